@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
+from warehouse.amounts import LARGEST_COUNT
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, UNOBSERVED, History, Market
 from warehouse.packaged import list_prices, read_sql
@@ -293,7 +294,7 @@ def within_asked(grid: SlotGrid, series: KnownSeries | None) -> list[PathAsked]:
     """The grids between the slots that `readings_within` reads, oldest first; none where the source reads about once a slot."""
     if series is None or grid.first_us is None or not series.nominal_us:
         return []
-    m = min(round(grid.step_us / series.nominal_us) - 1, MOST_WITHIN)
+    m = round(min(grid.step_us / series.nominal_us, MOST_WITHIN + 1)) - 1
     backs = [grid.step_us * (m - j) // (m + 1) for j in range(m)]
     age_us = int(WITHIN_GAPS * series.nominal_us)
     return [
@@ -694,10 +695,22 @@ def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
     trust = request.trust
     counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)
     if counts is not None:
+        _require_counts(request.market, counts)
         grid = _starting(grid, counts)
     beside = request.source or (counts.source if counts is not None else None)
     price = pick_series(known, "price", grid, preferred=beside, trust=trust, product=request.product)
     return _Chosen(known=known, counts=counts, price=price)
+
+
+def _require_counts(market: Market, series: KnownSeries) -> None:
+    """Raise `MarketError` if an older version let in a count that no market has (M1.2)."""
+    most = max(series.highest, series.capacity or 0)
+    if most > LARGEST_COUNT:
+        raise MarketError(
+            f"{market.key} has a row of {series.source} with {most:,.0f} instances",
+            expected=f"at most {LARGEST_COUNT:,}",
+            remedy="`slackwater export DIR`, then `slackwater import DIR --db NEW.duckdb` leaves such rows out",
+        )
 
 
 def _starting(grid: SlotGrid, series: KnownSeries) -> SlotGrid:

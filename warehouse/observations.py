@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from warehouse.amounts import duration
+from warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP, duration
 from warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
 from warehouse.packaged import list_prices, listed_price, read_sql
 from warehouse.products import UNKNOWN_RANK, rank_sql, unplanned_words
 from warehouse.sources import SOURCES
-from warehouse.sources.contract import LARGEST_COUNT, Batch, Source, SourceOptions, known_conventions
+from warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.store.schema import quoted
 from warehouse.times import microseconds
@@ -447,10 +447,7 @@ def _price_reasons(found: _Found, bounds: Bounds) -> list[tuple[str, str]]:
 
 def _whole(name: str) -> str:
     number = f"{name}_number"
-    return (
-        f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) "
-        f"AND {number} BETWEEN 0 AND {LARGEST_COUNT})"
-    )
+    return f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) AND {number} >= 0)"
 
 
 def _count_reasons(found: _Found) -> list[tuple[str, str]]:
@@ -462,6 +459,10 @@ def _count_reasons(found: _Found) -> list[tuple[str, str]]:
             f"NOT {found.absent('capacity')} AND NOT {_whole('capacity')}",
             found.says("capacity", "is not a whole number >= 0"),
         ),
+        *(
+            (f"{name}_number > {LARGEST_COUNT} AND NOT isnan({name}_number)", found.says(name, _TOO_MANY))
+            for name in ("available", "capacity")
+        ),
         (
             "isfinite(capacity_number) AND available_number > capacity_number",
             f"{found.says('available', 'is above the capacity ')} || {found.shown('capacity')}",
@@ -469,6 +470,10 @@ def _count_reasons(found: _Found) -> list[tuple[str, str]]:
         (
             f"NOT {found.absent('gap_seconds')} AND ({gap} IS NULL OR NOT isfinite({gap}) OR {gap} <= 0)",
             found.says("gap_seconds", "is not a positive number"),
+        ),
+        (
+            f"{gap} NOT BETWEEN {SHORTEST_GAP} AND {LONGEST_GAP} AND NOT isnan({gap})",
+            found.says("gap_seconds", "is not within a second and a year"),
         ),
         (
             f"kind NOT IN ({', '.join(map(quoted, COUNT_KINDS))})",
@@ -505,13 +510,16 @@ def _typed_count() -> str:
 
 #: The end of the reason of a row that said to be from later than it was read.
 IN_THE_FUTURE = "is in the future"
+#: What is said of a count that no market has.
+_TOO_MANY = f"is more than {LARGEST_COUNT:,} instances"
 #: What reasons say of a column, behind the text that was found in it.
 _SAID = (
     "contains / or @", "contains a character that cannot be printed", "is longer than", "is not a time", "names no time zone",
     IN_THE_FUTURE, "is outside", "is before observed_at", "is not a number", "is not finite", "is negative",
     "is a placeholder, not a price", "is not a price", "is no spot instance", "is not per instance and hour", "is not USD",
     "is after the time of the price", "is not after the time of the price", "is none of",
-    "is not a positive number", "is not a whole number", "is above the capacity", "is far above on-demand", "is not true or false",
+    "is not a positive number", "is not a whole number", "is more than", "is not within a second and a year",
+    "is above the capacity", "is far above on-demand", "is not true or false",
 )  # fmt: skip
 #: A name that a source does not know is shown: each is a kind of reason of its own.
 UNKNOWN = "unknown "

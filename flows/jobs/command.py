@@ -463,14 +463,21 @@ def report(
         throughput_told,
     )
     from flows.ledger.records import allocations_of, decisions_of, places_held
+    from warehouse.errors import SettingsError
 
-    when = parsed_time(at, "--at") or now().floor("s")
+    when, clock = parsed_time(at, "--at") or now().floor("s"), now()
+    known = parsed_time(known_at, "--known-at") or when
+    if known > clock + pd.Timedelta(days=1):
+        raise SettingsError(
+            f"--known-at {known.isoformat()}" if known_at else f"--at {known.isoformat()}",
+            expected=f"a time that is not in the future (now {clock:%Y-%m-%d %H:%M} UTC)",
+        )
     with session.writing() as store:
         stored = find_job(store, name)
         said = Report(
             job=name,
             reported_at=when,
-            known_at=parsed_time(known_at, "--known-at") or when,
+            known_at=known,
             progress=_work_done(
                 stored.request, progress=progress, progress_share=progress_share, tokens=tokens
             ),

@@ -24,7 +24,7 @@ from flows.ledger.jobs import (
     stored_jobs,
 )
 from flows.ledger.records import allocations_of, decisions_by_job, decisions_of, places_held
-from flows.show.formats import rows_of
+from flows.show.formats import rows_of, utc
 from flows.turn.context import (
     Followed,
     Turn,
@@ -380,7 +380,7 @@ def replayed(
 ) -> list[ReplayedSlots]:
     """What one policy, or ``all`` of the pool, would have made of one job on a market's record, the best first.
 
-    Raises `MarketError` if the job starts after the record.
+    Raises `MarketError` if the job starts after the record, or is over before it begins.
     """
     settings, step = turn.settings, step_of(turn.settings)
     planner = model or settings.planner
@@ -393,6 +393,7 @@ def replayed(
             expected="a start within the record",
             remedy="choose an earlier --from",
         )
+    _require_record(turn, placed, [followed])
     policies = list(read_pool(turn).policies) if policy == "all" else [policy_named(policy)]
     ended = _with_forecasts(turn, placed, followed, planner)
     if policy != "OD-only":
@@ -411,6 +412,23 @@ def replayed(
 
 def _best_first(scored: Scored) -> list[int]:
     return sorted(range(len(scored.outcomes)), key=lambda i: -scored.outcomes[i].utility_usd)
+
+
+def _require_record(turn: Turn, placed: JobRequest, places: Sequence[Followed]) -> None:
+    """Raise `MarketError` where a placed request is over before the records of its markets begin."""
+    keys = {one.key for one in places}
+    begun = [
+        pd.Timestamp(row["first_observed"])
+        for row in turn.listed()
+        if f"{row['market']}@{row['source']}" in keys
+    ]
+    if begun and placed.ends <= min(begun):
+        raise MarketError(
+            f"job {placed.name!r} runs from {utc(placed.starts)} to {utc(placed.ends)}, "
+            f"the record of {places[0].key} begins at {utc(min(begun))}",
+            expected="a start within the record",
+            remedy="choose a later --from",
+        )
 
 
 def _placed_in_record(
@@ -532,6 +550,7 @@ def replayed_over_markets(
             f"mover {policy!r}", expected=f"all, or one of {', '.join(mover.name for mover in movers)}"
         )
     request = _placed_in_record(job, places[0], start, settings)
+    _require_record(turn, request, places)
     alone = []
     for one in places:
         turn.say(f"replay: {one.key}")

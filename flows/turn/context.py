@@ -43,7 +43,7 @@ from warehouse.asof import (
     load_histories,
     not_known_yet,
 )
-from warehouse.errors import InputError, JobError, MarketError
+from warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
 from warehouse.history import History, Market
 from warehouse.issued import read_forecasts, read_vintages
 from warehouse.observations import list_markets, list_markets_at
@@ -92,7 +92,7 @@ class Reads:
             new = [one for one in dict.fromkeys(requests) if one not in self._histories]
             try:
                 self._histories |= zip(new, self._loaded(new), strict=True)
-            except MarketError:
+            except (MarketError, HistoryError, MemoryError):
                 for one in new:
                     self._histories[one] = self._loaded_or_why(one)
             return [self._histories[one] for one in requests]
@@ -105,6 +105,8 @@ class Reads:
             return self._loaded([request])[0]
         except MarketError as error:
             return error
+        except (HistoryError, MemoryError) as error:
+            return MarketError(f"market {request.market.key}: {why_raised(error)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -746,7 +748,8 @@ def _readable(turn: Turn, asked: Sequence[Followed], left_out: list[str]) -> set
     found: set[Followed] = set()
     for followed, history in zip(asked, try_histories(turn, [(one, one.at) for one in asked]), strict=True):
         if isinstance(history, MarketError):
-            left_out.append(f"market {followed.key} is left out: {history}")
+            text = f"market {followed.key} is left out: {history}"
+            left_out += [] if text in left_out else [text]
         else:
             found.add(followed)
     return found
@@ -794,6 +797,7 @@ def sorted_jobs(
             left_out.append(f"job {job.request.name} is left out: {error}")
             continue
         if followed not in chosen and not _readable(turn, [followed], left_out):
+            left_out.append(f"job {job.request.name} is left out: its market is")
             continue
         if job.deadline <= followed.at:
             ended.append((job, followed))

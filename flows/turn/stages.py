@@ -48,9 +48,11 @@ from flows.turn.context import (
     read_pool,
     require_markets,
     step_of,
+    try_histories,
 )
 from flows.turn.forecast import MeasuredErrors, forecast_turns
 from flows.turn.recent_errors import recent_errors
+from forecasting.quantiles import Forecast
 from optimization.fleet.competition import Course, MovingCourse, decide_all
 from optimization.job.request import JobRequest, job_on
 from optimization.moving.definition import Mover
@@ -61,7 +63,7 @@ from optimization.policies.contract import Policy
 from optimization.replay.decision import RAISED, Effort, Fan, Undecided, record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from warehouse.amounts import plural
-from warehouse.errors import InputError
+from warehouse.errors import InputError, MarketError, why_raised
 from warehouse.history import History
 from warehouse.observations import (
     USUAL,
@@ -251,7 +253,7 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
     standing = [*_opened(turns, lacking, issued), *_opened_movables(turns, moving, issued, pool)]
     for (place, job, _), opened in zip([*lacking, *moving], standing, strict=True):
         if isinstance(opened, Exception):
-            left_out[place].append(f"job {job.request.name} is not decided: {opened}")
+            left_out[place].append(f"job {job.request.name} is not decided: {why_raised(opened)}")
         else:
             running.append((place, opened))
     fresh = decide_together(
@@ -367,15 +369,19 @@ def _opened(
             start=record_start(min(job.start for job, _ in jobs)),
         )
         asked = [(followed, record_start(job.start)) for job, followed in jobs]
-        for (job, followed), history in zip(jobs, read_all(turn, asked), strict=True):
+        for (job, followed), history in zip(jobs, try_histories(turn, asked), strict=True):
             name = job.request.name
+            issued_here = forecasts[name, followed.key]
             try:
+                if isinstance(history, MarketError):
+                    raise history
+                _require_forecast(followed, issued_here)
                 opened.append(
                     open_job(
                         job.request,
                         history,
                         decided=decided[name],
-                        forecasts=forecasts[name, followed.key],
+                        forecasts=issued_here,
                         peers=peers[followed],
                         reports=reports[name],
                         fresh=turn.fresh,
@@ -384,6 +390,17 @@ def _opened(
             except RAISED as error:
                 opened.append(error)
     return opened
+
+
+def _is_forecast(followed: Followed, issued: Sequence[Forecast]) -> bool:
+    """Whether the planner issued a forecast at the market's time."""
+    return any(forecast.issued_at == followed.at for forecast in issued)
+
+
+def _require_forecast(followed: Followed, issued: Sequence[Forecast]) -> None:
+    """Raise `MarketError` if a market has no forecast at its time: the stage before has said why."""
+    if not _is_forecast(followed, issued):
+        raise MarketError(f"market {followed.key} has no forecast of {followed.at}")
 
 
 #: A job that may move and lacks a decision in one of some turns: which, and its markets then.
@@ -416,12 +433,15 @@ def _opened_movables(
     for place, job, markets in lacking:
         turn, name, start = turns[place], job.request.name, record_start(job.start)
         peers = peers_of(turn, markets, start=start)
-        histories = read_all(turn, [(one, start) for one in markets])
         try:
+            known = [one for one in markets if _is_forecast(one, forecasts[name, one.key])]
+            if not known or (job.request.market is not None and markets[0] not in known):
+                _require_forecast(markets[0], forecasts[name, markets[0].key])
+            markets = tuple(known)
             opened.append(
                 open_movable(
                     job.request,
-                    histories,
+                    read_all(turn, [(one, start) for one in markets]),
                     decided=places_held(issued[name]),
                     forecasts=[forecasts[name, one.key] for one in markets],
                     peers=[peers[one] for one in markets],
@@ -484,7 +504,7 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
             name, moves = job.request.name, job.request.may_move
             ended = _ended_movable(turn, job, work.places[name]) if moves else standing[name]
             if isinstance(ended, Exception):
-                left_out[-1].append(f"job {name} is not scored: {ended}")
+                left_out[-1].append(f"job {name} is not scored: {why_raised(ended)}")
                 continue
             if moves:
                 moving.append({"ended": ended, "movers": pool.movers.lacking(name)})
@@ -529,7 +549,7 @@ def score_ended(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored | st
     try:
         return score_job(ended, policies)
     except RAISED as error:
-        return f"job {ended.job.name} is not scored: {error}"
+        return f"job {ended.job.name} is not scored: {why_raised(error)}"
 
 
 def score_ended_movable(ended: EndedMovable, movers: Sequence[Mover[Any]]) -> Scored | str:
@@ -537,7 +557,7 @@ def score_ended_movable(ended: EndedMovable, movers: Sequence[Mover[Any]]) -> Sc
     try:
         return score_movable(ended, movers)
     except RAISED as error:
-        return f"job {ended.job.job.name} is not scored: {error}"
+        return f"job {ended.job.job.name} is not scored: {why_raised(error)}"
 
 
 def _counts(job: StoredJob) -> bool:
@@ -560,9 +580,12 @@ def ended_jobs(
         [followed for _, followed in jobs],
         start=record_start(min(job.start for job, _ in ended)),
     )
-    histories = read_all(turn, [(followed, record_start(job.start)) for job, followed in jobs])
+    histories = try_histories(turn, [(followed, record_start(job.start)) for job, followed in jobs])
     found: list[EndedJob | Exception] = []
     for (job, followed), history in zip(jobs, histories, strict=True):
+        if isinstance(history, MarketError):
+            found.append(history)
+            continue
         try:
             own = job_on(job.request, history)
             found.append(ended_job(*own, history, forecasts[job.request.name, followed.key], peers[followed]))
@@ -574,7 +597,10 @@ def ended_jobs(
 def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> EndedMovable | Exception:
     """A job that may move and has ended, on the histories of its markets with the forecasts as they were issued then."""
     start, home = record_start(job.start), job.request.market is not None
-    read = read_all(turn, [(one, start) for one in places])
+    try:
+        read = read_all(turn, [(one, start) for one in places])
+    except MarketError as error:
+        return error
     # Taken at their own ends, markets may have come that were not there when the job began.
     kept = [k for k, one in enumerate(read) if (home and not k) or job.start in one.slots]
     places, histories = [places[k] for k in kept], [read[k] for k in kept]
@@ -727,7 +753,7 @@ def report(turn: Turn, found: Found) -> Found:
         turn,
         learned=learned(turn, known.pool),
         decisions=list(found.decisions),
-        left_out=[*known.work.left_out, *found.undecided],
+        left_out=[*known.work.left_out, *measured.left_out, *found.undecided],
         accuracy=measured.accuracy,
         ingested=found.ingested,
         drawn=[panel(history, measured.forecasts.get(one)) for one, history in measured.histories.items()],

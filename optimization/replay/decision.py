@@ -589,8 +589,10 @@ class Undecided:
     why: str
 
 
-#: What a policy may raise without stopping other jobs.
-RAISED = (SlackwaterError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+#: What may be raised for one job or market without stopping others.
+RAISED = (
+    SlackwaterError, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError
+)  # fmt: skip
 
 
 #: ``fan(function, calls)``: the results of ``function(**call)`` for every call, in their order, made perhaps side by side.
