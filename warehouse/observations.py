@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from warehouse.amounts import duration
+from warehouse.catalogue import highest_list_price, highest_of_all
 from warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
-from warehouse.packaged import list_prices, listed_price, read_sql
+from warehouse.packaged import read_sql
 from warehouse.sources import SOURCES
 from warehouse.sources.contract import LARGEST_COUNT, Batch, Source, SourceOptions, known_conventions
 from warehouse.store.connection import Store
@@ -557,7 +558,7 @@ class Stage:
 
     def _list_prices(self) -> None:
         """The on-demand price on the list beside every place, the dearest where there is none of its type."""
-        dearest = max(entry.usd for entry in list_prices())
+        dearest = highest_of_all()
         pairs = self._store.execute(
             "SELECT DISTINCT provider, instance_type FROM places WHERE reason IS NULL"
         )
@@ -565,7 +566,7 @@ class Stage:
             {
                 "provider": [provider for provider, _ in pairs],
                 "instance_type": [kind for _, kind in pairs],
-                "usd": pa.array([listed_price(*pair) or dearest for pair in pairs], pa.float64()),
+                "usd": pa.array([highest_list_price(*pair) or dearest for pair in pairs], pa.float64()),
             }
         )
         with self._store.registered("listed", listed):

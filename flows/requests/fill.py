@@ -31,7 +31,7 @@ from flows.turn.forecast import forecasts_of, ready
 from flows.turn.stages import effort_of
 from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations
 from forecasting.configurations.runs import runs_frame
-from optimization.job.gpus import GpuType, gpu_type_of, gpu_types
+from optimization.job.gpus import GpuType
 from optimization.job.request import JobRequest, first_slot, job_on
 from optimization.market.lately import LATELY
 from optimization.policies import OnDemandOnly
@@ -42,6 +42,7 @@ from optimization.replay.run import PlanMemo, replay_pool
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from optimization.requests import choice as filling
 from optimization.requests.candidates import (
+    NO_GPU,
     Candidate,
     Knowledge,
     Offer,
@@ -51,6 +52,7 @@ from optimization.requests.candidates import (
     model_name_of,
     moving_terms,
     offer_of,
+    rated_gpu,
     with_rates,
 )
 from optimization.requests.choice import RULES, Loser, MarketNow, Misjudged, Planned
@@ -105,8 +107,8 @@ def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_o
         told = f": {'; '.join(left_out[:3])}" if left_out else ""
         raise MarketError(
             f"no market with a known GPU has a record at {turn.at}{told}",
-            expected=f"a market of one of {', '.join(sorted({one.instance_type for one in gpu_types()}))}",
-            remedy="ingest one, or choose another --at",
+            expected="a market of an instance type whose GPU is known",
+            remedy="ingest one, or choose another --at; `slackwater catalogue` lists the instance types",
         )
     return kept
 
@@ -115,9 +117,9 @@ def _asked(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Follow
     found = {}
     for text in asked:
         followed = market_of(turn, text)
-        gpu = gpu_type_of(followed.market)
+        gpu = rated_gpu(followed.market)
         if gpu is None:
-            left_out.append(f"{followed.key}: which GPU its instance type has is not known")
+            left_out.append(f"{followed.key}: {NO_GPU}")
         else:
             found[followed] = gpu
     return found
@@ -128,7 +130,7 @@ def _listed(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
     found, step = {}, step_of(turn.settings)
     for row in turn.listed():
         market = Market.parse(str(row["market"]))
-        gpu = gpu_type_of(market)
+        gpu = rated_gpu(market)
         if gpu is None or not row["has_counts"]:
             continue
         first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])

@@ -263,7 +263,7 @@ def job_as_of(turn: Turn, job: AskedJob, *, market: str | None = None) -> OpenJo
     """
     settings = turn.settings
     request = job.request
-    followed = market_of(turn, _market_text(request, market))
+    followed = market_of(turn, _market_text(request, market)).for_job(request)
     if request.deadline is None or request.start is None:
         request = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
     first = _running_since(request, followed.at, settings)
@@ -366,7 +366,7 @@ def replayed(
     """
     settings, step = turn.settings, step_of(turn.settings)
     planner = model or settings.planner
-    followed = market_of(turn, market)
+    followed = market_of(turn, market).for_job(job)
     placed = _placed_in_record(job, followed, start, settings)
     first = first_slot(placed, step)
     if first > followed.at:

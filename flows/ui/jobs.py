@@ -485,7 +485,7 @@ def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> F
         market=Market.parse(str(job.request.market or newest["market"])),
         source=job.request.source or str(newest["source"]),
         at=min(slot, job.deadline),
-    )
+    ).for_job(job.request)
 
 
 def _histories(
