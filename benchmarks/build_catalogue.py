@@ -1,4 +1,4 @@
-"""Write ``warehouse/data/catalogue.csv``: GPUs and on-demand list prices of instance types, from the shared table and the rows below.
+"""Write ``warehouse/data/catalogue.csv``: GPUs and list prices of instance types, from the shared table and the rows below.
 
 Run as ``SLACKWATER_DATA=... python -m benchmarks.build_catalogue``; the same data give the same file, byte by byte. The table is
 ``$SLACKWATER_DATA/catalog/gpu_instances.csv``. Regions with the same terms share a row. `EXTRA` holds what that table lacks:

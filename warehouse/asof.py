@@ -434,8 +434,8 @@ def find_on_demand(
     """The on-demand price of a market; ``prices`` are the market's own series and a borrowed one.
 
     In this order (M1.1): the ``terms`` of the job and of the settings; the latest price stated in the borrowed series; in the
-    market's own; in the same provider and instance type elsewhere; the assumed price; the catalogue. Else, and where nothing is sold
-    on demand, a stand-in. Raises `MarketError` where there is no spot price to make a stand-in of.
+    market's own; in the same provider and instance type elsewhere; the assumed price; the catalogue. Else, and where nothing is
+    sold on demand, a stand-in. Raises `MarketError` where there is no spot price to make a stand-in of.
     """
     own, borrowed = prices
     stated = terms_for(market.key, terms)
@@ -475,7 +475,7 @@ def _stand_in(
     assumptions: HistoryAssumptions,
     origin: OnDemandOrigin,
 ) -> OnDemand:
-    """A price to plan with where none is known: the newest spot price divided by the usual share, at least the highest spot price."""
+    """A price to plan with where none is known: the newest spot price / the usual share, at least the highest spot price."""
     own, borrowed = prices
     series = borrowed or own
     share = assumptions.spot_share or USUAL_SPOT_SHARE

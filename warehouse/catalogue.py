@@ -27,8 +27,8 @@ SIZES = "_x*"
 class InstanceType:
     """One row of the catalogue: an instance type in the regions where the same terms hold.
 
-    None is unknown: of ``gpu_model`` and ``gpus`` also where an instance has no GPU. ``on_demand_usd`` None with ``sold`` False: the
-    provider does not sell the type on demand. ``valid_from`` is the first day of the price as ISO 8601, "" where it is not known.
+    None is unknown; ``gpu_model`` and ``gpus`` are None also where an instance has no GPU. Without ``sold`` the provider does not
+    sell the type on demand. ``valid_from`` is the first day of the price as ISO 8601, "" where it is not known.
     """
 
     provider: str
@@ -55,7 +55,7 @@ class InstanceType:
 class ListPrice:
     """The on-demand list price that applies to a market at a time.
 
-    ``usd`` None: the type is not sold on demand. ``elsewhere``: the price is of another region. ``words`` says region, date and source.
+    ``usd`` None: the type is not sold on demand. ``elsewhere``: the price is of another region. ``words``: region, date and source.
     """
 
     usd: float | None

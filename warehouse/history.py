@@ -53,8 +53,8 @@ class Market:
 class OnDemandOrigin:
     """Where the on-demand price of a history comes from (M1.1).
 
-    ``kind`` is "job", "settings", "observed", "borrowed", "elsewhere", "assumed", "catalogue", "unknown" or "not sold"; ``words`` adds
-    place, date and source. A price of kind "unknown" or "not sold" is a stand-in: plans may use it, no saving is relative to it.
+    ``kind`` is "job", "settings", "observed", "borrowed", "elsewhere", "assumed", "catalogue", "unknown" or "not sold"; ``words``
+    adds place, date and source. A price of kind "unknown" or "not sold" is a stand-in for plans; no saving is relative to it.
     """
 
     kind: str
@@ -138,6 +138,19 @@ class History:
     def synthetic(self) -> bool:
         """True if any of it was assumed instead of measured."""
         return bool(self.assumptions)
+
+    @property
+    def on_demand_note(self) -> str | None:
+        """What to know where there is no on-demand price, or no on-demand at all, and what to do about it; None otherwise."""
+        if not self.on_demand.sold:
+            return f"{self.market.key}: no on-demand here ({self.on_demand.words}): the deadline holds only while spot lasts"
+        if not self.on_demand.known:
+            return (
+                f"{self.market.key}: on-demand price unknown, so no saving is stated and the plan assumes "
+                f"{self.on_demand_usd:.2f} USD an instance-hour: "
+                "state on_demand_usd in the job, or an [[on_demand]] entry in the settings"
+            )
+        return None
 
     @property
     def slot_hours(self) -> float:

@@ -156,6 +156,11 @@ def _offers(turn: Turn, found: Mapping[Followed, GpuType], left_out: list[str]) 
         except MarketError as error:
             left_out.append(f"{followed.key}: {error}")
             continue
+        if not history.on_demand.sold:
+            left_out.append(
+                f"{followed.key}: nothing is sold on demand there, so no deadline can be promised"
+            )
+            continue
         offers.append(offer_of(history))
     return offers
 
@@ -380,7 +385,8 @@ def _configuration(candidate: Candidate) -> Configuration:
         "torch_dtype": terms.torch_dtype,
         "market": offer.market.key,
         "source": offer.source,
-        "on_demand_usd_per_hour": candidate.offer.on_demand_usd,
+        "on_demand_usd_per_hour": candidate.offer.on_demand_usd if candidate.offer.on_demand.known else None,
+        "on_demand_from": str(candidate.offer.on_demand),
         "spot_usd_per_hour": candidate.offer.spot_usd,
     }
 
@@ -465,7 +471,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
         "low": widest.low,
         "high": widest.high,
         "planned": planned is not None,
-        "on_demand_usd": loser.screened.alone.cost_usd,
+        "on_demand_usd": loser.screened.alone.cost_usd if candidate.offer.on_demand.known else None,
         "expected_cost_usd": planned.expected.cost_usd if planned else None,
         "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
         "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
@@ -634,13 +640,14 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
         _outcome_row(outcome, ended.start, step, valued) | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
         for outcome, row in zip(ran.scored.outcomes, ran.scored.ledger, strict=True)
     ]
-    mine, alone = rows[0], ran.scored.ledger[0].on_demand_only_usd
+    mine = rows[0]
+    alone = ran.scored.ledger[0].on_demand_only_usd if ran.scored.on_demand_known else None
     return {
         "from": ended.start,
         "deadline": ended.start + ended.job.deadline_slots * step,
         "outcome": mine,
         "on_demand_only_usd": alone,
-        "saved_share": 1.0 - mine["cost_usd"] / alone,
+        "saved_share": None if not alone else 1.0 - mine["cost_usd"] / alone,
         "expected_cost_usd": expected.cost_usd,
         "expected_inside": expected.cost_p10_usd - 1e-9 <= mine["cost_usd"] <= expected.cost_p90_usd + 1e-9,
         "policies": rows,
@@ -657,7 +664,7 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
                 "market": one.candidate.offer.key,
                 "expected_cost_usd": one.expected.cost_usd,
                 **_outcome_row(decided, one.live.start, step, valued),
-                "on_demand_only_usd": other.total_cost_usd,
+                "on_demand_only_usd": other.total_cost_usd if one.live.seen.on_demand.known else None,
             }
             for one, decided, other in ran.others
         ],

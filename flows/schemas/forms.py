@@ -241,9 +241,11 @@ class ReplayedPolicy(_From):
     finish_slots: float | None
     on_time: bool
     spot_share: Share
-    on_demand_only_usd: float
-    saved_usd: Annotated[float, Keys(description="What the cost is below that; negative where it is above.")]
-    saved_share: Annotated[float, Keys(description="The same as a share of it.")]
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
+    saved_usd: Annotated[
+        float | None, Keys(description="What the cost is below that; negative where it is above.")
+    ]
+    saved_share: Annotated[float | None, Keys(description="The same as a share of it.")]
     hindsight: Bracket
     gap_to_hindsight: float
     must_finish: bool
@@ -575,7 +577,8 @@ class Configuration(TypedDict):
     torch_dtype: str | None
     market: str
     source: str
-    on_demand_usd_per_hour: float
+    on_demand_usd_per_hour: Annotated[float | None, Keys(description="Null where none is known.")]
+    on_demand_from: Annotated[str, Keys(description="Where that price comes from.")]
     spot_usd_per_hour: float | None
 
 
@@ -656,7 +659,7 @@ class RunnerUp(TypedDict):
     low: float
     high: float
     planned: bool
-    on_demand_usd: float
+    on_demand_usd: float | None
     expected_cost_usd: float | None
     expected_cost_p10_usd: float | None
     expected_cost_p90_usd: float | None
@@ -688,7 +691,7 @@ class ScoredRunnerUp(FilledOutcome):
     label: str
     market: str
     expected_cost_usd: float
-    on_demand_only_usd: float
+    on_demand_only_usd: float | None
 
 
 class FilledScore(_From):
@@ -696,8 +699,8 @@ class FilledScore(_From):
 
     deadline: datetime
     outcome: ScoredPolicy
-    on_demand_only_usd: float
-    saved_share: float
+    on_demand_only_usd: float | None
+    saved_share: float | None
     expected_cost_usd: float
     expected_inside: bool
     policies: list[ScoredPolicy]

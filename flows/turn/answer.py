@@ -442,6 +442,7 @@ def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: s
     step = pd.Timedelta(hours=ended.window.slot_hours)
     finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
     valued = not ended.job.must_finish
+    alone = row.on_demand_only_usd if scored.on_demand_known else None
     return {
         "job": ended.job.name,
         "market": market.key,
@@ -459,9 +460,9 @@ def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: s
         "finish_slots": outcome.finish_slots,
         "on_time": outcome.on_time,
         "spot_share": outcome.spot_share,
-        "on_demand_only_usd": row.on_demand_only_usd,
-        "saved_usd": row.on_demand_only_usd - outcome.total_cost_usd,
-        "saved_share": 1.0 - outcome.total_cost_usd / row.on_demand_only_usd,
+        "on_demand_only_usd": alone,
+        "saved_usd": None if alone is None else alone - outcome.total_cost_usd,
+        "saved_share": None if not alone else 1.0 - outcome.total_cost_usd / alone,
         "hindsight": {
             "low": scored.hindsight_low if valued else None,
             "high": scored.hindsight_high if valued else None,

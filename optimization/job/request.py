@@ -438,7 +438,7 @@ def on_demand_terms(request: JobRequest) -> tuple[OnDemandTerms, ...]:
     usd = (
         request.on_demand_usd if isinstance(request.on_demand_usd, Mapping) else {"*": request.on_demand_usd}
     )
-    stated = [(market, None) for market, on in sold.items() if not on]
+    stated: list[tuple[str, float | None]] = [(market, None) for market, on in sold.items() if not on]
     stated += [(market, price) for market, price in usd.items() if price is not None]
     return tuple(OnDemandTerms(market=market, usd=price, stated_in="job") for market, price in stated)
 
