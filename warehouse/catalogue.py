@@ -111,6 +111,15 @@ def rows_of(provider: str, instance_type: str) -> tuple[InstanceType, ...]:
     return ()
 
 
+def is_named(wanted: str, name: str) -> bool:
+    """Whether ``wanted`` is a part of a name, or a shell pattern for a part, in any case.
+
+    >>> is_named("h100", "NVIDIA-H100-SXM5-80GB"), is_named("A100*80GB", "NVIDIA-A100-SXM4-40GB")
+    (True, False)
+    """
+    return fnmatchcase(name.casefold(), f"*{wanted.casefold()}*")
+
+
 def highest_list_price(provider: str, instance_type: str) -> float | None:
     """The highest list price of a type in any region at any time; None where none is listed."""
     prices = (row.on_demand_usd for row in rows_of(provider, instance_type) if row.on_demand_usd is not None)

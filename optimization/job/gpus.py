@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 
-from warehouse.catalogue import SIZES, catalogue, rows_of
+from warehouse.catalogue import SIZES, catalogue, is_named, rows_of
 from warehouse.errors import JobError
 from warehouse.history import Market
 
@@ -67,7 +66,7 @@ def has_gpu(wanted: str, gpu_model: str) -> bool:
     >>> has_gpu("h100", "NVIDIA-H100-SXM5-80GB"), has_gpu("A100*80GB", "NVIDIA-A100-SXM4-40GB")
     (True, False)
     """
-    return fnmatchcase(gpu_model.casefold(), f"*{wanted.casefold()}*")
+    return is_named(wanted, gpu_model)
 
 
 def check_gpu(wanted: str) -> None:
