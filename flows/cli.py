@@ -21,6 +21,10 @@ COMMANDS: Final = {
         "flows.turn.command:replay",
         "--job job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g --policy all",
     ),
+    "backtest": Command(
+        "flows.backtest.command:backtest",
+        "--job job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g --every 6h --html backtest.html",
+    ),
     "leaderboard": Command("flows.turn.command:leaderboard"),
     "report": Command("flows.turn.command:report", "--at 2026-11-20T14:30Z --html turn.html"),
     "job add": Command(

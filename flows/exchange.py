@@ -253,20 +253,35 @@ def import_(
     session: Query = Query(),
 ) -> Answer:
     """Merge an exported folder into a warehouse, new or not; the same folder again adds nothing."""
-    from warehouse.exchange import import_folder
+    from flows.ledger.jobs import unusable_spec
+    from warehouse.exchange import NOT_IMPORTED, import_folder
     from warehouse.store.folders import read_manifest
 
-    read_manifest(folder)  # before a warehouse is made for it
+    manifest = read_manifest(folder)  # before a warehouse is made for it
     with session.writing() as store:
-        done = import_folder(store, folder)
+        done = import_folder(
+            store, folder, judges={("jobs", "spec"): unusable_spec, ("terms", "spec"): unusable_spec}
+        )
     rows = [
         {"table": name, "added": one.added, "repeated": one.repeated, "rejected": one.rejected}
         for name, one in done.items()
     ]
+    reasons = [
+        {"table": name, "reason": reason, "rows": count}
+        for name, one in done.items()
+        for reason, count in one.reasons.items()
+    ]
+    blocks: list[Block] = [Table(f"Imported from {folder}", rows, _counted("table"))]
+    if reasons:
+        columns: dict[str, Column | str] = keyed("table", "reason")
+        columns |= {"rows": Column(heading="rows", format=whole)}
+        blocks.append(Table("Rows that were set aside, by reason", reasons, columns))
+    if any(manifest.tables[name].rows for name in NOT_IMPORTED if name in manifest.tables):
+        blocks.append("Fitted forecasters are not imported; the next turn estimates them again.")
     return Answer(
         title=f"Imported from {folder}",
-        value={"folder": str(folder), "tables": rows},
-        blocks=[Table(f"Imported from {folder}", rows, _counted("table"))],
+        value={"folder": str(folder), "tables": rows, "set_aside": reasons},
+        blocks=blocks,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -59,21 +60,34 @@ def stored(name: str) -> Callable[[C], C]:
 
 
 def state_text(fitted: Any) -> str:
-    """A fitted model as text; the same model gives the same text.
+    """Return a fitted model as text behind its SHA-256; the same model gives the same text.
 
     Raises `ForecastError` if it holds something that cannot be written, such as a class that is not `stored`.
     """
-    return json.dumps(_written(fitted), separators=(",", ":"))
+    text = json.dumps(_written(fitted), separators=(",", ":"))
+    return f"{_digest(text)}:{text}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def restored(text: str) -> Any:
-    """The fitted model that `state_text` wrote; the module of its predictor must have been imported.
+    """Return the fitted model that `state_text` wrote; the module of its predictor must have been imported.
 
-    Raises `ForecastError` if it does not fit the classes there are now.
+    Raises `ForecastError` if the text is not as it was written, before anything reads it: LightGBM ends the process on a changed
+    model. Raises it too where the text does not fit the classes there are now.
     """
+    digest, _, content = text.partition(":")
+    if digest != _digest(content):
+        raise ForecastError(
+            "a stored forecaster whose SHA-256 differs",
+            expected="the text as it was written",
+            remedy="estimate again",
+        )
     try:
-        return _read(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+        return _read(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
         raise ForecastError(
             f"a stored forecaster that cannot be read ({error})",
             expected="one written by this version",

@@ -8,17 +8,17 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet
 
 from warehouse.errors import DamagedStoreError, InputError, SettingsError, StoreError, StoreLockedError
+from warehouse.foreign import Judge, load_foreign, rows_of_file
 from warehouse.issued import NATURAL_KEYS
-from warehouse.store.connection import Store, attach_new, open_store
+from warehouse.store.connection import Store, attach_new, compacted_file, open_store
 from warehouse.store.files import sync_file, sync_folder
 from warehouse.store.folders import (
     ABOUT_VIEWS,
@@ -39,7 +39,16 @@ from warehouse.store.folders import (
     read_manifest,
     table_file,
 )
-from warehouse.store.schema import DESCRIBED, TABLES, TableRule, description, quoted, views_over, with_needs
+from warehouse.store.schema import (
+    DESCRIBED,
+    TABLES,
+    TableRule,
+    as_name,
+    description,
+    quoted,
+    views_over,
+    with_needs,
+)
 from warehouse.times import moment
 
 # ---
@@ -85,17 +94,15 @@ def write_export(
 ) -> Manifest:
     """Write the files of some tables, their views and the manifest into an existing folder; all show one state of the store."""
     files: dict[str, TableFile] = {}
+    at = None if since is None else moment(since, "since")
     with store.transaction():
         steps = tuple(str(row[0]) for row in store.execute("SELECT name FROM schema_steps ORDER BY position"))
         for name in names:
-            where = "TRUE"
-            if since is not None:
-                at = f"CAST({quoted(moment(since, 'since').isoformat())} AS TIMESTAMPTZ)"
-                where = TABLES[name].since.replace("$since", at)
+            where = "TRUE" if since is None else TABLES[name].since
             path = table_file(folder, name)
-            (rows,) = store.execute(
-                f"COPY (SELECT * FROM {name} WHERE {where}) TO {quoted(path)} (FORMAT parquet, COMPRESSION zstd)"
-            )[0]
+            rows = _write_parquet(
+                store, f"SELECT * FROM {name} WHERE {where}", {"since": at} if "$since" in where else {}, path
+            )
             sync_file(path)
             files[name] = TableFile(rows=int(rows), sha256=hashed(path))
     manifest = Manifest(steps=steps, since="" if since is None else since.isoformat(), tables=files)
@@ -109,6 +116,18 @@ def write_export(
     return manifest
 
 
+def _write_parquet(store: Store, sql: str, parameters: Mapping[str, object], path: Path) -> int:
+    """Write the result of a query as a Parquet file; returns its number of rows."""
+    rows = 0
+    with store.batches(sql, parameters, rows=EXPORT_ROWS) as reader:
+        schema = reader.schema
+        with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+    return rows
+
+
 # ---
 # An exported folder into a warehouse, new or not: verified first, then merged in one transaction.
 #
@@ -118,37 +137,48 @@ def write_export(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """Rows of one table that were added, were there already, or contradict a stored row of their key (the stored one stays)."""
+    """Rows of one table that were added, were there already, or were set aside.
+
+    ``reasons`` counts the rows that were set aside by what is wrong with them; a row that contradicts a stored row of its key is
+    one of them: the stored row stays.
+    """
 
     added: int
     repeated: int
     rejected: int
+    reasons: Mapping[str, int] = field(default_factory=dict)
 
 
 #: Tables whose rows have ids that others carry.
 _OWNERS: Mapping[str, TableRule] = {name: rule for name, rule in TABLES.items() if rule.id}
+#: Tables that are not imported: fitted models are estimated again from the observations, never read from somebody else.
+NOT_IMPORTED = ("fitted",)
+#: Rows of an exported table that are written at a time.
+EXPORT_ROWS = 100_000
 #: Observations merged at a time.
 PART_ROWS = 2_000_000
-_OBSERVATIONS = {
-    "price": ("price_usd", "NOT coalesce(isfinite(price_usd) AND price_usd >= 0, FALSE)"),
-    "availability": ("available", "NOT coalesce(available >= 0, FALSE)"),
-}
+_OBSERVATIONS = {"price": "price_usd", "availability": "available"}
+_CONFLICTS = "contradicts a stored row"
 
 
-def import_folder(store: Store, folder: Path) -> dict[str, Imported]:
+def import_folder(
+    store: Store, folder: Path, *, judges: Mapping[tuple[str, str], Judge] | None = None
+) -> dict[str, Imported]:
     """Merge a folder written by `export_store` into the warehouse; counts by table.
 
-    Every file is compared with the manifest before anything is touched, and everything is added in one transaction. Raises
-    `InputError` for a folder that is incomplete, changed or contradicts itself, `SchemaError` for one of a newer schema.
+    Every file is compared with the manifest and read by the warehouse's own schema before anything is touched, and everything is
+    added in one transaction. A row that cannot be used costs itself and the rows that refer to it (`warehouse.foreign`);
+    ``judges`` gives, by table and column, a function that says why a stored JSON text cannot be used. Raises `InputError` for a
+    folder that is incomplete, changed or of another form, `SchemaError` for one of a newer schema.
     """
     manifest = read_manifest(folder)
     _verify(folder, manifest)
     with store.transaction():
         try:
-            return _merge_all(store, folder, manifest)
+            return _merge_all(store, folder, manifest, judges or {})
         finally:
             with suppress(StoreError):  # a failed transaction takes them with it
-                for name in ("part", *(f"new_{owner}" for owner in _OWNERS)):
+                for name in ("part", "found_rows", *(f"new_{owner}" for owner in _OWNERS)):
                     store.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
@@ -156,36 +186,42 @@ def _verify(folder: Path, manifest: Manifest) -> None:
     """Compare every file with the manifest: bytes, rows, and the tables its rows refer to; raises `InputError`."""
     for name, expected in manifest.tables.items():
         path = table_file(folder, name)
-        if not path.is_file():
+        if path.is_symlink() or not path.is_file():
             raise InputError(f"no file {path}", expected="every table of the manifest", remedy=EXPORT_AGAIN)
         if hashed(path) != expected.sha256:
             raise InputError(f"{path} is not what was exported: its SHA-256 differs", remedy=EXPORT_AGAIN)
-        try:
-            rows = pyarrow.parquet.read_metadata(path).num_rows
-        except pa.ArrowException as error:
-            raise InputError(f"{path}: {error}", expected="a Parquet file", remedy=EXPORT_AGAIN) from error
+        rows = rows_of_file(path)
         if rows != expected.rows:
             raise InputError(f"{path} has {rows} rows", expected=f"{expected.rows}", remedy=EXPORT_AGAIN)
         if lacking := [needed for needed in TABLES[name].needs if needed not in manifest.tables]:
             raise InputError(f"{folder} has {name} without {lacking[0]}", remedy=EXPORT_AGAIN)
 
 
-def _merge_all(store: Store, folder: Path, manifest: Manifest) -> dict[str, Imported]:
+def _merge_all(
+    store: Store, folder: Path, manifest: Manifest, judges: Mapping[tuple[str, str], Judge]
+) -> dict[str, Imported]:
     done: dict[str, Imported] = {}
     for name in TABLES:
-        if name not in manifest.tables:
+        if name not in manifest.tables or name in NOT_IMPORTED:
             continue
-        rows = _TableRows(store=store, name=name, file=table_file(folder, name))
+        own = {column: judge for (table, column), judge in judges.items() if table == name}
+        columns = load_foreign(store, name, table_file(folder, name), judges=own)
+        rows = _TableRows(store=store, name=name, columns=columns)
+        rows.set_aside_orphans()
+        reasons = rows.reasons()
+        rejected = sum(reasons.values())
         if name in _OWNERS:
             added = rows.own()
         elif name in _OBSERVATIONS:
-            done[name] = rows.observations(manifest.tables[name].rows)
-            continue
+            added, conflicts = rows.observations()
+            rejected += conflicts
+            reasons |= {_CONFLICTS: conflicts} if conflicts else {}
         elif name in NATURAL_KEYS:
             added = rows.by_key(NATURAL_KEYS[name])
         else:
             added = rows.forecasts() if name == "forecasts" else rows.rejected()
-        done[name] = Imported(added=added, repeated=manifest.tables[name].rows - added, rejected=0)
+        repeated = manifest.tables[name].rows - added - rejected
+        done[name] = Imported(added=added, repeated=repeated, rejected=rejected, reasons=reasons)
     # A failure counts until the stage is done, whichever warehouse knows of that.
     store.execute(
         "DELETE FROM runs AS f USING runs AS d "
@@ -194,143 +230,124 @@ def _merge_all(store: Store, folder: Path, manifest: Manifest) -> dict[str, Impo
     return done
 
 
+#: The rows of the file at hand that can be used.
+_USABLE = "(SELECT * EXCLUDE (set_aside) FROM found_rows WHERE set_aside IS NULL)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TableRows:
-    """The rows of one exported table on their way in."""
+    """The rows of one exported table on their way in: they stand in the temporary table ``found_rows``."""
 
     store: Store
     name: str
-    file: Path
+    columns: Sequence[str]
 
     @property
-    def _source(self) -> str:
-        return f"read_parquet({quoted(self.file)})"
+    def _names(self) -> str:
+        return ", ".join(self.columns)
 
-    def _columns(self) -> list[str]:
-        """Columns of the file; raises `InputError` for one the table lacks."""
-        found = [str(row[0]) for row in self.store.execute(f"DESCRIBE SELECT * FROM {self._source}")]
-        there = self.store.columns(self.name)
-        if unknown := [name for name in found if name not in there]:
-            raise InputError(
-                f"{self.file} has a column {unknown[0]!r}", expected=f"some of {', '.join(there)}"
+    def set_aside_orphans(self) -> None:
+        """Set aside the rows that refer to a row which was set aside, or is not there."""
+        for owner in TABLES[self.name].needs:
+            own = _OWNERS[owner].id
+            self.store.execute(
+                f"UPDATE found_rows SET set_aside = 'its row of {owner} is missing or was set aside' "
+                f"WHERE set_aside IS NULL AND {own} NOT IN (SELECT old_id FROM new_{owner})"
             )
-        if lacking := [name for name in (*self._ids(), *self._key()) if name not in found]:
-            raise InputError(f"{self.file} lacks the column {lacking[0]!r}", expected=f"{', '.join(there)}")
-        return found
 
-    def _key(self) -> tuple[str, ...]:
-        if self.name in _OWNERS:
-            return _OWNERS[self.name].key
-        if self.name in _OBSERVATIONS:
-            return ("observed_at", "known_at", _OBSERVATIONS[self.name][0])
-        return NATURAL_KEYS.get(self.name, ())
+    def reasons(self) -> dict[str, int]:
+        """How many rows were set aside, by the reason."""
+        rows = self.store.execute(
+            "SELECT set_aside, count(*) FROM found_rows WHERE set_aside IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1"
+        )
+        return {str(reason): int(count) for reason, count in rows}
 
-    def _ids(self) -> list[str]:
-        return [_OWNERS[owner].id for owner in TABLES[self.name].needs]
-
-    def _mapped(self, columns: list[str], where: str = "TRUE") -> str:
-        """SQL: the file's rows that meet a condition, with this warehouse's ids in the place of the exporting one's."""
+    def _mapped(self, columns: Sequence[str], source: str = _USABLE) -> str:
+        """SQL: the usable rows with this warehouse's ids in the place of the exporting one's."""
         joins, chosen = "", {name: f"f.{name}" for name in columns}
         if "old_id" in chosen:
             chosen["old_id"] = f"f.{_OWNERS[self.name].id}"
         for owner in TABLES[self.name].needs:
             own = _OWNERS[owner].id
-            joins += f" LEFT JOIN new_{owner} AS {owner} ON f.{own} = {owner}.old_id"
+            joins += f" JOIN new_{owner} AS {owner} ON f.{own} = {owner}.old_id"
             chosen[own] = f"{owner}.new_id"
         ids = ", ".join(f"{sql} AS {name}" for name, sql in chosen.items())
-        return f"(SELECT {ids} FROM (SELECT * FROM {self._source} WHERE {where}) AS f{joins})"
-
-    def _check_ids(self) -> None:
-        for owner in TABLES[self.name].needs:
-            own = _OWNERS[owner].id
-            lost = self.store.execute(
-                f"SELECT f.{own} FROM {self._source} AS f ANTI JOIN new_{owner} AS o ON f.{own} = o.old_id LIMIT 1"
-            )
-            if lost:
-                raise InputError(
-                    f"{self.file} names {own} {lost[0][0]}, which {owner}.parquet lacks",
-                    remedy="export it again; nothing was imported",
-                )
+        return f"(SELECT {ids} FROM {source} AS f{joins})"
 
     def own(self) -> int:
         """Rows that others refer to: known ones keep this warehouse's id, new ones get the next; kept in ``new_<table>``."""
-        columns, owner = self._columns(), _OWNERS[self.name]
-        if owner.id not in columns:
-            raise InputError(f"{self.file} lacks the column {owner.id!r}")
-        self._check_ids()
-        rest = [name for name in columns if name != owner.id]
+        owner = _OWNERS[self.name]
+        rest = [name for name in self.columns if name != owner.id]
         key, names = ", ".join(owner.key), ", ".join(rest)
         before = self._size()
         self.store.execute(
             f"INSERT INTO {self.name} ({owner.id}, {names}) "
             f"SELECT (SELECT coalesce(max({owner.id}), 0) FROM {self.name}) + row_number() OVER (ORDER BY {owner.id}), {names} "
-            f"FROM {self._mapped(columns)} AS f ANTI JOIN {self.name} USING ({key}) "
+            f"FROM {self._mapped(self.columns)} AS f ANTI JOIN {self.name} USING ({key}) "
             f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {owner.id}) = 1"
         )
         self.store.execute(
             f"CREATE OR REPLACE TEMP TABLE new_{self.name} AS SELECT f.old_id, t.{owner.id} AS new_id "
-            f"FROM {self._mapped([*columns, 'old_id'])} AS f JOIN {self.name} AS t USING ({key})"
+            f"FROM {self._mapped([*self.columns, 'old_id'])} AS f JOIN {self.name} AS t USING ({key})"
         )
         return self._size() - before
 
     def by_key(self, key: tuple[str, ...]) -> int:
         """Rows with a natural key: those whose key is there already are repeated."""
-        names, keys = ", ".join(self._columns()), ", ".join(key)
+        keys = ", ".join(key)
         return self._inserted(
-            f"INSERT INTO {self.name} ({names}) SELECT {names} FROM "
-            f"(SELECT *, row_number() OVER () AS place FROM {self._source}) AS f ANTI JOIN {self.name} USING ({keys}) "
+            f"INSERT INTO {self.name} ({self._names}) SELECT {self._names} FROM "
+            f"(SELECT *, rowid AS place FROM found_rows WHERE set_aside IS NULL) AS f ANTI JOIN {self.name} USING ({keys}) "
             f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY place) = 1 ORDER BY place"
         )
 
     def forecasts(self) -> int:
         """Rows of vintages, by vintage, variable and step."""
-        names = ", ".join(self._columns())
-        self._check_ids()
         return self._inserted(
-            f"INSERT INTO forecasts ({names}) SELECT {names} FROM {self._mapped(names.split(', '))} AS f "
+            f"INSERT INTO forecasts ({self._names}) SELECT {self._names} FROM {self._mapped(self.columns)} AS f "
             "ANTI JOIN forecasts USING (vid, variable, step_ahead)"
         )
 
     def rejected(self) -> int:
         """Rows without a key: as often as the more generous of the two warehouses has each."""
-        columns = self._columns()
-        self._check_ids()
-        names = ", ".join(columns)
+        names = self._names
         copies = f"row_number() OVER (PARTITION BY {names}) AS copy"
         return self._inserted(
             f"INSERT INTO rejected ({names}) SELECT {names} FROM "
-            f"(SELECT *, {copies}, row_number() OVER () AS place FROM {self._mapped(columns)}) AS f "
+            f"(SELECT *, {copies}, row_number() OVER () AS place FROM {self._mapped(self.columns)}) AS f "
             f"ANTI JOIN (SELECT *, {copies} FROM rejected) AS t USING ({names}, copy) ORDER BY place"
         )
 
-    def observations(self, rows: int) -> Imported:
-        """Observed rows by (series, observed_at, known_at): a stored row with another value stays, the other is rejected."""
-        columns = self._columns()
-        self._check_ids()
-        value, wrong = _OBSERVATIONS[self.name]
-        if found := self.store.execute(f"SELECT {value} FROM {self._source} WHERE {wrong} LIMIT 1"):
-            raise InputError(f"{self.file} has a {value} of {found[0][0]}", expected="a number >= 0")
+    def observations(self) -> tuple[int, int]:
+        """Observed rows by (series, observed_at, known_at): how many were added, and how many contradict a stored row."""
+        value = _OBSERVATIONS[self.name]
         added = rejected = 0
-        for where in self._parts():
+        for first, last in self._parts():
             self.store.execute(
-                f"CREATE OR REPLACE TEMP TABLE part AS SELECT * FROM {self._mapped(columns, where)}"
+                "CREATE OR REPLACE TEMP TABLE part AS SELECT * FROM "
+                + self._mapped(
+                    self.columns, "(SELECT * FROM found_rows WHERE set_aside IS NULL AND sid BETWEEN ? AND ?)"
+                ),
+                [first, last],
             )
             rejected += self._keep_conflicts(value)
-            names, key = ", ".join(columns), "sid, observed_at, known_at"
+            key = "sid, observed_at, known_at"
             added += self._inserted(
-                f"INSERT INTO {self.name} ({names}) SELECT {names} FROM part ANTI JOIN {self.name} USING ({key}) "
+                f"INSERT INTO {self.name} ({self._names}) SELECT {self._names} FROM part ANTI JOIN {self.name} USING ({key}) "
                 f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY batch) = 1 ORDER BY {key}"
             )
-        return Imported(added=added, repeated=rows - added - rejected, rejected=rejected)
+        return added, rejected
 
-    def _parts(self) -> Iterator[str]:
-        """Conditions on the file's rows: whole series, about `PART_ROWS` rows together, so that sorting needs little memory."""
-        sizes = self.store.execute(f"SELECT sid, count(*) FROM {self._source} GROUP BY 1 ORDER BY 1")
+    def _parts(self) -> Iterator[tuple[int, int]]:
+        """Ranges of series, about `PART_ROWS` rows together, so that sorting needs little memory."""
+        sizes = self.store.execute(
+            "SELECT sid, count(*) FROM found_rows WHERE set_aside IS NULL GROUP BY 1 ORDER BY 1"
+        )
         first, held = None, 0
         for place, (sid, size) in enumerate(sizes):
             first, held = (sid if first is None else first), held + int(size)
             if held >= PART_ROWS or place == len(sizes) - 1:
-                yield f"sid BETWEEN {first} AND {sid}"
+                yield int(first), int(sid)
                 first, held = None, 0
 
     def _keep_conflicts(self, value: str) -> int:
@@ -339,7 +356,7 @@ class _TableRows:
         (rejected,) = self.store.execute(f"SELECT count(*) {conflicts}")[0]
         if rejected:
             self.store.execute(
-                f"INSERT INTO rejected SELECT * FROM (SELECT f.batch, {quoted(self.file.name)} AS file, 0 AS line, "
+                f"INSERT INTO rejected SELECT * FROM (SELECT f.batch, '{self.name}.parquet' AS file, 0 AS line, "
                 f"CAST(to_json(f) AS VARCHAR) AS raw, 'conflicts with stored value ' || t.{value} AS reason {conflicts}) AS new "
                 "ANTI JOIN rejected USING (batch, file, raw, reason) ORDER BY ALL"
             )
@@ -475,7 +492,7 @@ def _published(source: Path, folder: Path, part: Path, keep: int) -> Generation:
 
 def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int, int]:
     """Change the catalogue at ``part``; the numbers of its newest snapshot before and after."""
-    with open_store(":memory:") as store:
+    with open_store(":memory:", sealed=False) as store:
         (version,) = store.execute("SELECT version()")[0]
         store.execute(f"LOAD {quoted(extension_file(str(version)))}")
         store.execute(f"ATTACH {quoted(source)} AS source (READ_ONLY)")
@@ -573,7 +590,7 @@ def compact(store: Store, *, keep_fitted: pd.Timedelta = KEEP_FITTED) -> Compact
     if keep_fitted < pd.Timedelta(0):
         raise SettingsError(f"keep estimated forecasters for {keep_fitted}", expected="0 days or more")
     database = Path(store.name)
-    part = database.with_name(f"{database.name}.compact.part")
+    part = compacted_file(database)
     dropped = _drop_fitted(store, keep_fitted)
     store.execute("CHECKPOINT")
     before = database.stat().st_size
@@ -604,7 +621,7 @@ def _drop_fitted(store: Store, keep: pd.Timedelta) -> int:
 def _copy(store: Store, part: Path) -> None:
     """Copy every table, in one transaction, and compare what stands on the disk then with what was copied."""
     (here,) = store.execute("SELECT current_database()")[0]
-    name = '"' + str(here).replace('"', '""') + '"'
+    name = as_name(str(here))
     store.execute(attach_new(part, "compacted"))
     try:
         store.execute(f"COPY FROM DATABASE {name} TO compacted")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import threading
 from collections import deque
@@ -34,6 +33,7 @@ from flows.turn.forecast import (
 from flows.turn.stages import Found, decide_jobs, ingest, score_jobs
 from optimization.replay.decision import RECORD_SPAN, Fan, in_turn
 from warehouse.asof import Span
+from warehouse.documents import read_object
 from warehouse.errors import SettingsError, SlackwaterError
 from warehouse.issued import read_rows
 from warehouse.store.connection import Store, open_store
@@ -152,7 +152,7 @@ def plan_backfill(store: Store | None, stretch: SlotRange) -> list[SlotPlan]:
             index=False
         ):
             if standing.get((run, stage), ("", ""))[0] != "done":
-                reason = str(json.loads(details)["reason"]) if status == "failed" else ""
+                reason = str((read_object(details) or {}).get("reason", "")) if status == "failed" else ""
                 standing[run, stage] = (status, reason)
     return [_slot_plan(at, stretch, standing) for at in stretch.slots()]
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from flows.config import BoundSettings, Feed, Settings
 from flows.show.formats import rows_of
+from warehouse.documents import read_object
 from warehouse.errors import FetchError, InputError, Kept, SettingsError
 from warehouse.issued import read_rows, write_rows
 from warehouse.observations import Bounds, FollowedSince, append
@@ -128,7 +129,11 @@ def last_fetches(store: Store) -> dict[str, Fetched]:
 
 
 def _fetched(row: Mapping[str, Any]) -> Fetched:
-    kept = json.loads(row["watermark"])
+    kept = read_object(row["watermark"]) or {}
+    try:
+        marks = {part: Mark.from_json(mark) for part, mark in kept.get("parts", {}).items()}
+    except (KeyError, ValueError, TypeError, AttributeError):  # of another form: its parts are read anew
+        marks = {}
     return Fetched(
         feed=str(row["feed"]),
         at=pd.Timestamp(row["logical_at"]).tz_convert("UTC"),
@@ -140,7 +145,7 @@ def _fetched(row: Mapping[str, Any]) -> Fetched:
         reason=str(row["reason"]),
         finished=bool(kept.get("finished", True)),
         options=str(kept.get("options", "")),
-        marks={part: Mark.from_json(mark) for part, mark in kept.get("parts", {}).items()},
+        marks=marks,
     )
 
 

@@ -300,11 +300,12 @@ def _need_warehouse(name: str, session: Query) -> None:
 
 def list_(*, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs."""
-    from flows.ledger.jobs import reports_by_job, stored_jobs
+    from flows.ledger.jobs import reports_by_job, stored_jobs, unreadable_jobs
     from warehouse.issued import read_rows
 
     with session.reading() as store:
         jobs = stored_jobs(store, known_at=session.time)
+        unreadable = unreadable_jobs(store, known_at=session.time)
         scored = set(read_rows(store, "outcomes")["job"])
         reports = reports_by_job(store, [job.request.name for job in jobs])
     rows = [
@@ -321,7 +322,10 @@ def list_(*, session: QueryAt = QueryAt()) -> Answer:
         for job in jobs
     ]
     columns = keyed("job", "state", "market", start="start (UTC)", deadline="deadline (UTC)", origin="origin")
-    return Answer(title="Jobs", value={"jobs": rows}, blocks=[Table("Jobs", rows, columns)])
+    blocks: list[Block] = [Table("Jobs", rows, columns)]
+    if unreadable:
+        blocks.append(Notes(unreadable))
+    return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
 
 
 def _state(job: StoredJob, at: pd.Timestamp | None, reports: Sequence[Report]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -126,10 +125,10 @@ def unreadable_jobs(store: Store, *, known_at: pd.Timestamp | None = None) -> li
 
 
 #: What `_stored_job` takes, of one job.
-_JobRow = tuple[str, str, int, int, int | None]
+_JobRow = tuple[str, str, str, int, int, int | None]
 #: Of every job the terms in force: those that were changed last, else those that it was added with.
 _IN_FORCE = """
-    SELECT coalesce(changed.spec, jobs.spec), origin, step_seconds, epoch_us(created_at), epoch_us(changed.known_at)
+    SELECT name, coalesce(changed.spec, jobs.spec), origin, step_seconds, epoch_us(created_at), epoch_us(changed.known_at)
     FROM jobs LEFT JOIN (
         SELECT job, spec, known_at FROM terms WHERE $known_at IS NULL OR known_at <= $known_at
         QUALIFY row_number() OVER (PARTITION BY job ORDER BY known_at DESC, revision DESC) = 1
@@ -155,24 +154,49 @@ def _in_order(rows: tuple[_JobRow, ...]) -> tuple[tuple[StoredJob, ...], tuple[s
 
 @lru_cache(maxsize=16_384)
 def _stored_job(
-    spec: str, origin: str, step_seconds: int, created_us: int, changed_us: int | None
+    name: str, spec: str, origin: str, step_seconds: int, created_us: int, changed_us: int | None
 ) -> StoredJob | str:
     """A job as it is stored, or why it cannot be read; what is stored never changes, and every turn reads all of them."""
     try:
+        return StoredJob(
+            request=_request_of(spec, name),
+            origin=origin,
+            step=pd.Timedelta(seconds=int(step_seconds)),
+            created_at=_time(created_us),
+            changed_at=None if changed_us is None else _time(changed_us),
+        )
+    except JobError as error:
+        return f"job {name} is left out: {error}"
+
+
+def _request_of(spec: str, name: str) -> JobRequest:
+    """The placed request in a stored text; raises `JobError` for one that cannot be read, or is of another job."""
+    try:
         request = JobRequest.model_validate_json(spec)
+        _ = request.starts, request.ends
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        return (
-            f"job {json.loads(spec).get('name')} is left out: its stored {key} cannot be read: {first['msg']}"
-        )
-    return StoredJob(
-        request=request,
-        origin=origin,
-        step=pd.Timedelta(seconds=int(step_seconds)),
-        created_at=_time(created_us),
-        changed_at=None if changed_us is None else _time(changed_us),
-    )
+        raise JobError(f"its stored {key or 'text'} cannot be read: {first['msg']}") from error
+    except (ValueError, OverflowError) as error:  # times beyond those of pandas, or without a zone
+        raise JobError(f"its stored times cannot be read: {error}") from error
+    if request.name != name:
+        raise JobError(f"its stored text is of job {request.name!r}")
+    return request
+
+
+def unusable_spec(spec: str) -> str:
+    """Return why a stored text of a job cannot be used, "" where it can."""
+    try:
+        request = JobRequest.model_validate_json(spec)
+        _request_of(spec, request.name)
+        check_bounds(request)
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{'.'.join(str(part) for part in first['loc']) or 'text'}: {first['msg']}"
+    except JobError as error:
+        return str(error)
+    return ""
 
 
 def _time(us: int) -> pd.Timestamp:
@@ -203,7 +227,8 @@ def terms_of(store: Store, stored: StoredJob) -> list[StoredJob]:
         {"job": stored.request.name},
     )
     step, created = int(stored.step / pd.Timedelta(seconds=1)), microseconds(stored.created_at, "created_at")
-    found = [_stored_job(spec, stored.origin, step, created, known_us) for spec, known_us, _ in rows]
+    name = stored.request.name
+    found = [_stored_job(name, spec, stored.origin, step, created, known_us) for spec, known_us, _ in rows]
     return [one for one in found if isinstance(one, StoredJob)]
 
 

@@ -20,6 +20,7 @@ from optimization.replay.score import Scored
 from optimization.selection.contract import Learner, weigh
 from optimization.selection.learned import Rounds
 from optimization.window.plan import Allocation
+from warehouse.documents import read_list, read_object
 from warehouse.errors import DamagedStoreError, InputError, SchemaError, StoreError
 from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
@@ -283,6 +284,10 @@ def _moves(outcome: MovedOutcome, markets: Sequence[str]) -> dict[str, Any]:
     }
 
 
+#: What the details of every outcome have.
+_SCORED = ("utility", "on_demand_only_usd", "gap_to_hindsight")
+
+
 def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
     """Outcomes of these policies in the columns that `optimization.replay.score.leaderboard` reads.
 
@@ -291,7 +296,9 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
     """
     rows = read_rows(store, "outcomes")
     rows = rows[rows["policy"].isin(list(names))]
-    details = [json.loads(text) for text in rows["details"]]
+    found = [read_object(text, *_SCORED) for text in rows["details"]]
+    rows = rows[np.array([one is not None for one in found], dtype=bool)]
+    details = [one for one in found if one is not None]
     return pd.DataFrame(
         {
             "job": rows["job"].to_numpy(),
@@ -327,7 +334,11 @@ def outcomes_of(store: Store, job: StoredJob) -> list[dict[str, Any]]:
     rows = rows_of(read_rows(store, "outcomes", where={"job": job.request.name}))
     rows.sort(key=lambda row: (-row["utility_usd"], row["policy"]))
     valued = job.request.value_usd is not None
-    return [_outcome(job, row, json.loads(row["details"]), valued=valued) for row in rows]
+    return [
+        _outcome(job, row, details, valued=valued)
+        for row in rows
+        if (details := read_object(row["details"], *_SCORED)) is not None
+    ]
 
 
 def _outcome(
@@ -351,7 +362,7 @@ def _outcome(
         "hindsight_high_usd": row["hindsight_high_usd"] if valued else None,
         "gap_to_hindsight": details["gap_to_hindsight"],
         "lost_to_forecast_error_usd": details.get("lost_to_forecast_error_usd"),
-        "allocations": json.loads(row["allocations"] or "[]"),
+        "allocations": read_list(row["allocations"]),
         **{key: details.get(key) for key in ("moves", "moving_usd", "places")},
     }
 
@@ -376,11 +387,19 @@ def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) 
 def stored_decisions(
     store: Store, where: Mapping[str, object], *, order_by: Sequence[str] = ()
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Decisions that `read_rows` finds, each with its run; what was not said when one was made is None."""
+    """Decisions that `read_rows` finds, each with its run; what was not said when one was made is None.
+
+    A row whose details cannot be read is left out; `status` names it. Job, slot, policy and instances are those of the columns.
+    """
     rows = read_rows(store, "decisions", where=where, order_by=order_by)
-    return [
-        (run, whole_row(json.loads(text))) for run, text in zip(rows["run"], rows["details"], strict=True)
-    ]
+    found = []
+    for row in rows_of(rows):
+        details = read_object(row["details"])
+        if details:
+            slot = pd.Timestamp(row["slot"]).isoformat()
+            own = {name: row[name] for name in ("job", "policy", "on_demand", "spot")}
+            found.append((row["run"], whole_row(details | own | {"slot": slot})))
+    return found
 
 
 def decisions_of(store: Store, job: str) -> list[dict[str, Any]]:
@@ -437,7 +456,7 @@ def save_accuracy(store: Store, measured: Sequence[tuple[pd.Timestamp, pd.DataFr
 def measured_errors(store: Store, at: pd.Timestamp | None) -> pd.DataFrame:
     """The errors measured at a time as they were kept, with the ``scale`` that pooling needs (NaN where none was kept)."""
     table = read_rows(store, "accuracy", where={"measured_at": at})
-    scales = [json.loads(text).get("scale") for text in table["more"]]
+    scales = [(read_object(text) or {}).get("scale") for text in table["more"]]
     return table.drop(columns=["more"]).assign(scale=pd.Series(scales, index=table.index, dtype=float))
 
 

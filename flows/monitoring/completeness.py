@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from flows.show.formats import rows_of
 from flows.turn.context import Turn, find_market, places_of, step_of
 from optimization.job.request import JobRequest
 from warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
+from warehouse.documents import read_list
 from warehouse.errors import InputError, MarketError, SettingsError
 from warehouse.history import Market
 from warehouse.issued import read_rows
@@ -344,7 +344,7 @@ def _seen(store: Store, markets: list[tuple[str, str]], window: SlotMap) -> pd.D
 
 def _runs(store: Store, bounds: dict[str, Any]) -> pd.DataFrame:
     frame = store.arrow(read_sql(__package__, "completeness_runs"), bounds).to_pandas()
-    frame["left_out"] = [[] if text == "[]" else list(json.loads(text) or ()) for text in frame["left_out"]]
+    frame["left_out"] = [read_list(text) for text in frame["left_out"]]
     return _times(frame, {"slot": "slot"})
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pandas as pd
 
 from flows.config import Settings
+from flows.ledger.jobs import unreadable_jobs
 from flows.ledger.records import STAGES
 from flows.monitoring.alarms import Alarm, alarms_of, standing_alarms
 from flows.monitoring.completeness import (
@@ -23,9 +24,10 @@ from flows.monitoring.completeness import (
     told_span,
     window_of,
 )
-from flows.show.blocks import Banner, Block, Column, Figure, Fold, Page, Section, Table, keyed
+from flows.show.blocks import Banner, Block, Column, Figure, Fold, Notes, Page, Section, Table, keyed
 from flows.show.formats import missing, rows_of, utc, whole
 from warehouse.errors import MarketError
+from warehouse.foreign import unreadable_rows
 from warehouse.store.connection import Store
 
 # ---
@@ -42,7 +44,7 @@ class Status:
     """What could be told at ``at``; ``note`` says how that time was chosen, "" if it was given.
 
     ``freshness`` and ``feeds`` are the tables of `flows.monitoring.completeness`. ``gone``: alarms that were kept as standing
-    and stand no longer.
+    and stand no longer. ``unreadable`` names stored rows that are left out everywhere.
     """
 
     at: pd.Timestamp
@@ -52,6 +54,7 @@ class Status:
     alarms: tuple[Alarm, ...]
     gone: tuple[Alarm, ...] = ()
     note: str = ""
+    unreadable: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -85,6 +88,7 @@ class Status:
             "schema": SCHEMA,
             "at": self.at,
             "note": self.note,
+            "unreadable": list(self.unreadable),
             "exit_code": self.exit_code,
             "since": done.start,
             "until": done.end,
@@ -156,6 +160,7 @@ def status_of(
         alarms=tuple(found),
         gone=tuple(one for one in standing_alarms(store, at=at) if (one.kind, one.subject) not in stand),
         note=note,
+        unreadable=(*unreadable_rows(store), *unreadable_jobs(store)),
     )
 
 
@@ -217,6 +222,7 @@ def status_page(found: Status) -> Page:
         banner=None if well else Banner("Not all is well.", found.sentence()),
         blocks=[
             *([found.sentence()] if well else []),
+            *unreadable_blocks(found),
             alarms_section(found),
             completeness_section(found, drawn=True),
             freshness_section(found),
@@ -231,8 +237,14 @@ def status_blocks(found: Status) -> list[Block]:
         completeness_section(found),
         freshness_section(found),
         alarms_section(found),
+        *unreadable_blocks(found),
         sentence,
     ]
+
+
+def unreadable_blocks(found: Status) -> list[Block]:
+    """Stored rows that cannot be read, and are left out everywhere."""
+    return [Notes(found.unreadable)] if found.unreadable else []
 
 
 def alarms_section(found: Status) -> Section:

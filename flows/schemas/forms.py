@@ -127,6 +127,32 @@ class TurnError(TypedDict):
     scale: Annotated[float | None, Keys(description="What pooled losses are divided by.")]
 
 
+class RecentError(TypedDict):
+    """Errors of one model so many slots ahead, over the stored forecasts of the last 14 days, pooled over markets."""
+
+    variable: What
+    model: Forecaster
+    step: SlotsAhead
+    n: Measured
+    days: Annotated[int, Keys(**NOT_NEGATIVE, description="Days on which forecasts were issued.")]
+    mae: Mae
+    mae_last: Annotated[float | None, Keys(description="The same of last value.")]
+    skill_pinball: Annotated[
+        float | None,
+        Keys(
+            description="Share of last value's pinball loss that the model saves; null with fewer than 3 days."
+        ),
+    ]
+    skill_low: Annotated[float | None, Keys(description="Low end of its 95 % interval over days.")]
+    skill_high: Annotated[float | None, Keys(description="The high end.")]
+    verdict: Annotated[
+        Literal["better", "worse", "even", "too few", ""],
+        Keys(
+            description="Compared with last value; even where the interval holds 0. Empty for last value itself."
+        ),
+    ]
+
+
 class TurnAnswer(TypedDict):
     """What one turn of the loop found out: ``slackwater run --json``."""
 
@@ -134,6 +160,7 @@ class TurnAnswer(TypedDict):
     run: Annotated[str, Keys(description="Name of the turn; the same time gives the same name.")]
     ingested: Annotated[dict[str, Ingested], Keys(description="By source.")]
     accuracy: list[TurnError]
+    forecast_errors: list[RecentError]
     decisions: Annotated[list[DecisionRow], Keys(description="The next slot of every running job.")]
     leaderboard: Annotated[
         list[BoardRow], Keys(description="The best policy first; empty before the first job has ended.")
@@ -299,6 +326,72 @@ class ReplaysAnswer(_Replay):
     """The whole pool, the best first: ``slackwater replay --policy all --json``."""
 
     replays: list[ReplayedPolicy] | list[MovedPolicy]
+
+
+BACKTEST: Final = "slackwater.backtest/1"
+
+
+class BacktestPolicy(TypedDict):
+    """One policy over all starts of a backtest."""
+
+    policy: str
+    starts: Count
+    mean_cost_usd: float
+    worst_cost_usd: float
+    worst_start: datetime
+    late: Annotated[int, Keys(**NOT_NEGATIVE, description="Starts that missed the deadline.")]
+    given_up: Annotated[int, Keys(**NOT_NEGATIVE, description="Of these, starts that were given up.")]
+    saved_usd: Annotated[float | None, Keys(description="Mean cost of on-demand only less the mean cost.")]
+    saved_share: Annotated[
+        float | None, Keys(description="The same as a share of the cost of on-demand only.")
+    ]
+    saved_low: Annotated[
+        float | None,
+        Keys(
+            description="Low end of the 95 % interval of that share over blocks of starts; null where there is none."
+        ),
+    ]
+    saved_high: Annotated[float | None, Keys(description="The high end.")]
+    spot_share: Share
+
+
+class BacktestRun(TypedDict):
+    """One policy on one start."""
+
+    start: datetime
+    policy: str
+    cost_usd: float
+    on_time: bool
+    finish: Annotated[datetime | None, Keys(description="Null where it was given up.")]
+    spot_share: Share
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
+    hindsight_usd: Annotated[float, Keys(description="Cost of the optimum with the market known in advance.")]
+
+
+class BacktestAnswer(_From):
+    """A job simulated at many starts: ``slackwater backtest --json``."""
+
+    schema: Literal["slackwater.backtest/1"]
+    job: str
+    markets: list[str]
+    source: str
+    forecaster: str
+    to: datetime
+    every_minutes: float
+    step_minutes: float
+    deadline_slots: int
+    starts: Count
+    left_out: Annotated[
+        int, Keys(**NOT_NEGATIVE, description="Starts whose slots are not all in the record.")
+    ]
+    gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots that were not observed, over all starts.")]
+    blocks: Annotated[int, Keys(**NOT_NEGATIVE, description="Blocks of starts behind the intervals.")]
+    leader: Annotated[str, Keys(description="The policy that a turn would take now.")]
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
+    hindsight_usd: float
+    policies: list[BacktestPolicy]
+    runs: list[BacktestRun]
+    synthetic: Sentences
 
 
 class Measures(TypedDict):
@@ -542,6 +635,7 @@ class StatusAnswer(_Schema):
 
     at: datetime
     note: Annotated[str, Keys(description="How the time was chosen; empty if it was given.")]
+    unreadable: Annotated[Sentences, Keys(description="Stored rows that cannot be read and are left out.")]
     exit_code: Literal[0, 3, 4, 5]
     since: datetime
     until: datetime
@@ -920,6 +1014,7 @@ FORMS: Final[dict[str, tuple[str, Any]]] = {
         "A job replayed on a market's record: `slackwater replay --json`",
         ReplayAnswer | MovedAnswer | ReplaysAnswer,
     ),
+    "backtest": ("A job simulated at many starts: `slackwater backtest --json`", BacktestAnswer),
     "accuracy": ("How good forecasts are beside last value: `slackwater accuracy --json`", AccuracyAnswer),
     "status": ("What is done, missing, failed or stale: `slackwater status --json`", StatusAnswer),
     "fill": ("A fine-tuning request filled: `slackwater fill --json`", FillAnswer),

@@ -371,8 +371,8 @@ def _said(name: str, field: Field) -> str:
     if field.column:
         return name
     if (kind := _sql_type(field)) == "JSON":
-        return f"CAST(nullif(CAST(details -> '$.{name}' AS VARCHAR), 'null') AS JSON) AS {name}"
-    return f"CAST(details ->> '$.{name}' AS {kind}) AS {name}"
+        return f"CAST(nullif(CAST(TRY_CAST(details AS JSON) -> '$.{name}' AS VARCHAR), 'null') AS JSON) AS {name}"
+    return f"TRY_CAST(TRY_CAST(details AS JSON) ->> '$.{name}' AS {kind}) AS {name}"
 
 
 def _decisions() -> Relation:
@@ -541,7 +541,9 @@ def views() -> dict[str, Relation]:
             },
             sql="SELECT measured_at, measured_at = max(measured_at) OVER (PARTITION BY market, source) AS newest, market, source, "
             f"model, variable, step, {', '.join(_MEASURED)}, "
-            + ", ".join(f"CAST(more ->> '$.{name}' AS DOUBLE) AS {name}" for name in _MORE)
+            + ", ".join(
+                f"TRY_CAST(TRY_CAST(more AS JSON) ->> '$.{name}' AS DOUBLE) AS {name}" for name in _MORE
+            )
             + " FROM accuracy",
         ),
         "job_outcomes": Relation(
@@ -567,9 +569,9 @@ def views() -> dict[str, Relation]:
                 "moving_usd": OUTCOME["moving_usd"].words,
             },
             sql="WITH told AS (SELECT o.*, j.market, j.start_at, j.step_seconds, "
-            "coalesce(t.spec, j.spec) ->> '$.value_usd' IS NOT NULL AS valued, "
+            "TRY_CAST(coalesce(t.spec, j.spec) AS JSON) ->> '$.value_usd' IS NOT NULL AS valued, "
             + ", ".join(
-                f"CAST(o.details ->> '$.{name}' AS {kind}) AS {name}"
+                f"TRY_CAST(TRY_CAST(o.details AS JSON) ->> '$.{name}' AS {kind}) AS {name}"
                 for name, kind in (
                     ("on_demand_only_usd", "DOUBLE"),
                     ("utility", "DOUBLE"),
@@ -628,8 +630,8 @@ def views() -> dict[str, Relation]:
                 "reason": "Why it failed; null where it is done.",
                 "details": "JSON of its counts.",
             },
-            sql="SELECT logical_at, run, stage, status, made, CASE WHEN status = 'failed' THEN details ->> '$.reason' END "
-            "AS reason, details FROM runs",
+            sql="SELECT logical_at, run, stage, status, made, "
+            "CASE WHEN status = 'failed' THEN TRY_CAST(details AS JSON) ->> '$.reason' END AS reason, details FROM runs",
         ),
     }
 

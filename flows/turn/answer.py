@@ -41,8 +41,6 @@ from flows.turn.context import (
 )
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.stages import Decided, decide_together, effort_of, moved_row
-from forecasting.accuracy.tables import pooled_scores, sourced
-from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, names_file, read_request
@@ -551,16 +549,3 @@ def _moved_row(
         "synthetic": sorted(first.assumptions),
         "allocations": slots,
     }
-
-
-def pooled_accuracy(
-    rows: Sequence[Mapping[str, Any]], steps: Sequence[int] = (1, 4, 12)
-) -> list[dict[str, Any]]:
-    """Errors per variable, model and step, pooled over markets, beside last value's (M6.5)."""
-    if not rows:
-        return []
-    frame = sourced(pd.DataFrame(rows))
-    pooled = rows_of(pooled_scores(frame[frame["step"].isin(list(steps))]))
-    last = {(row["variable"], row["step"]): row["mae"] for row in pooled if row["model"] == FLOOR}
-    out = [row | {"mae_last": last.get((row["variable"], row["step"]), float("nan"))} for row in pooled]
-    return sorted(out, key=lambda row: (row["variable"], row["step"], row["model"]))

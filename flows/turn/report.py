@@ -77,6 +77,7 @@ from optimization.moving.score import BEST_MARKET
 from optimization.moving.terms import fits
 from optimization.replay.score import leaderboard
 from optimization.selection.learned import learner_regret, why_leader_changed
+from warehouse.documents import read_object
 from warehouse.errors import InputError
 from warehouse.history import AVAILABLE, PRICE, History, Market
 from warehouse.issued import read_rows
@@ -188,7 +189,7 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
         learned=learned(turn),
         decisions=[row for _, row in decided],
         accuracy=accuracy,
-        ingested=json.loads(ingest["details"].iloc[-1]) if len(ingest) else {},
+        ingested=(read_object(ingest["details"].iloc[-1]) or {}) if len(ingest) else {},
         drawn=drawn,
         simulated=all(source.startswith("simulated") for source in sources),
     )

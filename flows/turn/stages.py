@@ -47,8 +47,10 @@ from flows.turn.context import (
     read_all,
     read_pool,
     require_markets,
+    step_of,
 )
 from flows.turn.forecast import MeasuredErrors, forecast_turns
+from flows.turn.recent_errors import recent_errors
 from optimization.fleet.competition import Course, MovingCourse, decide_all
 from optimization.job.request import JobRequest, job_on
 from optimization.moving.definition import Mover
@@ -76,7 +78,7 @@ from warehouse.sources.simulated import generate, said
 from warehouse.store.connection import Store
 
 if TYPE_CHECKING:
-    from flows.schemas.forms import Ingested, TurnAnswer, TurnError
+    from flows.schemas.forms import Ingested, RecentError, TurnAnswer, TurnError
 
 
 # ---
@@ -770,6 +772,7 @@ class TurnResult:
     notes: list[str]
     report: Path
     movers: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self) -> TurnAnswer:
         """The object that ``slackwater run --json`` prints."""
@@ -778,6 +781,7 @@ class TurnResult:
             "run": self.run_id,
             "ingested": cast("dict[str, Ingested]", self.ingested),
             "accuracy": cast("list[TurnError]", self.accuracy),
+            "forecast_errors": cast("list[RecentError]", self.errors),
             "decisions": self.decisions,
             "leaderboard": self.leaderboard,
             "notes": self.notes,
@@ -814,4 +818,7 @@ def whole_turn(
         notes=list(found.notes),
         report=found.page,
         movers=list(found.movers),
+        errors=recent_errors(
+            turn.store, turn.at, window=max(1, turn.settings.measured_origins) * step_of(turn.settings)
+        ),
     )

@@ -125,7 +125,7 @@ def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str
         return {}
     marks = ", ".join("?" * len(names))
     rows = reading.store.execute(
-        "SELECT job, policy, cost_usd, CAST(details ->> 'on_demand_only_usd' AS DOUBLE) FROM outcomes "
+        "SELECT job, policy, cost_usd, TRY_CAST(TRY_CAST(details AS JSON) ->> 'on_demand_only_usd' AS DOUBLE) FROM outcomes "
         f"WHERE job IN ({marks}) AND policy <> ? QUALIFY "
         "row_number() OVER (PARTITION BY job ORDER BY utility_usd DESC, policy) = 1",
         [*names, BEST_MARKET],

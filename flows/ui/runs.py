@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -17,6 +16,7 @@ from flows.monitoring.completeness import DEFAULT_SPAN, STATES, completeness_of
 from flows.monitoring.status import legend, stage_map
 from flows.show.formats import rows_of
 from flows.ui.reading import Reading
+from warehouse.documents import read_object
 from warehouse.issued import read_rows
 
 # ---
@@ -188,7 +188,7 @@ def run_rows(reading: Reading, *, most: int, skip: int = 0) -> list[dict[str, An
 
 
 def _stage(row: Mapping[str, Any]) -> dict[str, Any]:
-    details = json.loads(row["details"] or "{}")
+    details = read_object(row["details"]) or {}
     return {
         "status": str(row["status"]),
         "made": str(row["made"] or "live"),

@@ -265,8 +265,9 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
     Columns: policy, jobs, mean_utility and gap_to_hindsight (units of each job's on-demand-only cost),
     mean_utility_usd, mean_cost_usd, mean_on_demand_only_usd and mean_saved_usd (of the jobs where the first is
     known, NaN where it is of none), mean_hindsight_usd (NaN where that of a job is not known), on_time (share of
-    jobs finished by d), weight (NaN without ``weights`` or for a policy they do not know). ``rows`` as a table needs only the columns policy, utility, utility_usd,
-    cost_usd, on_demand_only_usd, on_time, gap_to_hindsight, and may have hindsight_usd.
+    jobs finished by d), weight (NaN without ``weights`` or for a policy they do not know). ``rows`` as a table needs
+    only the columns policy, utility, utility_usd, cost_usd, on_demand_only_usd, on_time, gap_to_hindsight, and may
+    have hindsight_usd.
     """
     frame = rows if isinstance(rows, pd.DataFrame) else ledger_frame(rows)
     if frame.empty:

@@ -53,6 +53,7 @@ from warehouse.store.folders import current_generation, is_shared, read_manifest
 from warehouse.store.schema import (
     MIGRATIONS,
     applied_steps,
+    as_name,
     back_up,
     describe,
     migrate,
@@ -289,6 +290,8 @@ MEMORY_LIMIT = "1GB"
 #: A snapshot may be replaced between the listing and the opening; twenty times in a row it is not.
 _READER_TRIES = 20
 Parameters = Sequence[Any] | Mapping[str, Any]
+#: Threads of one process that open the same file share its settings.
+_SETTING_UP = threading.Lock()
 
 
 @contextmanager
@@ -310,10 +313,11 @@ def translated(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How a warehouse called ``name`` is opened."""
+    """How a warehouse called ``name`` is opened; ``sealed``: its statements reach no other file and load no extension."""
 
     name: str
     memory_limit: str
+    sealed: bool = True
 
     def unlocked(self, file: str, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         """A connection without a lock: to memory, or to a ``file`` for reading."""
@@ -332,14 +336,16 @@ class Opening:
         with translated(self.name):
             connection = duckdb.connect(":memory:")
             with closed_on_error(connection):
-                self._set_up(connection)
+                self._set_up(connection, *(path.resolve() for path in tables.values()))
                 connection.execute(
                     "CREATE TABLE schema_steps AS SELECT * FROM (VALUES (0, '')) AS s(position, name) WHERE FALSE"
                 )
                 for position, step in enumerate(steps):
                     connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, step])
                 _check_steps(connection, self.name)
-                connection.execute("\n".join(views_over(tables)))
+                connection.execute(
+                    "\n".join(views_over({name: path.resolve() for name, path in tables.items()}))
+                )
         return connection
 
     def writing(self, lock: WriterLock, patience: Patience, say: Say) -> duckdb.DuckDBPyConnection:
@@ -352,7 +358,7 @@ class Opening:
             connection = self._connected(patience)
             with closed_on_error(connection):
                 lock.check_in_place()
-                self._set_up(connection)
+                self._set_up(connection, *_beside(compacted_file(Path(self.name))))
                 before = _upgrade(connection, lock, say)
                 renew = before == 0 or (before < len(MIGRATIONS) and not lock.unfinished)
                 publish_at_open(lock, checkpoint_of(connection), renew=renew)
@@ -388,14 +394,45 @@ class Opening:
         with duckdb.connect(":memory:") as connection:
             connection.execute(attach_new(file, "made"))
 
-    def _set_up(self, connection: duckdb.DuckDBPyConnection) -> None:
-        connection.execute("SET TimeZone = 'UTC'")
+    def _set_up(self, connection: duckdb.DuckDBPyConnection, *reach: Path) -> None:
+        """Set the database up, and let no statement reach a file but it, its temporary files, and those in ``reach``.
+
+        Settings are global: a second connection of the process to the same file finds them made and locked.
+        """
+        with _SETTING_UP:
+            ((locked,),) = connection.execute("SELECT current_setting('lock_configuration')").fetchall()
+            if not locked:
+                self._lock_settings(connection, reach)
+
+    def _lock_settings(self, connection: duckdb.DuckDBPyConnection, reach: Sequence[Path]) -> None:
         connection.execute("SET enable_progress_bar = false")
-        # The slots of a grid are taken for a handful of rows, for which a loop over all observations would do.
-        connection.execute("SET asof_loop_join_threshold = 0")
-        connection.execute(f"SET memory_limit = '{self.memory_limit}'")
+        settings = {
+            "TimeZone": quoted("UTC"),
+            # The slots of a grid are taken for a handful of rows, for which a loop over all observations would do.
+            "asof_loop_join_threshold": "0",
+            "memory_limit": quoted(self.memory_limit),
+        }
         if (threads := threads_wanted()) is not None:
-            connection.execute(f"SET threads = {threads}")
+            settings["threads"] = str(threads)
+        if self.sealed:
+            settings["allowed_paths"] = f"[{', '.join(quoted(path) for path in reach)}]"
+            settings["enable_external_access"] = "false"
+            settings["lock_configuration"] = "true"
+        for name, value in settings.items():
+            connection.execute(f"SET GLOBAL {name} = {value}")
+
+
+#: Endings of the files that DuckDB writes beside a database file.
+_BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
+
+
+def compacted_file(database: Path) -> Path:
+    """Where the rewritten copy of a warehouse is made before it takes the place of the old one."""
+    return database.with_name(f"{database.name}.compact.part")
+
+
+def _beside(file: Path) -> list[Path]:
+    return [file.with_name(f"{file.name}{ending}") for ending in _BESIDE]
 
 
 def attach_new(file: Path, name: str) -> str:
@@ -473,7 +510,7 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, lock: WriterLock, say: Say) 
 def _holds_rows(connection: duckdb.DuckDBPyConnection) -> bool:
     tables = [str(row[0]) for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
     return any(
-        connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall()
+        connection.execute(f"SELECT 1 FROM {as_name(table)} LIMIT 1").fetchall()
         for table in tables
         if table != "schema_steps"
     )
@@ -607,6 +644,12 @@ class Store:
             return self._connection.sql(sql, params=parameters or None).to_arrow_table()
 
     @contextmanager
+    def batches(self, sql: str, parameters: Parameters = (), *, rows: int) -> Iterator[pa.RecordBatchReader]:
+        """Run one query and read its result in Arrow batches of about so many ``rows`` inside the block."""
+        with self._turn, translated(self.name):
+            yield self._connection.execute(sql, parameters).to_arrow_reader(rows)
+
+    @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the turn for several statements that share temporary tables."""
         with self._turn:
@@ -655,8 +698,11 @@ def open_store(
     memory_limit: str = MEMORY_LIMIT,
     wait: float | None = None,
     say: Say = say_on_stderr,
+    sealed: bool = True,
 ) -> Store:
     """Open the warehouse at ``path`` (":memory:" for one that is not kept) for writing, making or upgrading it if need be.
+
+    No statement of a ``sealed`` store reaches a file beside the warehouse or loads an extension.
 
     While another process writes, it waits up to ``wait`` seconds (None: `warehouse.store.files.default_wait`) and tells ``say`` so
     once. Several stores of one process share the right to write. With ``read_only`` the file itself is opened, which keeps
@@ -667,7 +713,7 @@ def open_store(
     whose file is replaced under it raises `StoreError` at its next commit and when it is closed.
     """
     database = real_file(path)
-    opening = Opening(name=str(database), memory_limit=memory_limit)
+    opening = Opening(name=str(database), memory_limit=memory_limit, sealed=sealed)
     if opening.name == ":memory:":
         read_only = False
     else:

@@ -117,7 +117,7 @@ class Description:
             return False
         for name in [] if known is None else known[1]:
             if name not in self.views:
-                execute(f"DROP VIEW IF EXISTS {name}")
+                execute(f"DROP VIEW IF EXISTS {as_name(name)}")
         execute(self.text)
         execute(
             f"CREATE OR REPLACE VIEW {DESCRIBED} AS SELECT {quoted(self.digest)} AS digest, {[*self.views]} AS views"
@@ -288,3 +288,8 @@ def with_needs(names: Iterable[str]) -> list[str]:
 def quoted(text: object) -> str:
     """A text as an SQL literal, for the statements that take no parameters."""
     return "'" + str(text).replace("'", "''") + "'"
+
+
+def as_name(text: str) -> str:
+    """A text as the name of a table, view or column in SQL."""
+    return '"' + text.replace('"', '""') + '"'

@@ -13,7 +13,7 @@ as_known AS (
 known AS (
     SELECT name, market, source, origin, epoch_us(created_at) AS created_us, epoch_us(start_at) AS start_us,
         epoch_us(deadline_at) AS deadline_us,
-        NOT under_way AND coalesce(CAST(json_extract_string(spec, '$.checkpoint.resumable') AS BOOLEAN), TRUE) AS replayed
+        NOT under_way AND coalesce(TRY_CAST(json_extract_string(TRY_CAST(spec AS JSON), '$.checkpoint.resumable') AS BOOLEAN), TRUE) AS replayed
     FROM as_known WHERE created_at <= $last AND start_at <= $last
         AND (deadline_at >= $first OR (created_at >= $first AND deadline_at <= created_at))
 ),

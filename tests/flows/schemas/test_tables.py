@@ -114,7 +114,7 @@ def test_a_field_more_of_a_decision_is_a_column_with_its_words(monkeypatch):
     field = Field(kind=float | None, words="Energy of the slot.", heading="energy", unit="kWh")
     monkeypatch.setitem(fields.DECISION, "energy_kwh", field)
     made = tables.sql()
-    assert "CAST(details ->> '$.energy_kwh' AS DOUBLE) AS energy_kwh" in made
+    assert "TRY_CAST(TRY_CAST(details AS JSON) ->> '$.energy_kwh' AS DOUBLE) AS energy_kwh" in made
     assert "COMMENT ON COLUMN job_decisions.energy_kwh IS 'Energy of the slot.';" in made
 
 

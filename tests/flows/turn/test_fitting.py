@@ -183,19 +183,30 @@ def test_other_settings_and_other_markets_use_other_estimations(copy, settings):
     )
 
 
-def test_an_estimation_of_another_version_is_made_again_and_said(estimated, estimated_copy, settings):
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("sha256(content) || ':' || content", "fellows"),
+        ("repeat('0', 64) || ':' || content", "SHA-256 differs"),
+    ],
+    ids=["another version", "changed in the file"],
+)
+def test_an_estimation_that_cannot_be_read_is_made_again_and_said(
+    estimated, estimated_copy, settings, state, words
+):
     copy, first = estimated_copy, {key: made for key, made in estimated[1].items() if key[-1] == AT}
     with open_store(copy) as store:
         store.execute(
-            "UPDATE fitted SET state = replace(state, '\"members\"', '\"fellows\"') WHERE variable = 'count' "
-            "AND predictor = ?",
+            f"UPDATE fitted SET state = {state} FROM (SELECT replace(substr(state, 66), '\"members\"', '\"fellows\"') "
+            "AS content, panel AS own FROM fitted WHERE variable = 'count' AND predictor = $1) "
+            "WHERE variable = 'count' AND predictor = $1 AND panel = own",
             [stored_name("combined", settings)],
         )
     said: list[str] = []
     again, counts = forecasts_at(copy, settings, [AT], say=said.append)
     equal(first, again)
     assert counts["estimate"] == 1
-    assert any("estimated again" in text and "fellows" in text for text in said)
+    assert any("estimated again" in text and words in text for text in said)
     assert forecasts_at(copy, settings, [AT])[1].get("estimate", 0) == 0, "what was made is kept in its place"
 
 

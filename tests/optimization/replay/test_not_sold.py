@@ -33,7 +33,11 @@ from optimization.window.plan import EndRule
 from warehouse.history import History, Market, OnDemandOrigin
 
 NOT_SOLD = OnDemandOrigin(kind="not sold", words="test")
-JOBS = [a_job(d=12, load=0.4), a_job(d=12, load=0.4, n_min=2, must_finish=True), a_job(d=10, load=0.9, mu=0.7)]
+JOBS = [
+    a_job(d=12, load=0.4),
+    a_job(d=12, load=0.4, n_min=2, must_finish=True),
+    a_job(d=10, load=0.9, mu=0.7),
+]
 POOL = [policy for policy in load_pool() if policy.name.split("(")[0] not in ("AHAP", "RHIG", "Window")]
 POLICIES = [
     *POOL, *map(policy_named, ["AHAP(3,1,0.5)", "AHAP(5,3,0.9,expected)", "AHAP(5,5,0.9,last,target)", "RHIG(3,0.9)",
@@ -113,7 +117,9 @@ def test_scores_are_finite_and_nothing_is_said_relative_to_on_demand():
         scored = score_job(ended, [Stochastic(), UniformProgress(), policy_named("OD-only")])
         assert not scored.on_demand_known
         for row in scored.ledger:
-            assert np.isfinite([row.utility, row.normalised, row.gap_to_hindsight, row.on_demand_only_usd]).all()
+            assert np.isfinite(
+                [row.utility, row.normalised, row.gap_to_hindsight, row.on_demand_only_usd]
+            ).all()
             assert row.gap_to_hindsight_usd >= -1e-6
             assert 0.0 <= row.normalised <= 1.0
 
@@ -151,7 +157,9 @@ def test_a_live_decision_and_the_plan_behind_it_hold_spot_alone(name):
         made = decide(live, policy_named(name), Effort(solver_seconds=5.0, risk_paths=20, seed=1))
         assert made.allocation.on_demand == 0
         assert all(held.on_demand == 0 for held in made.planned or ())
-        assert np.isfinite([made.expected.cost_usd, made.expected.finish_slots, made.expected.utility_usd]).all()
+        assert np.isfinite(
+            [made.expected.cost_usd, made.expected.finish_slots, made.expected.utility_usd]
+        ).all()
         assert made.expected.cost_usd <= 3.0 * job.deadline_slots
         assert "of on-demand" not in made.reason
 
@@ -182,7 +190,9 @@ def moving_job(job, sold, home):
 )
 def test_no_mover_holds_on_demand_where_it_is_not_sold(mover, sold):
     for seed in range(3):
-        job = moving_job(a_job(load=(0.3, 0.6, 0.5)[seed], must_finish=seed == 2), sold, home=(0, None, 1)[seed])
+        job = moving_job(
+            a_job(load=(0.3, 0.6, 0.5)[seed], must_finish=seed == 2), sold, home=(0, None, 1)[seed]
+        )
         windows, records = random_markets(seed, 8, 3)
         windows = some_sold(job, windows, sold)
         outcome = replay_mover(mover, job, windows, records=records)
@@ -210,4 +220,6 @@ def test_scores_of_a_job_that_may_move_are_relative_to_the_market_with_a_net():
         EndedMovable(job=job, alone=alone, markets=("a", "b", "c")), MOVERS[:1], each_market=False
     )
     assert scored.on_demand_known
-    assert scored.ledger[0].on_demand_only_usd == pytest.approx(job.job.workload * windows[1].on_demand_usd, rel=0.5)
+    assert scored.ledger[0].on_demand_only_usd == pytest.approx(
+        job.job.workload * windows[1].on_demand_usd, rel=0.5
+    )

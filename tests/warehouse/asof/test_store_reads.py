@@ -454,7 +454,9 @@ def test_an_unlisted_type_has_a_stand_in_that_is_named_unknown(store):
     history = read(store, market, end=T0 + 2 * HOUR)
     assert history.on_demand_usd == pytest.approx(4.0 / 0.3)
     assert not history.on_demand.known
-    assert history.assumptions == ("on-demand price unknown: 13.3333 USD assumed, the newest spot price / 0.3",)
+    assert history.assumptions == (
+        "on-demand price unknown: 13.3333 USD assumed, the newest spot price / 0.3",
+    )
     assert "state on_demand_usd" in history.on_demand_note
     add(store, price_row(T0 + 2 * HOUR, 0.5, **kind))  # a dip: the stand-in stays above every spot price seen
     assert read(store, market, end=T0 + 2 * HOUR).on_demand_usd == 4.0

@@ -24,10 +24,11 @@ from storekit import (
 )
 
 from warehouse.errors import InputError, SchemaError, StoreError
-from warehouse.exchange import export_store, import_folder
+from warehouse.exchange import NOT_IMPORTED, export_store, import_folder
+from warehouse.foreign import JSON_COLUMNS, LONGEST_TEXT
 from warehouse.issued import read_rows, write_rows
 from warehouse.observations import append, ingest_file
-from warehouse.store.connection import open_store
+from warehouse.store.connection import open_reader, open_store
 from warehouse.store.folders import MANIFEST, hashed, read_manifest
 from warehouse.store.schema import TABLES, with_needs
 
@@ -109,12 +110,15 @@ def some_row(store, table, text, at):
     """A row of a table whatever its columns are: a text, a time, or a small number."""
     kinds = {"VARCHAR": text, "TIMESTAMP WITH TIME ZONE": at, "BOOLEAN": False}
     row = {name: kinds.get(kind, 1) for name, kind, *_ in store.execute(f"DESCRIBE {table}")}
+    row |= {name: json.dumps(form([])) for (of, name), form in JSON_COLUMNS.items() if of == table}
+    row |= {"deadline_at": at + HOUR} if table == "jobs" else {}
     return row | ({"variable": "price"} if "variable" in row else {})
 
 
 def everything(store):
-    """All rows of all tables with ids as they are, sorted."""
-    return {name: sorted(map(repr, store.execute(f"SELECT * FROM {name}"))) for name in TABLES}
+    """All rows of all tables that are imported, with ids as they are, sorted."""
+    names = [name for name in TABLES if name not in NOT_IMPORTED]
+    return {name: sorted(map(repr, store.execute(f"SELECT * FROM {name}"))) for name in names}
 
 
 def meaning(store):
@@ -147,6 +151,7 @@ def meaning(store):
         "rejected",
         "vintages",
         "forecasts",
+        *NOT_IMPORTED,
     }:
         found[name] = sorted(map(repr, store.execute(f"SELECT * FROM {name}")))
     return found
@@ -169,7 +174,7 @@ def test_a_round_trip_gives_the_same_tables(store, tmp_path):
         done = import_folder(new, tmp_path / "out")
         assert everything(new) == everything(store)
         assert {name: one.added for name, one in done.items()} == {
-            n: f.rows for n, f in manifest.tables.items()
+            n: f.rows for n, f in manifest.tables.items() if n not in NOT_IMPORTED
         }
         export_store(new, tmp_path / "again")
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["again", "new.duckdb.read", "out"]
@@ -410,9 +415,31 @@ def test_hostile_folders_change_nothing(store, tmp_path):
             folder, "runs", lambda table: table.append_column("x; DROP TABLE price", table["run"])
         ),
         "lacks the column": lambda: rewrite(folder, "decisions", lambda table: table.drop_columns(["slot"])),
-        "names sid": lambda: rewrite(folder, "series", lambda table: table.slice(1)),
-        "price_usd of": lambda: rewrite(
-            folder, "price", lambda t: t.set_column(3, "price_usd", pa.array([float("nan")] * t.num_rows))
+        "'price_usd' of string": lambda: rewrite(
+            folder, "price", lambda t: t.set_column(3, "price_usd", pa.array(["much"] * t.num_rows))
+        ),
+        "'sid' of string": lambda: rewrite(
+            folder,
+            "price",
+            lambda t: t.set_column(
+                0, "sid", pa.array(["1) TO 'x'; COPY (SELECT 1) TO 'evil.csv'; --"] * t.num_rows)
+            ),
+        ),
+        "'sid' of list": lambda: rewrite(
+            folder, "series", lambda t: t.set_column(0, "sid", pa.array([[1]] * t.num_rows))
+        ),
+        "'sid' of int64": lambda: rewrite(
+            folder, "series", lambda t: t.set_column(0, "sid", t["sid"].cast(pa.int64()))
+        ),
+        "'observed_at' of timestamp": lambda: rewrite(
+            folder,
+            "price",
+            lambda t: t.set_column(1, "observed_at", t["observed_at"].cast(pa.timestamp("us"))),
+        ),
+        "a text of": lambda: rewrite(
+            folder,
+            "runs",
+            lambda t: t.set_column(0, "run", pa.array(["x" * (LONGEST_TEXT + 1)] * t.num_rows)),
         ),
     }
     with open_store(":memory:") as other:
@@ -423,11 +450,114 @@ def test_hostile_folders_change_nothing(store, tmp_path):
                 import_folder(other, folder)
             for path, content in keep.items():
                 path.write_bytes(content)
-        rewrite(folder, "price", lambda t: t.set_column(3, "price_usd", pa.array(["much"] * t.num_rows)))
-        with pytest.raises(StoreError):
-            import_folder(other, folder)
         assert not any(everything(other).values())
     assert len(everything(store)["price"]) == 30
+    assert not list(tmp_path.rglob("evil.csv"))
+
+
+def cell(table, column, row, value):
+    """The table with one value changed."""
+    values = table[column].to_pylist()
+    values[row] = value
+    place = table.schema.get_field_index(column)
+    return table.set_column(place, column, pa.array(values, table.schema.field(column).type))
+
+
+BAD_CELLS = [
+    ("price", "price_usd", float("nan"), "price_usd is not a number >= 0"),
+    ("price", "price_usd", float("-inf"), "price_usd is not a number >= 0"),
+    ("price", "price_usd", -1.0, "price_usd is not a number >= 0"),
+    ("price", "on_demand_usd", 0.0, "on_demand_usd is not a positive number"),
+    ("price", "known_at", T0 - DAY, "known_at is before observed_at"),
+    ("price", "observed_at", pd.Timestamp("2300-01-01", tz="UTC"), "observed_at is outside 1900 to 2200"),
+    ("price", "sid", 77, "its row of series is missing or was set aside"),
+    ("availability", "available", -1, "available is not within 0 to 1,000,000"),
+    ("availability", "available", 2_000_000_000, "available is not within 0 to 1,000,000"),
+    ("availability", "capacity", 2_000_000_000, "capacity is not within 0 to 1,000,000"),
+    ("availability", "gap_seconds", 0.0, "gap_seconds is not a positive number"),
+    ("forecasts", "q50", float("inf"), "q50 is not a number"),
+    ("vintages", "horizon", 1_000_000_000, "horizon is out of range"),
+    ("jobs", "spec", "{", "spec: no JSON"),
+    ("jobs", "spec", "[" * 100_000, "spec: no JSON"),
+    ("jobs", "spec", "3", "spec: a JSON value where an object is expected"),
+    ("terms", "spec", "[]", "spec: a JSON list where an object is expected"),
+    ("decisions", "details", "nonsense", "details: no JSON"),
+    ("decisions", "spot", -3, "spot is not within 0 to 1,000,000"),
+    ("decisions", "job", "a\x1b[2Jb", "job has a character that cannot be printed"),
+    ("outcomes", "allocations", "{}", "allocations: a JSON object where a list is expected"),
+    ("runs", "details", "{'a': 1}", "details: no JSON"),
+    ("runs", "run", "r" * 2000, "run is longer than 1000"),
+    ("fetches", "watermark", "", None),
+    ("reports", "progress", float("nan"), "progress is not a number"),
+]
+
+
+@pytest.mark.parametrize(("table", "column", "value", "reason"), BAD_CELLS)
+def test_one_bad_row_costs_itself_only(exported_once, tmp_path, table, column, value, reason):
+    """Its neighbours are imported, and the reason is counted."""
+    folder = shutil.copytree(exported_once, tmp_path / "copy")
+    rows = read_manifest(folder).tables[table].rows
+    rewrite(folder, table, lambda t: cell(t, column, 0, value))
+    with open_store(":memory:") as other:
+        done = import_folder(other, folder)
+        assert done[table].reasons == ({reason: 1} if reason else {})
+        assert done[table].added == rows - (reason is not None)
+        assert other.execute(f"SELECT count(*) FROM {table}") == [(rows - (reason is not None),)]
+
+
+def test_rows_that_refer_to_a_bad_row_are_set_aside_with_it(exported_once, tmp_path):
+    folder = shutil.copytree(exported_once, tmp_path / "copy")
+    rewrite(folder, "markets", lambda t: cell(t, "zone", 0, "a/b"))
+    with open_store(":memory:") as other:
+        done = import_folder(other, folder)
+        orphaned = {
+            "its row of markets is missing or was set aside",
+            "its row of series is missing or was set aside",
+        }
+        assert set(done["series"].reasons) | set(done["price"].reasons) == orphaned
+        assert done["decisions"].added == 2
+        assert other.execute("SELECT count(*) FROM price") == [(0,)]
+
+
+def test_fitted_models_are_not_imported(exported_once):
+    with open_store(":memory:") as other:
+        assert "fitted" not in import_folder(other, exported_once)
+        assert other.execute("SELECT count(*) FROM fitted") == [(0,)]
+
+
+def test_a_link_is_no_file_of_an_export(exported_once, tmp_path):
+    folder = shutil.copytree(exported_once, tmp_path / "copy")
+    moved = (folder / "price.parquet").rename(tmp_path / "elsewhere.parquet")
+    (folder / "price.parquet").symlink_to(moved)
+    with open_store(":memory:") as other, pytest.raises(InputError, match=r"no file .*price\.parquet"):
+        import_folder(other, folder)
+
+
+STATEMENTS = (
+    "COPY (SELECT 1) TO '{out}'",
+    "ATTACH '{out}' AS other",
+    "SELECT * FROM read_text('/etc/hostname')",
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM glob('/*')",
+    "EXPORT DATABASE '{out}'",
+    "INSTALL httpfs",
+    "LOAD '/tmp/x.duckdb_extension'",
+    "SET enable_external_access = true",
+    "SET allowed_paths = ['/']",
+    "SET GLOBAL lock_configuration = false",
+)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_no_statement_reaches_a_file_or_loosens_the_settings(tmp_path, statement):
+    out = tmp_path / "out"
+    with open_store(tmp_path / "w.duckdb") as file, open_store(":memory:") as memory:
+        for store in (file, memory):
+            with pytest.raises(StoreError):
+                store.execute(statement.format(out=out))
+    with open_reader(tmp_path / "w.duckdb") as reader, pytest.raises(StoreError):
+        reader.execute(statement.format(out=out))
+    assert not out.exists()
 
 
 def test_names_with_quotes(store, tmp_path):

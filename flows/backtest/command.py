@@ -1,0 +1,250 @@
+"""``backtest``. What computes is loaded when the command is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from flows.command import (
+    Answer,
+    MarketName,
+    Session,
+    counted,
+    option,
+    parsed_duration,
+    parsed_time,
+    progress,
+    say,
+)
+from flows.show.blocks import Block, Column, Figure, Fold, Notes, Table
+from flows.show.formats import percent, plural, usd, utc
+from warehouse.amounts import duration
+
+if TYPE_CHECKING:
+    from flows.backtest.run import Backtest, Summary
+
+#: Name of the row of the optimum with the market known in advance.
+HINDSIGHT = "hindsight"
+
+
+def backtest(
+    *,
+    job: Annotated[str, option("A job file, or the name of a stored job.", metavar="JOB")],
+    start: Annotated[
+        str | None,
+        option("First start (default: 30 days before the last).", name="--from", metavar="TIME"),
+    ] = None,
+    end: Annotated[
+        str | None,
+        option("Last start (default: so that the job ends with the record).", name="--to", metavar="TIME"),
+    ] = None,
+    every: Annotated[str, option("Time between two starts.", metavar="DURATION")] = "6h",
+    policy: Annotated[
+        list[str] | None,
+        option(
+            "A policy to compare, or all; may be repeated (default: the policy that decides now, MSU, UP and "
+            "OD-only; of a job that may run in several markets, all policies for those).",
+            metavar="POLICY",
+        ),
+    ] = None,
+    market: MarketName = None,
+    session: Session = Session(),
+) -> Answer:
+    """Simulate a job at many start times of the stored record, with several policies, and compare cost and lateness.
+
+    A fixed deadline is replayed as its length. Nothing is stored.
+    """
+    from pathlib import Path
+
+    from flows.backtest.run import backtest as simulated
+    from flows.backtest.run import length_of
+    from flows.clock import now
+    from flows.ledger.jobs import find_job
+    from flows.turn.context import Turn
+    from optimization.job.request import names_file, read_request
+
+    spacing = parsed_duration(every, "--every")
+    first, last = parsed_time(start, "--from"), parsed_time(end, "--to")
+    request = read_request(Path(job)) if names_file(job) else None
+    with session.market_data() as store:
+        at, own_end = session.moment(store)
+        turn = Turn(
+            store=store, at=at, settings=session.config, run_id="backtest", own_end=own_end, say=say,
+            fan=counted,
+        )  # fmt: skip
+        if request is None:
+            request = find_job(store, job, known_at=turn.terms_at).request
+        with progress("backtest") as tell:
+            found = simulated(
+                turn, request, length=length_of(request, now()), market=market, first=first, last=last,
+                every=spacing, policies=policy or (), progress=tell,
+            )  # fmt: skip
+    return backtest_answer(found)
+
+
+def backtest_answer(found: Backtest) -> Answer:
+    """The comparison as lines, a page with a chart, and a JSON object."""
+    from flows.backtest.run import summaries
+    from flows.schemas.forms import BACKTEST
+
+    rows = summaries(found)
+    alone = [run.on_demand_only_usd for run in found.runs if run.policy == found.policies[0]]
+    best = [run.hindsight_usd for run in found.runs if run.policy == found.policies[0]]
+    where = found.markets[0] if len(found.markets) == 1 else plural(len(found.markets), "market")
+    starts = sorted({run.start for run in found.runs})
+    known = [usd for usd in alone if usd is not None]
+    mean_alone = sum(known) / len(known) if len(known) == len(alone) else None
+    mean_best = sum(best) / len(best)
+    value = {
+        "schema": BACKTEST,
+        "job": found.job,
+        "markets": list(found.markets),
+        "source": found.source,
+        "forecaster": found.forecaster,
+        "from": starts[0],
+        "to": starts[-1],
+        "every_minutes": found.every.total_seconds() / 60.0,
+        "step_minutes": found.step.total_seconds() / 60.0,
+        "deadline_slots": found.deadline_slots,
+        "starts": len(starts),
+        "left_out": found.left_out,
+        "gaps": found.gaps,
+        "blocks": _blocks_count(found),
+        "leader": found.leader,
+        "on_demand_only_usd": mean_alone,
+        "hindsight_usd": mean_best,
+        "policies": [asdict(row) for row in rows],
+        "runs": [asdict(run) for run in found.runs],
+        "synthetic": list(found.assumptions),
+    }
+    title = f"Backtest of {found.job} on {where}"
+    blocks: list[Block] = [
+        *_headline(found, rows, starts),
+        _table(rows, mean_best, mean_alone),
+        Notes(_notes(found)),
+        _figure(found),
+        Fold("Every start", [_runs_table(found)]),
+    ]
+    return Answer(title=title, value=value, blocks=blocks)
+
+
+def _blocks_count(found: Backtest) -> int:
+    from flows.backtest.run import blocks_of
+
+    return blocks_of(found)
+
+
+def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -> list[Block]:
+    """The result of the policy that decides now, or of the best policy, in two sentences."""
+    own = next((row for row in rows if row.policy == found.leader), rows[0])
+    length = duration(found.deadline_slots * found.step)
+    saved = f"{percent(own.saved_share)} less than on-demand only"
+    if own.saved_share is None:
+        saved = "no on-demand price known to compare with"
+    if own.saved_low is not None and own.saved_high is not None:
+        saved += f" (95 % interval {percent(own.saved_low)} to {percent(own.saved_high)})"
+    late = "never late" if not own.late else f"late {own.late} of {own.starts} times"
+    return [
+        f"{own.policy}: ${usd(own.mean_cost_usd)} on average, {saved}; worst ${usd(own.worst_cost_usd)}; {late}.",
+        f"{plural(own.starts, 'start')} from {utc(starts[0])} to {utc(starts[-1])}, one every {duration(found.every)}, "
+        f"{length} to each deadline.",
+    ]
+
+
+def _table(rows: Sequence[Summary], best: float, alone: float | None) -> Table:
+    shown: list[dict[str, Any]] = [asdict(row) | {"interval": _interval(row)} for row in rows]
+    shown.append(
+        {
+            "policy": HINDSIGHT,
+            "mean_cost_usd": best,
+            "saved_usd": None if alone is None else alone - best,
+            "saved_share": None if not alone else 1.0 - best / alone,
+        }
+    )
+    columns: dict[str, Column | str] = {
+        "policy": "policy",
+        "mean_cost_usd": Column(heading="mean cost", unit="$", format=usd),
+        "worst_cost_usd": Column(heading="worst", unit="$", format=usd),
+        "late": Column(heading="late", words="Starts that missed the deadline."),
+        "saved_share": Column(
+            heading="saved", format=percent, words="Share of the cost of on-demand only, over all starts."
+        ),
+        "interval": Column(heading="95 % interval", words="Of the share saved, over blocks of starts."),
+        "spot_share": Column(
+            heading="on spot",
+            format=percent,
+            words="Share of the instances that were spot, mean over starts.",
+        ),
+    }
+    return Table("Policies, the lowest mean cost first", shown, columns, marked=_is_bound)
+
+
+def _is_bound(row: Any) -> bool:
+    return bool(row.get("policy") == HINDSIGHT)
+
+
+def _interval(row: Summary) -> str | None:
+    if row.saved_low is None or row.saved_high is None:
+        return None
+    return f"{percent(row.saved_low)} to {percent(row.saved_high)}"
+
+
+def _notes(found: Backtest) -> list[str]:
+    blocks = _blocks_count(found)
+    notes = [
+        f"The interval takes starts within {duration(found.block)} of each other as one block: "
+        f"{plural(blocks, 'block')}" + (". With one block there is no interval." if blocks < 2 else "."),
+        f"Simulated in slots of {duration(found.step)}: spot that is available at the start of a slot stays for all of it. "
+        "Hindsight knows the market in advance; no policy can.",
+    ]
+    if found.left_out:
+        notes.append(
+            f"{plural(found.left_out, 'start')} left out: not all of the job's slots are in the record."
+        )
+    if found.gaps:
+        notes.append(f"{found.gaps:,} of {found.slots:,} slots have no observation; no spot is used there.")
+    return [*notes, *(f"synthetic: {text}" for text in found.assumptions), *filter(None, [found.proposal])]
+
+
+def _figure(found: Backtest) -> Figure:
+    """Cost by start, a line a policy."""
+    names = list(found.policies)
+
+    def drawn() -> list[dict[str, Any]]:
+        from flows.show.charts import Axis, lines
+
+        rows: list[dict[str, Any]] = [
+            {"x": run.start, "y": run.cost_usd, "series": run.policy} for run in found.runs
+        ]
+        if "OD-only" not in names:
+            first = names[0]
+            rows += [
+                {"x": run.start, "y": run.on_demand_only_usd, "series": "on-demand only"}
+                for run in found.runs
+                if run.policy == first and run.on_demand_only_usd is not None
+            ]
+        series = list(dict.fromkeys(str(row["series"]) for row in rows))
+        return [
+            lines(
+                rows, series, x=Axis(title="start, UTC"), y=Axis(title="cost, $", low=0.0), time=True,
+                bold=found.leader, points=len(found.runs) < 400,
+            )
+        ]  # fmt: skip
+
+    return Figure(
+        specs=drawn, title="Cost by start time", label=f"Cost of {found.job} by start time, a line a policy"
+    )
+
+
+def _runs_table(found: Backtest) -> Table:
+    columns: dict[str, Column | str] = {
+        "start": Column(heading="start", format=utc),
+        "policy": "policy",
+        "cost_usd": Column(heading="cost", unit="$", format=usd),
+        "on_time": "on time",
+        "finish": Column(heading="finish", format=utc),
+        "on_demand_only_usd": Column(heading="on-demand only", unit="$", format=usd),
+        "hindsight_usd": Column(heading=HINDSIGHT, unit="$", format=usd),
+    }
+    return Table("", [asdict(run) for run in found.runs], columns, sortable=True)

@@ -1,0 +1,417 @@
+"""Simulate policies on the stored record of a job's markets, for many start times (M5.5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from flows.show.formats import plural
+from flows.turn.context import (
+    Followed,
+    Turn,
+    deciding_policy,
+    market_of,
+    peers_of,
+    placed_among,
+    proposed,
+    read_all,
+    read_pool,
+    step_of,
+)
+from flows.turn.forecast import forecasts_of, ready
+from forecasting.accuracy.tables import block_interval
+from forecasting.quantiles import Forecast
+from optimization.job.definition import check_job
+from optimization.job.request import JobRequest, job_on
+from optimization.moving.score import MOVERS, EndedMovable, score_movable
+from optimization.moving.terms import movable_job
+from optimization.policies.baselines import OnDemandOnly
+from optimization.policies.pool import policy_named
+from optimization.replay.decision import record_start
+from optimization.replay.run import replay_pool
+from optimization.replay.score import EndedJob, ended_job, hindsight, on_demand_only_cost
+from optimization.window.audit import audit_outcome
+from optimization.window.plan import Outcome
+from warehouse.errors import MarketError, PolicyError, SettingsError
+from warehouse.history import AVAILABLE, PRICE, History
+
+Span: TypeAlias = tuple[pd.Timestamp, pd.Timestamp]
+
+#: Days of the record that starts are taken from, where nobody says.
+DEFAULT_DAYS = 30
+#: Starts of one backtest at most.
+MOST_STARTS = 2000
+#: Policies that are compared with the leading policy, where nobody says.
+BASELINES = ("MSU", "UP", "OD-only")
+#: The name of the policy that uses on-demand instances only; it needs no replay in several markets.
+ON_DEMAND_ONLY = "OD-only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One policy on one start: costs in USD, ``finish`` None where the job was given up.
+
+    ``hindsight_usd`` is the cost of the optimum with the market known in advance, ``on_demand_only_usd`` None where no on-demand
+    price is known.
+    """
+
+    start: pd.Timestamp
+    policy: str
+    cost_usd: float
+    on_time: bool
+    finish: pd.Timestamp | None
+    spot_share: float
+    on_demand_only_usd: float | None
+    hindsight_usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backtest:
+    """The runs of every policy and start.
+
+    ``left_out`` counts starts whose slots are not all in the record, ``gaps`` slots without an observation, ``slots``
+    all slots of all runs of one policy. ``block`` is the length of a block of starts whose costs depend on each other.
+    """
+
+    job: str
+    markets: tuple[str, ...]
+    source: str
+    forecaster: str
+    policies: tuple[str, ...]
+    leader: str
+    every: pd.Timedelta
+    step: pd.Timedelta
+    deadline_slots: int
+    block: pd.Timedelta
+    runs: tuple[Run, ...]
+    left_out: int
+    gaps: int
+    slots: int
+    assumptions: tuple[str, ...]
+    proposal: str = ""
+
+
+def backtest(
+    turn: Turn,
+    request: JobRequest,
+    *,
+    length: pd.Timedelta,
+    market: str | None,
+    first: pd.Timestamp | None,
+    last: pd.Timestamp | None,
+    every: pd.Timedelta,
+    policies: Sequence[str],
+    progress: Callable[[int, int], None] | None = None,
+) -> Backtest:
+    """Simulate ``policies`` for starts ``every`` so often from ``first`` to ``last``, each with ``length`` to its deadline.
+
+    Starts are rounded up to slots; those whose slots are not all in the record are left out. Without ``first`` the starts of the
+    last `DEFAULT_DAYS` of the record are taken. Forecasts are those that would have been issued in each slot. Raises `MarketError`
+    where no start fits into the record, `SettingsError` for more than `MOST_STARTS` starts, `PolicyError` and `JobError` as a
+    replay does.
+    """
+    proposal = ""
+    if market is None and request.names_no_market:
+        request, proposal = proposed(turn, request)
+    step = step_of(turn.settings)
+    floating = of_length(request, length)
+    if floating.may_move:
+        floating, places = placed_among(turn, floating, market=market)
+        floating = of_length(floating, length)
+    else:
+        if market is None and floating.market is None:
+            raise MarketError(f"job {floating.name!r} names no market", remedy="give --market MARKET")
+        places = (market_of(turn, market or floating.place).for_job(floating),)
+    slots = math.floor(length / step + 1e-9)
+    wanted = _wanted(
+        first, last, every, step=step, latest=min(place.at for place in places) + step - slots * step
+    )
+    histories = dict(
+        zip(places, read_all(turn, [(place, record_start(wanted[0])) for place in places]), strict=True)
+    )
+    spans = {place: _observed(history) for place, history in histories.items()}
+    starts = [start for start in wanted if _covered(start, (slots - 1) * step, spans.values())]
+    if not starts:
+        raise MarketError(
+            f"none of the {len(wanted)} starts from {wanted[0]} to {wanted[-1]} has all its {slots} slots in the record",
+            expected=", ".join(f"{place.key}: {_span_text(spans[place])}" for place in places[:3]),
+            remedy="choose another --from, or a shorter deadline",
+        )
+    leader, chosen = _chosen(turn, floating, policies)
+    record = _with_forecasts(turn, histories, starts, slots)
+    runs: list[Run] = []
+    gaps = 0
+    assumed: dict[str, None] = {}
+    for i, start in enumerate(starts):
+        alone = [record.ended(_placed(floating, place, start), place, start) for place in places]
+        gaps += sum(int(np.count_nonzero(~one.window.observed[:slots])) for one in alone)
+        assumed |= dict.fromkeys(text for one in alone for text in one.assumptions)
+        runs += _runs(floating, alone, places, record, chosen)
+        if progress is not None:
+            progress(i + 1, len(starts))
+    return Backtest(
+        job=floating.name,
+        markets=tuple(place.market.key for place in places),
+        source=places[0].source,
+        forecaster=turn.settings.planner,
+        policies=tuple(policy.name for policy in chosen),
+        leader=leader,
+        every=every,
+        step=step,
+        deadline_slots=slots,
+        block=max(pd.Timedelta(days=1), slots * step),
+        runs=tuple(runs),
+        left_out=len(wanted) - len(starts),
+        gaps=gaps,
+        slots=slots * len(starts) * len(places),
+        assumptions=tuple(assumed),
+        proposal=proposal,
+    )
+
+
+def length_of(request: JobRequest, now: pd.Timestamp) -> pd.Timedelta:
+    """The time that a job has: from its start, or from ``now``, to its deadline; raises `JobError` where that has passed."""
+    placed = request.placed(at=now, market=request.market, source=request.source)
+    return placed.ends - placed.starts
+
+
+def of_length(request: JobRequest, length: pd.Timedelta) -> JobRequest:
+    """The same job without a start, and with a deadline ``length`` after any start."""
+    minutes = length / pd.Timedelta(minutes=1)
+    return request.model_copy(update={"start": None, "deadline": None, "deadline_in": f"{minutes:.6f}min"})
+
+
+def _placed(request: JobRequest, place: Followed, start: pd.Timestamp) -> JobRequest:
+    own = request.model_copy(update={"start": start.to_pydatetime()})
+    return own.placed(at=start, market=place.market.key, source=place.source)
+
+
+def _wanted(
+    first: pd.Timestamp | None,
+    last: pd.Timestamp | None,
+    every: pd.Timedelta,
+    *,
+    step: pd.Timedelta,
+    latest: pd.Timestamp,
+) -> list[pd.Timestamp]:
+    """The starts from ``first`` to ``last``, on slots; ``latest`` is the last start whose deadline lies within the record."""
+    if every < step:
+        raise SettingsError(f"--every {every}", expected=f"at least a slot of {step}")
+    last = latest if last is None else last
+    first = (last - pd.Timedelta(days=DEFAULT_DAYS) if first is None else first).ceil(step)
+    if first > last:
+        raise SettingsError(
+            f"a first start at {first} and a last start at {last}",
+            expected="the first before the last; a start needs all its slots in the record",
+            remedy="choose an earlier --from, or a shorter deadline",
+        )
+    count = (last - first) // every + 1
+    if count > MOST_STARTS:
+        raise SettingsError(
+            f"{count:,} starts",
+            expected=f"at most {MOST_STARTS:,}",
+            remedy="choose a longer --every or a shorter time between --from and --to",
+        )
+    return list(dict.fromkeys(start.ceil(step) for start in pd.date_range(first, last, freq=every)))
+
+
+def _observed(history: History) -> tuple[pd.Timestamp, pd.Timestamp] | None:
+    """The first and the last slot with a price and an availability, None where there is none."""
+    slots = history.frame[[PRICE, AVAILABLE]].dropna().index
+    return (slots[0], slots[-1]) if len(slots) else None
+
+
+def _covered(start: pd.Timestamp, length: pd.Timedelta, spans: Iterable[Span | None]) -> bool:
+    return all(span is not None and span[0] <= start and start + length <= span[1] for span in spans)
+
+
+def _span_text(span: Span | None) -> str:
+    return f"{span[0]} to {span[1]}" if span else "nothing observed"
+
+
+def _chosen(turn: Turn, request: JobRequest, names: Sequence[str]) -> tuple[str, list[Any]]:
+    """The name of the policy that a turn would take now, and the policies to simulate."""
+    if request.may_move:
+        leader = read_pool(turn).movers_deciding([turn.at])[0][0].name
+        by_name = {mover.name: mover for mover in MOVERS}
+        wanted = tuple(by_name) if not names or "all" in names else tuple(dict.fromkeys(names))
+        for name in wanted:
+            if name not in by_name:
+                raise PolicyError(
+                    f"policy {name!r} of a job that may run in several markets",
+                    expected=f"all, or one of {', '.join(by_name)}",
+                )
+        return leader, [by_name[name] for name in wanted]
+    if not request.checkpoint.resumable:
+        return ON_DEMAND_ONLY, [OnDemandOnly()]
+    leading = deciding_policy(turn)[0]
+    if "all" in names:
+        pool = list(read_pool(turn).policies)
+    else:
+        pool = [policy_named(name) for name in names] or [leading, *map(policy_named, BASELINES)]
+    return leading.name, list({policy.name: policy for policy in pool}.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MarketRecord:
+    """The histories of the markets, of their peers, and the forecasts issued in every slot of every run."""
+
+    histories: Mapping[Followed, History]
+    peers: Mapping[Followed, Sequence[History]]
+    forecasts: Mapping[Followed, Mapping[pd.Timestamp, Forecast]]
+
+    def ended(self, request: JobRequest, place: Followed, start: pd.Timestamp) -> EndedJob:
+        history = self.histories[place]
+        job, first = job_on(request, history)
+        grid = pd.date_range(first, periods=job.deadline_slots, freq=history.step)
+        issued = self.forecasts[place]
+        own = [issued[slot] for slot in grid if slot in issued]
+        return ended_job(job, start, history, own, self.peers[place])
+
+
+def _with_forecasts(
+    turn: Turn, histories: Mapping[Followed, History], starts: Sequence[pd.Timestamp], slots: int
+) -> _MarketRecord:
+    """The histories with the forecasts that would have been issued in every slot of every run, and the peers."""
+    step = step_of(turn.settings)
+    grid = sorted({start + k * step for start in starts for k in range(slots)})
+    places = tuple(histories)
+    turn.say(f"forecast {plural(len(grid), 'slot')} of {plural(len(places), 'market')}")
+    known, prepared = ready(turn, dict.fromkeys(places, grid), [turn.settings.planner])
+    forecasts = {
+        place: {
+            forecast.issued_at: forecast
+            for forecast in forecasts_of(
+                known[place],
+                prepared.batches[place],
+                settings=turn.settings,
+                horizon=turn.settings.planning_horizon,
+            )
+        }
+        for place in places
+    }
+    peers = peers_of(turn, places, start=record_start(grid[0]))
+    return _MarketRecord(histories=histories, peers=peers, forecasts=forecasts)
+
+
+def _runs(
+    request: JobRequest,
+    alone: Sequence[EndedJob],
+    places: Sequence[Followed],
+    record: _MarketRecord,
+    chosen: Sequence[Any],
+) -> Iterator[Run]:
+    """Every policy on one start; every outcome is audited before it counts (M3.5)."""
+    ended = alone[0]
+    outcomes: Sequence[Outcome]
+    if any(policy.name != ON_DEMAND_ONLY for policy in chosen):
+        check_job(ended.job, uses_spot=True)
+    if request.may_move:
+        own = _placed(request, places[0], ended.start).model_copy(
+            update={"market": request.market, "source": request.source}
+        )
+        job = movable_job(
+            own, [record.histories[place] for place in places], None if request.market is None else 0
+        )
+        markets = tuple(place.market.key for place in places)
+        scored = score_movable(
+            EndedMovable(job=job, alone=tuple(alone), markets=markets), chosen, each_market=False
+        )
+        outcomes, best = scored.outcomes, scored.hindsight_usd
+        unit = scored.ledger[0].on_demand_only_usd if scored.on_demand_known else None
+    else:
+        outcomes = replay_pool(
+            chosen, ended.job, ended.window, forecasts=ended.forecasts, record=ended.record
+        )
+        for outcome in outcomes:
+            audit_outcome(ended.job, ended.window, outcome)
+        best = hindsight(ended.job, ended.window).cost_usd
+        unit = on_demand_only_cost(ended.job, ended.window) if ended.window.on_demand.known else None
+    step = pd.Timedelta(hours=ended.window.slot_hours)
+    for outcome in outcomes:
+        yield Run(
+            start=ended.start,
+            policy=outcome.policy,
+            cost_usd=outcome.total_cost_usd,
+            on_time=outcome.on_time,
+            finish=None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step,
+            spot_share=outcome.spot_share,
+            on_demand_only_usd=unit,
+            hindsight_usd=best,
+        )
+
+
+# ---
+# What is reported of the runs.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One policy over all starts; costs in USD, shares of the cost of on-demand only.
+
+    ``saved_low`` and ``saved_high`` are the 95 % interval of ``saved_share`` over blocks of starts, None for fewer than two blocks
+    and where the share is the same in every block. Without an on-demand price nothing is saved: None.
+    """
+
+    policy: str
+    starts: int
+    mean_cost_usd: float
+    worst_cost_usd: float
+    worst_start: pd.Timestamp
+    late: int
+    given_up: int
+    saved_usd: float | None
+    saved_share: float | None
+    saved_low: float | None
+    saved_high: float | None
+    spot_share: float
+
+
+def summaries(found: Backtest) -> list[Summary]:
+    """A summary of each policy, the lowest mean cost first; policies that are late less often come before the others."""
+    rows = [
+        _summary(name, [run for run in found.runs if run.policy == name], found) for name in found.policies
+    ]
+    return sorted(rows, key=lambda row: (row.late, row.mean_cost_usd))
+
+
+def blocks_of(found: Backtest) -> int:
+    """How many blocks of starts there are whose costs do not depend on each other."""
+    return len({_block(run.start, found) for run in found.runs})
+
+
+def _block(start: pd.Timestamp, found: Backtest) -> int:
+    return int((start - found.runs[0].start) // found.block)
+
+
+def _summary(name: str, runs: Sequence[Run], found: Backtest) -> Summary:
+    cost = np.array([run.cost_usd for run in runs])
+    alone = np.array([np.nan if run.on_demand_only_usd is None else run.on_demand_only_usd for run in runs])
+    known = bool(np.isfinite(alone).all())
+    block = np.array([_block(run.start, found) for run in runs])
+    block -= block.min()
+    paid = np.bincount(block, weights=cost)[:, None]
+    base = np.bincount(block, weights=alone)[:, None]
+    low = high = math.nan
+    if known:
+        low, high = (float(end[0]) for end in block_interval(paid[base[:, 0] > 0], base[base[:, 0] > 0]))
+    worst = int(cost.argmax())
+    return Summary(
+        policy=name,
+        starts=len(runs),
+        mean_cost_usd=float(cost.mean()),
+        worst_cost_usd=float(cost[worst]),
+        worst_start=runs[worst].start,
+        late=sum(not run.on_time for run in runs),
+        given_up=sum(run.finish is None for run in runs),
+        saved_usd=float((alone - cost).mean()) if known else None,
+        saved_share=float(1.0 - cost.sum() / alone.sum()) if known else None,
+        saved_low=low if math.isfinite(low) else None,
+        saved_high=high if math.isfinite(high) else None,
+        spot_share=float(np.mean([run.spot_share for run in runs])),
+    )

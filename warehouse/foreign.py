@@ -1,0 +1,298 @@
+"""Read the table files of an exported folder: by the warehouse's own schema, every row judged before it is used.
+
+A folder may come from anybody. Its files are read by Arrow, never by SQL; columns must have the names and types of the warehouse;
+a row that cannot be used keeps the reason, and costs no other row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+from pyarrow import types
+
+from warehouse.documents import why_unreadable
+from warehouse.errors import InputError
+from warehouse.store.connection import Store
+from warehouse.store.folders import EXPORT_AGAIN
+
+#: Returns why a text cannot be used, "" where it can.
+Judge = Callable[[str], str]
+
+#: Bounds of a file: what no warehouse of this program comes near.
+MOST_ROWS, MOST_CHUNK_BYTES, LONGEST_TEXT = 1_000_000_000, 1 << 31, 1 << 24
+#: Rows that are read and judged at a time.
+_BATCH_ROWS = 50_000
+#: Characters of a name, and of a reason that is shown.
+_LONGEST_NAME, _LONGEST_REASON = 1000, 200
+_MOST_INSTANCES = 1_000_000
+_UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]"
+
+#: DuckDB's type of a column -> the type it is read as.
+_KINDS: Mapping[str, pa.DataType] = {
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "VARCHAR": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", tz="UTC"),
+}
+#: Texts that are no names: sentences, documents, paths.
+_TEXTS = {
+    "spec", "details", "allocations", "more", "options", "assumptions", "raw", "reason", "text", "note", "watermark", "state",
+    "file", "price_fallback", "count_fallback", "subject",
+}  # fmt: skip
+#: Columns with a JSON text -> what it holds. None and "" are no JSON and allowed where the column may be empty.
+JSON_COLUMNS: Mapping[tuple[str, str], type] = {
+    ("jobs", "spec"): dict,
+    ("terms", "spec"): dict,
+    ("decisions", "details"): dict,
+    ("outcomes", "details"): dict,
+    ("outcomes", "allocations"): list,
+    ("runs", "details"): dict,
+    ("fetches", "watermark"): dict,
+    ("accuracy", "more"): dict,
+}
+_COUNT = "{0} IS NOT NULL AND {0} NOT BETWEEN 0 AND " + str(_MOST_INSTANCES)
+_STEP = "{0} NOT BETWEEN 1 AND 31536000"
+_AHEAD = "{0} NOT BETWEEN 0 AND 100000"
+_LATE = "known_at < observed_at"
+#: What a row of a table cannot be: a condition, and the words for it.
+_WRONG: Mapping[str, Sequence[tuple[str, str]]] = {
+    "markets": [
+        (f"contains({part}, '/') OR contains({part}, '@') OR {part} = ''", f"{part} is empty or contains / or @")
+        for part in ("provider", "region", "zone", "instance_type")
+    ],
+    "series": [("kind NOT IN ('price', 'availability')", "kind is not price or availability")],
+    "price": [
+        ("NOT isfinite(price_usd) OR price_usd < 0", "price_usd is not a number >= 0"),
+        ("NOT isfinite(on_demand_usd) OR on_demand_usd <= 0", "on_demand_usd is not a positive number"),
+        (_LATE, "known_at is before observed_at"),
+    ],
+    "availability": [
+        (_COUNT.format("available"), f"available is not within 0 to {_MOST_INSTANCES:,}"),
+        (_COUNT.format("capacity"), f"capacity is not within 0 to {_MOST_INSTANCES:,}"),
+        ("available > capacity", "available is above capacity"),
+        ("NOT isfinite(gap_seconds) OR gap_seconds <= 0", "gap_seconds is not a positive number"),
+        (_LATE, "known_at is before observed_at"),
+    ],
+    "vintages": [
+        (_STEP.format("step_seconds"), "step_seconds is out of range"),
+        (_AHEAD.format("horizon"), "horizon is out of range"),
+        (_COUNT.format("capacity"), f"capacity is not within 0 to {_MOST_INSTANCES:,}"),
+    ],
+    "forecasts": [
+        ("variable NOT IN ('price', 'count')", "variable is not price or count"),
+        (_AHEAD.format("step_ahead"), "step_ahead is out of range"),
+        ("NOT isfinite(mean)", "mean is not a number"),
+        *((f"NOT isfinite(q{level:02d})", f"q{level:02d} is not a number") for level in range(5, 100, 5)),
+    ],
+    "jobs": [
+        (_STEP.format("step_seconds"), "step_seconds is out of range"),
+        ("deadline_at <= start_at", "deadline_at is not after start_at"),
+    ],
+    "decisions": [
+        (_COUNT.format("on_demand"), f"on_demand is not within 0 to {_MOST_INSTANCES:,}"),
+        (_COUNT.format("spot"), f"spot is not within 0 to {_MOST_INSTANCES:,}"),
+    ],
+    "outcomes": [
+        ("NOT isfinite(utility_usd) OR NOT isfinite(cost_usd)", "utility or cost is not a number"),
+    ],
+    "weights": [("NOT isfinite(utility) OR isnan(log_weight)", "utility or weight is not a number")],
+    "reports": [
+        ("NOT isfinite(progress)", "progress is not a number"),
+        (_COUNT.format("on_demand"), f"on_demand is not within 0 to {_MOST_INSTANCES:,}"),
+        (_COUNT.format("spot"), f"spot is not within 0 to {_MOST_INSTANCES:,}"),
+    ],
+}  # fmt: skip
+
+
+def rows_of_file(path: Path) -> int:
+    """The number of rows of a Parquet file; raises `InputError` for another file, and one that is too large to be an export."""
+    try:
+        found = pyarrow.parquet.read_metadata(path)
+        chunks = (
+            found.row_group(group).column(column).total_uncompressed_size
+            for group in range(found.num_row_groups)
+            for column in range(found.num_columns)
+        )
+        largest = max(chunks, default=0)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: {error}", expected="a Parquet file", remedy=EXPORT_AGAIN) from error
+    if found.num_rows > MOST_ROWS or largest > MOST_CHUNK_BYTES:
+        raise InputError(
+            f"{path}: {found.num_rows:,} rows, {largest:,} bytes in one column of a row group",
+            expected=f"at most {MOST_ROWS:,} rows and {MOST_CHUNK_BYTES:,} bytes",
+            remedy=EXPORT_AGAIN,
+        )
+    return int(found.num_rows)
+
+
+def load_foreign(
+    store: Store, name: str, path: Path, *, judges: Mapping[str, Judge] | None = None
+) -> tuple[str, ...]:
+    """Read the file of table ``name`` into the temporary table ``found_rows``; returns the columns it has.
+
+    ``found_rows`` has these columns, and ``set_aside``: why a row cannot be used, null where it can. ``judges`` says more of
+    the JSON texts of a column. Raises `InputError` for columns of other names or types, and a file that cannot be read.
+    """
+    described = {
+        str(column): (str(kind), str(null) == "YES")
+        for column, kind, null, *_ in store.execute(f"DESCRIBE {name}")
+    }
+    try:
+        columns = _checked_columns(path, pyarrow.parquet.read_schema(path), described)
+        texts = [column for column in columns if described[column][0] == "VARCHAR"]
+        file = pyarrow.parquet.ParquetFile(path, read_dictionary=texts)
+        made = ", ".join(f"{column} {described[column][0]}" for column in columns)
+        store.execute(f"CREATE OR REPLACE TEMP TABLE found_rows ({made}, set_aside VARCHAR)")
+        for batch in _batches(file, path, columns, described):
+            _insert(store, name, batch, columns, described, judges or {})
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: {error}", expected="a Parquet file", remedy=EXPORT_AGAIN) from error
+    return columns
+
+
+def _checked_columns(
+    path: Path, schema: pa.Schema, described: Mapping[str, tuple[str, bool]]
+) -> tuple[str, ...]:
+    for field in schema:
+        if field.name not in described:
+            raise InputError(
+                f"{path} has a column {field.name!r}", expected=f"some of {', '.join(described)}"
+            )
+        kind, _ = described[field.name]
+        if not _holds(field.type, kind):
+            raise InputError(
+                f"{path} has a column {field.name!r} of {field.type}",
+                expected=str(_KINDS[kind]),
+                remedy=EXPORT_AGAIN,
+            )
+    if len(set(schema.names)) != len(schema.names):
+        raise InputError(f"{path} has a column twice", expected=f"some of {', '.join(described)}")
+    for column, (_, may_be_null) in described.items():
+        if column not in schema.names and not may_be_null:
+            raise InputError(f"{path} lacks the column {column!r}", expected=f"{', '.join(described)}")
+    return tuple(schema.names)
+
+
+def _holds(found: pa.DataType, kind: str) -> bool:
+    """Whether a column of a file is one of a DuckDB type."""
+    if kind == "VARCHAR":
+        plain = found.value_type if types.is_dictionary(found) else found
+        return bool(types.is_string(plain) or types.is_large_string(plain))
+    if kind.startswith("TIMESTAMP"):
+        return bool(types.is_timestamp(found) and found.tz is not None)
+    return bool(found == _KINDS[kind])
+
+
+def _batches(
+    file: pyarrow.parquet.ParquetFile,
+    path: Path,
+    columns: Sequence[str],
+    described: Mapping[str, tuple[str, bool]],
+) -> Iterator[pa.Table]:
+    """The rows of a file in batches, every column of the type of the warehouse; raises `InputError` on texts without end."""
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns)):
+        arrays = []
+        for column in columns:
+            array, kind = batch.column(column), described[column][0]
+            if kind == "VARCHAR":
+                words = array.dictionary if types.is_dictionary(array.type) else array
+                longest = pc.max(pc.binary_length(words)).as_py() or 0
+                if longest > LONGEST_TEXT:
+                    raise InputError(
+                        f"{path}: {column} with a text of {longest:,} bytes",
+                        expected=f"at most {LONGEST_TEXT:,}",
+                    )
+                words.validate(full=True)
+            elif array.type != _KINDS[kind]:
+                array = array.cast(_KINDS[kind], safe=False)
+            arrays.append(array)
+        yield pa.table(arrays, names=list(columns))
+
+
+def _insert(
+    store: Store,
+    name: str,
+    batch: pa.Table,
+    columns: Sequence[str],
+    described: Mapping[str, tuple[str, bool]],
+    judges: Mapping[str, Judge],
+) -> None:
+    wrong = _wrong_documents(name, batch, judges)
+    tests = [
+        (f"{column} IS NULL", f"no {column}")
+        for column in columns
+        if not described[column][1]
+    ]  # fmt: skip
+    for column in columns:
+        tests += _tests_of(column, described[column][0])
+    own = [test for test in _WRONG.get(name, ()) if _speaks_of(test[0], columns, described)]
+    cases = " ".join(f"WHEN {condition} THEN '{words}'" for condition, words in [*tests, *own])
+    with store.registered("incoming", batch.append_column("wrong_document", wrong)):
+        store.execute(
+            f"INSERT INTO found_rows SELECT {', '.join(columns)}, CASE {cases} ELSE wrong_document END FROM incoming"
+        )
+
+
+def _speaks_of(condition: str, columns: Sequence[str], described: Mapping[str, tuple[str, bool]]) -> bool:
+    """Whether all the columns of a condition are in the file: an older export lacks some."""
+    return all(column in columns for column in described if column in condition.split())
+
+
+def _tests_of(column: str, kind: str) -> list[tuple[str, str]]:
+    """What a value of a column cannot be, whatever its table."""
+    if kind.startswith("TIMESTAMP"):
+        inside = (
+            f"{column} >= CAST('1900-01-01' AS TIMESTAMPTZ) AND {column} < CAST('2201-01-01' AS TIMESTAMPTZ)"
+        )
+        return [(f"NOT isfinite({column}) OR NOT ({inside})", f"{column} is outside 1900 to 2200")]
+    if kind == "VARCHAR" and column not in _TEXTS:
+        return [
+            (f"length({column}) > {_LONGEST_NAME}", f"{column} is longer than {_LONGEST_NAME}"),
+            (
+                f"regexp_matches({column}, '{_UNPRINTABLE}')",
+                f"{column} has a character that cannot be printed",
+            ),
+        ]
+    return []
+
+
+def _wrong_documents(name: str, batch: pa.Table, judges: Mapping[str, Judge]) -> pa.Array:
+    """For each row what is wrong with its first JSON text that cannot be used, null where nothing is."""
+    reasons = np.full(batch.num_rows, None, dtype=object)
+    for (table, column), form in JSON_COLUMNS.items():
+        if table != name or column not in batch.column_names:
+            continue
+        judged: dict[str, str] = {}
+        for row, text in enumerate(batch.column(column).to_pylist()):
+            if not text or reasons[row] is not None:
+                continue
+            if text not in judged:
+                judged[text] = why_unreadable(text, form) or judges.get(column, _accept)(text)
+            if judged[text]:
+                reasons[row] = f"{column}: {judged[text]}"[:_LONGEST_REASON]
+    return pa.array(reasons, pa.string())
+
+
+def _accept(text: str) -> str:
+    return ""
+
+
+def unreadable_rows(store: Store) -> list[str]:
+    """Return in words how many stored rows have a JSON text that cannot be read, by table and column."""
+    told = []
+    for (table, column), form in JSON_COLUMNS.items():
+        kind = "OBJECT" if form is dict else "ARRAY"
+        ((count,),) = store.execute(
+            f"SELECT count(*) FROM {table} WHERE {column} <> '' "
+            f"AND NOT coalesce(CASE WHEN json_valid({column}) THEN json_type({column}) = '{kind}' END, FALSE)"
+        )
+        if count:
+            told.append(f"{count:,} rows of {table} are left out: {column} cannot be read")
+    return told
