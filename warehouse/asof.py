@@ -30,6 +30,7 @@ from warehouse.history import (
     OnDemandOrigin,
 )
 from warehouse.packaged import read_sql
+from warehouse.products import planned, product_rank, unplanned_words
 from warehouse.sources.contract import Conventions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
@@ -41,8 +42,6 @@ from warehouse.times import microseconds, moment, utc_index
 PRICE_MAX_AGE = pd.Timedelta(hours=36)
 #: A count is stale after this many of its source's nominal gaps (M1.3).
 GAPS_UNTIL_STALE = 3
-#: Products preferred, after the one asked for and after the only one there is.
-PREFERRED_PRODUCTS = ("Linux/UNIX", "per GPU, min over offers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,31 +147,35 @@ def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:
 
 
 def pick_series(
-    known: Sequence[KnownSeries], kind: str, grid: SlotGrid, *, preferred: str | None, trust: Sequence[str]
+    known: Sequence[KnownSeries],
+    kind: str,
+    grid: SlotGrid,
+    *,
+    preferred: str | None,
+    trust: Sequence[str],
+    product: str | None = None,
 ) -> KnownSeries | None:
     """The series that answers for one variable.
 
     It is of the preferred source if that has any, else of the most trusted source that reaches the grid. Without a
-    preferred source, one that does not reach the grid is better than none: it answers with gaps.
+    preferred source, one that does not reach the grid is better than none: it answers with gaps. Of each source the ``product``
+    asked for answers, else the one that is planned on; a source without such a product does not answer.
     """
-    past = [s for s in known if s.kind == kind and s.latest_us is not None]
-    own = [s for s in past if s.source == preferred]
-    if own:
-        return pick_product(own)
-    others = [s for s in past if s.reaches(grid)] or (past if preferred is None else [])
-    if not others:
-        return None
-    best = min({s.source for s in others}, key=lambda source: trust_rank(source, trust))
-    return pick_product([s for s in others if s.source == best])
+    past: dict[str, list[KnownSeries]] = {}
+    for series in known:
+        if series.kind == kind and series.latest_us is not None:
+            past.setdefault(series.source, []).append(series)
+    chosen = [one for own in past.values() if (one := own[0] if product else pick_product(own)) is not None]
+    own = next((one for one in chosen if one.source == preferred), None)
+    if own is not None:
+        return own
+    others = [one for one in chosen if one.reaches(grid)] or (chosen if preferred is None else [])
+    return min(others, key=lambda one: trust_rank(one.source, trust), default=None)
 
 
-def pick_product(series: Sequence[KnownSeries]) -> KnownSeries:
-    """One of several products of one source: Linux/UNIX, then "per GPU, min over offers", then the first by name."""
-    by_product = {s.product: s for s in series}
-    for product in PREFERRED_PRODUCTS:
-        if product in by_product:
-            return by_product[product]
-    return by_product[min(by_product)]
+def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
+    """Return the series of the product that is planned on (`warehouse.products`), None if none of them is."""
+    return planned(series, lambda one: one.product)
 
 
 def require_source(known: Sequence[KnownSeries], market: Market, source: str | None) -> None:
@@ -498,18 +501,15 @@ def _stand_in(
 def _elsewhere(
     reader: Reader, market: Market, grid: SlotGrid, trust: Sequence[str]
 ) -> tuple[float, str] | None:
-    """The best on-demand price stated for the same instance type.
-
-    Preferred products go first, then the same region, the same zone, trust, and the newest.
-    """
-    rows = reader.on_demand(market, grid.known_at)
+    """The best on-demand price stated for the same instance type: same region first, then same zone, trust, newest."""
+    ranks = {row[0]: product_rank(row[4]) for row in reader.on_demand(market, grid.known_at)}
+    rows = [row for row in reader.on_demand(market, grid.known_at) if ranks[row[0]] is not None]
     if not rows:
         return None
 
     def rank(row: tuple[int, str, str, str, str, float, int]) -> tuple[object, ...]:
-        _, region, zone, source, product, _, at_us = row
+        sid, region, zone, source, product, _, at_us = row
         return (
-            product not in PREFERRED_PRODUCTS,
             region != market.region,
             zone != market.zone,
             trust_rank(source, trust)[0],
@@ -517,6 +517,7 @@ def _elsewhere(
             source,
             region,
             zone,
+            ranks[sid],
             product,
         )
 
@@ -596,9 +597,9 @@ def load_history(
     ``source`` None: the source with counts in the range that comes first in ``trust`` (globs on the label, the most
     trusted first; unlisted last, alphabetical). The price is of the same source if it has any, else of the most
     trusted one that overlaps, which is an assumption; counts likewise when a source with prices only is named. One
-    variable never mixes two sources. ``product``: default Linux/UNIX, then the only one, then "per GPU, min over
-    offers", then the first by name. ``on_demand``: terms of a job or of settings, which go before any observed or listed on-demand
-    price (`find_on_demand`).
+    variable never mixes two sources. ``product``: default the one that is planned on (`warehouse.products`); a price of
+    another, Windows say, never answers unless it is asked for.
+    ``on_demand``: terms of a job or of settings, which go before any observed or listed on-demand price (`find_on_demand`).
 
     ``within``: also the counts read between slots (`History.within`), those that were known by the slot's start: m = step /
     nominal gap - 1 evenly spaced ones, at most `MOST_WITHIN`; the value at each is the last reading at or before it, not
@@ -667,7 +668,7 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
         terms=request.on_demand,
     )
     if price is None:
-        price = _assumed_price(market, grid, assumptions, on_demand.usd)
+        price = _assumed_price(market, grid, assumptions, on_demand.usd, unplanned=chosen.unplanned)
     used = [
         series for series in (chosen.counts, chosen.price, counts.series, price.series) if series is not None
     ]
@@ -712,7 +713,7 @@ def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
     if counts is not None:
         grid = _starting(grid, counts)
     beside = request.source or (counts.source if counts is not None else None)
-    price = pick_series(known, "price", grid, preferred=beside, trust=trust)
+    price = pick_series(known, "price", grid, preferred=beside, trust=trust, product=request.product)
     return _Chosen(known=known, counts=counts, price=price)
 
 
@@ -725,6 +726,12 @@ def _starting(grid: SlotGrid, series: KnownSeries) -> SlotGrid:
 
 def _from_first(grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
     first = chosen.counts or chosen.price
+    if first is None and chosen.unplanned:
+        raise MarketError(
+            f"{market.key} has no price that a job can be planned on ({unplanned_words(chosen.unplanned)}; jobs run on Linux)",
+            expected="prices of Linux/UNIX",
+            remedy="ingest the prices of Linux/UNIX, or state `--set product=Linux/UNIX` where the table leaves the product out",
+        )
     if first is None:
         seen = utc_index(np.array([min(s.first_us for s in chosen.known)], dtype=np.int64))[0]
         raise MarketError(f"{market.key} was first observed at {seen}", expected="a range that ends later")
@@ -771,6 +778,11 @@ class _Chosen:
     known: list[KnownSeries]
     counts: KnownSeries | None
     price: KnownSeries | None
+
+    @property
+    def unplanned(self) -> list[str]:
+        """The products of a market that has prices, but none that a job is planned on."""
+        return [] if self.price is not None else [s.product for s in self.known if s.kind == "price"]
 
 
 def _count_asked(grid: SlotGrid, series: KnownSeries) -> PathAsked:
@@ -840,25 +852,30 @@ def _measured_price(
     if chosen.price is not None:
         return _price_path(reader, grid, chosen.price, chosen.known)
     if assumptions.constant_price_usd is None and assumptions.spot_share is None:
+        lack = f"no price ({unplanned_words(chosen.unplanned)})" if chosen.unplanned else "no price"
         raise MarketError(
-            f"{request.market.key} has counts but no price",
+            f"{request.market.key} has counts but {lack}",
             remedy="allow an assumption: constant_price_usd, spot_share (of the on-demand price) or price_from (another market's)",
         )
     return None
 
 
 def _assumed_price(
-    market: Market, grid: SlotGrid, assumptions: HistoryAssumptions, on_demand: float
+    market: Market,
+    grid: SlotGrid,
+    assumptions: HistoryAssumptions,
+    on_demand: float,
+    *,
+    unplanned: Sequence[str],
 ) -> GridPath:
-    """A constant price, said in words."""
+    """A constant price, said in words; ``unplanned`` are the products that have a price and are not planned on."""
+    lack = f"Linux price not observed ({unplanned_words(unplanned)})" if unplanned else "price not observed"
     if assumptions.constant_price_usd is not None:
         usd = assumptions.constant_price_usd
-        return _constant(grid, usd, f"price not observed: constant {usd:g} USD")
+        return _constant(grid, usd, f"{lack}: constant {usd:g} USD")
     share = assumptions.spot_share or 0.0
     usd = share * on_demand
-    return _constant(
-        grid, usd, f"price not observed: constant {usd:g} USD, {share:.0%} of the on-demand price"
-    )
+    return _constant(grid, usd, f"{lack}: constant {usd:g} USD, {share:.0%} of the on-demand price")
 
 
 def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> GridPath:
@@ -873,7 +890,8 @@ def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust
     known = reader.known(path.market, there)
     require_source(known, path.market, path.source)
     known = only_product(known, path.market, path.product)
-    series = pick_series(known, kind, there, preferred=path.source, trust=trust)
+    wanted = path.product if kind == "price" else None
+    series = pick_series(known, kind, there, preferred=path.source, trust=trust, product=wanted)
     if series is None or (path.source is not None and series.source != path.source):
         raise MarketError(
             f"{path.words} has no {'price' if kind == 'price' else 'counts'} to borrow in that range"

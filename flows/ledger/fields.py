@@ -179,6 +179,11 @@ def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
     return job.history.on_demand_note
 
 
+def _spot_price(job: OpenJob, made: Decision) -> float | None:
+    seen, slot = job.live.seen, job.live.slot
+    return round(seen.price[slot], 6) if seen.observed[slot] else None
+
+
 def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
     """What the plan behind the decision holds in the slots after it."""
     if made.planned is None:
@@ -454,6 +459,12 @@ DECISION: Final[dict[str, Field]] = {
         heading="on-demand",
         shown=(JOB,),
         place=3,
+    ),
+    "spot_usd_per_hour": Field(
+        kind=float | None,
+        limits=NOT_NEGATIVE,
+        words="Price of a spot instance in the slot, as observed; null where it was not observed.",
+        value=_spot_price,
     ),
     "forecaster": Field(
         kind=str | None,

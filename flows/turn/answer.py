@@ -38,6 +38,7 @@ from flows.turn.context import (
     read_pool,
     sorted_jobs,
     step_of,
+    why_not_followed,
 )
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.stages import Decided, decide_together, effort_of, moved_row
@@ -100,10 +101,29 @@ def issue_forecasts(
     return made
 
 
+#: Markets that are not followed of which an error says why.
+MOST_UNFOLLOWED = 3
+
+
 def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
     if market is not None:
         return [market_of(turn, market)]
-    return [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
+    chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
+    if not chosen:
+        raise MarketError(
+            f"no market is followed: {_unfollowed(turn)}",
+            expected="counts of instances at least once a slot for three days",
+            remedy="name a market with --market; `slackwater markets` lists them",
+        )
+    return chosen
+
+
+def _unfollowed(turn: Turn) -> str:
+    """The first markets that are not followed, and why."""
+    reasons = why_not_followed(turn, most=turn.settings.max_markets)
+    words = [f"{market}: {reason}" for market, reason in list(reasons.items())[:MOST_UNFOLLOWED]]
+    more = len(reasons) - len(words)
+    return "; ".join(words) + (f"; and {more:,} more" if more > 0 else "")
 
 
 def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:

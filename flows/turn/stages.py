@@ -95,12 +95,13 @@ def ingest_paths(
     name: str,
     paths: Sequence[Path],
     *,
-    options: Mapping[str, str],
+    options: Mapping[str, str | Mapping[str, str]],
     known_at: pd.Timestamp | None,
     imported_at: pd.Timestamp,
     bounds: Bounds = USUAL,
     progress: Callable[[str], None] = lambda _: None,
     rows: Callable[[str, int], None] = lambda _file, _rows: None,
+    standard_input: Path | None = None,
 ) -> Appended:
     """`warehouse.ingest` of every file of a source below ``paths``."""
     return read_files(
@@ -112,6 +113,7 @@ def ingest_paths(
         bounds=bounds,
         progress=progress,
         rows=rows,
+        standard_input=standard_input,
         **options,
     )
 
@@ -122,7 +124,9 @@ def counts_of(name: str, done: Appended) -> Counts:
 
 
 def say_rejected(say: Callable[[str], None], name: str, done: Appended) -> None:
-    """How many rows were rejected, for which reasons most; nothing where none was."""
+    """How many rows and values were set aside, for which reasons most; nothing where none was."""
+    for reason, count in done.set_aside.items():
+        say(f"{count:,} values of {name} set aside: {reason}; their rows are kept")
     if done.rejected:
         most = [f"{count:,} {reason}" for reason, count in list(done.reasons.items())[:MOST_REASONS]]
         more = (

@@ -41,7 +41,8 @@ def markets_data(reading: Reading) -> dict[str, Any]:
         age = None if reading.at is None else reading.at - pd.Timestamp(one["last_observed"])
         rows.append(
             {
-                "key": key, "market": one["market"], "source": one["source"], "kind": one["kind"] if isinstance(one["kind"], str) else None,
+                "key": key, "market": one["market"], "source": one["source"],
+                "kind": one["kind"] if isinstance(one["kind"], str) else None,
                 "capacity": _number(one["capacity"]), "on_demand_usd": _number(one["on_demand_usd"]),
                 "on_demand_from": one["on_demand_from"],
                 "price_usd": newest.get((key, "price")), "available": newest.get((key, "count")),

@@ -151,7 +151,8 @@ def test_terms_that_mean_nothing_are_refused(place, terms, why):
 
 
 @pytest.mark.parametrize(
-    "entry", ['market = "p4d.24xlarge"\nusd = 1.0', 'market = "*"', 'market = "*"\nusd = 1.0\non_demand = false', 'market = "*"\nusd = -1.0']
+    "entry",
+    ['market = "p4d.24xlarge"\nusd = 1.0', 'market = "*"', 'market = "*"\nusd = 1.0\non_demand = false', 'market = "*"\nusd = -1.0']
 )  # fmt: skip
 def test_settings_that_mean_nothing_are_refused(place, entry):
     found = plan(place, settings=f"[[on_demand]]\n{entry}\n")
