@@ -178,18 +178,56 @@ def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
     return planned(series, lambda one: one.product)
 
 
-def require_source(known: Sequence[KnownSeries], market: Market, source: str | None) -> None:
-    """Raise `MarketError` if the market has no observation known, or none of the source asked for."""
+def require_source(
+    store: Store, known: Sequence[KnownSeries], market: Market, source: str | None, grid: SlotGrid
+) -> None:
+    """Raise `MarketError` if the market has no observation known at the grid's time, or none of the source asked for."""
     sources = sorted({s.source for s in known})
+    if source in sources or (source is None and sources):
+        return
+    later = not_known_yet(store, market, source, at=grid.known_at, step=pd.Timedelta(grid.step_us, unit="us"))
+    if later is not None:
+        raise later
     if not sources:
         raise MarketError(
             f"market {market.key} has no observations known by then",
             remedy="`slackwater markets` lists the known ones",
         )
-    if source is not None and source not in sources:
-        raise MarketError(
-            f"source {source!r} knows nothing of {market.key}", expected=f"one of {', '.join(sources)}"
-        )
+    raise MarketError(
+        f"source {source!r} knows nothing of {market.key}", expected=f"one of {', '.join(sources)}"
+    )
+
+
+def not_known_yet(
+    store: Store, market: Market, source: str | None, *, at: pd.Timestamp | dt.datetime, step: pd.Timedelta
+) -> MarketError | None:
+    """Return the error for a market that is known after a time only, with the first slot that knows it; None for others."""
+    ((first_us,),) = store.execute(
+        read_sql(__package__, "first_known"),
+        {
+            "provider": market.provider,
+            "region": market.region,
+            "zone": market.zone,
+            "instance_type": market.instance_type,
+            "source": source,
+        },
+    )
+    at_us, step_us = microseconds(pd.Timestamp(at), "time"), microseconds(step, "step")
+    if first_us is None or -(-first_us // step_us) * step_us <= at_us:
+        return None
+    first, following = -(-first_us // step_us) * step_us, (at_us // step_us + 1) * step_us
+    name = market.key if source is None else f"{market.key}@{source}"
+    return MarketError(
+        f"market {name} has no observations known by then ({_minute(at_us)}): the first became known at {_minute(first_us)}",
+        expected=f"a time from {_minute(first)} on, the first slot that begins after it",
+        remedy=f"an observation known by {_minute(following)}, when the next slot begins, is used from that slot on"
+        if following < first
+        else "",
+    )
+
+
+def _minute(at_us: int) -> str:
+    return f"{pd.Timestamp(at_us, unit='us'):%Y-%m-%d %H:%M} UTC"
 
 
 def only_product(known: Sequence[KnownSeries], market: Market, product: str | None) -> list[KnownSeries]:
@@ -628,7 +666,7 @@ def load_histories(
     reader.fetch_known((request.market, grid) for request, grid in zip(requests, grids, strict=True))
     chosen = [_choose(reader, request, grid) for request, grid in zip(requests, grids, strict=True)]
     grids = [
-        _from_first(grid, request.market, own)
+        _from_first(reader.store, grid, request.market, own)
         for request, grid, own in zip(requests, grids, chosen, strict=True)
     ]
     reader.fetch_paths(
@@ -706,7 +744,7 @@ def _newest(series: KnownSeries | None) -> pd.Timestamp | None:
 
 def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
     known = reader.known(request.market, grid)
-    require_source(known, request.market, request.source)
+    require_source(reader.store, known, request.market, request.source, grid)
     known = only_product(known, request.market, request.product)
     trust = request.trust
     counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)
@@ -724,7 +762,7 @@ def _starting(grid: SlotGrid, series: KnownSeries) -> SlotGrid:
     return replace(grid, first_us=-(-series.first_us // grid.step_us) * grid.step_us)
 
 
-def _from_first(grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
+def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
     first = chosen.counts or chosen.price
     if first is None and chosen.unplanned:
         raise MarketError(
@@ -733,8 +771,13 @@ def _from_first(grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
             remedy="ingest the prices of Linux/UNIX, or state `--set product=Linux/UNIX` where the table leaves the product out",
         )
     if first is None:
-        seen = utc_index(np.array([min(s.first_us for s in chosen.known)], dtype=np.int64))[0]
-        raise MarketError(f"{market.key} was first observed at {seen}", expected="a range that ends later")
+        last = utc_index(np.array([grid.last_us], dtype=np.int64))[0]
+        step = pd.Timedelta(grid.step_us, unit="us")
+        later = not_known_yet(store, market, None, at=last, step=step)
+        raise later or MarketError(
+            f"{market.key} has no count and no price at {_minute(grid.last_us)}",
+            expected="a range that ends later",
+        )
     grid = _starting(grid, first)
     if grid.first_us is None or grid.first_us > grid.last_us:
         raise MarketError(
@@ -888,7 +931,7 @@ def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust
         known_at=grid.known_at + path.shift.to_pytimedelta(),
     )
     known = reader.known(path.market, there)
-    require_source(known, path.market, path.source)
+    require_source(reader.store, known, path.market, path.source, there)
     known = only_product(known, path.market, path.product)
     wanted = path.product if kind == "price" else None
     series = pick_series(known, kind, there, preferred=path.source, trust=trust, product=wanted)

@@ -34,7 +34,15 @@ from optimization.selection.learned import Rounds, leading
 from optimization.selection.learners import learner_named
 from optimization.selection.prior import DEFAULT_PRIOR, MeasuredWorld, informed, prior_rounds, read_prior
 from warehouse.amounts import duration, price
-from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
+from warehouse.asof import (
+    HistoryAssumptions,
+    HistoryRequest,
+    MovingReader,
+    Reader,
+    Span,
+    load_histories,
+    not_known_yet,
+)
 from warehouse.catalogue import OnDemandTerms
 from warehouse.errors import InputError, JobError, MarketError
 from warehouse.history import History, Market
@@ -301,6 +309,9 @@ def find_market(
         listed = rows_of(list_markets(store, known_at=at))
     rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
     if not rows:
+        later = not_known_yet(store, market, source, at=at, step=step_of(settings))
+        if later is not None:
+            raise later
         known = dict.fromkeys(str(one["market"]) for one in listed)
         near = [key for key in known if key.split("/")[-1] == market.instance_type][:3]
         raise MarketError(
