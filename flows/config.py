@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from flows.paths import SERVED
 from forecasting.predictors import DEFAULT, TURN, predictor_names
 from warehouse.amounts import LARGEST_COUNT
+from warehouse.catalogue import OnDemandTerms
 from warehouse.errors import SettingsError, nearest
 
 if TYPE_CHECKING:
@@ -159,6 +160,35 @@ def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
         if names.count(name) > 1:
             raise ValueError(f"two feeds named {name!r}, expected names that differ")
     return feeds
+
+
+# ---
+# On-demand prices as the user knows them.
+
+
+class OnDemandSettings(BaseModel):
+    """The on-demand price of some markets, ``[[on_demand]]`` in ``slackwater.toml``: it goes before observed and listed prices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    market: str = Field(description="provider/region/zone/type, with * for any part")
+    usd: float | None = Field(
+        None, gt=0, le=1e6, allow_inf_nan=False, description="USD per on-demand instance-hour"
+    )
+    on_demand: bool = Field(True, description="false: nothing is sold on demand there")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> OnDemandSettings:
+        parts = self.market.split("/")
+        if self.market != "*" and (len(parts) != 4 or not all(parts)):
+            raise ValueError(
+                f"market {self.market!r}, expected provider/region/zone/type, for example aws/us-east-1/*/p4d.24xlarge"
+            )
+        if (self.usd is None) == self.on_demand:
+            raise ValueError(
+                f"market {self.market!r}: expected usd = PRICE or on_demand = false, and not both"
+            )
+        return self
 
 
 # ---
@@ -422,10 +452,21 @@ class Settings(BaseModel):
         BoundSettings.model_validate({}), description="what is not taken for an observation"
     )
     alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
+    on_demand: tuple[OnDemandSettings, ...] = Field(
+        (),
+        description="on-demand prices by market, before observed and listed ones; the first that matches counts",
+    )
     feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when they are due")
     sinks: tuple[Sink, ...] = Field((), description="where decisions are handed to")
     alerts: tuple[Alert, ...] = Field((), description="where alarms are sent to")
     pool: Path | None = Field(None, description="TOML file of the policy pool; the built-in one if absent")
+
+    @property
+    def on_demand_terms(self) -> tuple[OnDemandTerms, ...]:
+        """The on-demand prices as `load_histories` takes them."""
+        return tuple(
+            OnDemandTerms(market=one.market, usd=one.usd, stated_in="settings") for one in self.on_demand
+        )
 
     @field_validator("sinks", "alerts")
     @classmethod
@@ -452,6 +493,7 @@ class Settings(BaseModel):
 
 #: What a list of tables of the settings looks like.
 _EXAMPLES = {
+    "on_demand": '[[on_demand]]\nmarket = "aws/us-east-1/*/p4d.24xlarge"\nusd = 21.96',
     "feeds": '[[feeds]]\nname = "us-east"\nsource = "aws-spot"\nevery_minutes = 60',
     "sinks": '[[sinks]]\nname = "drop"\nkind = "file"\nfolder = "decisions"',
     "alerts": '[[alerts]]\nname = "team"\nkind = "slack"\naddress_env = "SLACK_WEBHOOK_URL"',
@@ -607,6 +649,7 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
 def _names_beside(key: tuple[str, ...]) -> Iterable[str]:
     """The names that could have stood in the place of the last one of a key."""
     tables: dict[str, type[BaseModel]] = {
+        "on_demand": OnDemandSettings,
         "feeds": Feed,
         "sinks": Sink,
         "alerts": Alert,

@@ -13,7 +13,8 @@ from flows.show.formats import percent, price, usd, utc, whole
 MARKET_COLUMNS: dict[str, Column | str] = {
     "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
     "price_rows": Column(heading="prices", format=whole), "capacity": "capacity",
-    "on_demand_usd": Column(heading="on-demand", unit="$", format=price), "gap_seconds": Column(heading="gap", unit="s"),
+    "on_demand_usd": Column(heading="on-demand", unit="$", format=price), "on_demand_from": "on-demand price from",
+    "gap_seconds": Column(heading="gap", unit="s"),
     "first_observed": Column(heading="first", unit="UTC"), "last_observed": Column(heading="last", unit="UTC"),
     "missing": "missing",
 }  # fmt: skip
@@ -169,12 +170,13 @@ def markets(
 ) -> Answer:
     """List the markets the warehouse knows: what was measured, how often, and what is missing."""
     from flows.show.formats import rows_of
-    from warehouse.observations import list_markets
+    from warehouse.observations import list_markets, with_on_demand
 
     if job is not None:
         return _ranked(job, session)
     with session.market_data() as store:
-        rows = rows_of(list_markets(store, known_at=session.time))
+        listed = list_markets(store, known_at=session.time)
+    rows = rows_of(with_on_demand(listed, terms=session.config.on_demand_terms, known_at=session.time))
     return Answer(title="Markets", value={"markets": rows}, blocks=[Table("Markets", rows, MARKET_COLUMNS)])
 
 

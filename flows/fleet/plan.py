@@ -210,15 +210,25 @@ def make_fleet(turn: Turn, terms: FleetTerms, requests: Sequence[JobRequest], *,
         windows[one.key] = _window(histories[one], issued, window)
         fallbacks += [f"{one.key}: {forecast.fallback}" for forecast in issued if forecast.fallback]
     made, opened = [], []
-    for request, markets in allowed.values():
-        running = _opened(turn, request, histories[markets[0]])
+    for request, places in allowed.values():
+        running = _opened(turn, request, histories[places[0]])
+        markets = [one for one in places if histories[one].on_demand.sold]
+        if markets[:1] != places[:1]:
+            left_out.append(
+                f"job {request.name} is left out of the joint plan: nothing is sold on demand in {places[0].market.key}; "
+                "its decided spot is kept for it"
+            )
+            continue
         if running.live.slot >= running.live.job.deadline_slots or running.live.is_finished:
             left_out.append(f"job {request.name} is left out: its work is done or its deadline past")
             continue
         made.append(_joint_job(running, markets, histories, terms))
         opened.append(running)
     if not made:
-        raise JobError(f"no job has work left at {turn.at}", expected="an unfinished job before its deadline")
+        raise JobError(
+            f"no job has work left at {turn.at}" + (f" ({left_out[-1]})" if left_out else ""),
+            expected="an unfinished job before its deadline",
+        )
     used = {key for job in made for key in job.runs}
     assumed = [
         f"{one.key}: {text}" for one in followed if one.key in used for text in histories[one].assumptions
@@ -269,7 +279,7 @@ def _placed(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest 
     if request.start is not None and pd.Timestamp(request.start) > turn.at:
         left_out.append(f"job {request.name} is left out: it starts at {request.start}")
         return None
-    followed = market_of(turn, request.market)
+    followed = market_of(turn, request.market).for_job(request)
     return request.placed(at=turn.at, market=followed.market.key, source=followed.source)
 
 
@@ -278,7 +288,7 @@ def _markets_of(turn: Turn, request: JobRequest, terms: FleetTerms, left_out: li
     own_terms = terms.of(request.name)
     texts = [request.place, *(own_terms.markets or ())]
     try:
-        found = [market_of(turn, text) for text in texts]
+        found = [market_of(turn, text).for_job(request) for text in texts]
     except MarketError as error:
         left_out.append(f"job {request.name} is left out: {error}")
         return []
@@ -308,7 +318,11 @@ def _window(history: History, issued: Sequence[object], window: int) -> MarketWi
             float(ahead.available[min(i, len(ahead.available) - 1)]) if ahead is not None else count[0]
         )
     return market_window(
-        np.array(price), np.array(count), on_demand_usd=history.on_demand_usd, slot_hours=history.slot_hours
+        np.array(price),
+        np.array(count),
+        on_demand_usd=history.on_demand_usd,
+        slot_hours=history.slot_hours,
+        on_demand=history.on_demand,
     )
 
 
@@ -489,7 +503,8 @@ def _market_rows(fleet: Fleet, plan: JointPlan, apart: JointPlan) -> list[dict[s
         {
             "market": key,
             "spot_usd_per_hour": float(window.price[0]),
-            "on_demand_usd_per_hour": window.on_demand_usd,
+            "on_demand_usd_per_hour": window.on_demand_usd if window.on_demand.known else None,
+            "on_demand_from": str(window.on_demand),
             "available": int(window.available[0]),
             "used": int(used[key][0]),
             "wanted_alone": int(wanted[key][0]),

@@ -105,7 +105,7 @@ def under_terms(turn: Turn, request: JobRequest, decisions: Sequence[Mapping[str
     first = first_slot(request, step_of(turn.settings))
     reports = every_report(turn.store, [request.name])
     if not request.may_move:
-        followed = market_of(turn, request.place)
+        followed = market_of(turn, request.place).for_job(request)
         (history,) = read_all(turn, [(followed, min(first, followed.at))])
         if followed.at < first:
             job, start = job_on(request, history)

@@ -55,7 +55,7 @@ def add(
         return _add_movable(request, market, session)
     with session.writing() as store:
         at, own_end = session.moment(store)
-        followed = find_market(store, text, at=at, settings=settings, own_end=own_end)
+        followed = find_market(store, text, at=at, settings=settings, own_end=own_end).for_job(request)
         placed = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
         history = read_history(store, followed, settings=settings, start=followed.at)
         job = slot_job(placed, step=step_of(settings), on_demand_usd=history.on_demand_usd)

@@ -69,6 +69,7 @@ def _opened_until(
     at = max(stored.start, min(reports[-1].reported_at.floor(stored.step), stored.deadline - stored.step))
     try:
         followed = find_market(store, stored.request.place, at=at, settings=settings, own_end=True)
+        followed = followed.for_job(stored.request)
         if followed.at < stored.start:
             return None
         history = read_history(store, followed, settings=settings, start=record_start(stored.start))

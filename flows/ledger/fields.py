@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 from typing_extensions import TypedDict
 
 from flows.show.blocks import Column, Table
-from flows.show.formats import auto, percent, usd
+from flows.show.formats import auto, percent, price, usd
 
 if TYPE_CHECKING:
     from flows.ledger.jobs import OpenJob
@@ -146,10 +146,14 @@ def _finish(job: OpenJob, made: Decision) -> str:
 
 
 def _saved(job: OpenJob, made: Decision) -> float | None:
-    """What is expected to be saved beside on-demand only; None where the job is more likely given up than done."""
-    if made.expected.given_up_probability > 0.5:
+    """What is expected to be saved compared with on-demand only.
+
+    None where no on-demand price is known, or the job is more likely given up than done.
+    """
+    alone = job.on_demand_only_usd
+    if alone is None or made.expected.given_up_probability > 0.5:
         return None
-    return job.on_demand_only_usd - made.expected.cost_usd
+    return alone - made.expected.cost_usd
 
 
 def _saved_usd(job: OpenJob, made: Decision) -> float | None:
@@ -159,7 +163,20 @@ def _saved_usd(job: OpenJob, made: Decision) -> float | None:
 
 def _saved_share(job: OpenJob, made: Decision) -> float | None:
     saved = _saved(job, made)
-    return None if saved is None else round(saved / job.on_demand_only_usd, 6)
+    alone = job.on_demand_only_usd
+    return None if saved is None or not alone else round(saved / alone, 6)
+
+
+def _on_demand_only(job: OpenJob, made: Decision) -> float | None:
+    alone = job.on_demand_only_usd
+    return None if alone is None else round(alone, 4)
+
+
+def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
+    """What a person must know where no on-demand price is known, or nothing is sold on demand."""
+    if not job.history.on_demand.sold and any(other.seen.on_demand.sold for other in job.others):
+        return f"{job.history.market.key}: no on-demand here: the deadline is kept by a move to a market that sells it"
+    return job.history.on_demand_note
 
 
 def _spot_price(job: OpenJob, made: Decision) -> float | None:
@@ -361,13 +378,13 @@ DECISION: Final[dict[str, Field]] = {
     "on_demand_only_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="What the whole job costs on on-demand alone, from its first slot to its last.",
-        value=lambda job, made: round(job.on_demand_only_usd, 4),
+        words="What the whole job costs on on-demand alone, from first slot to last; null where no on-demand price is known.",
+        value=_on_demand_only,
     ),
     "saved_usd": Field(
         kind=float | None,
-        words="What the expected cost is below that, negative where it is above; null where the job is more likely given up than "
-        "done.",
+        words="What the expected cost is below that, negative where it is above; null where no on-demand price is known, "
+        "or the job is more likely given up than done.",
         value=_saved_usd,
         heading="saved",
         unit="$",
@@ -422,10 +439,26 @@ DECISION: Final[dict[str, Field]] = {
         value=lambda job, made: job.live.job.must_finish,
     ),
     "on_demand_usd_per_hour": Field(
-        kind=float,
+        kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Price of an on-demand instance that was reckoned with.",
-        value=lambda job, made: job.history.on_demand_usd,
+        words="Price of an on-demand instance; null where none is known, or nothing is sold on demand.",
+        value=lambda job, made: job.history.on_demand_usd if job.history.on_demand.known else None,
+    ),
+    "on_demand_from": Field(
+        kind=str | None,
+        words="Where that price comes from: job, settings, observed, elsewhere, catalogue with region, date and source; "
+        "unknown, with the price that the plan assumes; or not sold.",
+        value=lambda job, made: str(job.history.on_demand),
+        heading="on-demand price from",
+        shown=(JOB,),
+    ),
+    "on_demand_note": Field(
+        kind=str | None,
+        words="That no on-demand price is known, or that nothing is sold on demand, and what that means; null otherwise.",
+        value=_on_demand_note,
+        heading="on-demand",
+        shown=(JOB,),
+        place=3,
     ),
     "spot_usd_per_hour": Field(
         kind=float | None,
@@ -572,11 +605,35 @@ MOST_STALE, MOST_ASSUMED = 3, 3
 
 
 def stale_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What decisions say of old data, once a market (at its newest slot), and not of more than a few."""
+    """The notes of decisions on old data, of a few markets."""
+    return _notes(rows, "stale")
+
+
+def on_demand_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The notes of decisions on markets without an on-demand price, or without on-demand, of a few markets."""
+    return _notes(rows, "on_demand_note")
+
+
+def on_demand_prices_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """On-demand prices that were not observed in the market itself, and where they come from, of a few markets."""
+    named = [
+        {
+            **row,
+            "price": f"{row['market']}: {price(row['on_demand_usd_per_hour'])} USD an instance-hour, {row['on_demand_from']}",
+        }
+        for row in rows
+        if row.get("on_demand_from") not in (None, "observed")
+        and row.get("on_demand_usd_per_hour") is not None
+    ]
+    return _notes(named, "price")
+
+
+def _notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
+    """The notes of decisions under a key, once a market (at its newest slot), and of no more than a few."""
     newest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for row in sorted(rows, key=lambda row: str(row.get("slot"))):
         newest[row.get("market"), row.get("source")] = row
-    told = [str(row["stale"]) for row in newest.values() if row.get("stale")]
+    told = list(dict.fromkeys(str(row[key]) for row in newest.values() if row.get(key)))
     more = len(told) - MOST_STALE
     return told[:MOST_STALE] + (
         [f"and so of {more} more markets" if more > 1 else "and so of another market"] if more > 0 else []
@@ -622,14 +679,15 @@ BOARD: Final[dict[str, Field]] = {
         kind=float, words="Rent of a job, USD.", heading="cost a job", unit="$", format=usd
     ),
     "mean_saved_usd": Field(
-        kind=float,
-        words="What that is below the cost of the same jobs on on-demand alone, USD.",
+        kind=float | None,
+        words="What that is below the cost of the same jobs on on-demand alone, USD; of the jobs whose on-demand price "
+        "is known, null where it is known of none.",
         heading="saved",
         unit="$",
         format=usd,
     ),
     "saved_share": Field(
-        kind=float,
+        kind=float | None,
         limits={"maximum": 1},
         words="The same as a share of it.",
         heading="of on-demand only",
@@ -674,14 +732,15 @@ OUTCOME: Final[dict[str, Field]] = {
         format=usd,
     ),
     "saved_usd": Field(
-        kind=float,
-        words="What the cost is below that of the job on on-demand alone, negative where it is above.",
+        kind=float | None,
+        words="What the cost is below that of the job on on-demand alone, negative where it is above; "
+        "null where no on-demand price is known.",
         heading="saved",
         unit="$",
         format=usd,
     ),
     "saved_share": Field(
-        kind=float, words="The same as a share of it.", heading="of on-demand only", format=percent
+        kind=float | None, words="The same as a share of it.", heading="of on-demand only", format=percent
     ),
     "on_time": Field(kind=bool, words="Whether it was done by its deadline.", heading="on time"),
     "finish": Field(
@@ -720,13 +779,13 @@ OUTCOME: Final[dict[str, Field]] = {
 }
 
 
-def in_hindsight(cost: float, alone: float) -> dict[str, Any]:
-    """The outcome of the best that could have been done, in the columns of the others; ``alone`` is on-demand only."""
+def in_hindsight(cost: float, alone: float | None) -> dict[str, Any]:
+    """The hindsight optimum in the columns of the other outcomes; ``alone`` is the cost of on-demand only, None if unknown."""
     return {
         "policy": HINDSIGHT,
         "cost_usd": cost,
-        "saved_usd": alone - cost,
-        "saved_share": 1.0 - cost / alone,
+        "saved_usd": None if alone is None else alone - cost,
+        "saved_share": None if not alone else 1.0 - cost / alone,
     }
 
 
@@ -780,6 +839,7 @@ def beside_hindsight(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
     cost = board[0].get("mean_hindsight_usd") if board else None
     if cost is None:
         return list(board)
-    own = in_hindsight(cost, board[0]["mean_cost_usd"] + board[0]["mean_saved_usd"])
+    saved = board[0]["mean_saved_usd"]
+    own = in_hindsight(cost, None if saved is None else board[0]["mean_cost_usd"] + saved)
     means = {"mean_cost_usd": own["cost_usd"], "mean_saved_usd": own["saved_usd"]}
     return [*board, {**own, **means, "jobs": board[0]["jobs"]}]

@@ -456,9 +456,13 @@ class OpenJob:
         return None if self.fresh is None else self.fresh.stale(self.history, self.live.now)
 
     @property
-    def on_demand_only_usd(self) -> float:
-        """What the whole job costs on on-demand alone, USD; of a job that may move in the market where that is least."""
-        return min(live.on_demand_only_usd for live in (self.live, *self.others))
+    def on_demand_only_usd(self) -> float | None:
+        """What the whole job costs on on-demand alone, USD; of a job that may move in the market where that is least.
+
+        None where no on-demand price is known.
+        """
+        known = [live.on_demand_only_usd for live in (self.live, *self.others)]
+        return min((usd for usd in known if usd is not None), default=None)
 
     def shortfall(self, progress: Progress) -> str:
         """Why the job cannot be done in time, "" where it can; of a job that may move where no market can do it."""

@@ -281,7 +281,7 @@ def job_as_of(turn: Turn, job: AskedJob, *, market: str | None = None) -> OpenJo
     """
     settings = turn.settings
     request = job.request
-    followed = market_of(turn, _market_text(request, market))
+    followed = market_of(turn, _market_text(request, market)).for_job(request)
     if request.deadline is None or request.start is None:
         request = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
     first = _running_since(request, followed.at, settings)
@@ -384,7 +384,7 @@ def replayed(
     """
     settings, step = turn.settings, step_of(turn.settings)
     planner = model or settings.planner
-    followed = market_of(turn, market)
+    followed = market_of(turn, market).for_job(job)
     placed = _placed_in_record(job, followed, start, settings)
     first = first_slot(placed, step)
     if first > followed.at:
@@ -478,6 +478,7 @@ def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: s
     step = pd.Timedelta(hours=ended.window.slot_hours)
     finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
     valued = not ended.job.must_finish
+    alone = row.on_demand_only_usd if scored.on_demand_known else None
     return {
         "job": ended.job.name,
         "market": market.key,
@@ -495,9 +496,9 @@ def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: s
         "finish_slots": outcome.finish_slots,
         "on_time": outcome.on_time,
         "spot_share": outcome.spot_share,
-        "on_demand_only_usd": row.on_demand_only_usd,
-        "saved_usd": row.on_demand_only_usd - outcome.total_cost_usd,
-        "saved_share": 1.0 - outcome.total_cost_usd / row.on_demand_only_usd,
+        "on_demand_only_usd": alone,
+        "saved_usd": None if alone is None else alone - outcome.total_cost_usd,
+        "saved_share": None if not alone else 1.0 - outcome.total_cost_usd / alone,
         "hindsight": {
             "low": scored.hindsight_low if valued else None,
             "high": scored.hindsight_high if valued else None,

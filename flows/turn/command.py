@@ -18,6 +18,8 @@ from flows.ledger.fields import (
     columns_of,
     folded,
     in_hindsight,
+    on_demand_prices_told,
+    on_demand_told,
     stale_told,
     stands_alone,
 )
@@ -61,7 +63,14 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
     """Decisions as every command shows them, below what they say of old data and above what they assume."""
     old, assumed = stale_told(rows), assumed_told(rows)
     blocks: list[Block] = [Notes([f"OLD DATA: {text}" for text in old])] if old else []
+    blocks += (
+        [Notes([f"NO ON-DEMAND PRICE: {text}" for text in lacking])]
+        if (lacking := on_demand_told(rows))
+        else []
+    )
     blocks.append(Table(title, [as_shown(row) for row in rows], columns_of(DECISION, rows=rows), cards=True))
+    listed = on_demand_prices_told(rows)
+    blocks += [Notes([f"On-demand price of {text}" for text in listed])] if listed else []
     return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
 
 

@@ -21,7 +21,7 @@ from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
 from flows.show.formats import listed, plural, rows_of, utc
 from forecasting.quantiles import Forecast
 from optimization.job.gpus import gpu_type_of
-from optimization.job.request import JobRequest, check_bounds, first_slot, read_request
+from optimization.job.request import JobRequest, check_bounds, first_slot, on_demand_terms, read_request
 from optimization.market.lately import LATELY, shown_lately
 from optimization.moving.definition import Mover
 from optimization.moving.score import MOVERS
@@ -43,6 +43,7 @@ from warehouse.asof import (
     load_histories,
     not_known_yet,
 )
+from warehouse.catalogue import OnDemandTerms
 from warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
 from warehouse.history import History, Market
 from warehouse.issued import read_forecasts, read_vintages
@@ -186,11 +187,19 @@ MOST_PEERS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """A market of one source, taken at ``at`` (the turn's time, or the end of its own record)."""
+    """A market of one source, taken at ``at`` (the turn's time, or the end of its own record).
+
+    ``on_demand`` are the terms of the job that it is read for; they are no part of its identity.
+    """
 
     market: Market
     source: str
     at: pd.Timestamp
+    on_demand: tuple[OnDemandTerms, ...] = field(default=(), compare=False)
+
+    def for_job(self, request: JobRequest) -> Followed:
+        """The same market with the on-demand terms that a job states."""
+        return replace(self, on_demand=on_demand_terms(request))
 
     @property
     def key(self) -> str:
@@ -274,6 +283,7 @@ def _asked(
             on_demand_usd=on_demand_usd,
         ),
         within=True,
+        on_demand=(*followed.on_demand, *settings.on_demand_terms),
     )
 
 
@@ -428,7 +438,7 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     began = turn.at if turn.own_end else min(turn.at, first_slot(request, step))
     home = None
     if request.market is not None:
-        home = market_of(turn, request.place)
+        home = market_of(turn, request.place).for_job(request)
     rows = [
         row
         for row in turn.listed(began)
@@ -445,6 +455,7 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
             market=Market.parse(row["market"]),
             source=str(row["source"]),
             at=own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end),
+            on_demand=on_demand_terms(request),
         )
         for row in ranked
         if home is None or row["market"] != home.market.key
@@ -792,12 +803,12 @@ def sorted_jobs(
                 left_out.append(_begins_after(job, found[0]))
             continue
         try:
-            followed = market_of(turn, job.request.place)
+            followed = market_of(turn, job.request.place).for_job(job.request)
         except MarketError as error:
             left_out.append(f"job {job.request.name} is left out: {error}")
             continue
-        if followed not in chosen and not _readable(turn, [followed], left_out):
-            left_out.append(f"job {job.request.name} is left out: its market is")
+        if (followed.on_demand or followed not in chosen) and not _readable(turn, [followed], left_out):
+            left_out.append(f"job {job.request.name} is left out, as its market cannot be read")
             continue
         if job.deadline <= followed.at:
             ended.append((job, followed))

@@ -131,7 +131,7 @@ def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str
         [*names, BEST_MARKET],
     )
     return {
-        str(job): {"policy": str(policy), "cost_usd": float(cost), "on_demand_only_usd": float(alone)}
+        str(job): {"policy": str(policy), "cost_usd": float(cost), "on_demand_only_usd": alone}
         for job, policy, cost, alone in rows
     }
 
@@ -247,10 +247,14 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
     best = next((row for row in outcomes if row["policy"] != BEST_MARKET), outcomes[0])
     moves = "" if best["moves"] is None else f", {plural(best['moves'], 'move')}"
     late = "" if best["on_time"] else ", late"
+    saved = (
+        "no on-demand price known"
+        if best["saved_usd"] is None
+        else f"{usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) less than on-demand only"
+    )
     told = (
         "After a job has ended its market is known, so every policy is replayed on it with the forecasts issued then. The best "
-        f"policy is {best['policy']}: {usd(best['cost_usd'])} USD, {usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) "
-        f"less than on-demand only{moves}{late}."
+        f"policy is {best['policy']}: {usd(best['cost_usd'])} USD, {saved}{moves}{late}."
     )
     rows = folded(outcomes)
     top = [row for i, row in enumerate(rows) if i < TOP_OUTCOMES or row["policy"] in BASELINES]
@@ -485,7 +489,7 @@ def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> F
         market=Market.parse(str(job.request.market or newest["market"])),
         source=job.request.source or str(newest["source"]),
         at=min(slot, job.deadline),
-    )
+    ).for_job(job.request)
 
 
 def _histories(

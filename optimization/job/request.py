@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from optimization.job.definition import (
 from optimization.job.gpus import check_gpu
 from optimization.kernels.rules import after_growing, after_shrinking, slots_needed_each
 from warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR, duration, parsed_duration, plural
+from warehouse.catalogue import OnDemandTerms
 from warehouse.errors import JobError, nearest
 from warehouse.history import History
 
@@ -286,6 +287,14 @@ def _is_empty(value: object) -> bool:
     return not value
 
 
+def _is_true(value: object) -> bool:
+    return value is True
+
+
+#: USD per instance-hour.
+Price = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+
 ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Field(discriminator="form")]
 
 
@@ -300,6 +309,9 @@ class JobRequest(_Part):
     ``gpu_type`` and the region fits one of ``regions``, if they are given; ``market`` is then where its data are at first
     (None: nowhere, and its first start is free anywhere). ``throughput`` holds in all of them, but for the instance types in
     ``throughput_on``. What only such a job says is not written for others.
+
+    ``on_demand_usd`` is the price of an on-demand instance-hour, for all of its markets or by pattern; ``on_demand`` False: nothing
+    is sold on demand there. They go before what is observed or listed (M1.1).
     """
 
     name: str = Field(min_length=1, max_length=LONGEST_NAME)
@@ -322,6 +334,8 @@ class JobRequest(_Part):
     regions: tuple[str, ...] = Field((), max_length=1000, exclude_if=_is_empty)
     moving: MovingTerms | None = Field(None, exclude_if=_is_empty)
     throughput_on: Mapping[str, ThroughputForm] = Field(default_factory=dict, exclude_if=_is_empty)
+    on_demand_usd: Price | Mapping[str, Price] | None = Field(None, exclude_if=_is_empty)
+    on_demand: bool | Mapping[str, bool] = Field(True, exclude_if=_is_true)
 
     @field_validator("name")
     @classmethod
@@ -340,8 +354,13 @@ class JobRequest(_Part):
 
     @model_validator(mode="after")
     def _may_move(self) -> JobRequest:
-        for text in self.markets:
+        for text in (*self.markets, *_patterns(self.on_demand_usd), *_patterns(self.on_demand)):
             pattern_parts(text)
+        if self.on_demand is False and self.on_demand_usd is not None:
+            raise JobError(
+                f"job {self.name!r}: on_demand_usd beside on_demand = false",
+                expected="one of them: a price, or that nothing is sold on demand",
+            )
         if self.gpu_type is not None:
             check_gpu(self.gpu_type)
         for text in self.regions:
@@ -428,6 +447,21 @@ class JobRequest(_Part):
     def ends(self) -> pd.Timestamp:
         """Deadline of a placed request, UTC; raises `JobError` if it is not placed."""
         return _placed_time(self.deadline, self.name)
+
+
+def _patterns(terms: object) -> Sequence[str]:
+    return list(terms) if isinstance(terms, Mapping) else []
+
+
+def on_demand_terms(request: JobRequest) -> tuple[OnDemandTerms, ...]:
+    """The on-demand terms that a job states for its markets, first those where nothing is sold on demand."""
+    sold = request.on_demand if isinstance(request.on_demand, Mapping) else {"*": request.on_demand}
+    usd = (
+        request.on_demand_usd if isinstance(request.on_demand_usd, Mapping) else {"*": request.on_demand_usd}
+    )
+    stated: list[tuple[str, float | None]] = [(market, None) for market, on in sold.items() if not on]
+    stated += [(market, price) for market, price in usd.items() if price is not None]
+    return tuple(OnDemandTerms(market=market, usd=price, stated_in="job") for market, price in stated)
 
 
 def _placed_time(value: datetime | None, name: str) -> pd.Timestamp:
