@@ -27,7 +27,8 @@ from optimization.job.request import (
 from optimization.moving.definition import Mover, MovingHold
 from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
 from optimization.moving.terms import movable_job
-from optimization.replay.decision import LiveJob, Reported, live_job
+from optimization.replay.decision import NOTHING, LiveJob, Reported, live_job
+from optimization.replay.decision import held as could_hold
 from optimization.window.plan import Allocation
 from warehouse.asof import PRICE_MAX_AGE
 from warehouse.errors import JobError
@@ -434,12 +435,30 @@ def _age(length: pd.Timedelta) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBefore:
+    """The instances that a job holds as a slot begins; ``reported``: its owner reported them, else they follow from decisions."""
+
+    allocation: Allocation = NOTHING
+    reported: bool = False
+
+
+def _held_before(
+    slot: int, reports: Sequence[Report], reported: Sequence[Reported], decided: Allocation
+) -> HeldBefore:
+    """What is held at the start of ``slot``: by the report for that slot, else what could be held of the decision before."""
+    for report, one in zip(reversed(reports), reversed(reported), strict=True):
+        if one.slot == slot and report.held is not None:
+            return HeldBefore(allocation=report.held, reported=True)
+    return HeldBefore(allocation=decided)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenJob:
     """A request whose job is running on the market of ``history``, as it stands at the slot to decide.
 
     ``reports`` are those that count by then; ``fresh`` says which observation is old.
     ``places`` names the markets of a job that may move, this one among them; ``others``
-    is the job as it stands in each other of them.
+    is the job as it stands in each other of them, and ``held_anywhere`` what it holds in any of them.
     """
 
     request: JobRequest
@@ -449,6 +468,31 @@ class OpenJob:
     places: tuple[str, ...] = ()
     others: tuple[LiveJob, ...] = ()
     fresh: Freshness | None = None
+    held_anywhere: HeldBefore | None = None
+
+    @property
+    def histories(self) -> tuple[History, ...]:
+        """The history of its market."""
+        return (self.history,)
+
+    def in_market(self, m: int) -> OpenJob:
+        """The job as it is seen from its market."""
+        return self
+
+    @property
+    def held(self) -> HeldBefore:
+        """The instances that it holds as the slot to decide begins."""
+        if self.held_anywhere is not None:
+            return self.held_anywhere
+        live, before = self.live, self.live.slot - 1
+        decided = live.decided.get(before)
+        kept = NOTHING if decided is None else could_hold(live.job, decided, live.seen.available[before])
+        return _held_before(live.slot, self.reports, live.reported, kept)
+
+    def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenJob:
+        """The job with later decisions, by slot: a market's name (None: nothing held), and what to hold there."""
+        own = {slot: allocation for slot, (_, allocation) in decided.items()}
+        return replace(self, live=replace(self.live, decided={**self.live.decided, **own}))
 
     @property
     def stale(self) -> str | None:
@@ -519,6 +563,25 @@ class OpenMovable:
         """The names of its markets, as decisions have them."""
         return tuple(history.market.key for history in self.histories)
 
+    @property
+    def held(self) -> HeldBefore:
+        """The instances that it holds as the slot to decide begins."""
+        live, before = self.live, self.live.slot - 1
+        decided, kept = live.decided.get(before), NOTHING
+        if decided is not None and decided.market is not None:
+            there = live.lives[decided.market].seen.available[before]
+            kept = could_hold(live.job.runs[decided.market], decided.allocation, there)
+        return _held_before(live.slot, self.reports, live.reported, kept)
+
+    def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenMovable:
+        """The job with later decisions, by slot: a market's name (None: nothing held), and what to hold there."""
+        own = {
+            slot: MovingHold(None if key is None else self.places.index(key), allocation)
+            for slot, (key, allocation) in decided.items()
+            if key is None or key in self.places
+        }
+        return replace(self, live=replace(self.live, decided={**self.live.decided, **own}))
+
     def in_market(self, m: int) -> OpenJob:
         """The job as it is seen from one of its markets; of one that is nowhere yet the first, with what is assumed of any."""
         if m < len(self.histories):
@@ -534,6 +597,7 @@ class OpenMovable:
             places=self.places,
             others=tuple(live for k, live in enumerate(self.live.lives) if k != m),
             fresh=self.fresh,
+            held_anywhere=self.held,
         )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +23,7 @@ from flows.ledger.fields import (
     stale_told,
     stands_alone,
 )
-from flows.show.blocks import Block, Column, Notes, Table, Verbatim
+from flows.show.blocks import Banner, Block, Column, Notes, Table, Verbatim
 from flows.show.formats import price, significant, utc
 
 BOARD_ROWS = 10
@@ -58,7 +60,7 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Decisions as every command shows them, below what they say of old data and above what they assume."""
     old, assumed = stale_told(rows), assumed_told(rows)
-    blocks: list[Block] = [Notes([f"OLD DATA: {text}" for text in old])] if old else []
+    blocks: list[Block] = [Notes([f"STALE DATA: {text}" for text in old])] if old else []
     blocks.append(Table(title, [as_shown(row) for row in rows], columns_of(DECISION, rows=rows), cards=True))
     return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
 
@@ -165,26 +167,85 @@ def plan(
     /,
     *,
     market: MarketName = None,
-    policy: Annotated[str | None, option("Policy (default: the leader of the selection).")] = None,
+    policy: Annotated[
+        str | None, option("What this policy would do (default: the decision of the turn, by the leader).")
+    ] = None,
+    alone: Annotated[
+        bool, option("Plan the job by itself, as if no other job wanted spot (default: together).")
+    ] = False,
+    held_spot: Annotated[
+        int | None,
+        option(
+            "Spot instances held now, for this slot only (default: from reports and decisions).",
+            metavar="N",
+            least=0,
+        ),
+    ] = None,
+    held_on_demand: Annotated[
+        int | None,
+        option(
+            "On-demand instances held now, for this slot only; given one of the two, the other is 0.",
+            metavar="N",
+            least=0,
+        ),
+    ] = None,
     session: Session = Session(),
 ) -> Answer:
-    """Decide the next slot of one job: instances to hold, expected cost and finish, and why. Nothing is stored."""
+    """Show the decision of one job's slot, as a turn has issued it or would issue it now: what to run, the cost, and why.
+
+    Nothing is stored. Jobs that are open together share the spot. Without --at the slot is the present one if the job is open
+    and the data are newer than the newest turn, else that of the newest turn.
+    """
     from flows.clock import now
     from flows.delivery import document
-    from flows.turn.answer import asked_job, planned_decision
+    from flows.ledger.headline import over_since
     from flows.turn.context import Turn
+    from flows.turn.planning import PlanQuery, asked_job, named_moment, plan_job
+    from optimization.window.plan import Allocation
 
+    clock, held = now(), None
+    if held_spot is not None or held_on_demand is not None:
+        held = Allocation(held_on_demand or 0, held_spot or 0)
     with session.market_data() as store:
-        at, own_end = session.moment(store)
+        moment = named_moment(
+            store, session.config, job, given=session.time, clock=clock, folder=session.data is not None
+        )
         turn = Turn(
-            store=store, at=at, settings=session.config, run_id="plan", own_end=own_end, say=say, fan=counted,
-            clock=now(),
+            store=store, at=moment.at, settings=session.config, run_id="plan", own_end=moment.own_end, say=say, fan=counted,
+            clock=clock,
         )  # fmt: skip
         asked = asked_job(turn, job, market=market)
-        decision = planned_decision(turn, asked, market=market, policy=policy)
-    title = f"Decision for {utc(decision['slot'])}"
-    blocks = decision_blocks(title, [decision]) + ([asked.proposal] if asked.proposal else [])
-    return Answer(title=title, value=document(decision), blocks=blocks)
+        planned = plan_job(turn, asked, PlanQuery(policy=policy, alone=alone, held=held))
+    row = planned.row | {"expired": bool(over_since(planned.row, clock))}
+    answer = plan_answer(row, planned.notes, clock=clock, is_stored=asked.is_stored, proposal=asked.proposal)
+    return replace(answer, value=document(row))
+
+
+def plan_answer(
+    row: Mapping[str, Any], notes: Sequence[str], *, clock: datetime, is_stored: bool, proposal: str
+) -> Answer:
+    """A decision for a person: what to run until when and for how much, the reason, then the details."""
+    from flows.ledger.headline import details, headline, issued_told, outlook, over_since
+
+    first, over = headline(row, clock), over_since(row, clock)
+    told = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
+    told += notes
+    told += [f"SYNTHETIC: {text}" for text in assumed_told([row])]
+    blocks: list[Block] = [
+        outlook(row),
+        f"Why: {row['reason']}",
+        issued_told(row, str(row["job"]), is_stored=is_stored),
+        *([Notes(told)] if told else []),
+        *([proposal] if proposal else []),
+        Table("Details", details(row), {"what": "what", "value": "value"}),
+    ]
+    return Answer(
+        title=f"Decision for {utc(row['slot'])}",
+        value=row,
+        about=f"{over} It was: {first}" if over else first,
+        banner=Banner("Warning:", str(row["shortfall"])) if row.get("shortfall") else None,
+        blocks=blocks,
+    )
 
 
 def replay(
