@@ -484,10 +484,14 @@ class OpenJob:
         """The instances that it holds as the slot to decide begins."""
         if self.held_anywhere is not None:
             return self.held_anywhere
-        live, before = self.live, self.live.slot - 1
-        decided = live.decided.get(before)
-        kept = NOTHING if decided is None else could_hold(live.job, decided, live.seen.available[before])
-        return _held_before(live.slot, self.reports, live.reported, kept)
+        return _held_before(
+            self.live.slot, self.reports, self.live.reported, self.held_in(self.live.slot - 1)
+        )
+
+    def held_in(self, slot: int) -> Allocation:
+        """What could be held of the decision of an earlier slot."""
+        decided, live = self.live.decided.get(slot), self.live
+        return NOTHING if decided is None else could_hold(live.job, decided, live.seen.available[slot])
 
     def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenJob:
         """The job with later decisions, by slot: a market's name (None: nothing held), and what to hold there."""
@@ -566,12 +570,17 @@ class OpenMovable:
     @property
     def held(self) -> HeldBefore:
         """The instances that it holds as the slot to decide begins."""
-        live, before = self.live, self.live.slot - 1
-        decided, kept = live.decided.get(before), NOTHING
-        if decided is not None and decided.market is not None:
-            there = live.lives[decided.market].seen.available[before]
-            kept = could_hold(live.job.runs[decided.market], decided.allocation, there)
-        return _held_before(live.slot, self.reports, live.reported, kept)
+        return _held_before(
+            self.live.slot, self.reports, self.live.reported, self.held_in(self.live.slot - 1)
+        )
+
+    def held_in(self, slot: int) -> Allocation:
+        """What could be held of the decision of an earlier slot, in whichever market."""
+        decided, live = self.live.decided.get(slot), self.live
+        if decided is None or decided.market is None:
+            return NOTHING
+        there = live.lives[decided.market].seen.available[slot]
+        return could_hold(live.job.runs[decided.market], decided.allocation, there)
 
     def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenMovable:
         """The job with later decisions, by slot: a market's name (None: nothing held), and what to hold there."""

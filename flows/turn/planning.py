@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, counting, find_job, stored_jobs
 from flows.ledger.records import stored_decisions
-from flows.show.formats import listed, percent, plural, usd, utc
+from flows.show.formats import listed, percent, plural, rows_of, usd, utc
 from flows.turn.context import (
     Followed,
     Pool,
@@ -54,21 +55,14 @@ from warehouse.store.connection import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnMoment:
-    """A logical time, and whether every market is taken at the end of its own record (`Turn.own_end`)."""
+    """A logical time, the ``slot`` that it decides, and whether every market is taken at its own end (`Turn.own_end`)."""
 
     at: pd.Timestamp
+    slot: pd.Timestamp
     own_end: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewestTurn:
-    """The newest turn that decided: its time, and the slot that it decided for the jobs in question."""
-
-    moment: TurnMoment
-    slot: pd.Timestamp
-
-
-def newest_turn(store: Store, jobs: Sequence[str] = ()) -> NewestTurn | None:
+def newest_turn(store: Store, jobs: Sequence[str] = ()) -> TurnMoment | None:
     """Return the newest turn that decided, None where there is none; ``jobs`` are those in question (empty: all).
 
     A turn at the end of each market's own record decides slots before its own time.
@@ -87,51 +81,64 @@ def newest_turn(store: Store, jobs: Sequence[str] = ()) -> NewestTurn | None:
     )
     at = pd.Timestamp(int(us), unit="us", tz="UTC")
     slot = pd.Timestamp(int(slots[0][0]), unit="us", tz="UTC") if slots else at
-    return NewestTurn(moment=TurnMoment(at=at, own_end=slot != at), slot=slot)
-
-
-#: When a job begins and when its deadline is; None where its file leaves that open.
-JobSpan = tuple[pd.Timestamp | None, pd.Timestamp | None]
+    return TurnMoment(at=at, slot=slot, own_end=slot != at)
 
 
 def usual_moment(
     store: Store,
     settings: Settings,
     requests: Sequence[JobRequest],
+    newest: TurnMoment | None,
     *,
     clock: pd.Timestamp,
-    stored: bool,
     folder: bool = False,
 ) -> TurnMoment:
-    """Return the time at which jobs are planned where none is given: one at which a job is open (ours).
+    """Return the time at which jobs are planned where none is given: one at which one of them is open (ours).
 
-    It is now if something was observed since the newest turn and is not stale, or if there is no turn. Else it is the newest
+    It is now if something was observed since the ``newest`` turn and is not stale, or if there is no turn. Else it is the newest
     turn's time: of a simulated market and of past data nothing newer can be known. Where no job is open then, it is the other of
-    the two, else the end of the record. ``stored`` jobs have decisions; of a ``folder`` whose record is stale the end counts first,
-    as in a turn on it. Raises `MarketError` on a warehouse without observations.
+    the two, else the end of the record. Of a ``folder`` whose record is stale the end counts first, as in a turn on it. Raises
+    `MarketError` on a warehouse without observations.
     """
-    step, rows = step_of(settings), list_markets(store).to_dict("records")
+    step, rows = step_of(settings), rows_of(list_markets(store))
     if not rows:
         raise MarketError(
             "the warehouse has no observations", remedy="`slackwater run` or `slackwater ingest` brings some"
         )
     last = max(pd.Timestamp(row["last_observed"]) for row in rows)
-    own = [pd.Timestamp(row["last_observed"]) for row in rows if any(_uses(one, row) for one in requests)]
-    seen, newest = (
-        max(own, default=last),
-        newest_turn(store, [one.name for one in requests] if stored else ()),
-    )
-    now, ended = TurnMoment(at=clock.floor(step)), TurnMoment(at=last, own_end=True)
+    slots = [clock.floor(step), last.floor(step), *([newest.slot] if newest else [])]
+    wanted = [one for one in requests if any(_is_open(one, slot) for slot in slots)] or requests
+    ends = {one.name: _record_end(one, rows) for one in wanted}
+    seen = max((end for end in ends.values() if end is not None), default=last)
     is_new = clock - seen <= stale_after(settings) and (newest is None or seen >= newest.slot + step)
-    found = [(now, now.at)]
-    if newest is not None and (newest.slot >= now.at or not is_new):
-        found.insert(0, (newest.moment, newest.slot))
-    elif newest is not None:
-        found.append((newest.moment, newest.slot))
-    past = (ended, min(seen, last).floor(step))
+    found = [TurnMoment(at=slots[0], slot=slots[0])]
+    if newest is not None:
+        found.insert(0 if newest.slot >= slots[0] or not is_new else 1, newest)
+    votes = Counter(
+        end.floor(step)
+        for one in wanted
+        if (end := ends[one.name]) is not None and _is_open(one, end.floor(step))
+    )
+    common = max(votes, key=lambda slot: (votes[slot], slot), default=min(seen, last).floor(step))
+    past = TurnMoment(at=last, slot=common, own_end=True)
     found.insert(0 if folder and not is_new else len(found), past)
-    spans = [_span(one) for one in requests]
-    return next((moment for moment, slot in found if any(_is_open(one, slot) for one in spans)), found[0][0])
+    return next((one for one in found if any(_is_open(job, one.slot) for job in wanted)), found[0])
+
+
+def fleet_moment(
+    store: Store,
+    settings: Settings,
+    requests: Sequence[JobRequest],
+    *,
+    given: pd.Timestamp | None,
+    clock: pd.Timestamp,
+    folder: bool = False,
+) -> pd.Timestamp:
+    """Return the slot in which all open jobs and new ``requests`` are planned: ``given``, else as `usual_moment`."""
+    if given is not None:
+        return given.floor(step_of(settings))
+    jobs = [*(job.request for job in stored_jobs(store)), *requests]
+    return usual_moment(store, settings, jobs, newest_turn(store), clock=clock, folder=folder).slot
 
 
 def named_moment(
@@ -148,20 +155,26 @@ def named_moment(
     Raises `JobError` for an unknown name or a file that cannot be used.
     """
     if given is not None:
-        return TurnMoment(at=given)
-    if not names_file(job):
-        return usual_moment(store, settings, [find_job(store, job).request], clock=clock, stored=True)
-    request = read_request(Path(job))
-    same = next(
-        (one for one in stored_jobs(store) if one.request.name == request.name and _is_same(request, one)),
-        None,
+        return TurnMoment(at=given, slot=given.floor(step_of(settings)))
+    if names_file(job):
+        request = read_request(Path(job))
+        known = (one for one in stored_jobs(store) if one.request.name == request.name)
+        stored = next((one for one in known if _is_same(request, one)), None)
+    else:
+        stored = find_job(store, job)
+        request = stored.request
+    newest = newest_turn(store, () if stored is None else [request.name])
+    return usual_moment(
+        store, settings, [stored.request if stored else request], newest, clock=clock, folder=folder
     )
-    if same is None:
-        return usual_moment(store, settings, [request], clock=clock, stored=False, folder=folder)
-    return usual_moment(store, settings, [same.request], clock=clock, stored=True)
 
 
-def _uses(request: JobRequest, row: Mapping[Any, Any]) -> bool:
+def _record_end(request: JobRequest, rows: Sequence[Mapping[str, Any]]) -> pd.Timestamp | None:
+    """The newest observation of any market that a job may use, by the listing; None where there is no such market."""
+    return max((pd.Timestamp(row["last_observed"]) for row in rows if _uses(request, row)), default=None)
+
+
+def _uses(request: JobRequest, row: Mapping[str, Any]) -> bool:
     """Whether a job may use the market of a row of the listing; a job that names none may use any."""
     if request.names_no_market:
         return True
@@ -171,16 +184,11 @@ def _uses(request: JobRequest, row: Mapping[Any, Any]) -> bool:
     return fits(request, market, source)
 
 
-def _span(request: JobRequest) -> JobSpan:
-    start, deadline = request.start, request.deadline
-    return None if start is None else pd.Timestamp(start), None if deadline is None else pd.Timestamp(
-        deadline
+def _is_open(request: JobRequest, at: pd.Timestamp) -> bool:
+    """Whether a job runs at a time; what its file leaves open counts from that time."""
+    return (request.start is None or request.start <= at) and (
+        request.deadline is None or at < request.deadline
     )
-
-
-def _is_open(span: JobSpan, at: pd.Timestamp) -> bool:
-    start, deadline = span
-    return (start is None or start <= at) and (deadline is None or at < deadline)
 
 
 # ---
@@ -453,7 +461,7 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
     own = read_ledger(turn.store, [name]) if asked.is_stored else JobLedger(decisions={}, reports={})
     issued = _issued(own, name, at)
     if issued is not None and query.is_of_turn and not asked.is_elsewhere:
-        others = _decided_beside(turn.store, issued)
+        others = _decided_beside(turn.store, issued, asked.job.origin)
         row = issued | {"issued_at": _issued_at(turn.store, issued), "alone": False, "decided_with": others}
         return PlannedJob(row=row, notes=(*_told(asked, others), *_since(asked, issued, own)))
     left_out: list[str] = []
@@ -494,14 +502,15 @@ def _group(turn: Turn, asked: AskedJob, left_out: list[str]) -> list[PlacedJob]:
     return [jobs[k] for k in connected([{(one.key, one.at) for one in markets} for _, markets in jobs])[0]]
 
 
-def _decided_beside(store: Store, row: Row) -> list[str]:
-    """The other jobs with a decision for the same market and slot."""
+def _decided_beside(store: Store, row: Row, origin: str) -> list[str]:
+    """The other jobs with a decision for the same market and slot; examples only beside an example."""
+    known = {job.request.name for job in stored_jobs(store) if job.origin == "user" or origin == job.origin}
     rows = stored_decisions(store, {"slot": pd.Timestamp(row["slot"])}, order_by=["job"])
     where = (row["market"], row["source"])
     return [
         str(one["job"])
         for _, one in rows
-        if (one["market"], one["source"]) == where and one["job"] != row["job"]
+        if (one["market"], one["source"]) == where and one["job"] in known - {row["job"]}
     ]
 
 
