@@ -13,7 +13,7 @@ from flows.config import Settings
 from flows.ledger.jobs import StoredJob
 from flows.show.formats import utc
 from flows.turn.context import Turn, markets_of, read_all
-from flows.turn.opening import opened
+from flows.turn.opening import JobLedger, opened, read_ledger
 from optimization.job.definition import Job, Progress, finished
 from optimization.job.request import (
     JobRequest,
@@ -77,7 +77,7 @@ class UnderTerms:
     shortfall: str
 
 
-def under_terms(turn: Turn, job: StoredJob) -> UnderTerms:
+def under_terms(turn: Turn, job: StoredJob, ledger: JobLedger) -> UnderTerms:
     """A job at the turn's time, what was decided and reported for it counted; before its start with nothing done.
 
     Raises `MarketError` where its market cannot be read, `JobError` where its markets are not those it was decided to be in.
@@ -91,7 +91,7 @@ def under_terms(turn: Turn, job: StoredJob) -> UnderTerms:
             runs = (job_on(request, histories[0])[0],)
         told = [shortfall_told(one, job.start, histories[0].step) for one in runs]
         return UnderTerms(job=runs[0], progress=Progress(), shortfall=told[0] if all(told) else "")
-    running = opened(turn, (job, places))
+    running = opened(turn, (job, places), ledger=ledger)
     progress = running.live.progress()
     there = running.in_market(progress.place)
     return UnderTerms(job=there.live.job, progress=progress, shortfall=there.shortfall(progress))
@@ -123,9 +123,12 @@ def change_of(
     slot = max(stored.start, turn.at)
     while slot in decided:
         slot += stored.step
+    name = stored.request.name
+    ledger = replace(read_ledger(turn.store, [name]), decisions={name: [dict(row) for row in decisions]})
     change = Change(changes=tuple(term_changes(stored.request, request)), counts_from=slot)
     try:
-        found, before = (under_terms(turn, one) for one in (replace(stored, request=request), stored))
+        jobs = (replace(stored, request=request), stored)
+        found, before = (under_terms(turn, job, ledger) for job in jobs)
     except InputError as error:
         return replace(change, unknown=(f"whether it can be done in time is not known: {error}",))
     amount, unit = stored.request.workload.amount, request.workload.unit

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flows.ledger.fields import is_nowhere, zone_of
-from flows.show.formats import as_number, duration, listed, number, percent, usd, utc
+from flows.show.formats import age, as_number, listed, number, percent, usd, utc
 
 
 def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
@@ -72,7 +72,7 @@ def over_since(row: Mapping[str, Any], now: datetime) -> str:
     if now < end:
         return ""
     return (
-        f"This slot ended {duration(now - end)} ago, at {_until(row['slot_end'], now)}: start nothing for it. "
+        f"This slot ended {age(now - end)} ago, at {_until(row['slot_end'], now)}: start nothing for it. "
         "`slackwater run` again decides the present slot."
     )
 
@@ -84,14 +84,14 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
     found = {
         "job": f"{row['job']} on {place}",
         "slot": f"{utc(row['slot'])[:-4]} to {utc(row['slot_end'])[11:]}",
-        "held before": f"{' and '.join(held)}, as {'reported' if row['held_from'] == 'reported' else 'decided'}"
+        "held before": f"{' and '.join(held)}, {'as reported' if row['held_from'] == 'reported' else 'by its decisions'}"
         if row.get("held_from")
         else "",
         "moves": f"from {zone_of(row['moved_from'])} for ${usd(row['move_usd'])}"
         if row.get("moved_from")
         else "",
         "progress": f"{number(row['progress'], 2)} of {number(row['workload'], 2)} {row['workload_unit']} "
-        f"({percent(row['progress_share'])}), as {row['progress_from']}",
+        f"({percent(row['progress_share'])}), {'as reported' if row['progress_from'] == 'reported' else 'by its decisions'}",
         "cost": f"10 % to 90 %: ${dollars(row['expected_cost_p10_usd'])} to ${dollars(row['expected_cost_p90_usd'])}"
         + (
             f"; on-demand only ${dollars(only)}" if (only := as_number(row.get("on_demand_only_usd"))) else ""
@@ -104,12 +104,12 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"what": what, "value": value} for what, value in found.items() if value]
 
 
-def issued_told(row: Mapping[str, Any], name: str, *, is_stored: bool) -> str:
-    """Return whether a turn has issued the decision, and what to do if none has."""
+def issued_told(row: Mapping[str, Any], name: str, *, is_stored: bool, is_of_turn: bool) -> str:
+    """Return whether a turn has issued the decision, and what to do if none has; "" for a question that no turn answers."""
     if row.get("issued_at"):
-        return f"Issued at {utc(row['issued_at'])}; a turn at that time gives the same."
+        return f"Issued at {utc(row['issued_at'])}."
     if not is_stored:
-        return (
-            f"Not issued: job {name} is not in the warehouse. `slackwater job add FILE` has turns decide it."
-        )
-    return "Not issued yet: a turn now would issue it (`slackwater run`)."
+        return f"Not issued: job {name} is not in the warehouse. `slackwater job add FILE` has turns decide it."
+    if not is_of_turn:
+        return ""
+    return "Not issued: no turn decided this slot." if row.get("expired") else "Not issued yet: `slackwater run` issues it."

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from flows.show.formats import rows_of, utc
+from flows.show.formats import age, rows_of, utc
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress, finished
 from optimization.job.request import (
@@ -425,13 +425,8 @@ class Freshness:
             return None
         what = "this slot" if at == slot else "now: this slot is long over"
         return (
-            f"the newest {name} of {history.market.key} is from {utc(seen)}, {_age(at - seen)} before {what}"
+            f"the newest {name} of {history.market.key} is from {utc(seen)}, {age(at - seen)} before {what}"
         )
-
-
-def _age(length: pd.Timedelta) -> str:
-    hours = length / pd.Timedelta(hours=1)
-    return f"{hours:,.0f} hours" if hours < 96 else f"{hours / 24:,.0f} days"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

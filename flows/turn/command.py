@@ -198,7 +198,7 @@ def plan(
     """
     from flows.clock import now
     from flows.delivery import document
-    from flows.ledger.headline import over_since
+    from flows.ledger.headline import issued_told, over_since
     from flows.turn.context import Turn
     from flows.turn.planning import PlanQuery, asked_job, named_moment, plan_job
     from optimization.window.plan import Allocation
@@ -217,26 +217,25 @@ def plan(
         asked = asked_job(turn, job, market=market)
         planned = plan_job(turn, asked, PlanQuery(policy=policy, alone=alone, held=held))
     row = planned.row | {"expired": bool(over_since(planned.row, clock))}
-    answer = plan_answer(row, planned.notes, clock=clock, is_stored=asked.is_stored, proposal=asked.proposal)
-    return replace(answer, value=document(row))
+    issued = issued_told(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
+    told = [asked.proposal] if asked.proposal else []
+    return replace(plan_answer(row, [issued, *told], planned.notes, clock), value=document(row))
 
 
 def plan_answer(
-    row: Mapping[str, Any], notes: Sequence[str], *, clock: datetime, is_stored: bool, proposal: str
+    row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime
 ) -> Answer:
     """A decision for a person: what to run until when and for how much, the reason, then the details."""
-    from flows.ledger.headline import details, headline, issued_told, outlook, over_since
+    from flows.ledger.headline import details, headline, outlook, over_since
 
     first, over = headline(row, clock), over_since(row, clock)
-    told = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
-    told += notes
-    told += [f"SYNTHETIC: {text}" for text in assumed_told([row])]
+    stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
+    items = [*stale, *notes, *(f"SYNTHETIC: {text}" for text in assumed_told([row]))]
     blocks: list[Block] = [
         outlook(row),
         f"Why: {row['reason']}",
-        issued_told(row, str(row["job"]), is_stored=is_stored),
-        *([Notes(told)] if told else []),
-        *([proposal] if proposal else []),
+        *(text for text in told if text),
+        *([Notes(items)] if items else []),
         Table("Details", details(row), {"what": "what", "value": "value"}),
     ]
     return Answer(

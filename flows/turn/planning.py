@@ -445,9 +445,13 @@ class PlanQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedJob:
-    """The decision of a job, as `slackwater plan` shows it, and what a person must know beside it."""
+    """The decision of a job, as `slackwater plan` shows it, and what a person must know beside it.
+
+    ``is_of_turn``: it is the one that a turn has issued or would issue.
+    """
 
     row: Row
+    is_of_turn: bool
     notes: tuple[str, ...] = ()
 
 
@@ -463,7 +467,7 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
     if issued is not None and query.is_of_turn and not asked.is_elsewhere:
         others = _decided_beside(turn.store, issued, asked.job.origin)
         row = issued | {"issued_at": _issued_at(turn.store, issued), "alone": False, "decided_with": others}
-        return PlannedJob(row=row, notes=(*_told(asked, others), *_since(asked, issued, own)))
+        return PlannedJob(row=row, is_of_turn=True, notes=(*_told(asked, others), *_since(asked, issued, own)))
     left_out: list[str] = []
     group = [asked.placed] if query.alone else _group(turn, asked, left_out)
     others = [job.request.name for job, _ in group if job.request.name != name]
@@ -489,7 +493,9 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
         "alone": query.alone,
         "decided_with": [] if query.alone else others,
     }
-    return PlannedJob(row=row, notes=(*_told(asked, others), *_asked_otherwise(asked, query, issued)))
+    of_turn = query.is_of_turn and asked.is_stored and not asked.is_elsewhere
+    notes = (*_told(asked, others), *_asked_otherwise(asked, query, issued))
+    return PlannedJob(row=row, is_of_turn=of_turn, notes=notes)
 
 
 def _group(turn: Turn, asked: AskedJob, left_out: list[str]) -> list[PlacedJob]:

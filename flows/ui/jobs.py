@@ -11,6 +11,7 @@ import pandas as pd
 
 from flows.jobs.predicted import reports_shown
 from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of, folded, outcome_table
+from flows.ledger.headline import headline, over_since
 from flows.ledger.jobs import OpenJob, OpenMovable, StoredJob, find_job, stored_jobs
 from flows.ledger.records import outcomes_of, stored_decisions
 from flows.show.blocks import Block, Figure, Fold, Table
@@ -167,6 +168,8 @@ def job_row(
             **newest,
             "risk": risk_of(newest["late_probability"]),
             "current": pd.Timestamp(newest["slot"]) == _due(reading),
+            "headline": headline(newest, reading.now),
+            "over": over_since(newest, reading.now),
         }
     return row
 
