@@ -79,19 +79,19 @@ def over_since(row: Mapping[str, Any], now: datetime) -> str:
 
 def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return what else a person may want to know of a decision, as rows of a name and a value."""
-    held = [f"{row[f'held_{key}']} {kind}" for key, kind in (("on_demand", "on-demand"), ("spot", "spot"))]
+    kinds = (("spot", "spot"), ("on_demand", "on-demand"))
+    held = " and ".join(f"{count} {kind}" for key, kind in kinds if (count := row.get(f"held_{key}")))
+    known = {"reported": "as reported", "decided": "by its decisions"}
     place = "no market yet" if is_nowhere(row) else f"{row['market']} (source {row['source']})"
     found = {
         "job": f"{row['job']} on {place}",
         "slot": f"{utc(row['slot'])[:-4]} to {utc(row['slot_end'])[11:]}",
-        "held before": f"{' and '.join(held)}, {'as reported' if row['held_from'] == 'reported' else 'by its decisions'}"
-        if row.get("held_from")
-        else "",
+        "held before": f"{held}, {known[row['held_from']]}" if held else "nothing",
         "moves": f"from {zone_of(row['moved_from'])} for ${usd(row['move_usd'])}"
         if row.get("moved_from")
         else "",
-        "progress": f"{number(row['progress'], 2)} of {number(row['workload'], 2)} {row['workload_unit']} "
-        f"({percent(row['progress_share'])}), {'as reported' if row['progress_from'] == 'reported' else 'by its decisions'}",
+        "progress": f"{_amount(row['progress'])} of {_amount(row['workload'])} {row['workload_unit']} "
+        f"({percent(row['progress_share'])}), {known[row['progress_from']]}",
         "cost": f"10 % to 90 %: ${dollars(row['expected_cost_p10_usd'])} to ${dollars(row['expected_cost_p90_usd'])}"
         + (
             f"; on-demand only ${dollars(only)}" if (only := as_number(row.get("on_demand_only_usd"))) else ""
@@ -104,12 +104,22 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"what": what, "value": value} for what, value in found.items() if value]
 
 
+def _amount(value: float) -> str:
+    return number(value, 0 if value == round(value) else 2)
+
+
 def issued_told(row: Mapping[str, Any], name: str, *, is_stored: bool, is_of_turn: bool) -> str:
     """Return whether a turn has issued the decision, and what to do if none has; "" for a question that no turn answers."""
     if row.get("issued_at"):
         return f"Issued at {utc(row['issued_at'])}."
     if not is_stored:
-        return f"Not issued: job {name} is not in the warehouse. `slackwater job add FILE` has turns decide it."
+        return (
+            f"Not issued: job {name} is not in the warehouse. `slackwater job add FILE` has turns decide it."
+        )
     if not is_of_turn:
         return ""
-    return "Not issued: no turn decided this slot." if row.get("expired") else "Not issued yet: `slackwater run` issues it."
+    return (
+        "Not issued: no turn decided this slot."
+        if row.get("expired")
+        else "Not issued yet: `slackwater run` issues it."
+    )

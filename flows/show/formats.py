@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "MISSING", "age", "as_json", "as_number", "auto", "decimals", "duration", "fixed", "listed", "missing", "number", "percent", "plain",
-    "plain_scalar", "plural", "price", "ranges", "rows_of", "significant", "text", "time", "usd", "utc", "whole",
+    "MISSING", "age", "as_json", "as_number", "auto", "decimals", "duration", "fixed", "listed", "missing", "number", "percent",
+    "plain", "plain_scalar", "plural", "price", "ranges", "rows_of", "significant", "text", "time", "usd", "utc", "whole",
 ]  # fmt: skip
 
 #: A time as ISO 8601; a person reads it to the minute, in UTC.

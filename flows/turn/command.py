@@ -222,17 +222,16 @@ def plan(
     return replace(plan_answer(row, [issued, *told], planned.notes, clock), value=document(row))
 
 
-def plan_answer(
-    row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime
-) -> Answer:
+def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime) -> Answer:
     """A decision for a person: what to run until when and for how much, the reason, then the details."""
     from flows.ledger.headline import details, headline, outlook, over_since
 
     first, over = headline(row, clock), over_since(row, clock)
     stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
-    items = [*stale, *notes, *(f"SYNTHETIC: {text}" for text in assumed_told([row]))]
+    items = [*notes, *(f"SYNTHETIC: {text}" for text in assumed_told([row]))]
     blocks: list[Block] = [
         outlook(row),
+        *([Notes(stale)] if stale else []),
         f"Why: {row['reason']}",
         *(text for text in told if text),
         *([Notes(items)] if items else []),

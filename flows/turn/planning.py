@@ -467,14 +467,16 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
     if issued is not None and query.is_of_turn and not asked.is_elsewhere:
         others = _decided_beside(turn.store, issued, asked.job.origin)
         row = issued | {"issued_at": _issued_at(turn.store, issued), "alone": False, "decided_with": others}
-        return PlannedJob(row=row, is_of_turn=True, notes=(*_told(asked, others), *_since(asked, issued, own)))
+        return PlannedJob(
+            row=row, is_of_turn=True, notes=(*_told(asked, others), *_since(asked, issued, own))
+        )
     left_out: list[str] = []
     group = [asked.placed] if query.alone else _group(turn, asked, left_out)
     others = [job.request.name for job, _ in group if job.request.name != name]
     ledger = read_ledger(turn.store, others)
     reports = list(own.reports.get(name, ()))
     if query.held is not None:
-        reports.append(_given(asked, query.held, reports))
+        reports.append(_given(asked, query.held, own))
     ledger = JobLedger(
         decisions={**ledger.decisions, name: own.decisions.get(name, ())},
         reports={**ledger.reports, name: reports},
@@ -530,9 +532,17 @@ def _issued_at(store: Store, row: Row) -> str:
     return pd.Timestamp(int(us), unit="us", tz="UTC").isoformat()
 
 
-def _given(asked: AskedJob, held: Allocation, reports: Sequence[Report]) -> Report:
+def _given(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
     """What somebody says is held as the slot begins, as a report that is not stored; it keeps the progress reported for then."""
-    request, at = asked.job.request, asked.at
+    request, at, reports = asked.job.request, asked.at, ledger.reports.get(asked.name, ())
+    been = any(row["on_demand"] + row["spot"] for row in ledger.decisions.get(asked.name, ()))
+    been = been or any(one.market is not None for one in reports)
+    if held.total and request.may_move and request.market is None and not been:
+        raise JobError(
+            f"{plural(held.total, 'instance')} held by job {asked.name!r}, which is in none of its markets yet",
+            expected="a job that is known to be in a market",
+            remedy=f"say where: `slackwater job report {asked.name} --market MARKET --spot N`",
+        )
     if held.total > request.n_max:
         raise JobError(
             f"{plural(held.total, 'instance')} held ({held.on_demand} on-demand, {held.spot} spot)",
