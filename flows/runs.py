@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_type_hints
 
@@ -27,6 +29,7 @@ from pydantic.fields import FieldInfo
 
 from flows.command import keep_log, outlive_readers
 from flows.config import Settings, read_settings
+from flows.paths import require_inside
 from warehouse.errors import SettingsError, SlackwaterError
 
 P = ParamSpec("P")
@@ -99,12 +102,34 @@ def described(function: Callable[P, R]) -> Callable[P, R]:
 def named_flow(
     name: str, *, run_name: Callable[[], str], **options: Any
 ) -> Callable[[Callable[P, R]], Flow[P, R]]:
-    """Prefect's ``flow`` with described parameters, whose runs are named when they begin."""
+    """Prefect's ``flow`` with described parameters, whose runs are named when they begin.
+
+    Paths among the parameters of a deployment's run stay inside its folder (`flows.paths`).
+    """
 
     def made(function: Callable[P, R]) -> Flow[P, R]:
-        return flow(name=name, flow_run_name=run_name, **options)(described(function))
+        own = signature(function, eval_str=True)
+
+        @wraps(function)
+        def guarded(*given: P.args, **named: P.kwargs) -> R:
+            if is_deployed():
+                for parameter, value in own.bind(*given, **named).arguments.items():
+                    if isinstance(value, Path):
+                        require_inside(parameter, value)
+            return function(*given, **named)
+
+        # Prefect reads parameters where the function is defined: here, where their types have no names.
+        guarded.__signature__ = own  # type: ignore[attr-defined]
+        guarded.__annotations__ = get_type_hints(function, include_extras=True)
+        return flow(name=name, flow_run_name=run_name, **options)(described(guarded))
 
     return made
+
+
+def is_deployed() -> bool:
+    """Whether the present flow run is one of a deployment, whose parameters may come from elsewhere."""
+    context = FlowRunContext.get()
+    return context is not None and context.flow_run is not None and context.flow_run.deployment_id is not None
 
 
 def slot_of(at: datetime | None, settings: Settings) -> pd.Timestamp:

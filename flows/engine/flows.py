@@ -20,7 +20,6 @@ from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 from prefect.tasks import Task, exponential_backoff
@@ -39,6 +38,7 @@ from flows.runs import (
     SettingsFile,
     Slot,
     as_task,
+    is_deployed,
     named_flow,
     not_again,
     run_name,
@@ -191,8 +191,7 @@ def tried(work: Callable[[], Result], *, label: str) -> Result:
     none holds it while it waits, and has the same logical time. A run that somebody started by hand has one try: they see the
     error at once.
     """
-    context = FlowRunContext.get()
-    if context is None or context.flow_run is None or context.flow_run.deployment_id is None:
+    if not is_deployed():
         return work()
     patient = task(
         name=label,

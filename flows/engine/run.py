@@ -6,12 +6,14 @@ What a turn needs is imported when it runs: the environment alone costs no impor
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.command import outlive_readers, say
+from warehouse.errors import SettingsError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +54,59 @@ def prepare_engine(folder: Path, *, quiet: bool = False) -> None:
     os.environ.setdefault("PREFECT_HOME", str((folder / ".prefect").resolve()))
     for name, value in ENGINE_SETTINGS.items():
         os.environ.setdefault(name, value)
+    protect_server(Path(os.environ["PREFECT_HOME"]))
+
+
+#: Variables that say where another Prefect server is, or how it is asked: then nothing is protected here.
+ELSEWHERE = (
+    "PREFECT_API_URL",
+    "PREFECT_API_KEY",
+    "PREFECT_API_AUTH_STRING",
+    "PREFECT_SERVER_API_AUTH_STRING",
+)
+#: The file below PREFECT_HOME with the text that the server of this machine wants from who asks, as ``user:password``.
+AUTH_FILE = "auth"
+
+
+def protect_server(home: Path) -> None:
+    """Let the server that is started for this process answer only who knows the text in ``home``/auth.
+
+    Server and clients get it through the environment. The text is made at random when it is first needed, in a folder and a file
+    that only their user may read. Where the environment names another server, or a text, nothing is changed. Raises `SettingsError`
+    where the file cannot be used.
+    """
+    profiles = home / "profiles.toml"
+    if any(name in os.environ for name in ELSEWHERE):
+        return
+    if profiles.is_file() and "PREFECT_API_URL" in profiles.read_text(encoding="utf-8", errors="replace"):
+        return
+    file = home / AUTH_FILE
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            part = home / f".{AUTH_FILE}.{os.getpid()}"
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as made:
+                made.write(f"slackwater:{secrets.token_urlsafe(32)}")
+            try:
+                os.link(part, file)  # whole or not at all; the first of two processes wins
+            finally:
+                part.unlink()
+        found, mode = file.read_text(encoding="utf-8").strip(), file.stat().st_mode
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"{file}: {error}", expected="a file that can be written and read") from error
+    if mode & 0o077 or not found.partition(":")[2]:
+        raise SettingsError(
+            f"{file} {'may be read by others' if mode & 0o077 else 'holds no user:password'}",
+            expected="a text that only its user may read",
+            remedy=f"remove {file}; a new one is made",
+        )
+    os.environ["PREFECT_SERVER_API_AUTH_STRING"] = os.environ["PREFECT_API_AUTH_STRING"] = found
+
+
+def login_words() -> str:
+    """How a person logs in to the server of this process, "" where it is another's."""
+    file = Path(os.environ["PREFECT_HOME"]) / AUTH_FILE
+    return f"; its page asks for the text in {file}" if file.exists() else ""
 
 
 @contextmanager

@@ -27,7 +27,9 @@ import pandas as pd
 
 from flows.command import say
 from flows.config import Settings, read_settings
-from flows.engine.run import prepare_engine
+from flows.engine.guarded import LOOPBACK
+from flows.engine.run import login_words, prepare_engine
+from flows.paths import SERVED
 from warehouse.errors import SettingsError
 from warehouse.times import steady_seconds
 
@@ -302,7 +304,6 @@ def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeploymen
     return cast("RunnerDeployment", made)
 
 
-LOOPBACK = "127.0.0.1"
 #: Where Prefect's server listens unless it is told otherwise.
 DEFAULT_PORT = 4200
 #: Signals that ask to stop.
@@ -349,7 +350,7 @@ def require_scheduler() -> None:
 
 @contextmanager
 def running_server(log: Path, *, port: int = 0) -> Iterator[str]:
-    """Start ``prefect server`` on loopback and yield the address of its API; stop it at the end, whatever happened.
+    """Start Prefect's server on loopback, guarded (`flows.engine.guarded`), and yield its address; stop it at the end.
 
     It takes its settings from the environment (`flows.engine.run.prepare_engine`) and writes what it says into ``log``. Port 0
     means any that is free. Raises `SettingsError` if the port is taken or the server does not start.
@@ -358,12 +359,12 @@ def running_server(log: Path, *, port: int = 0) -> Iterator[str]:
     if port:
         require_free(port)
     port = port or free_port()
-    words = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
+    words = [sys.executable, "-m", "flows.engine.guarded", str(port)]
     url = f"http://{LOOPBACK}:{port}/api"
     # A server must not ask another one, and Ctrl-C at the terminal is for the process that stops it in order.
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
     process: subprocess.Popen[bytes] | None = None
-    with log.open("ab") as output:
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as output:
         try:
             with _signals_wait():
                 process = subprocess.Popen(
@@ -439,8 +440,11 @@ def serve_command(
     if not home.is_dir():
         raise SettingsError(f"--db {db}: no folder {home}", remedy="make it, or name another file")
     prepare_engine(home)
+    os.environ[SERVED] = os.pathsep.join(
+        str(path.resolve()) for path in (db, data, settings) if path is not None
+    )
     with _stopped_by_signal(), engine_server(port) as url:
-        say(f"Prefect at {url}")
+        say(f"Prefect at {url.removesuffix('/api')}{login_words()}")
         for one in chosen:
             say(f"serve {full_name(one)}, {served.said(one)}")
         asyncio.run(_serve([runner_deployment(one, served) for one in chosen]))

@@ -23,7 +23,7 @@ from flows.ledger.fields import (
     stale_told,
     stands_alone,
 )
-from flows.show.blocks import Banner, Block, Column, Notes, Table, Verbatim
+from flows.show.blocks import Block, Column, Notes, Table, Verbatim
 from flows.show.formats import price, significant, utc
 
 BOARD_ROWS = 10
@@ -35,19 +35,21 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
     Of the forecasters only the ``planner``, whose forecasts decided: the page and the JSON have all.
     """
-    errors = _pooled(value["accuracy"])
-    own = [row for row in errors if row["model"] == planner] or errors
+    from flows.turn.recent_errors import compared
+
+    errors = value["forecast_errors"]
+    own = [row | {"compared": compared(row)} for row in errors if row["model"] == planner] or errors
     counts = [
         f"ingested from {source}: {row['added']} added, {row['repeated']} repeated, {row['rejected']} rejected"
         for source, row in value["ingested"].items()
     ]
     return [
         Table(
-            f"Forecast error of {planner}, pooled over markets (skill: share of last value's pinball loss saved);"
-            " the report has all",
+            f"Forecast error of {planner} in the last 14 days, pooled over markets; the report has all models",
             own,
-            {"variable": "variable", "model": "model", "step": "slots ahead", "mae": "MAE",
-             "mae_last": "MAE of last value", "skill_mae": "MAE skill", "skill_pinball": "pinball skill"},
+            {"variable": "variable", "step": "slots ahead", "n": "forecasts", "mae": "mean error",
+             "mae_last": "of last value", "compared": "compared with last value"},
+            empty="no forecast has been compared with an observation yet",
         ),
         *([board_table(value["leaderboard"])] if value["leaderboard"] else []),
         *movers_tables(value.get("movers", ())),
@@ -80,12 +82,6 @@ def movers_tables(board: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The leaderboard of the movers, where a job that may move has ended."""
     title = "Movers over ended jobs that may move (weights of their own)"
     return [Table(title, beside_hindsight(board), {**columns_of(BOARD), "policy": "mover"})] if board else []
-
-
-def _pooled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    from flows.turn.answer import pooled_accuracy
-
-    return pooled_accuracy(rows)
 
 
 def report(
@@ -227,6 +223,8 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
     from flows.ledger.headline import details, headline, outlook, over_since
 
     first, over = headline(row, clock), over_since(row, clock)
+    if row.get("shortfall"):
+        first = f"Warning: job {row['job']} {row['shortfall']}. Best effort: {first}"
     stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
     items = [*notes, *(f"SYNTHETIC: {text}" for text in assumed_told([row]))]
     blocks: list[Block] = [
@@ -241,7 +239,6 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
         title=f"Decision for {utc(row['slot'])}",
         value=row,
         about=f"{over} It was: {first}" if over else first,
-        banner=Banner("Warning:", str(row["shortfall"])) if row.get("shortfall") else None,
         blocks=blocks,
     )
 

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
 from flows.config import Settings
+from flows.ledger.endings import Ending, ending_of
 from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, counting, find_job, stored_jobs
 from flows.ledger.records import stored_decisions
-from flows.show.formats import listed, percent, plural, rows_of, usd, utc
+from flows.show.formats import listed, plural, rows_of, utc
 from flows.turn.context import (
     Followed,
     Pool,
@@ -84,6 +85,16 @@ def newest_turn(store: Store, jobs: Sequence[str] = ()) -> TurnMoment | None:
     return TurnMoment(at=at, slot=slot, own_end=slot != at)
 
 
+def observed_markets(store: Store) -> list[dict[str, Any]]:
+    """Return the listing of markets; raises `MarketError` on a warehouse without observations."""
+    rows = rows_of(list_markets(store))
+    if not rows:
+        raise MarketError(
+            "the warehouse has no observations", remedy="`slackwater run` or `slackwater ingest` brings some"
+        )
+    return rows
+
+
 def usual_moment(
     store: Store,
     settings: Settings,
@@ -100,11 +111,7 @@ def usual_moment(
     the two, else the end of the record. Of a ``folder`` whose record is stale the end counts first, as in a turn on it. Raises
     `MarketError` on a warehouse without observations.
     """
-    step, rows = step_of(settings), rows_of(list_markets(store))
-    if not rows:
-        raise MarketError(
-            "the warehouse has no observations", remedy="`slackwater run` or `slackwater ingest` brings some"
-        )
+    step, rows = step_of(settings), observed_markets(store)
     last = max(pd.Timestamp(row["last_observed"]) for row in rows)
     slots = [clock.floor(step), last.floor(step), *([newest.slot] if newest else [])]
     wanted = [one for one in requests if any(_is_open(one, slot) for slot in slots)] or requests
@@ -156,6 +163,7 @@ def named_moment(
     """
     if given is not None:
         return TurnMoment(at=given, slot=given.floor(step_of(settings)))
+    observed_markets(store)
     if names_file(job):
         request = read_request(Path(job))
         known = (one for one in stored_jobs(store) if one.request.name == request.name)
@@ -298,25 +306,22 @@ def require_running(turn: Turn, asked: AskedJob) -> None:
 
 
 def _how_it_ended(turn: Turn, asked: AskedJob) -> str:
-    """How much of a stored job was done by its deadline and for how much; "" where its market cannot be read."""
+    """How a stored job ended: by its reports, else as far as its decisions brought it; "" where its market cannot be read."""
     if not asked.is_stored:
         return ""
-    job, reports = asked.job, read_ledger(turn.store, [asked.name]).reports[asked.name]
-    if said := [one for one in counting(reports) if one.finished]:
-        return f": it was reported finished at {utc(said[0].reported_at)}"
-    try:
-        there = tuple(replace(one, at=min(one.at, job.deadline)) for one in asked.markets)
-        running = opened(turn, (job, there))
-    except RAISED:
-        return ""
-    progress = running.live.progress()
-    share = progress.done / running.in_market(progress.place).live.job.workload
-    done = (
-        "its work was done"
-        if share >= 1.0 - 1e-9
-        else f"missed, with {percent(max(0.0, share))} of its work done"
-    )
-    return f": {done}, for ${usd(progress.cost_usd)}, by its reports and decisions"
+    job, ledger = asked.job, read_ledger(turn.store, [asked.name])
+    ending = ending_of(job, ledger.decisions[asked.name], counting(ledger.reports[asked.name]))
+    if not ending.measured:
+        try:
+            there = tuple(replace(one, at=min(one.at, job.deadline)) for one in asked.markets)
+            running = opened(turn, (job, there), ledger=ledger)
+        except RAISED:
+            return ""
+        progress = running.live.progress()
+        share = max(0.0, progress.done / running.in_market(progress.place).live.job.workload)
+        state: Literal["finished", "missed"] = "finished" if share >= 1.0 - 1e-9 else "missed"
+        ending = Ending(state=state, share=share, measured=False)
+    return f": {ending.words()}"
 
 
 # ---

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from importlib.resources import files
-from ipaddress import ip_address
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -22,6 +21,7 @@ from starlette.responses import (
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from flows.hosts import may_ask
 from flows.show.formats import plain
 from flows.show.page import asset, properties
 from flows.ui.metrics import MEDIA_TYPE, metrics_text
@@ -243,7 +243,6 @@ def warm_up(snapshots: Snapshots) -> None:
 
 
 METHODS: Final = ("GET", "HEAD")
-LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 #: Drawings carry style attributes (colours by custom property); style sheets and scripts come from the server alone.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
@@ -257,51 +256,6 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
-
-
-def host_name(header: str) -> str:
-    """The name in a Host header, without its port and brackets, in lower case.
-
-    >>> host_name("LocalHost:8642"), host_name("[::1]:80"), host_name("::1"), host_name("")
-    ('localhost', '::1', '::1', '')
-    """
-    header = header.strip().lower()
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header if header.count(":") > 1 else header.partition(":")[0]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server bound to ``host``.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def may_ask(header: str, *, bound: str, names: Iterable[str] = ()) -> bool:
-    """Whether a request that names this host is answered: what a page of another site, rebound to us by DNS, cannot fake.
-
-    Addresses cannot be rebound; they are answered where the server is not bound to loopback alone. Host names must be known.
-
-    >>> may_ask("localhost:8642", bound="127.0.0.1"), may_ask("evil.example", bound="127.0.0.1")
-    (True, False)
-    >>> may_ask("192.0.2.7:8642", bound="0.0.0.0"), may_ask("192.0.2.7", bound="127.0.0.1")
-    (True, False)
-    """
-    name = host_name(header)
-    if name in LOOPBACK_NAMES or name in {bound.lower(), *(one.lower() for one in names)}:
-        return True
-    try:
-        return ip_address(name).is_loopback or not is_loopback(bound)
-    except ValueError:
-        return False
 
 
 class Guard:

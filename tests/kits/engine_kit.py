@@ -7,7 +7,8 @@ import subprocess
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from flows.engine.run import ENGINE_SETTINGS, prepare_engine
+from flows.engine.run import ELSEWHERE, ENGINE_SETTINGS, prepare_engine
+from flows.paths import SERVED
 
 
 @contextmanager
@@ -18,13 +19,13 @@ def own_engine(home: Path, tables: Path | None = None):
     with a copy.
     """
     before = dict(os.environ)
-    for name in ("PREFECT_HOME", "PREFECT_API_URL", *ENGINE_SETTINGS):
+    for name in ("PREFECT_HOME", *ELSEWHERE, *ENGINE_SETTINGS):
         os.environ.pop(name, None)
     try:
         prepare_engine(home)
+        os.environ[SERVED] = str(home.parent)  # the folders of all tests: runs of deployments may use them
         # What has become of a task is asked for at once here; by itself the server writes it down every five seconds.
         os.environ["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"] = "1"  # whole seconds
-        Path(os.environ["PREFECT_HOME"]).mkdir()
         if tables is not None and tables.exists():
             shutil.copyfile(tables, _tables_of_engine())
         yield home
