@@ -190,8 +190,9 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 
 def _ranked(job: str, session: Session) -> Answer:
     """The markets of a job that may move, by what being there in the next slot is worth to it."""
-    from flows.turn.answer import asked_job, movable_as_of, ranked_rows
+    from flows.turn.answer import ranked_rows
     from flows.turn.context import Turn
+    from flows.turn.planning import asked_job
 
     with session.market_data() as store:
         at, own_end = session.moment(store)
@@ -205,16 +206,15 @@ def _ranked(job: str, session: Session) -> Answer:
             fan=counted,
         )
         asked = asked_job(turn, job)
-        movable = movable_as_of(turn, asked)
-    rows = ranked_rows(movable)
-    title = f"Markets for {movable.request.name} at {utc(movable.live.now)}"
+        rows = ranked_rows(turn, asked)
+    title = f"Markets for {asked.name} at {utc(asked.at)}"
     note = (
         "What to hold there in this slot, and how much more the job would be expected to pay in all than in the first, "
         "later moves priced in."
     )
     return Answer(
         title=title,
-        value={"job": movable.request.name, "at": movable.live.now, "markets": rows}
+        value={"job": asked.name, "at": asked.at, "markets": rows}
         | ({"proposed": asked.proposal} if asked.proposal else {}),
         blocks=[Table(title, rows, RANKED_COLUMNS), note, *([asked.proposal] if asked.proposal else [])],
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +14,12 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flows.command import say
-from flows.ledger.jobs import OpenJob, every_report, open_job, stored_jobs
-from flows.ledger.records import allocations_of, decisions_of
-from flows.show.formats import percent, rows_of, usd
-from flows.turn.answer import decisions_as_of
-from flows.turn.context import Followed, Turn, choose_markets, market_of, own_time, placed_among, step_of
+from flows.ledger.jobs import OpenJob, StoredJob, stored_jobs
+from flows.show.formats import percent, usd
+from flows.turn.context import Followed, Turn, choose_markets, market_of, placed_among, step_of
 from flows.turn.forecast import forecasts_of, ready
+from flows.turn.opening import open_jobs
+from flows.turn.planning import decisions_as_of
 from flows.turn.stages import Decided
 from optimization.fleet.audit import audit_joint
 from optimization.fleet.prices import QUICK, Order, SearchEffort, plan_apart, plan_jointly, plan_one_by_one
@@ -40,8 +39,6 @@ from optimization.market.window import MarketWindow, market_window, point_foreca
 from optimization.window.plan import Allocation
 from warehouse.errors import JobError, MarketError, SettingsError
 from warehouse.history import AVAILABLE, PRICE, History
-from warehouse.observations import list_markets
-from warehouse.store.connection import Store
 
 # ---
 # The file that says how jobs share one market: teams with budgets, and per job its priority, caps and allowed markets.
@@ -151,26 +148,6 @@ class Fleet:
     left_out: tuple[str, ...]
 
 
-def common_time(store: Store, when: pd.Timestamp, *, own_end: bool, step: pd.Timedelta) -> pd.Timestamp:
-    """The slot at which jobs are planned together: ``when``, or without a time given the one at which most jobs are open.
-
-    Histories end in different years; jobs that stand at different ends share no market.
-    """
-    if not own_end:
-        return when.floor(step)
-    ends = {str(row["market"]): pd.Timestamp(row["last_observed"]) for row in rows_of(list_markets(store))}
-    votes: Counter[pd.Timestamp] = Counter()
-    for job in stored_jobs(store):
-        market = str(job.request.market)
-        if market in ends:
-            at = own_time(ends[market], when, step, own_end=True)
-            votes[at] += int(job.start <= at < job.deadline)
-    best = max(votes.values(), default=0)
-    return (
-        max((at for at, count in votes.items() if count == best), default=when) if best else when.floor(step)
-    )
-
-
 def decided_together(turn: Turn, requests: Sequence[JobRequest]) -> Decided:
     """What `slackwater run` would decide in the slot for the open jobs, and for ``requests``, which begin then (M3.7)."""
     left_out: list[str] = []
@@ -210,12 +187,21 @@ def make_fleet(turn: Turn, terms: FleetTerms, requests: Sequence[JobRequest], *,
         windows[one.key] = _window(histories[one], issued, window)
         fallbacks += [f"{one.key}: {forecast.fallback}" for forecast in issued if forecast.fallback]
     made, opened = [], []
-    for request, places in allowed.values():
-        running = _opened(turn, request, histories[places[0]])
-        markets = [one for one in places if histories[one].on_demand.sold]
-        if markets[:1] != places[:1]:
+    homes = [
+        (
+            StoredJob(request=request, origin="user", step=step_of(turn.settings), created_at=turn.at),
+            (markets[0],),
+        )
+        for request, markets in allowed.values()
+    ]
+    for (request, markets), running in zip(allowed.values(), open_jobs(turn, homes), strict=True):
+        if not isinstance(running, OpenJob):
+            left_out.append(f"job {request.name} is left out: {running}")
+            continue
+        places = [one for one in markets if histories[one].on_demand.sold]
+        if places[:1] != list(markets[:1]):
             left_out.append(
-                f"job {request.name} is left out of the joint plan: nothing is sold on demand in {places[0].market.key}; "
+                f"job {request.name} is left out of the joint plan: nothing is sold on demand in {markets[0].market.key}; "
                 "its decided spot is kept for it"
             )
             continue
@@ -324,13 +310,6 @@ def _window(history: History, issued: Sequence[object], window: int) -> MarketWi
         slot_hours=history.slot_hours,
         on_demand=history.on_demand,
     )
-
-
-def _opened(turn: Turn, request: JobRequest, history: History) -> OpenJob:
-    """Where a job stands: by its own decisions and reports."""
-    name = request.name
-    decided = allocations_of(decisions_of(turn.store, name))
-    return open_job(request, history, decided=decided, forecasts=[], reports=every_report(turn.store, [name]))
 
 
 def _joint_job(

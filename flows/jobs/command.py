@@ -100,7 +100,7 @@ def _old(told: str | None, at: pd.Timestamp) -> list[Block]:
     return [
         Notes(
             [
-                f"OLD DATA: {told}. A start or deadline that was not given counts from {utc(at)}: `slackwater run --at "
+                f"STALE DATA: {told}. A start or deadline that was not given counts from {utc(at)}: `slackwater run --at "
                 f"{at:%Y-%m-%dT%H:%MZ}` decides that slot, and --at TIME adds a job as of another time."
             ]
         )
@@ -118,8 +118,9 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     from flows.clock import now
     from flows.exchange import RANKED_COLUMNS
     from flows.ledger.jobs import save_jobs
-    from flows.turn.answer import asked_job, movable_as_of, ranked_rows
+    from flows.turn.answer import ranked_rows
     from flows.turn.context import Turn, placed_among, proposed, read_all, step_of
+    from flows.turn.planning import asked_job
     from optimization.job.definition import infeasible_by
     from optimization.job.request import first_slot, shortfall_told
     from optimization.moving.terms import movable_job
@@ -136,7 +137,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         job = movable_job(placed, histories, None if placed.market is None else 0)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
-            ranked = ranked_rows(movable_as_of(turn, asked_job(turn, placed.name)))
+            ranked = ranked_rows(turn, asked_job(turn, placed.name))
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
     old = turn.fresh.stale(newest, places[0].at)
     run = job.job
@@ -200,10 +201,10 @@ def change(
     """Change the terms of a job that has not ended; what was done counts on, and what was decided stays."""
     import pandas as pd
 
-    from flows.jobs.change import as_filed, change_of, change_rows, change_time, not_replayed, with_terms
+    from flows.jobs.change import change_of, change_rows, change_time, not_replayed, with_terms
     from flows.ledger.jobs import find_job, save_change
     from flows.ledger.records import decisions_of
-    from flows.turn.context import Turn
+    from flows.turn.context import Turn, as_filed
     from optimization.job.request import names_file, read_request
 
     terms: dict[str, Any] = {

@@ -228,6 +228,40 @@ def _probe_next(job: OpenJob, made: Decision) -> str | None:
     return None if moved is None or moved.probe_next is None else job.places[moved.probe_next]
 
 
+def _kept(job: OpenJob, made: Decision) -> tuple[int, int]:
+    """On-demand and spot instances that were held before and go on: none where the job moves."""
+    moved = _moved(job, made)
+    if moved is not None and moved.moved_from is not None:
+        return 0, 0
+    before, now = job.held.allocation, made.allocation
+    return min(before.on_demand, now.on_demand), min(before.spot, now.spot)
+
+
+def change_told(row: Mapping[str, Any]) -> str:
+    """What to start and stop for a decision, in words.
+
+    >>> none = {"start_on_demand": 0, "start_spot": 0, "stop_on_demand": 0, "stop_spot": 0, "spot": 2, "on_demand": 0}
+    >>> change_told({**none, "start_spot": 2, "stop_on_demand": 1}), change_told({**none, "start_spot": 2, "start_on_demand": 1})
+    ('start 2 spot, stop 1 on-demand', 'start 1 on-demand and 2 spot')
+    >>> change_told(none), change_told({**none, "spot": 0})
+    ('no change', 'nothing to start')
+    """
+    parts = [
+        f"{verb} {' and '.join(f'{row[key]} {kind}' for kind, key in kinds if row[key])}"
+        for verb in ("start", "stop")
+        for kinds in [(("on-demand", f"{verb}_on_demand"), ("spot", f"{verb}_spot"))]
+        if any(row[key] for _, key in kinds)
+    ]
+    if parts:
+        return ", ".join(parts)
+    return "no change" if row["on_demand"] + row["spot"] else "nothing to start"
+
+
+def _change(job: OpenJob, made: Decision) -> str:
+    names = ("on_demand", "spot", "start_on_demand", "start_spot", "stop_on_demand", "stop_spot")
+    return change_told({name: value(job, made) for name in names if (value := DECISION[name].value)})
+
+
 def zone_of(market: str | None) -> str:
     """The zone of a market's name, as tables show it.
 
@@ -238,8 +272,10 @@ def zone_of(market: str | None) -> str:
     return parts[2] if len(parts) == 4 else auto(market)
 
 
-#: What is added to a decision when it is handed over; its row has the rest of `DECISION`.
-DELIVERED: Final = ("schema", "program", "version", "key", "market_parts", "valid_until")
+#: What is added to a decision when it is handed over or shown by ``plan``; its row has the rest of `DECISION`.
+DELIVERED: Final = (
+    "schema", "program", "version", "key", "market_parts", "valid_until", "issued_at", "expired", "alone", "decided_with",
+)  # fmt: skip
 #: Everything that a decision says, in the order of its document.
 DECISION: Final[dict[str, Field]] = {
     "schema": Field(kind=Literal["slackwater.decision/1"], words="Name and version of this form."),
@@ -305,6 +341,26 @@ DECISION: Final[dict[str, Field]] = {
     "valid_until": Field(
         kind=str, limits=TIME, words="When the decision is over: do not start anything for it later."
     ),
+    "issued_at": Field(
+        kind=str | None,
+        limits=TIME,
+        words="Time of the turn that issued the decision, as `slackwater plan` shows it; null where no turn has issued it yet, and "
+        "in what is handed over.",
+    ),
+    "expired": Field(
+        kind=bool | None,
+        words="Whether the slot was over when `slackwater plan` showed the decision; null in what is handed over.",
+    ),
+    "alone": Field(
+        kind=bool | None,
+        words="Whether the job was planned by itself (`slackwater plan --alone`), as if no other job wanted spot; null in what is "
+        "handed over.",
+    ),
+    "decided_with": Field(
+        kind=list[str] | None,
+        words="The other open jobs with which it shares the spot of the slot, as `slackwater plan` shows them; null in what is "
+        "handed over.",
+    ),
     "step_minutes": Field(
         kind=float,
         limits=POSITIVE,
@@ -330,6 +386,56 @@ DECISION: Final[dict[str, Field]] = {
         heading="spot",
         card=12,
         glance=True,
+    ),
+    "held_on_demand": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="On-demand instances that the job holds as the slot begins, by the newest report or the decision before.",
+        value=lambda job, made: job.held.allocation.on_demand,
+    ),
+    "held_spot": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="Spot instances that the job holds as the slot begins: by the newest report, else those decided for the slot before "
+        "that were available.",
+        value=lambda job, made: job.held.allocation.spot,
+    ),
+    "held_from": Field(
+        kind=Literal["decided", "reported"] | None,
+        words="Where held_on_demand and held_spot come from: reported by the job's owner, or computed from what was decided.",
+        value=lambda job, made: "reported" if job.held.reported else "decided",
+    ),
+    "start_on_demand": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="On-demand instances to start now, compared with what is held; of a job that moves all of its new market.",
+        value=lambda job, made: made.allocation.on_demand - _kept(job, made)[0],
+    ),
+    "start_spot": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="Spot instances to start now, compared with what is held; of a job that moves all of its new market.",
+        value=lambda job, made: made.allocation.spot - _kept(job, made)[1],
+    ),
+    "stop_on_demand": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="On-demand instances to stop now, of those held; of a job that moves all in the market it leaves.",
+        value=lambda job, made: job.held.allocation.on_demand - _kept(job, made)[0],
+    ),
+    "stop_spot": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="Spot instances to stop now, of those held; of a job that moves all in the market it leaves.",
+        value=lambda job, made: job.held.allocation.spot - _kept(job, made)[1],
+    ),
+    "change": Field(
+        kind=str | None,
+        words="What to start and stop, compared with what is held.",
+        value=_change,
+        heading="change",
+        card=14,
+        beneath=True,
     ),
     "policy": Field(
         kind=str,

@@ -156,9 +156,8 @@ class Turn:
 
     @property
     def fresh(self) -> Freshness:
-        """Which observation is old: by the settings, and at least two slots."""
-        after = max(pd.Timedelta(hours=self.settings.stale_hours), 2 * step_of(self.settings))
-        return Freshness(after=after, clock=self.clock if self.own_end else None)
+        """Which observation is old."""
+        return Freshness(after=stale_after(self.settings), clock=self.clock if self.own_end else None)
 
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
         """The row of the ledger that says that a stage of the turn is done."""
@@ -216,6 +215,11 @@ def parse_market(text: str) -> tuple[Market, str | None]:
 def step_of(settings: Settings) -> pd.Timedelta:
     """The slot length of the settings."""
     return pd.Timedelta(minutes=settings.step_minutes)
+
+
+def stale_after(settings: Settings) -> pd.Timedelta:
+    """The age from which a market's newest count is stale: by the settings, and at least two slots (M1.3)."""
+    return max(pd.Timedelta(hours=settings.stale_hours), 2 * step_of(settings))
 
 
 def read_history(
@@ -473,6 +477,16 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     return places
 
 
+def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
+    """The markets of a placed request: the one it runs in, or those that it may move among, its home first.
+
+    Raises as `find_market` and `places_of` do.
+    """
+    return (
+        places_of(turn, request) if request.may_move else (market_of(turn, request.place).for_job(request),)
+    )
+
+
 def placed_among(
     turn: Turn, request: JobRequest, *, market: str | None = None
 ) -> tuple[JobRequest, tuple[Followed, ...]]:
@@ -488,6 +502,23 @@ def placed_among(
     placed = request.placed(at=at, market=request.market, source=request.source)
     found = places_of(turn, placed)
     return request.placed(at=found[0].at, market=request.market, source=request.source), found
+
+
+def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
+    """The request of a job file placed where the job is: what the file leaves open (start, market, source) is the job's own.
+
+    Its ``deadline_in`` counts from the job's start, as it did when the job was added.
+    """
+    own = stored.request
+    if request.names_no_market:  # the markets that it may move among were chosen when it was added
+        request = request.model_copy(update={"markets": own.markets})
+    market, source = own.market, request.source
+    if request.market is not None:
+        there, named = parse_market(request.market)
+        market, source = there.key, named or source
+    return request.placed(
+        at=own.starts, market=market, source=source or (own.source if market == own.market else None)
+    )
 
 
 #: Other instance types that a proposal names.

@@ -488,7 +488,7 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
         "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
         "whole job, what was paid before this slot included."
     )
-    told = [f"OLD DATA: {text}" for text in stale_told(decisions)]
+    told = [f"STALE DATA: {text}" for text in stale_told(decisions)]
     told += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(decisions)]
     old = [Notes(told)] if told else []
     return Section("What to hold", [*old, decisions_summary(decisions), table, note], "decisions")
