@@ -450,6 +450,8 @@ def report(
     session: Query = Query(),
 ) -> Answer:
     """Tell what a job has really done and held; the next plan starts from it. Reporting a time again corrects it."""
+    import pandas as pd
+
     from flows.clock import now
     from flows.ledger.jobs import (
         Report,

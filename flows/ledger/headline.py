@@ -68,8 +68,8 @@ def outlook(row: Mapping[str, Any]) -> str:
 
 def over_since(row: Mapping[str, Any], now: datetime) -> str:
     """Return that the slot of a decision is over, and since when; "" where it is not."""
-    end = datetime.fromisoformat(str(row["slot_end"]))
-    if now < end:
+    end = datetime.fromisoformat(str(row["slot_end"])) if row.get("slot_end") else None
+    if end is None or now < end:
         return ""
     return (
         f"This slot ended {age(now - end)} ago, at {_until(row['slot_end'], now)}: start nothing for it. "
@@ -96,6 +96,7 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
         + (
             f"; on-demand only ${dollars(only)}" if (only := as_number(row.get("on_demand_only_usd"))) else ""
         ),
+        "on-demand": str(row.get("on_demand_from") or ""),
         "policy": f"{row['policy']}: {row['chosen_because']}",
         "forecast": f"{row['forecaster']}{': ' + row['fallback'] if row.get('fallback') else ''}"
         if row.get("forecaster")

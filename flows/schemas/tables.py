@@ -360,7 +360,7 @@ def _sql_type(field: Field) -> str:
     """The type of a decision's field in SQL."""
     kinds = [kind for kind in (get_args(field.kind) or (field.kind,)) if kind is not type(None)]
     plain = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
-    if get_origin(field.kind) is Literal:
+    if get_origin(kinds[0] if kinds else field.kind) is Literal or get_origin(field.kind) is Literal:
         return "VARCHAR"
     if get_origin(field.kind) is list or kinds[0] not in plain:
         return "JSON"

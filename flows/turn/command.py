@@ -235,7 +235,11 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
     if row.get("shortfall"):
         first = f"Warning: job {row['job']} {row['shortfall']}. Best effort: {first}"
     stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
-    items = [*notes, *(f"SYNTHETIC: {text}" for text in assumed_told([row]))]
+    items = [
+        *(f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told([row])),
+        *notes,
+        *(f"SYNTHETIC: {text}" for text in assumed_told([row])),
+    ]
     blocks: list[Block] = [
         outlook(row),
         *([Notes(stale)] if stale else []),

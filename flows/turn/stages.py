@@ -335,18 +335,18 @@ def undecided(job: StoredJob, why: Exception) -> str:
     return f"job {job.request.name} is not decided: {why_raised(why)}"
 
 
-def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob | MarketError:
-    """Return a job with those of its markets that have a forecast at their time, or why it has none: the stage before said more."""
+def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob:
+    """Return a job with those of its markets that have a forecast at their time; where its home has none, with all of them.
+
+    A market that could not be forecast costs itself: the forecast stage has said why, and a decision without a forecast says so.
+    """
     stored, markets = job
     name = stored.request.name
     known = tuple(
         one for one in markets if any(made.issued_at == one.at for made in forecasts.get((name, one.key), ()))
     )
-    if not known or (
-        markets[0] not in known and not (stored.request.may_move and stored.request.market is None)
-    ):
-        return MarketError(f"market {markets[0].key} has no forecast of {markets[0].at}")
-    return stored, known
+    homeless = stored.request.may_move and stored.request.market is None
+    return (stored, known) if known and (homeless or markets[0] in known) else job
 
 
 def _opened(
@@ -364,9 +364,7 @@ def _opened(
     opened: list[OpenJob | OpenMovable | Exception] = []
     for place, own in groupby(lacking, key=lambda one: one[0]):
         jobs = [_with_forecasts(job, forecasts) for _, job in own]
-        ready = [job for job in jobs if not isinstance(job, MarketError)]
-        found = iter(open_jobs(turns[place], ready, ledger=ledger, forecasts=forecasts, by=deciding[place]))
-        opened += [job if isinstance(job, MarketError) else next(found) for job in jobs]
+        opened += open_jobs(turns[place], jobs, ledger=ledger, forecasts=forecasts, by=deciding[place])
     return opened
 
 

@@ -287,7 +287,7 @@ def test_a_job_that_has_ended_or_not_begun_is_told_in_words(where):
     assert f"job 'a' begins at {AT:%Y-%m-%d %H:%M} UTC" in early.err
     late = call("plan", "a", *where(at=AT + 12 * STEP))
     assert late.code == 2
-    assert f"job 'a' ended at its deadline, {AT + 12 * STEP:%Y-%m-%d %H:%M} UTC: missed, with" in late.err
+    assert f"job 'a' ended at its deadline, {AT + 12 * STEP:%Y-%m-%d %H:%M} UTC: missed: " in late.err
     assert "`slackwater job show a`" in late.err
     unknown = call("plan", "nobody", *where())
     assert (unknown.code, "no job 'nobody'" in unknown.err) == (2, True)
