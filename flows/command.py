@@ -248,10 +248,13 @@ def option(
     least: float | None = None,
     most: float | None = None,
     variable: str | None = None,
+    hyphen: bool = False,
 ) -> Parameter:
     """An option or argument: what it is, its name if not the parameter's, what stands for its value, its bounds, and the
-    environment variable that gives it where the command line does not."""
+    environment variable that gives it where the command line does not. ``hyphen``: it may be the word ``-``."""
     more: dict[str, Any] = {"env_var": variable} if variable else {}
+    if hyphen:
+        more["allow_leading_hyphen"] = True
     if least is not None or most is not None:
         more["validator"] = validators.Number(gte=least, lte=most)
     return Parameter(name=name, help=help, metavar=metavar, **more)
@@ -408,7 +411,7 @@ def parsed_time(text: str | None, name: str) -> pd.Timestamp | None:
     """The time an option gives, None for none; raises `SettingsError` naming the option ``name``."""
     from flows.clock import parse_time
 
-    return parse_time(text, name) if text else None
+    return None if text is None else parse_time(text, name)
 
 
 def parsed_duration(text: str, name: str) -> pd.Timedelta:
@@ -538,6 +541,8 @@ class Program:
             _user_errors()
         ) as error:  # looked up when something is raised: what it needs is more than a help needs
             return self._complain(str(error))
+        except MemoryError as error:
+            return self._complain(_no_memory(error))
         except KeyboardInterrupt:
             return self._complain("stopped", STOPPED)
         except BrokenPipeError:  # `| head`: who reads has enough
@@ -611,6 +616,12 @@ def _function(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function
+
+
+def _no_memory(error: MemoryError) -> str:
+    from warehouse.errors import why_raised
+
+    return f"{why_raised(error)}; use a machine with more memory, or ask for less at a time"
 
 
 def _user_errors() -> type[Exception]:

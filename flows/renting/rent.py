@@ -52,7 +52,7 @@ from optimization.renting.speedup import (
     Speedup,
     TableSpeedup,
 )
-from warehouse.errors import JobError, SettingsError, SlackwaterError
+from warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
 from warehouse.history import Market
 
 if TYPE_CHECKING:
@@ -516,6 +516,11 @@ def market_price(
         histories, prepared = ready(turn, {followed: [followed.at]}, [model or chosen.planner])
         history = histories[followed].until(followed.at)
         (forecast,) = forecasts_of(history, prepared.batches[followed], settings=chosen)
+    if note := history.on_demand_note:
+        raise MarketError(
+            f"{market}: the budget buys at an on-demand price, and there is none: {note}",
+            remedy="state the price under [[on_demand]] in the settings, or give --price instead of --market",
+        )
     losses = loss_rate(
         history.available * each, budget_usd / history.on_demand_usd * each, slot_hours=history.slot_hours
     )

@@ -18,10 +18,17 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.jobs import Freshness, StoredJob, save_jobs, stored_jobs, unreadable_jobs
 from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
-from flows.show.formats import listed, plural, rows_of
+from flows.show.formats import listed, plural, rows_of, utc
 from forecasting.quantiles import Forecast
 from optimization.job.gpus import gpu_type_of
-from optimization.job.request import JobRequest, check_bounds, first_slot, read_request, run_on
+from optimization.job.request import (
+    JobRequest,
+    check_bounds,
+    first_slot,
+    on_demand_terms,
+    read_request,
+    run_on,
+)
 from optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
 from optimization.market.lately import LATELY, shown_lately
 from optimization.moving.definition import Mover
@@ -34,9 +41,18 @@ from optimization.selection.contract import Learner, Weights, weigh
 from optimization.selection.learned import Rounds, leading
 from optimization.selection.learners import learner_named
 from optimization.selection.prior import DEFAULT_PRIOR, MeasuredWorld, informed, prior_rounds, read_prior
-from warehouse.amounts import price
-from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
-from warehouse.errors import InputError, JobError, MarketError
+from warehouse.amounts import duration, price
+from warehouse.asof import (
+    HistoryAssumptions,
+    HistoryRequest,
+    MovingReader,
+    Reader,
+    Span,
+    load_histories,
+    not_known_yet,
+)
+from warehouse.catalogue import OnDemandTerms
+from warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
 from warehouse.history import History, Market
 from warehouse.issued import read_forecasts, read_vintages
 from warehouse.observations import list_markets, list_markets_at
@@ -85,7 +101,7 @@ class Reads:
             new = [one for one in dict.fromkeys(requests) if one not in self._histories]
             try:
                 self._histories |= zip(new, self._loaded(new), strict=True)
-            except MarketError:
+            except (MarketError, HistoryError, MemoryError):
                 for one in new:
                     self._histories[one] = self._loaded_or_why(one)
             return [self._histories[one] for one in requests]
@@ -98,6 +114,8 @@ class Reads:
             return self._loaded([request])[0]
         except MarketError as error:
             return error
+        except (HistoryError, MemoryError) as error:
+            return MarketError(f"market {request.market.key}: {why_raised(error)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +164,8 @@ class Turn:
 
     @property
     def fresh(self) -> Freshness:
-        """Which observation is old: by the settings, and at least two slots."""
-        after = max(pd.Timedelta(hours=self.settings.stale_hours), 2 * step_of(self.settings))
-        return Freshness(after=after, clock=self.clock if self.own_end else None)
+        """Which observation is old."""
+        return Freshness(after=stale_after(self.settings), clock=self.clock if self.own_end else None)
 
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
         """The row of the ledger that says that a stage of the turn is done."""
@@ -177,11 +194,19 @@ MOST_PEERS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """A market of one source, taken at ``at`` (the turn's time, or the end of its own record)."""
+    """A market of one source, taken at ``at`` (the turn's time, or the end of its own record).
+
+    ``on_demand`` are the terms of the job that it is read for; they are no part of its identity.
+    """
 
     market: Market
     source: str
     at: pd.Timestamp
+    on_demand: tuple[OnDemandTerms, ...] = field(default=(), compare=False)
+
+    def for_job(self, request: JobRequest) -> Followed:
+        """The same market with the on-demand terms that a job states."""
+        return replace(self, on_demand=on_demand_terms(request))
 
     @property
     def key(self) -> str:
@@ -198,6 +223,11 @@ def parse_market(text: str) -> tuple[Market, str | None]:
 def step_of(settings: Settings) -> pd.Timedelta:
     """The slot length of the settings."""
     return pd.Timedelta(minutes=settings.step_minutes)
+
+
+def stale_after(settings: Settings) -> pd.Timedelta:
+    """The age from which a market's newest count is stale: by the settings, and at least two slots (M1.3)."""
+    return max(pd.Timedelta(hours=settings.stale_hours), 2 * step_of(settings))
 
 
 def read_history(
@@ -265,6 +295,7 @@ def _asked(
             on_demand_usd=on_demand_usd,
         ),
         within=True,
+        on_demand=(*followed.on_demand, *settings.on_demand_terms),
     )
 
 
@@ -292,6 +323,9 @@ def find_market(
         listed = rows_of(list_markets(store, known_at=at))
     rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
     if not rows:
+        later = not_known_yet(store, market, source, at=at, step=step_of(settings))
+        if later is not None:
+            raise later
         known = dict.fromkeys(str(one["market"]) for one in listed)
         near = [key for key in known if key.split("/")[-1] == market.instance_type][:3]
         raise MarketError(
@@ -324,7 +358,7 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     A market qualifies with counts probed at least once a slot, `LEAST_SPAN` of history, and observations still coming
     in at its time.
     Of those, launch tests go before instances held and those before offers; within a kind the larger capacity, a measured price and
-    the name decide. `KINDS` caps each kind.
+    the name decide. `KINDS` caps each kind; counts whose source states no kind are taken as launch tests.
     """
     step = step_of(turn.settings)
     rows = [row for row in turn.listed() if _qualifies(row, turn, step)]
@@ -332,7 +366,7 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     left = dict(KINDS)
     chosen: list[tuple[Followed, int, pd.Timestamp]] = []
     for row in rows:
-        kind = str(row["kind"])
+        kind = _kind_of(row)
         if len(chosen) < most and left.get(kind, 0) > 0:
             left[kind] -= 1
             last = pd.Timestamp(row["last_observed"])
@@ -343,6 +377,41 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
             )
             chosen.append((followed, int(row["capacity"]), pd.Timestamp(row["first_observed"])))
     return chosen
+
+
+def _kind_of(row: Mapping[str, Any]) -> str:
+    """The kind of a listing's counts; a launch test where none is stated (ours)."""
+    return row["kind"] if isinstance(row["kind"], str) and row["kind"] else "probe"
+
+
+def why_not_followed(turn: Turn, *, most: int) -> dict[str, str]:
+    """By ``market@source`` why a turn does not follow a market unless a job names it; "" for those that it follows."""
+    step = step_of(turn.settings)
+    chosen = {followed.key for followed, _, _ in choose_markets(turn, most=most)}
+    found = {}
+    for row in turn.listed():
+        key = f"{row['market']}@{row['source']}"
+        found[key] = "" if key in chosen else _why_not(row, turn, step)
+    return found
+
+
+def _why_not(row: Mapping[str, Any], turn: Turn, step: pd.Timedelta) -> str:
+    first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
+    gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
+    kind = _kind_of(row)
+    if not row["has_counts"] and row["count_rows"]:
+        return "placement scores (kind score) are no counts of instances"
+    if not row["has_counts"]:
+        return "prices only: availability is unknown"
+    if kind not in KINDS:
+        return f"counts of kind {kind}, which is none of {', '.join(KINDS)}"
+    if gap > step:
+        return f"counted every {duration(gap)}, which is longer than a slot of {duration(step)}"
+    if last - first < LEAST_SPAN:
+        return f"{duration(last - first)} of counts, less than {duration(LEAST_SPAN)}"
+    if not _qualifies(dict(row), turn, step):
+        return f"the last count is of {utc(last)}, too old at {utc(turn.at)}"
+    return f"more markets of kind {kind} than the {KINDS[kind]} that are followed"
 
 
 def _qualifies(row: dict[str, Any], turn: Turn, step: pd.Timedelta) -> bool:
@@ -361,7 +430,8 @@ def _is_followed(row: dict[str, Any], turn: Turn, step: pd.Timedelta, at: pd.Tim
 def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     """Sort key: kind, larger capacity, a measured price, name."""
     kinds = list(KINDS)
-    rank = kinds.index(row["kind"]) if row["kind"] in kinds else len(kinds)
+    kind = _kind_of(row)
+    rank = kinds.index(kind) if kind in kinds else len(kinds)
     return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
 
 
@@ -380,7 +450,7 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     began = turn.at if turn.own_end else min(turn.at, first_slot(request, step))
     home = None
     if request.market is not None:
-        home = market_of(turn, request.place)
+        home = market_of(turn, request.place).for_job(request)
     rows = [
         row
         for row in turn.listed(began)
@@ -397,6 +467,7 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
             market=Market.parse(row["market"]),
             source=str(row["source"]),
             at=own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end),
+            on_demand=on_demand_terms(request),
         )
         for row in ranked
         if home is None or row["market"] != home.market.key
@@ -416,6 +487,16 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     return places
 
 
+def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
+    """The markets of a placed request: the one it runs in, or those that it may move among, its home first.
+
+    Raises as `find_market` and `places_of` do.
+    """
+    return (
+        places_of(turn, request) if request.may_move else (market_of(turn, request.place).for_job(request),)
+    )
+
+
 def placed_among(
     turn: Turn, request: JobRequest, *, market: str | None = None
 ) -> tuple[JobRequest, tuple[Followed, ...]]:
@@ -431,6 +512,23 @@ def placed_among(
     placed = request.placed(at=at, market=request.market, source=request.source)
     found = places_of(turn, placed)
     return request.placed(at=found[0].at, market=request.market, source=request.source), found
+
+
+def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
+    """The request of a job file placed where the job is: what the file leaves open (start, market, source) is the job's own.
+
+    Its ``deadline_in`` counts from the job's start, as it did when the job was added.
+    """
+    own = stored.request
+    if request.names_no_market:  # the markets that it may move among were chosen when it was added
+        request = request.model_copy(update={"markets": own.markets})
+    market, source = own.market, request.source
+    if request.market is not None:
+        there, named = parse_market(request.market)
+        market, source = there.key, named or source
+    return request.placed(
+        at=own.starts, market=market, source=source or (own.source if market == own.market else None)
+    )
 
 
 #: Other instance types that a proposal names.
@@ -711,7 +809,8 @@ def _readable(turn: Turn, asked: Sequence[Followed], left_out: list[str]) -> set
     found: set[Followed] = set()
     for followed, history in zip(asked, try_histories(turn, [(one, one.at) for one in asked]), strict=True):
         if isinstance(history, MarketError):
-            left_out.append(f"market {followed.key} is left out: {history}")
+            text = f"market {followed.key} is left out: {history}"
+            left_out += [] if text in left_out else [text]
         else:
             found.add(followed)
     return found
@@ -754,11 +853,12 @@ def sorted_jobs(
                 left_out.append(_begins_after(job, found[0]))
             continue
         try:
-            followed = market_of(turn, job.request.place)
+            followed = market_of(turn, job.request.place).for_job(job.request)
         except MarketError as error:
             left_out.append(f"job {job.request.name} is left out: {error}")
             continue
-        if followed not in chosen and not _readable(turn, [followed], left_out):
+        if (followed.on_demand or followed not in chosen) and not _readable(turn, [followed], left_out):
+            left_out.append(f"job {job.request.name} is left out, as its market cannot be read")
             continue
         if job.deadline <= followed.at:
             ended.append((job, followed))

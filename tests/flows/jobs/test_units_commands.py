@@ -111,7 +111,8 @@ def test_job_add_list_and_show_have_both(folder, tmp_path):
     changed = call("job", "change", "odd", "--gpus-max", 128, "--db", db, "--json").value
     assert changed["changes"] == [{"term": "gpus_max", "before": 70, "after": 128}]
     refused = call("job", "change", "odd", "--n-max", 16, "--db", db)
-    assert refused.code == 2 and "gpus_max" in refused.err
+    assert refused.code == 2
+    assert "gpus_max" in refused.err
     report = call(
         "job",
         "report",

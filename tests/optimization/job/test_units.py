@@ -178,7 +178,8 @@ def test_every_answer_has_instances_and_gpus():
     assert job_work_words(request, job_of(request), P4D) == "320 GPU-hours = 40 instance-hours"
     late = job_of(asked(n_max=1).model_copy(update={"deadline": (AT + pd.Timedelta("10h")).to_pydatetime()}))
     told = shortfall_told(late, AT, STEP)
-    assert "1 on-demand instance (8 GPUs)" in told and "4 instances (32 GPUs) or" in told
+    assert "1 on-demand instance (8 GPUs)" in told
+    assert "4 instances (32 GPUs) or" in told
 
 
 def test_a_size_changes_in_the_unit_it_has():
@@ -197,7 +198,8 @@ def test_what_is_stored_comes_back_and_jobs_in_instances_are_written_as_before()
     assert type(request).model_validate_json(request.model_dump_json()) == request
     plain = asked().model_dump(mode="json")
     assert (plain["n_min"], plain["n_max"]) == (1, 8)
-    assert not {"gpus_min", "gpus_max", "gpus_per_instance"} & set(plain) and "per" not in plain["throughput"]
+    assert not {"gpus_min", "gpus_max", "gpus_per_instance"} & set(plain)
+    assert "per" not in plain["throughput"]
 
 
 # ---
@@ -258,7 +260,8 @@ def test_work_that_differs_between_types_is_refused_in_words():
 
 def test_a_type_too_large_for_the_sizes_does_not_fit_and_a_contradiction_is_refused():
     small = asked(None, markets=["aws/*/*/p5.*"], n_max=None, gpus_max=4)
-    assert not fits(small, P5, "probe:test") and fits(small, P5_ONE, "probe:test")
+    assert not fits(small, P5, "probe:test")
+    assert fits(small, P5_ONE, "probe:test")
     one = {"form": "linear", "per": "gpu"}
     with pytest.raises(JobError, match=r"gpus_per_instance = 8, and an instance of p5.4xlarge has 1"):
         moving(P5, P5_ONE, markets=["aws/*/*/p5.*"], throughput=one, gpus_per_instance=8)

@@ -89,4 +89,5 @@ def test_nothing_is_said_where_no_job_was_renamed(tmp_path):
         )
     with open_store(path, say=said.append):
         pass
-    assert len(said) == 1 and "gpu_hours" not in said[0]
+    assert len(said) == 1
+    assert "gpu_hours" not in said[0]
