@@ -19,8 +19,8 @@ from optimization.job.request import (
     parse_request,
     shortfall_told,
     slot_job,
-    workload_units,
 )
+from optimization.job.units import workload_units
 from warehouse.errors import JobError
 
 
@@ -47,7 +47,10 @@ def test_an_overhead_that_is_none_is_refused(overhead):
 def test_units_of_work():
     tokens = Power(exponent=0.9, scale=2e6)
     assert workload_units(1e9, "tokens", tokens, 0.5) == 1e9
-    assert workload_units(48, "gpu_hours", tokens, 0.5) == pytest.approx(48 * 2e6)
+    assert workload_units(48, "instance_hours", tokens, 0.5) == pytest.approx(48 * 2e6)
+    assert workload_units(48, "gpu_hours", tokens, 0.5, gpus=8) == pytest.approx(48 * 2e6 / 8)
+    with pytest.raises(JobError, match="the number of GPUs of an instance"):
+        workload_units(48, "gpu_hours", tokens, 0.5)
     assert workload_units(48, "slots", tokens, 0.25) == pytest.approx(48 * 2e6 * 0.25)
     with pytest.raises(JobError, match="gpu_hours"):
         workload_units(48, "days", tokens, 0.25)
@@ -131,7 +134,7 @@ def test_must_finish_scales_with_the_price():
 
 PLAIN = {
     "name": "plain", "n_max": 8, "deadline_in": "1h",
-    "workload": {"amount": 64, "unit": "gpu_hours"}, "throughput": {"form": "linear"}, "checkpoint": {"resumable": True},
+    "workload": {"amount": 64, "unit": "instance_hours"}, "throughput": {"form": "linear"}, "checkpoint": {"resumable": True},
 }  # fmt: skip
 AT = pd.Timestamp("2026-03-10T00:00Z")
 HALF = pd.Timedelta(minutes=30)
@@ -221,7 +224,9 @@ def test_what_cannot_be_done_says_by_how_much_and_what_would_do():
         "it before 2026-03-10 01:30 UTC, when it is given up"
     )
     late = slot_job(
-        placed(workload={"amount": 36, "unit": "gpu_hours"}, deadline_in="4h"), step=HALF, on_demand_usd=1.0
+        placed(workload={"amount": 36, "unit": "instance_hours"}, deadline_in="4h"),
+        step=HALF,
+        on_demand_usd=1.0,
     )
     assert shortfall_told(late, AT, HALF).endswith(
         "9 instances or a deadline of 2026-03-10 04:30 UTC would do; best effort is done by 2026-03-10 04:30 UTC, late"
