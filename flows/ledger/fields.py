@@ -228,32 +228,6 @@ def _probe_next(job: OpenJob, made: Decision) -> str | None:
     return None if moved is None or moved.probe_next is None else job.places[moved.probe_next]
 
 
-def _gpus_held(job: OpenJob, made: Decision) -> int | None:
-    gpus = job.live.job.gpus
-    return None if gpus is None else made.allocation.total * gpus
-
-
-def _instances(job: OpenJob, made: Decision) -> str | None:
-    from optimization.job.units import held_words
-
-    if not made.allocation.total:
-        return None
-    return held_words(made.allocation.total, job.history.market.instance_type, job.live.job.gpus)
-
-
-def _instance_hours(job: OpenJob, made: Decision) -> float | None:
-    from optimization.job.units import instance_hours_of
-
-    hours = instance_hours_of(job.request, job.live.job)
-    return None if hours is None else round(hours, 6)
-
-
-def _work(job: OpenJob, made: Decision) -> str:
-    from optimization.job.units import job_work_words
-
-    return job_work_words(job.request, job.live.job, job.history.market)
-
-
 def _kept(job: OpenJob, made: Decision) -> tuple[int, int]:
     """On-demand and spot instances that were held before and go on: none where the job moves."""
     moved = _moved(job, made)
@@ -286,6 +260,32 @@ def change_told(row: Mapping[str, Any]) -> str:
 def _change(job: OpenJob, made: Decision) -> str:
     names = ("on_demand", "spot", "start_on_demand", "start_spot", "stop_on_demand", "stop_spot")
     return change_told({name: value(job, made) for name in names if (value := DECISION[name].value)})
+
+
+def _gpus_held(job: OpenJob, made: Decision) -> int | None:
+    gpus = job.live.job.gpus
+    return None if gpus is None else made.allocation.total * gpus
+
+
+def _instances(job: OpenJob, made: Decision) -> str | None:
+    from optimization.job.units import held_words
+
+    if not made.allocation.total:
+        return None
+    return held_words(made.allocation.total, job.history.market.instance_type, job.live.job.gpus)
+
+
+def _instance_hours(job: OpenJob, made: Decision) -> float | None:
+    from optimization.job.units import instance_hours_of
+
+    hours = instance_hours_of(job.request, job.live.job)
+    return None if hours is None else round(hours, 6)
+
+
+def _work(job: OpenJob, made: Decision) -> str:
+    from optimization.job.units import job_work_words
+
+    return job_work_words(job.request, job.live.job, job.history.market)
 
 
 def zone_of(market: str | None) -> str:
@@ -413,26 +413,6 @@ DECISION: Final[dict[str, Field]] = {
         card=12,
         glance=True,
     ),
-    "gpus_per_instance": Field(
-        kind=int | None,
-        limits={"minimum": 1},
-        words="GPUs of an instance of the market, as the job states them or by the catalogue; null where unknown.",
-        value=lambda job, made: job.live.job.gpus,
-    ),
-    "gpus": Field(
-        kind=int | None,
-        limits=NOT_NEGATIVE,
-        words="GPUs of all instances to hold in the slot, on-demand and spot; null where unknown.",
-        value=_gpus_held,
-    ),
-    "instances": Field(
-        kind=str | None,
-        words="All instances to hold in the slot, with their GPUs where known; null where none is held.",
-        value=_instances,
-        heading="instances",
-        card=15,
-        beneath=True,
-    ),
     "held_on_demand": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
@@ -481,6 +461,26 @@ DECISION: Final[dict[str, Field]] = {
         value=_change,
         heading="change",
         card=14,
+        beneath=True,
+    ),
+    "gpus_per_instance": Field(
+        kind=int | None,
+        limits={"minimum": 1},
+        words="GPUs of an instance of the market, as the job states them or by the catalogue; null where unknown.",
+        value=lambda job, made: job.live.job.gpus,
+    ),
+    "gpus": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="GPUs of all instances to hold in the slot, on-demand and spot; null where unknown.",
+        value=_gpus_held,
+    ),
+    "instances": Field(
+        kind=str | None,
+        words="All instances to hold in the slot, with their GPUs where known; null where none is held.",
+        value=_instances,
+        heading="instances",
+        card=15,
         beneath=True,
     ),
     "policy": Field(

@@ -20,17 +20,14 @@ def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
     ...        "expected_cost_usd": 473.2, "saved_share": 0.65}
     >>> headline(row, datetime(2026, 11, 20, 8, tzinfo=UTC))
     'Run 2 spot instances until 08:30 UTC (start 2 spot, stop 1 on-demand). Expected cost $473, 65 % less than on-demand only.'
-    >>> headline({**row, "gpus": 16, "change": ""}).partition(" until")[0]
-    'Run 2 spot instances (16 GPUs)'
     >>> headline({**row, "spot": 0, "change": "nothing to start", "saved_share": None})
     'Run nothing until 2026-11-20 08:30 UTC (nothing to start). Expected cost $473.'
     """
     kinds = [(int(row["spot"]), "spot"), (int(row["on_demand"]), "on-demand")]
     held = [f"{count} {kind}" for count, kind in kinds if count]
-    total = sum(count for count, _ in kinds)
-    what = f"{listed(held)} instance{'' if total == 1 else 's'}"
-    gpus = as_number(row.get("gpus"))
-    what += f" ({gpus:,.0f} GPUs)" if gpus and gpus != total else ""
+    what = f"{listed(held)} instance{'' if sum(count for count, _ in kinds) == 1 else 's'}"
+    if (row.get("gpus_per_instance") or 1) > 1:
+        what += f" ({row['gpus']} GPUs)"
     where = f" in {zone_of(row['market'])}" if row.get("move_usd") is not None and not is_nowhere(row) else ""
     doing = f"Run {what}{where}" if held else "Run nothing"
     change = f" ({row['change']})" if row.get("change") else ""
@@ -90,9 +87,9 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
     place = "no market yet" if is_nowhere(row) else f"{row['market']} (source {row['source']})"
     found = {
         "job": f"{row['job']} on {place}",
+        "slot": f"{utc(row['slot'])[:-4]} to {utc(row['slot_end'])[11:]}",
         "instances": str(row.get("instances") or ""),
         "work": str(row.get("work") or ""),
-        "slot": f"{utc(row['slot'])[:-4]} to {utc(row['slot_end'])[11:]}",
         "held before": f"{held}, {known[row['held_from']]}" if held else "nothing",
         "moves": f"from {zone_of(row['moved_from'])} for ${usd(row['move_usd'])}"
         if row.get("moved_from")

@@ -100,8 +100,8 @@ def _chosen(answer: Mapping[str, Any]) -> Section:
         "What was chosen",
         [
             f"{chosen['number_gpus']} x {chosen['gpu_model']}: {widths_told(chosen)} of "
-            f"{plural(chosen['gpus_per_instance'], 'GPU')} "
-            f"on {chosen['market']}, batch {chosen['batch_size']}, {chosen['torch_dtype']}.",
+            f"{plural(chosen['gpus_per_instance'], 'GPU')} on {chosen['market']}, batch {chosen['batch_size']}, "
+            f"{chosen['torch_dtype']}.",
             f"{speed['median']:.0f} tokens/s on all of them, 90 % interval {speed['low']:.0f} to {speed['high']:.0f}.",
             *(f"Assumed: {text}." for text in answer["assumed"]),
             *(f"Outside the measurements: {text}" for text in answer["outside"]),

@@ -39,8 +39,7 @@ from flows.turn.opening import (
 )
 from flows.turn.stages import Decided, Row, decide_together, effort_of, undecided
 from optimization.fleet.competition import connected
-from optimization.job.request import JobRequest, names_file, read_request
-from optimization.job.units import instance_range, named_market
+from optimization.job.request import JobRequest, names_file, read_request, run_on
 from optimization.moving.score import mover_named
 from optimization.moving.terms import fits
 from optimization.policies.pool import policy_named
@@ -549,8 +548,7 @@ def _given(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
             expected="a job that is known to be in a market",
             remedy=f"say where: `slackwater job report {asked.name} --market MARKET --spot N`",
         )
-    market = named_market(request)
-    most = held.total if market is None else instance_range(request, market)[1]
+    most = max(run_on(request, place.market)[1] for place in asked.markets)
     if held.total > most:
         raise JobError(
             f"{plural(held.total, 'instance')} held ({held.on_demand} on-demand, {held.spot} spot)",

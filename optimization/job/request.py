@@ -293,16 +293,16 @@ def _is_empty(value: object) -> bool:
     return not value
 
 
-#: The keys of sizes in GPUs and in instances.
-GPU_SIZES, INSTANCE_SIZES = ("gpus_min", "gpus_max"), ("n_min", "n_max")
-
-
 def _is_true(value: object) -> bool:
     return value is True
 
 
 #: USD per instance-hour.
 Price = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+
+#: The keys of sizes in GPUs and in instances.
+GPU_SIZES, INSTANCE_SIZES = ("gpus_min", "gpus_max"), ("n_min", "n_max")
 
 
 ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Field(discriminator="form")]
@@ -835,7 +835,7 @@ def slot_job(
         raise JobError(
             f"job {request.name!r}: {slots:,} slots of {step} with up to {most:,} instances",
             expected=f"slots times instances of at most {MOST_STATES:,}",
-            remedy="use a longer step, an earlier deadline or a smaller largest size",
+            remedy=f"use a longer step, an earlier deadline or a smaller {'gpus_max' if request.n_max is None else 'n_max'}",
         )
     point = request.checkpoint
     shrink = (

@@ -103,6 +103,7 @@ def test_the_example_is_priced_in_a_market(tmp_path):
     found = answer(
         EXAMPLE, "--budget", 70, "--market", "lab/r1/z1/a3-highgpu-1g", "--data", tmp_path / "tidy",
         "--at", "2025-03-08T00:00Z", "--model", "last_value", "--html", tmp_path / "rent.html",
+        "--gpus-per-instance", 1,
     )  # fmt: skip
     market = found["market"]
     assert 0 < market["spot_share"] <= 1
@@ -116,12 +117,25 @@ def test_the_example_is_priced_in_a_market(tmp_path):
     assert "on demand" in (tmp_path / "rent.html").read_text(encoding="utf-8")
 
 
+def test_a_market_of_instances_with_eight_gpus_counts_and_prices_gpus(tmp_path):
+    """An instance of 8 GPUs at 8 times the price is 8 GPUs (M8.6); an unknown number of GPUs is asked for."""
+    folder = write_tidy(tmp_path / "tidy")
+    words = (
+        EXAMPLE, "--budget", 70, "--market", "lab/r1/z1/a3-highgpu-1g", "--data", folder,
+        "--at", "2025-03-08T00:00Z", "--model", "last_value",
+    )  # fmt: skip
+    assert "give it with --gpus-per-instance N" in refused(*words)
+    market = answer(*words, "--gpus-per-instance", 8)["market"]
+    assert (market["gpus_per_instance"], market["list_usd_per_gpu_hour"]) == (8, 0.5)
+    assert market["fleet_gpus"] > 70 / 0.5
+
+
 def test_nothing_after_the_time_is_read(tmp_path):
     """Rows after --at are changed: the answer is the same (M1.2)."""
     folder = write_tidy(tmp_path / "tidy")
     words = (
         EXAMPLE, "--budget", 70, "--market", "lab/r1/z1/a3-highgpu-1g", "--data", folder,
-        "--at", "2025-03-08T00:00Z", "--model", "last_value",
+        "--at", "2025-03-08T00:00Z", "--model", "last_value", "--gpus-per-instance", 1,
     )  # fmt: skip
     before = answer(*words)
     for name, column in (("availability", "available"), ("prices", "spot_price_usd_per_hour")):
