@@ -212,7 +212,7 @@ def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
 
 def _units_of(request: JobRequest, job: MovableJob, markets: Sequence[Market]) -> dict[str, Any]:
     """Return sizes and work of a job that may move, those of each instance type; a number is None where types differ in it."""
-    from optimization.job.units import instance_hours_of, job_work_words, size_words
+    from optimization.job.units import instance_hours_of, size_words, works_words
 
     runs = {market.instance_type: (run, market) for run, market in zip(job.runs, markets, strict=True)}
 

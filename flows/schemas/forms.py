@@ -257,7 +257,9 @@ class ReplayedPolicy(_From):
     deadline_slots: int
     gpus_per_instance: Annotated[
         int | None,
-        Keys(description="Of its market, of a job that may move the first of them; null where unknown."),
+        Keys(
+            description="Of its market; null where unknown, and where the markets of a job that may move differ."
+        ),
     ]
     work: Annotated[
         str, Keys(description="All the work in words, in its own unit and in instance-hours or GPU-hours.")

@@ -31,7 +31,7 @@ from flows.turn.planning import AskedJob, opened_to_decide
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on
-from optimization.job.units import job_work_words
+from optimization.job.units import job_work_words, works_words
 from optimization.moving.live import ranked_markets
 from optimization.moving.movers import Alone
 from optimization.moving.replay import MovedOutcome
@@ -372,6 +372,7 @@ def _moved_row(
     planner: str,
 ) -> MovedSlots:
     outcome, first = cast("MovedOutcome", scored.outcomes[i]), scored.ended
+    gpus = {run.gpus for run in ended.job.runs}
     step = pd.Timedelta(hours=first.window.slot_hours)
     slots: list[MovedSlot] = []
     for t, (held, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
@@ -379,6 +380,10 @@ def _moved_row(
         slots.append({**own, "market": None if m is None else ended.markets[m]})
     return {
         **replayed_row(scored, i, request, places[0].market, places[0].source, planner),
+        "gpus_per_instance": gpus.pop() if len(gpus) == 1 else None,
+        "work": works_words(
+            request, [(run, place.market) for run, place in zip(ended.job.runs, places, strict=True)]
+        ),
         "policy": outcome.policy.replace("market 0", "its home"),
         "markets": list(ended.markets),
         "moves": outcome.moves,

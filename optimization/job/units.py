@@ -344,6 +344,16 @@ def job_work_words(request: JobRequest, job: Job, market: Market) -> str:
     )
 
 
+def works_words(request: JobRequest, runs: Sequence[tuple[Job, Market]]) -> str:
+    """Return the work of a job in words on each instance type of its markets."""
+    told = {market.instance_type: job_work_words(request, job, market) for job, market in runs}
+    if len(told) == 1 or request.workload.unit == "tokens":
+        return next(iter(told.values()))
+    return "; ".join(
+        words if words.endswith(f" of {kind}") else f"{words} of {kind}" for kind, words in told.items()
+    )
+
+
 def request_work_words(request: JobRequest, market: Market | None, slot_hours: float) -> str:
     """Return the work of a request in words, in instance-hours and GPU-hours where they are known of a ``market``."""
     amount, unit = request.workload.amount, request.workload.unit

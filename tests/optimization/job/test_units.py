@@ -12,6 +12,7 @@ from optimization.job.units import (
     job_work_words,
     rounding_notes,
     size_words,
+    works_words,
 )
 from optimization.moving.terms import fits, movable_job
 from warehouse.errors import JobError
@@ -237,6 +238,9 @@ def test_a_throughput_per_gpu_is_that_of_all_types_with_the_gpu():
         "throughput": {"form": "linear", "alpha": 3.0, "per": "gpu"},
     }  # fmt: skip
     runs = moving(P5, P5_ONE, A3_ONE, **terms)
+    assert works_words(asked(None, **terms), [(runs[0], P5), (runs[1], P5_ONE)]) == (
+        "320 GPU-hours = 40 instance-hours of p5.48xlarge; 320 GPU-hours = 320 instance-hours of p5.4xlarge"
+    )
     assert [(run.n_max, run.throughput.rate(1)) for run in runs] == [(2, 24.0), (16, 3.0), (16, 3.0)]
     assert {run.workload for run in runs} == {960.0}
     with pytest.raises(JobError, match=r"p5.48xlarge and p4d.24xlarge, and has one throughput"):
