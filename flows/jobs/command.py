@@ -224,9 +224,7 @@ def _units_of(request: JobRequest, job: MovableJob, markets: Sequence[Market]) -
         "n_min": same([run.n_min for run, _ in runs.values()]),
         "n_max": same([run.n_max for run, _ in runs.values()]),
         "gpus_per_instance": same([run.gpus for run, _ in runs.values()]),
-        "work": "; ".join(
-            dict.fromkeys(job_work_words(request, run, market) for run, market in runs.values())
-        ),
+        "work": works_words(request, list(runs.values())),
         "workload": request.workload.amount,
         "workload_unit": request.workload.unit,
         "workload_instance_hours": same([instance_hours_of(request, run) for run, _ in runs.values()]),

@@ -164,3 +164,36 @@ def test_a_replay_and_a_joint_plan_have_both(folder):
     joint = call("fleet", "plan", "--job", folder / "hours.toml", *at, *words).value
     assert [row["gpus"] for row in joint["decisions"]] == [8]
     assert joint["jobs"][0]["gpus"] == 8 * (joint["jobs"][0]["spot"] + joint["jobs"][0]["on_demand"])
+
+
+def test_a_job_on_two_instance_types_has_the_sizes_of_each(tmp_path):
+    """p5.48xlarge has 8 GPUs of the kind of which p5.4xlarge has one."""
+    rows = ["provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour,available,gap_seconds"]
+    for k in range(48):
+        at = (END - timedelta(minutes=30 * (47 - k))).isoformat()
+        rows += [
+            f"aws,us-east-1,us-east-1a,p5.48xlarge,{at},{20 + k % 3},2,1800",
+            f"aws,us-east-1,us-east-1b,p5.4xlarge,{at},{2 + k % 3 / 10},8,1800",
+        ]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    words = ("--db", tmp_path / "w.duckdb", "--json")
+    assert call("ingest", "tabular", tmp_path / "t.csv", *words).code == 0
+    text = JOB.format(
+        name="two", market="", amount=160, unit="gpu_hours", sizes="gpus_max = 20", per=', per = "gpu"'
+    )
+    file = tmp_path / "two.toml"
+    file.write_text(text.replace('market = ""', 'markets = ["aws/*/*/p5.48xlarge", "aws/*/*/p5.4xlarge"]'))
+    added = call("job", "add", file, *words).value
+    assert added["sizes"].split("; ") == [
+        "1 to 2 x p5.48xlarge, 8 to 16 GPUs",
+        "1 to 20 x p5.4xlarge, 1 to 20 GPUs",
+    ]
+    assert added["work"].split("; ") == [
+        "160 GPU-hours = 20 instance-hours of p5.48xlarge",
+        "160 GPU-hours = 160 instance-hours of p5.4xlarge",
+    ]
+    assert (added["gpus_per_instance"], added["n_max"]) == (None, None)
+    assert "gpus_max = 20 is rounded down to 2 x p5.48xlarge, 16 GPUs" in added["note"]
+    file.write_text(file.read_text().replace("42h", "12h"))
+    replayed = call("replay", "--job", file, "--policy", "OneStep", *words).value
+    assert (replayed["gpus_per_instance"], replayed["work"]) == (None, added["work"])
