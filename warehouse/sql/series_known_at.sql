@@ -8,7 +8,7 @@
         last_value(on_demand_usd IGNORE NULLS) OVER past AS on_demand_usd,
         max(capacity) OVER past AS capacity,
         count(capacity) OVER past = count(*) OVER past AS capacity_stated,
-        1000000 * least(last_value(gap_seconds IGNORE NULLS) OVER past, 31622400) AS stated_us
+        1000000 * last_value(gap_seconds IGNORE NULLS) OVER past AS stated_us
     FROM spaced
     WINDOW past AS (PARTITION BY sid ORDER BY at_us ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ),

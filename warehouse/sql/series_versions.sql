@@ -21,7 +21,8 @@ newest AS (
     SELECT sid, epoch_us(observed_at) AS at_us, arg_max(value, known_at) AS value,
         arg_max(on_demand_usd, known_at) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd,
         arg_max(capacity, known_at) FILTER (WHERE capacity IS NOT NULL) AS capacity,
-        arg_max(gap_seconds, known_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds
+        -- Capped where it is stated: of a null, least() would be the cap.
+        arg_max(least(gap_seconds, 31622400), known_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds
     FROM versions GROUP BY sid, observed_at
 ),
 spaced AS (SELECT *, at_us - lag(at_us) OVER (PARTITION BY sid ORDER BY at_us) AS gap_us FROM newest)
