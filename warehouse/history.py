@@ -67,6 +67,7 @@ class History:
     first, NaN where there was none: a probe every 10 minutes gives a half-hour slot m = 2 readings beside its value.
 
     ``newest_count`` and ``newest_price`` are the times of the newest observations known (None: there is none, or nobody asked).
+    ``contradicted`` says in words what other sources have against the one in use (M1.6).
     """
 
     market: Market
@@ -82,6 +83,7 @@ class History:
     within: np.ndarray | None = None
     newest_count: pd.Timestamp | None = None
     newest_price: pd.Timestamp | None = None
+    contradicted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         validate_history(self)
@@ -140,6 +142,7 @@ class History:
             within=within,
             newest_count=_unless_later(self.newest_count, at),
             newest_price=_unless_later(self.newest_price, at),
+            contradicted=(),
         )
 
 

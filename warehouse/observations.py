@@ -385,9 +385,7 @@ def _price_reasons(found: _Found, bounds: Bounds) -> list[tuple[str, str]]:
 
 def _whole(name: str) -> str:
     number = f"{name}_number"
-    return (
-        f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) AND {number} >= 0)"
-    )
+    return f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) AND {number} >= 0)"
 
 
 def _count_reasons(found: _Found) -> list[tuple[str, str]]:
@@ -450,9 +448,11 @@ IN_THE_FUTURE = "is in the future"
 _TOO_MANY = f"is more than {LARGEST_COUNT:,} instances"
 #: What reasons say of a column, behind the text that was found in it.
 _SAID = (
-    "contains / or @", "contains a character that cannot be printed", "is longer than", "is not a time", "names no time zone",
-    IN_THE_FUTURE, "is outside", "is before observed_at", "is not a number", "is not finite", "is negative",
-    "is not a positive number", "is not a whole number", "is more than", "is not within a second and a year", "is above the capacity", "is far above on-demand", "is not true or false",
+    "contains / or @", "contains a character that cannot be printed", "is longer than", "is not a time",
+    "names no time zone", IN_THE_FUTURE, "is outside", "is before observed_at", "is not a number",
+    "is not finite", "is negative", "is not a positive number", "is not a whole number", "is more than",
+    "is not within a second and a year", "is above the capacity", "is far above on-demand",
+    "is not true or false",
 )  # fmt: skip
 _OF_A_COLUMN = re.compile(rf"([a-z_]+) (?:.*) ({'|'.join(map(re.escape, _SAID))}).*", re.S)
 _OWN_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|(?<![\w.-])-?\d[\w.:+-]*")

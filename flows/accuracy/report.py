@@ -15,8 +15,7 @@ import pandas as pd
 from flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
 from flows.accuracy.series import VARIABLES, Measured, SeriesChoice, accuracy_of_vintages, measured_panels
 from flows.accuracy.units import BacktestPlan, Medians, cores, kept_path, read_blocks, run_course
-from flows.clock import parse_time
-from flows.command import Session, parsed_duration, progress
+from flows.command import Session, parsed_duration, parsed_time, progress
 from flows.config import Settings
 from flows.show.blocks import Block, Notes, Page
 from flows.show.formats import plain, rows_of

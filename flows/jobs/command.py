@@ -449,6 +449,8 @@ def report(
     session: Query = Query(),
 ) -> Answer:
     """Tell what a job has really done and held; the next plan starts from it. Reporting a time again corrects it."""
+    import pandas as pd
+
     from flows.clock import now
     from flows.ledger.jobs import (
         Report,
@@ -463,6 +465,7 @@ def report(
         throughput_told,
     )
     from flows.ledger.records import allocations_of, decisions_of, places_held
+    from warehouse.errors import SettingsError
 
     when, clock = parsed_time(at, "--at") or now().floor("s"), now()
     known = parsed_time(known_at, "--known-at") or when

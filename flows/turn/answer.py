@@ -24,7 +24,7 @@ from flows.ledger.jobs import (
     stored_jobs,
 )
 from flows.ledger.records import allocations_of, decisions_by_job, decisions_of, places_held
-from flows.show.formats import rows_of
+from flows.show.formats import rows_of, utc
 from flows.turn.context import (
     Followed,
     Turn,

@@ -16,6 +16,7 @@ from flows.ledger.fields import (
     assumed_told,
     beside_hindsight,
     columns_of,
+    contradicted_told,
     folded,
     in_hindsight,
     stale_told,
@@ -56,9 +57,11 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
 
 def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Decisions as every command shows them, below what they say of old data and above what they assume."""
+    """Decisions as every command shows them, below what they say of old data and sources that disagree."""
     old, assumed = stale_told(rows), assumed_told(rows)
-    blocks: list[Block] = [Notes([f"OLD DATA: {text}" for text in old])] if old else []
+    notes = [f"OLD DATA: {text}" for text in old]
+    notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
+    blocks: list[Block] = [Notes(notes)] if notes else []
     blocks.append(Table(title, [as_shown(row) for row in rows], columns_of(DECISION, rows=rows), cards=True))
     return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
 

@@ -19,9 +19,11 @@ from flows.ledger.fields import (
     as_shown,
     beside_hindsight,
     columns_of,
+    contradicted_told,
     stale_told,
     zone_of,
 )
+from flows.ledger.fields import chance as chance_told
 from flows.ledger.jobs import find_job
 from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import (
@@ -478,7 +480,9 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
         "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
         "whole job, what was paid before this slot included."
     )
-    old = [Notes(told)] if (told := [f"OLD DATA: {text}" for text in stale_told(decisions)]) else []
+    told = [f"OLD DATA: {text}" for text in stale_told(decisions)]
+    told += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(decisions)]
+    old = [Notes(told)] if told else []
     return Section("What to hold", [*old, decisions_summary(decisions), table, note], "decisions")
 
 
@@ -536,7 +540,7 @@ def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
         synthetic_told(row.get("synthetic")),
     ]
     why = "; ".join(part for part in parts if part)
-    return {**as_shown(row), "late_probability": percent(late) + risk, "reason": why}
+    return {**as_shown(row), "late_probability": chance_told(late) + risk, "reason": why}
 
 
 def forecaster_told(row: Mapping[str, Any]) -> str:

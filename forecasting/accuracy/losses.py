@@ -116,8 +116,8 @@ def shares_below(span: tuple[np.ndarray, np.ndarray], actual: np.ndarray) -> np.
 def conditional_frequencies(values: np.ndarray, capacity: int, steps: int) -> np.ndarray:
     """P(y(t+k) >= n | [y(t) >= n]) counted over the observed pairs of ``values``, shape (steps, n, 2).
 
-    n = 1..capacity, at most `WIDEST_LAW`. The last axis is the state [y(t) >= n] = 0 or 1. A state that was never seen k slots before an observed one stays
-    what it is.
+    n = 1..capacity, at most `WIDEST_LAW`. The last axis is the state [y(t) >= n] = 0 or 1. A state that was never seen k slots
+    before an observed one stays what it is.
     """
     n = np.arange(1, min(capacity, WIDEST_LAW) + 1)
     few = max(1, _MOST_NUMBERS // max(1, values.size))
