@@ -253,8 +253,14 @@ def option(
     environment variable that gives it where the command line does not."""
     more: dict[str, Any] = {"env_var": variable} if variable else {}
     if least is not None or most is not None:
-        more["validator"] = validators.Number(gte=least, lte=most)
+        more["validator"] = (_is_number, validators.Number(gte=least, lte=most))
     return Parameter(name=name, help=help, metavar=metavar, **more)
+
+
+def _is_number(kind: Any, value: Any) -> None:
+    """Refuse what is no number, which no bound is beyond."""
+    if value != value:
+        raise ValueError("Must be a number.")
 
 
 def shown_default(value: Any) -> str | None:

@@ -337,7 +337,7 @@ def publish(
     /,
     *,
     form: Annotated[Literal["parquet", "ducklake"], option("What the readers are given.")] = "parquet",
-    keep: Annotated[int, option("Generations that stay readable.", metavar="N", least=2)] = 3,
+    keep: Annotated[int, option("Generations that stay readable.", metavar="N", least=2, most=10_000)] = 3,
     session: Query = Query(),
 ) -> Answer:
     """Publish the warehouse for many readers on shared storage; with --form parquet they name DIR as their --db."""

@@ -253,7 +253,10 @@ MOST_CONTRADICTED = 10
 
 def unreadable_blocks(found: Status) -> list[Block]:
     """Stored rows that cannot be read, and are left out everywhere."""
-    told = [*found.unreadable, *(f"SOURCES DISAGREE: {text}" for text in found.contradicted[:MOST_CONTRADICTED])]
+    told = [
+        *found.unreadable,
+        *(f"SOURCES DISAGREE: {text}" for text in found.contradicted[:MOST_CONTRADICTED]),
+    ]
     more = len(found.contradicted) - MOST_CONTRADICTED
     told += [f"and so of {more} more (`slackwater markets --json` has all)"] if more > 0 else []
     return [Notes(told)] if told else []

@@ -28,7 +28,6 @@ from optimization.policies.pool import policy_named
 from optimization.replay.decision import Effort, LiveJob, Undecided
 from optimization.replay.run import see
 from optimization.window.plan import Allocation
-from warehouse.errors import PolicyError
 
 EFFORT = Effort(solver_seconds=1.0, risk_paths=12, seed=3)
 START, STEP = pd.Timestamp("2026-01-01T00:00Z"), pd.Timedelta("1h")
