@@ -36,7 +36,9 @@ COMMANDS: Final = {
     "job report": Command(
         "flows.jobs.command:report", "llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6"
     ),
+    "bill": Command("flows.jobs.bill:bill", "llama-8b-lora"),
     "markets": Command("flows.exchange:markets"),
+    "catalogue": Command("flows.catalogue:catalogue", "aws H100 us-east-1"),
     "ingest": Command("flows.exchange:ingest", "tabular data"),
     "rejected": Command("flows.exchange:rejected", "--source aws-spot"),
     "feeds": Command("flows.feeds.command:feeds"),

@@ -14,7 +14,8 @@ from flows.show.formats import price, usd, utc, whole
 MARKET_COLUMNS: dict[str, Column | str] = {
     "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
     "price_rows": Column(heading="prices", format=whole), "capacity": "capacity",
-    "on_demand_usd": Column(heading="on-demand", unit="$", format=price), "gap_seconds": Column(heading="gap", unit="s"),
+    "on_demand_usd": Column(heading="on-demand", unit="$", format=price), "on_demand_from": "on-demand price from",
+    "gap_seconds": Column(heading="gap", unit="s"),
     "first_observed": Column(heading="first", unit="UTC"), "last_observed": Column(heading="last", unit="UTC"),
     "missing": "missing",
 }  # fmt: skip
@@ -28,13 +29,21 @@ def ingest(
         str, option("Format of the files: see `slackwater ingest --list`.", metavar="SOURCE")
     ] = "",
     /,
-    *paths: Annotated[Path, option("Files or folders.", metavar="PATH...")],
+    *paths: Annotated[Path, option("Files or folders; - is standard input.", metavar="PATH...", hyphen=True)],
     options: Annotated[
         list[str] | None,
         option(
-            "An option of the source (zone=..., start=...); may be repeated.",
+            "An option of the source (zone=..., start=...), or what a table leaves out (provider=aws); may be repeated.",
             name="--set",
             metavar="NAME=VALUE",
+        ),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        option(
+            "A column of a table (timestamp=Timestamp, price=SpotPrice); may be repeated.",
+            name="--map",
+            metavar="NAME=COLUMN",
         ),
     ] = None,
     known_at: Annotated[
@@ -43,11 +52,12 @@ def ingest(
     list_sources: Annotated[bool, option("List the sources and their options.", name="--list")] = False,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Read histories into the warehouse; the same file twice adds nothing."""
+    """Read histories into the warehouse; the same file twice adds nothing. The path - is standard input."""
     if list_sources:
         return _sources()
     from flows.clock import now
-    from flows.turn.stages import counts_of, ingest_paths
+    from flows.imported import import_answer, input_files, stated_options
+    from flows.turn.stages import ingest_paths
     from warehouse.errors import InputError
     from warehouse.observations import find_source
 
@@ -58,34 +68,28 @@ def ingest(
             remedy="`slackwater ingest --list` lists the sources",
         )
     find_source(source)
-    values = {}
-    for text in options or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set {text!r}", expected="NAME=VALUE")
-        values[name] = value
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"no file or folder {path}", remedy="check the path")
-    at = session.time if session.time is not None else now()
+    clock = now()
+    at = session.time if session.time is not None else clock
+    values = stated_options(source, options or [], columns or [], at=session.time)
     bounds = session.config.bounds.at(at)
-    with session.writing() as store, progress("rows read") as tell:
+    with (
+        input_files(paths) as (files, standard_input),
+        session.writing() as store,
+        progress("rows read") as tell,
+    ):
         done = ingest_paths(
             store,
             source,
-            paths,
+            files,
             options=values,
             known_at=parsed_time(known_at, "--known-at"),
             imported_at=at,
             bounds=bounds,
             rows=lambda file, rows: tell(rows, text=file),
+            standard_input=standard_input,
         )
-    counts: dict[str, dict[str, Any]] = dict(counts_of(source, done))
-    blocks: list[Block] = [Table("Ingested", [{"source": source, **counts[source]}], _counted("source"))]
-    if done.reasons:
-        counts[source]["reasons"] = dict(done.reasons)
-        blocks += [_reasons_table(done.reasons), "`slackwater rejected` shows the rows."]
-    return Answer(title="Ingested", value=counts, blocks=blocks)
+        value, blocks = import_answer(store, done, source, session=session, clock=at)
+    return Answer(title="Ingested", value={source: value}, blocks=blocks)
 
 
 def _reasons_table(reasons: Mapping[str, int]) -> Table:
@@ -171,12 +175,13 @@ def markets(
     from flows.show.formats import rows_of
     from flows.turn.context import step_of
     from warehouse.asof import contradicting_sources
-    from warehouse.observations import list_markets
+    from warehouse.observations import list_markets, with_on_demand
 
     if job is not None:
         return _ranked(job, session)
     with session.market_data() as store:
-        rows = rows_of(list_markets(store, known_at=session.time))
+        listed = list_markets(store, known_at=session.time)
+        rows = rows_of(with_on_demand(listed, terms=session.config.on_demand_terms, known_at=session.time))
         at = session.moment(store)[0] if rows else None
         apart = (
             []
@@ -202,8 +207,9 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 
 def _ranked(job: str, session: Session) -> Answer:
     """The markets of a job that may move, by what being there in the next slot is worth to it."""
-    from flows.turn.answer import asked_job, movable_as_of, ranked_rows
+    from flows.turn.answer import ranked_rows
     from flows.turn.context import Turn
+    from flows.turn.planning import asked_job
 
     with session.market_data() as store:
         at, own_end = session.moment(store)
@@ -217,16 +223,15 @@ def _ranked(job: str, session: Session) -> Answer:
             fan=counted,
         )
         asked = asked_job(turn, job)
-        movable = movable_as_of(turn, asked)
-    rows = ranked_rows(movable)
-    title = f"Markets for {movable.request.name} at {utc(movable.live.now)}"
+        rows = ranked_rows(turn, asked)
+    title = f"Markets for {asked.name} at {utc(asked.at)}"
     note = (
         "What to hold there in this slot, and how much more the job would be expected to pay in all than in the first, "
         "later moves priced in."
     )
     return Answer(
         title=title,
-        value={"job": movable.request.name, "at": movable.live.now, "markets": rows}
+        value={"job": asked.name, "at": asked.at, "markets": rows}
         | ({"proposed": asked.proposal} if asked.proposal else {}),
         blocks=[Table(title, rows, RANKED_COLUMNS), note, *([asked.proposal] if asked.proposal else [])],
     )
@@ -291,6 +296,12 @@ def import_(
         columns: dict[str, Column | str] = keyed("table", "reason")
         columns |= {"rows": Column(heading="rows", format=whole)}
         blocks.append(Table("Rows that were set aside, by reason", reasons, columns))
+    if any(one.brought_up for one in done.values()):
+        told = " and ".join(f"{one.brought_up} of {name}" for name, one in done.items() if one.brought_up)
+        blocks.append(
+            f"The folder is of an older version. Rows brought up to this one, their meaning kept: {told}. Work that it counts in "
+            '"gpu_hours" was in hours of instances: its unit is "instance_hours" now.'
+        )
     if any(manifest.tables[name].rows for name in NOT_IMPORTED if name in manifest.tables):
         blocks.append("Fitted forecasters are not imported; the next turn estimates them again.")
     return Answer(

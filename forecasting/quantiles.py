@@ -16,7 +16,8 @@ LEVELS = np.round(np.arange(0.05, 0.951, 0.05), 2)
 Variable = Literal["price", "count"]
 #: Chance that a count lies below q05, where it can, and above q95: half of what the quantiles leave open.
 TAIL = 0.025
-#: From this count on all are one outcome of a law: four times what the widest job may hold (M2.8).
+#: From this count on all are one outcome of a law: four times what the widest job may hold (M2.8), so that no array grows with a
+#: capacity.
 WIDEST_LAW = 4096
 
 
@@ -114,9 +115,9 @@ def share_below(quantiles: np.ndarray, at: np.ndarray) -> np.ndarray:
 def count_law(quantiles: np.ndarray, capacity: int, tail: float = TAIL) -> np.ndarray:
     """The laws on 0..capacity of counts given by their quantiles (..., 19), shape (..., min(capacity, `WIDEST_LAW`) + 1).
 
-    The last element of a law that ends before the capacity is the chance of its count or more. P(count < n) is `share_below` half
-    a count below n. What the quantiles do not say is how likely it is below q05 and above q95: where there is room, each is given
-    the chance ``tail``, evenly (ours). With none, outcomes that were called impossible came.
+    The last element of a law that ends before the capacity is the chance of its count or more. P(count < n) is `share_below`
+    half a count below n. What the quantiles do not say is how likely it is below q05 and above q95: where there is room, each is
+    given the chance ``tail``, evenly (ours). With none, outcomes that were called impossible came.
     """
     n = np.arange(min(capacity, WIDEST_LAW) + 1)
     low, high = quantiles[..., :1], quantiles[..., -1:]

@@ -16,9 +16,22 @@ import numpy as np
 import pandas as pd
 
 from warehouse.amounts import LARGEST_COUNT, plural
+from warehouse.catalogue import OnDemandTerms, list_price, terms_for
 from warehouse.errors import MarketError, SettingsError
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
-from warehouse.packaged import list_prices, read_sql
+from warehouse.history import (
+    AVAILABLE,
+    NOT_SOLD,
+    OBSERVED,
+    PRICE,
+    ROW_KNOWN_AT,
+    UNKNOWN,
+    UNOBSERVED,
+    History,
+    Market,
+    OnDemandOrigin,
+)
+from warehouse.packaged import read_sql
+from warehouse.products import planned, product_rank, unplanned_words
 from warehouse.sources.contract import Conventions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
@@ -30,8 +43,6 @@ from warehouse.times import microseconds, moment, utc_index
 PRICE_MAX_AGE = pd.Timedelta(hours=36)
 #: A count is stale after this many of its source's nominal gaps (M1.3).
 GAPS_UNTIL_STALE = 3
-#: Products preferred, after the one asked for and after the only one there is.
-PREFERRED_PRODUCTS = ("Linux/UNIX", "per GPU, min over offers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +77,7 @@ class KnownSeries:
 
     ``latest_us`` is the newest observation at or before the grid's last slot. ``single``: one distinct value, never repeated within
     the maximal age of a price. ``nominal_us``: the stated gap, else the median one. ``capacity`` is the largest stated.
-    ``latest`` is the value at ``latest_us``; ``at_least``: it is a count that reached what the probe could see, so that more might
+    ``newest`` is the value at ``latest_us``; ``at_least``: it is a count that reached what the probe could see, so that more might
     have been there. ``form`` of counts: probe, held, offers, "" where it is not stated.
     """
 
@@ -78,11 +89,11 @@ class KnownSeries:
     latest_us: int | None
     single: bool
     highest: float
+    newest: float | None
     on_demand_usd: float | None
     capacity: int | None
     capacity_stated: bool
     nominal_us: float | None
-    latest: float | None
     at_least: bool
     form: str
 
@@ -141,35 +152,39 @@ def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:
 
 
 def pick_series(
-    known: Sequence[KnownSeries], kind: str, grid: SlotGrid, *, preferred: str | None, trust: Sequence[str]
+    known: Sequence[KnownSeries],
+    kind: str,
+    grid: SlotGrid,
+    *,
+    preferred: str | None,
+    trust: Sequence[str],
+    product: str | None = None,
 ) -> KnownSeries | None:
     """The series that answers for one variable.
 
     It is of the preferred source if that has any, else of the most trusted source that reaches the grid. Without a
-    preferred source, one that does not reach the grid is better than none: it answers with gaps.
+    preferred source, one that does not reach the grid is better than none: it answers with gaps. Of each source the ``product``
+    asked for answers, else the one that is planned on; a source without such a product does not answer.
     """
-    past = [s for s in known if s.kind == kind and s.latest_us is not None]
-    own = [s for s in past if s.source == preferred]
-    if own:
-        return pick_product(own)
-    others = [s for s in past if s.reaches(grid)] or (past if preferred is None else [])
-    if not others:
-        return None
-    best = min({s.source for s in others}, key=lambda source: trust_rank(source, trust))
-    return pick_product([s for s in others if s.source == best])
+    past: dict[str, list[KnownSeries]] = {}
+    for series in known:
+        if series.kind == kind and series.latest_us is not None:
+            past.setdefault(series.source, []).append(series)
+    chosen = [one for own in past.values() if (one := own[0] if product else pick_product(own)) is not None]
+    own = next((one for one in chosen if one.source == preferred), None)
+    if own is not None:
+        return own
+    others = [one for one in chosen if one.reaches(grid)] or (chosen if preferred is None else [])
+    return min(others, key=lambda one: trust_rank(one.source, trust), default=None)
 
 
-def pick_product(series: Sequence[KnownSeries]) -> KnownSeries:
-    """One of several products of one source: Linux/UNIX, then "per GPU, min over offers", then the first by name."""
-    by_product = {s.product: s for s in series}
-    for product in PREFERRED_PRODUCTS:
-        if product in by_product:
-            return by_product[product]
-    return by_product[min(by_product)]
+def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
+    """Return the series of the product that is planned on (`warehouse.products`), None if none of them is."""
+    return planned(series, lambda one: one.product)
 
 
 # ---
-# Sources that contradict each other about one market (M1.6) (ours).
+# Sources that contradict each other about one market (M1.5) (ours).
 
 #: Prices that differ by more than this share of the larger contradict each other.
 PRICES_APART = 0.25
@@ -180,16 +195,16 @@ COUNTS_APART = 2
 def contradictions(known: Sequence[KnownSeries], grid: SlotGrid, used: str) -> tuple[str, ...]:
     """What sources say against the source in use of one market, in words, a sentence each: newest values that are not too old."""
     own = {
-        kind: pick_product(found)
+        kind: mine
         for kind in ("price", "availability")
-        if (found := _fresh(known, kind, used, grid))
+        if (mine := pick_product(_fresh(known, kind, used, grid))) is not None
     }
     told = []
     for source in sorted({one.source for one in known} - {used}):
         apart = []
         for kind, mine in own.items():
-            others = _fresh(known, kind, source, grid)
-            if others and _contradict(mine, other := pick_product(others)):
+            other = pick_product(_fresh(known, kind, source, grid))
+            if other is not None and _contradict(mine, other):
                 apart.append((_value_told(mine), _value_told(other)))
         if apart:
             mine_told, other_told = (" and ".join(parts) for parts in zip(*apart, strict=True))
@@ -200,7 +215,7 @@ def contradictions(known: Sequence[KnownSeries], grid: SlotGrid, used: str) -> t
 def contradicting_sources(
     store: Store, at: pd.Timestamp, step: pd.Timedelta, trust: Sequence[str] = ()
 ) -> list[str]:
-    """What sources say against the most trusted source of each market known at a time (M1.6), a sentence each."""
+    """What sources say against the most trusted source of each market known at a time (M1.5), a sentence each."""
     rows = store.execute(
         "SELECT provider, region, zone, instance_type, list(DISTINCT source) FROM series JOIN markets USING (mid) "
         "GROUP BY ALL HAVING count(DISTINCT source) > 1 ORDER BY ALL"
@@ -237,39 +252,77 @@ def _fresh(known: Sequence[KnownSeries], kind: str, source: str, grid: SlotGrid)
 
 
 def _contradict(one: KnownSeries, other: KnownSeries) -> bool:
-    if one.latest is None or other.latest is None:
+    if one.newest is None or other.newest is None:
         return False
-    apart, largest = abs(one.latest - other.latest), max(one.latest, other.latest)
+    apart, largest = abs(one.newest - other.newest), max(one.newest, other.newest)
     if one.kind == "price":
         alike = one.product == other.product or "unspecified" in (one.product, other.product)
         return alike and apart > PRICES_APART * largest
     if one.form and other.form and one.form != other.form:
         return False
-    fewer = min(one, other, key=lambda series: series.latest or 0.0)
-    if fewer.at_least and fewer.latest:
+    fewer = min(one, other, key=lambda series: series.newest or 0.0)
+    if fewer.at_least and fewer.newest:
         return False
-    return (not fewer.latest and largest > 0) or (apart >= COUNTS_APART and apart > largest / 2)
+    return (not fewer.newest and largest > 0) or (apart >= COUNTS_APART and apart > largest / 2)
 
 
 def _value_told(series: KnownSeries) -> str:
-    value = series.latest or 0.0
+    value = series.newest or 0.0
     at = utc_index(np.array([series.latest_us], dtype=np.int64))[0]
     what = f"{value:,.4g} USD" if series.kind == "price" else plural(int(value), "spot instance")
     return f"{what} ({at:%Y-%m-%d %H:%M} UTC)"
 
 
-def require_source(known: Sequence[KnownSeries], market: Market, source: str | None) -> None:
-    """Raise `MarketError` if the market has no observation known, or none of the source asked for."""
+def require_source(
+    store: Store, known: Sequence[KnownSeries], market: Market, source: str | None, grid: SlotGrid
+) -> None:
+    """Raise `MarketError` if the market has no observation known at the grid's time, or none of the source asked for."""
     sources = sorted({s.source for s in known})
+    if source in sources or (source is None and sources):
+        return
+    later = not_known_yet(store, market, source, at=grid.known_at, step=pd.Timedelta(grid.step_us, unit="us"))
+    if later is not None:
+        raise later
     if not sources:
         raise MarketError(
             f"market {market.key} has no observations known by then",
             remedy="`slackwater markets` lists the known ones",
         )
-    if source is not None and source not in sources:
-        raise MarketError(
-            f"source {source!r} knows nothing of {market.key}", expected=f"one of {', '.join(sources)}"
-        )
+    raise MarketError(
+        f"source {source!r} knows nothing of {market.key}", expected=f"one of {', '.join(sources)}"
+    )
+
+
+def not_known_yet(
+    store: Store, market: Market, source: str | None, *, at: pd.Timestamp | dt.datetime, step: pd.Timedelta
+) -> MarketError | None:
+    """Return the error for a market that is known after a time only, with the first slot that knows it; None for others."""
+    ((first_us,),) = store.execute(
+        read_sql(__package__, "first_known"),
+        {
+            "provider": market.provider,
+            "region": market.region,
+            "zone": market.zone,
+            "instance_type": market.instance_type,
+            "source": source,
+        },
+    )
+    at_us, step_us = microseconds(pd.Timestamp(at), "time"), microseconds(step, "step")
+    if first_us is None or -(-first_us // step_us) * step_us <= at_us:
+        return None
+    first, following = -(-first_us // step_us) * step_us, (at_us // step_us + 1) * step_us
+    name = market.key if source is None else f"{market.key}@{source}"
+    return MarketError(
+        f"market {name} has no observations known by then ({_minute(at_us)}): the first became known at {_minute(first_us)}",
+        expected=f"a time from {_minute(first)} on, the first slot that begins after it",
+        remedy=f"an observation known by {_minute(following)}, when the next slot begins, is used from that slot on"
+        if following < first
+        else "",
+    )
+
+
+def _minute(at_us: int) -> str:
+    return f"{pd.Timestamp(at_us, unit='us'):%Y-%m-%d %H:%M} UTC"
 
 
 def only_product(known: Sequence[KnownSeries], market: Market, product: str | None) -> list[KnownSeries]:
@@ -496,6 +549,15 @@ class HistoryAssumptions:
             raise SettingsError(f"on-demand price {self.on_demand_usd}", expected="USD per hour > 0")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnDemand:
+    """The on-demand price of a market, USD per instance-hour, where it comes from, and the assumptions behind it in words."""
+
+    usd: float
+    origin: OnDemandOrigin
+    assumed: tuple[str, ...] = ()
+
+
 def find_on_demand(
     reader: Reader,
     market: Market,
@@ -504,43 +566,68 @@ def find_on_demand(
     prices: tuple[KnownSeries | None, KnownSeries | None],
     assumptions: HistoryAssumptions,
     trust: Sequence[str],
-) -> tuple[float, tuple[str, ...]]:
-    """USD per instance-hour and the assumption behind it, if any; ``prices`` are the market's own series and a borrowed one.
+    terms: Sequence[OnDemandTerms] = (),
+) -> OnDemand:
+    """The on-demand price of a market; ``prices`` are the market's own series and a borrowed one.
 
-    In this order: the latest price stated in the market's own series; in the borrowed series; in the same provider, region and
-    instance type of any source; in any region; the assumed one; the list price; the highest spot price known by then.
-    Raises `MarketError` if there is none of them.
+    In this order (M1.1): the ``terms`` of the job and of the settings; the latest price stated in the borrowed series; in the
+    market's own; in the same provider and instance type elsewhere; the assumed price; the catalogue. Else, and where nothing is
+    sold on demand, a stand-in. Raises `MarketError` where there is no spot price to make a stand-in of.
     """
     own, borrowed = prices
-    if own is not None and own.on_demand_usd is not None and borrowed is None:
-        return own.on_demand_usd, ()
+    stated = terms_for(market.key, terms)
+    if stated is not None and stated.usd is not None:
+        return OnDemand(usd=stated.usd, origin=OnDemandOrigin(kind=stated.stated_in))
+    if stated is not None:
+        return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=NOT_SOLD, words=stated.stated_in))
     if borrowed is not None and borrowed.on_demand_usd is not None:
-        return borrowed.on_demand_usd, (
-            f"on-demand price {borrowed.on_demand_usd:g} USD of the borrowed price path",
-        )
+        usd = borrowed.on_demand_usd
+        words = f"on-demand price {usd:g} USD of the borrowed price path"
+        return OnDemand(usd=usd, origin=OnDemandOrigin(kind="borrowed"), assumed=(words,))
     if own is not None and own.on_demand_usd is not None:
-        return own.on_demand_usd, ()
+        return OnDemand(usd=own.on_demand_usd, origin=OBSERVED)
     elsewhere = _elsewhere(reader, market, grid, trust)
     if elsewhere is not None:
         usd, place = elsewhere
-        return usd, (f"on-demand price {usd:g} USD taken from {place}",)
+        words = f"on-demand price {usd:g} USD taken from {place}"
+        return OnDemand(usd=usd, origin=OnDemandOrigin(kind="elsewhere", words=place), assumed=(words,))
     if assumptions.on_demand_usd is not None:
         usd = assumptions.on_demand_usd
-        return usd, (f"on-demand price assumed to be {usd:g} USD",)
-    for entry in list_prices():
-        listed = entry.price_of(market.provider, market.instance_type)
-        if listed is not None:
-            return listed, (
-                f"on-demand price {listed:g} USD is a list price of {entry.date} ({entry.source})",
-            )
-    for series in (borrowed, own):
-        if series is not None and series.highest > 0:
-            return series.highest, (
-                f"on-demand price unknown: the highest spot price known, {series.highest:g} USD",
-            )
-    raise MarketError(
-        f"{market.key} has no on-demand price: none observed, none in the list",
-        remedy="state one (assumed on-demand price), or ingest prices of this instance type",
+        words = f"on-demand price assumed to be {usd:g} USD"
+        return OnDemand(usd=usd, origin=OnDemandOrigin(kind="assumed"), assumed=(words,))
+    listed = list_price(market.provider, market.region, market.instance_type, grid.known_at)
+    if listed is None:
+        return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=UNKNOWN))
+    if listed.usd is None:
+        return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=NOT_SOLD, words=listed.words))
+    assumed = (f"on-demand price {listed.usd:g} USD: {listed.words}",) if listed.elsewhere else ()
+    return OnDemand(
+        usd=listed.usd, origin=OnDemandOrigin(kind="catalogue", words=listed.words), assumed=assumed
+    )
+
+
+def _stand_in(
+    market: Market,
+    prices: tuple[KnownSeries | None, KnownSeries | None],
+    assumptions: HistoryAssumptions,
+    origin: OnDemandOrigin,
+) -> OnDemand:
+    """A price to plan with where none is known: the newest spot price / the usual share, at least the highest spot price."""
+    own, borrowed = prices
+    series = borrowed or own
+    share = assumptions.spot_share or USUAL_SPOT_SHARE
+    newest = series.newest if series is not None else assumptions.constant_price_usd
+    usd = max((newest or 0.0) / share, series.highest if series is not None else 0.0)
+    if not usd > 0:
+        raise MarketError(
+            f"{market.key} has no on-demand price and no spot price: none observed, none in the catalogue",
+            remedy="state on_demand_usd in the job, or an [[on_demand]] entry in the settings",
+        )
+    if not origin.sold:
+        return OnDemand(usd=usd, origin=origin)
+    words = f"{usd:g} USD assumed, the newest spot price / {share:g}"
+    return OnDemand(
+        usd=usd, origin=replace(origin, words=words), assumed=(f"on-demand price unknown: {words}",)
     )
 
 
@@ -548,12 +635,13 @@ def _elsewhere(
     reader: Reader, market: Market, grid: SlotGrid, trust: Sequence[str]
 ) -> tuple[float, str] | None:
     """The best on-demand price stated for the same instance type: same region first, then same zone, trust, newest."""
-    rows = reader.on_demand(market, grid.known_at)
+    ranks = {row[0]: product_rank(row[4]) for row in reader.on_demand(market, grid.known_at)}
+    rows = [row for row in reader.on_demand(market, grid.known_at) if ranks[row[0]] is not None]
     if not rows:
         return None
 
     def rank(row: tuple[int, str, str, str, str, float, int]) -> tuple[object, ...]:
-        _, region, zone, source, product, _, at_us = row
+        sid, region, zone, source, product, _, at_us = row
         return (
             region != market.region,
             zone != market.zone,
@@ -562,6 +650,7 @@ def _elsewhere(
             source,
             region,
             zone,
+            ranks[sid],
             product,
         )
 
@@ -595,6 +684,7 @@ class HistoryRequest:
     max_age: pd.Timedelta | None = None
     assumptions: HistoryAssumptions = NO_ASSUMPTIONS
     within: bool = False
+    on_demand: tuple[OnDemandTerms, ...] = ()
 
     def grid(self) -> SlotGrid:
         """The slots asked for; raises `SettingsError` for a step or time out of form."""
@@ -627,6 +717,7 @@ def load_history(
     max_age: pd.Timedelta | None = None,
     assumptions: HistoryAssumptions = NO_ASSUMPTIONS,
     within: bool = False,
+    on_demand: Sequence[OnDemandTerms] = (),
 ) -> History:
     """Price and count of a market from ``start`` to ``end`` (slots, both inclusive), from rows known at ``known_at`` only.
 
@@ -639,8 +730,9 @@ def load_history(
     ``source`` None: the source with counts in the range that comes first in ``trust`` (globs on the label, the most
     trusted first; unlisted last, alphabetical). The price is of the same source if it has any, else of the most
     trusted one that overlaps, which is an assumption; counts likewise when a source with prices only is named. One
-    variable never mixes two sources. ``product``: default Linux/UNIX, then the only one, then "per GPU, min over
-    offers", then the first by name. `find_on_demand` tells where the on-demand price comes from.
+    variable never mixes two sources. ``product``: default the one that is planned on (`warehouse.products`); a price of
+    another, Windows say, never answers unless it is asked for.
+    ``on_demand``: terms of a job or of settings, which go before any observed or listed on-demand price (`find_on_demand`).
 
     ``within``: also the counts read between slots (`History.within`), those that were known by the slot's start: m = step /
     nominal gap - 1 evenly spaced ones, at most `MOST_WITHIN`; the value at each is the last reading at or before it, not
@@ -651,7 +743,7 @@ def load_history(
     """
     request = HistoryRequest(
         market=market, end=end, step=step, known_at=known_at, start=start, source=source, trust=trust,
-        product=product, max_age=max_age, assumptions=assumptions, within=within,
+        product=product, max_age=max_age, assumptions=assumptions, within=within, on_demand=tuple(on_demand),
     )  # fmt: skip
     return load_histories(store, [request])[0]
 
@@ -669,7 +761,7 @@ def load_histories(
     reader.fetch_known((request.market, grid) for request, grid in zip(requests, grids, strict=True))
     chosen = [_choose(reader, request, grid) for request, grid in zip(requests, grids, strict=True)]
     grids = [
-        _from_first(grid, request.market, own)
+        _from_first(reader.store, grid, request.market, own)
         for request, grid, own in zip(requests, grids, chosen, strict=True)
     ]
     reader.fetch_paths(
@@ -699,16 +791,17 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
     counts, capacity, stated = _counts_of(reader, request, grid, chosen)
     price = _measured_price(reader, request, grid, chosen)
     borrowed = price.series if assumptions.price_from is not None and price is not None else None
-    on_demand, words = find_on_demand(
+    on_demand = find_on_demand(
         reader,
         market,
         grid,
         prices=(chosen.price, borrowed),
         assumptions=assumptions,
         trust=request.trust,
+        terms=request.on_demand,
     )
     if price is None:
-        price = _assumed_price(market, grid, assumptions, on_demand)
+        price = _assumed_price(market, grid, assumptions, on_demand.usd, unplanned=chosen.unplanned)
     used = [
         series for series in (chosen.counts, chosen.price, counts.series, price.series) if series is not None
     ]
@@ -719,12 +812,16 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
         step=request.step,
         known_at=pd.Timestamp(request.known_at).tz_convert("UTC"),
         frame=_frame(grid, price, counts),
-        on_demand_usd=on_demand,
+        on_demand_usd=on_demand.usd,
+        on_demand=on_demand.origin,
         capacity=capacity,
         capacity_stated=stated,
         real_clock=all(reader.conventions.real_clock(series.source) for series in used),
         source=request.source or used[0].source,
-        assumptions=_join_words(chosen, request.source, counts, price) + counts.words + price.words + words,
+        assumptions=_join_words(chosen, request.source, counts, price)
+        + counts.words
+        + price.words
+        + on_demand.assumed,
         within=readings_within(grid, [reader.path(path) for path in between]),
         newest_count=_newest(counts.series),
         newest_price=_newest(price.series),
@@ -746,7 +843,7 @@ def _newest(series: KnownSeries | None) -> pd.Timestamp | None:
 
 def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
     known = reader.known(request.market, grid)
-    require_source(known, request.market, request.source)
+    require_source(reader.store, known, request.market, request.source, grid)
     known = only_product(known, request.market, request.product)
     trust = request.trust
     counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)
@@ -754,7 +851,7 @@ def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
         _require_counts(request.market, counts)
         grid = _starting(grid, counts)
     beside = request.source or (counts.source if counts is not None else None)
-    price = pick_series(known, "price", grid, preferred=beside, trust=trust)
+    price = pick_series(known, "price", grid, preferred=beside, trust=trust, product=request.product)
     return _Chosen(known=known, counts=counts, price=price)
 
 
@@ -776,11 +873,22 @@ def _starting(grid: SlotGrid, series: KnownSeries) -> SlotGrid:
     return replace(grid, first_us=-(-series.first_us // grid.step_us) * grid.step_us)
 
 
-def _from_first(grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
+def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
     first = chosen.counts or chosen.price
+    if first is None and chosen.unplanned:
+        raise MarketError(
+            f"{market.key} has no price that a job can be planned on ({unplanned_words(chosen.unplanned)}; jobs run on Linux)",
+            expected="prices of Linux/UNIX",
+            remedy="ingest the prices of Linux/UNIX, or state `--set product=Linux/UNIX` where the table leaves the product out",
+        )
     if first is None:
-        seen = utc_index(np.array([min(s.first_us for s in chosen.known)], dtype=np.int64))[0]
-        raise MarketError(f"{market.key} was first observed at {seen}", expected="a range that ends later")
+        last = utc_index(np.array([grid.last_us], dtype=np.int64))[0]
+        step = pd.Timedelta(grid.step_us, unit="us")
+        later = not_known_yet(store, market, None, at=last, step=step)
+        raise later or MarketError(
+            f"{market.key} has no count and no price at {_minute(grid.last_us)}",
+            expected="a range that ends later",
+        )
     grid = _starting(grid, first)
     if grid.first_us is None or grid.first_us > grid.last_us:
         raise MarketError(
@@ -824,6 +932,11 @@ class _Chosen:
     known: list[KnownSeries]
     counts: KnownSeries | None
     price: KnownSeries | None
+
+    @property
+    def unplanned(self) -> list[str]:
+        """The products of a market that has prices, but none that a job is planned on."""
+        return [] if self.price is not None else [s.product for s in self.known if s.kind == "price"]
 
 
 def _count_asked(grid: SlotGrid, series: KnownSeries) -> PathAsked:
@@ -876,7 +989,7 @@ def _counts_of(
         return path, max(1, int(series.highest)), False
     if assumptions.always_available is not None:
         count = assumptions.always_available
-        return _constant(grid, count, f"counts not observed: {count} instances always available"), count, True
+        return _constant(grid, count, f"{UNOBSERVED}: {count} instances always available"), count, True
     raise MarketError(
         f"{request.market.key} has a price but no counts",
         remedy="allow an assumption: always_available (instances that are always there) or counts_from (another market's counts)",
@@ -893,25 +1006,30 @@ def _measured_price(
     if chosen.price is not None:
         return _price_path(reader, grid, chosen.price, chosen.known)
     if assumptions.constant_price_usd is None and assumptions.spot_share is None:
+        lack = f"no price ({unplanned_words(chosen.unplanned)})" if chosen.unplanned else "no price"
         raise MarketError(
-            f"{request.market.key} has counts but no price",
+            f"{request.market.key} has counts but {lack}",
             remedy="allow an assumption: constant_price_usd, spot_share (of the on-demand price) or price_from (another market's)",
         )
     return None
 
 
 def _assumed_price(
-    market: Market, grid: SlotGrid, assumptions: HistoryAssumptions, on_demand: float
+    market: Market,
+    grid: SlotGrid,
+    assumptions: HistoryAssumptions,
+    on_demand: float,
+    *,
+    unplanned: Sequence[str],
 ) -> GridPath:
-    """A constant price, said in words."""
+    """A constant price, said in words; ``unplanned`` are the products that have a price and are not planned on."""
+    lack = f"Linux price not observed ({unplanned_words(unplanned)})" if unplanned else "price not observed"
     if assumptions.constant_price_usd is not None:
         usd = assumptions.constant_price_usd
-        return _constant(grid, usd, f"price not observed: constant {usd:g} USD")
+        return _constant(grid, usd, f"{lack}: constant {usd:g} USD")
     share = assumptions.spot_share or 0.0
     usd = share * on_demand
-    return _constant(
-        grid, usd, f"price not observed: constant {usd:g} USD, {share:.0%} of the on-demand price"
-    )
+    return _constant(grid, usd, f"{lack}: constant {usd:g} USD, {share:.0%} of the on-demand price")
 
 
 def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> GridPath:
@@ -924,9 +1042,10 @@ def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust
         known_at=grid.known_at + path.shift.to_pytimedelta(),
     )
     known = reader.known(path.market, there)
-    require_source(known, path.market, path.source)
+    require_source(reader.store, known, path.market, path.source, there)
     known = only_product(known, path.market, path.product)
-    series = pick_series(known, kind, there, preferred=path.source, trust=trust)
+    wanted = path.product if kind == "price" else None
+    series = pick_series(known, kind, there, preferred=path.source, trust=trust, product=wanted)
     if series is None or (path.source is not None and series.source != path.source):
         raise MarketError(
             f"{path.words} has no {'price' if kind == 'price' else 'counts'} to borrow in that range"

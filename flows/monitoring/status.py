@@ -26,8 +26,8 @@ from flows.monitoring.completeness import (
 )
 from flows.show.blocks import Banner, Block, Column, Figure, Fold, Notes, Page, Section, Table, keyed
 from flows.show.formats import missing, rows_of, utc, whole
-from warehouse.errors import MarketError
 from warehouse.asof import contradicting_sources
+from warehouse.errors import MarketError
 from warehouse.foreign import unreadable_rows
 from warehouse.store.connection import Store
 
@@ -46,7 +46,7 @@ class Status:
 
     ``freshness`` and ``feeds`` are the tables of `flows.monitoring.completeness`. ``gone``: alarms that were kept as standing
     and stand no longer. ``unreadable`` names stored rows that are left out everywhere,
-    ``contradicted`` sources that contradict each other (M1.6).
+    ``contradicted`` sources that contradict each other (M1.5).
     """
 
     at: pd.Timestamp

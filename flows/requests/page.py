@@ -10,7 +10,7 @@ import pandas as pd
 from flows.command import Answer
 from flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, dots, lines, stacks
-from flows.show.formats import percent, usd, utc, whole
+from flows.show.formats import percent, plural, usd, utc, whole
 
 SPEED = Column(heading="tokens/s", format=whole)
 FORM_COLUMNS: dict[str, Column | str] = {
@@ -100,7 +100,8 @@ def _chosen(answer: Mapping[str, Any]) -> Section:
         "What was chosen",
         [
             f"{chosen['number_gpus']} x {chosen['gpu_model']}: {widths_told(chosen)} of "
-            f"{chosen['gpus_per_instance']} on {chosen['market']}, batch {chosen['batch_size']}, {chosen['torch_dtype']}.",
+            f"{plural(chosen['gpus_per_instance'], 'GPU')} on {chosen['market']}, batch {chosen['batch_size']}, "
+            f"{chosen['torch_dtype']}.",
             f"{speed['median']:.0f} tokens/s on all of them, 90 % interval {speed['low']:.0f} to {speed['high']:.0f}.",
             *(f"Assumed: {text}." for text in answer["assumed"]),
             *(f"Outside the measurements: {text}" for text in answer["outside"]),
@@ -195,9 +196,13 @@ def _replayed(answer: Mapping[str, Any]) -> Section:
         "How it came out",
         [
             f"It cost {usd(score['outcome']['cost_usd'])} USD where {usd(score['expected_cost_usd'])} "
-            "were expected; on-demand only costs "
-            f"{usd(score['on_demand_only_usd'])}, at best {usd(score['hindsight']['cost_usd'])} with hindsight; "
-            f"saved {percent(score['saved_share'])}.",
+            "were expected; "
+            + (
+                "no on-demand price is known; "
+                if score["saved_share"] is None
+                else f"on-demand only costs {usd(score['on_demand_only_usd'])}, saved {percent(score['saved_share'])}; "
+            )
+            + f"at best {usd(score['hindsight']['cost_usd'])} with hindsight.",
             *figures,
             numbers(SCORE_COLUMNS, score_rows(score), digits=2),
         ],

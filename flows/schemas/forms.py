@@ -127,6 +127,32 @@ class TurnError(TypedDict):
     scale: Annotated[float | None, Keys(description="What pooled losses are divided by.")]
 
 
+class RecentError(TypedDict):
+    """Errors of one model so many slots ahead, over the stored forecasts of the last 14 days, pooled over markets."""
+
+    variable: What
+    model: Forecaster
+    step: SlotsAhead
+    n: Measured
+    days: Annotated[int, Keys(**NOT_NEGATIVE, description="Days on which forecasts were issued.")]
+    mae: Mae
+    mae_last: Annotated[float | None, Keys(description="The same of last value.")]
+    skill_pinball: Annotated[
+        float | None,
+        Keys(
+            description="Share of last value's pinball loss that the model saves; null with fewer than 3 days."
+        ),
+    ]
+    skill_low: Annotated[float | None, Keys(description="Low end of its 95 % interval over days.")]
+    skill_high: Annotated[float | None, Keys(description="The high end.")]
+    verdict: Annotated[
+        Literal["better", "worse", "even", "too few", ""],
+        Keys(
+            description="Compared with last value; even where the interval holds 0. Empty for last value itself."
+        ),
+    ]
+
+
 class TurnAnswer(TypedDict):
     """What one turn of the loop found out: ``slackwater run --json``."""
 
@@ -134,6 +160,7 @@ class TurnAnswer(TypedDict):
     run: Annotated[str, Keys(description="Name of the turn; the same time gives the same name.")]
     ingested: Annotated[dict[str, Ingested], Keys(description="By source.")]
     accuracy: list[TurnError]
+    forecast_errors: list[RecentError]
     decisions: Annotated[list[DecisionRow], Keys(description="The next slot of every running job.")]
     leaderboard: Annotated[
         list[BoardRow], Keys(description="The best policy first; empty before the first job has ended.")
@@ -228,6 +255,13 @@ class ReplayedPolicy(_From):
     forecaster: str
     deadline: datetime
     deadline_slots: int
+    gpus_per_instance: Annotated[
+        int | None,
+        Keys(description="Of its market, of a job that may move the first of them; null where unknown."),
+    ]
+    work: Annotated[
+        str, Keys(description="All the work in words, in its own unit and in instance-hours or GPU-hours.")
+    ]
     cost_usd: float
     value_usd: Valued
     utility_usd: Valued
@@ -241,9 +275,11 @@ class ReplayedPolicy(_From):
     finish_slots: float | None
     on_time: bool
     spot_share: Share
-    on_demand_only_usd: float
-    saved_usd: Annotated[float, Keys(description="What the cost is below that; negative where it is above.")]
-    saved_share: Annotated[float, Keys(description="The same as a share of it.")]
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
+    saved_usd: Annotated[
+        float | None, Keys(description="What the cost is below that; negative where it is above.")
+    ]
+    saved_share: Annotated[float | None, Keys(description="The same as a share of it.")]
     hindsight: Bracket
     gap_to_hindsight: float
     must_finish: bool
@@ -312,8 +348,10 @@ class BacktestPolicy(TypedDict):
     worst_start: datetime
     late: Annotated[int, Keys(**NOT_NEGATIVE, description="Starts that missed the deadline.")]
     given_up: Annotated[int, Keys(**NOT_NEGATIVE, description="Of these, starts that were given up.")]
-    saved_usd: Annotated[float, Keys(description="Mean cost of on-demand only less the mean cost.")]
-    saved_share: Annotated[float, Keys(description="The same as a share of the cost of on-demand only.")]
+    saved_usd: Annotated[float | None, Keys(description="Mean cost of on-demand only less the mean cost.")]
+    saved_share: Annotated[
+        float | None, Keys(description="The same as a share of the cost of on-demand only.")
+    ]
     saved_low: Annotated[
         float | None,
         Keys(
@@ -333,7 +371,7 @@ class BacktestRun(TypedDict):
     on_time: bool
     finish: Annotated[datetime | None, Keys(description="Null where it was given up.")]
     spot_share: Share
-    on_demand_only_usd: float
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
     hindsight_usd: Annotated[float, Keys(description="Cost of the optimum with the market known in advance.")]
 
 
@@ -356,7 +394,7 @@ class BacktestAnswer(_From):
     gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots that were not observed, over all starts.")]
     blocks: Annotated[int, Keys(**NOT_NEGATIVE, description="Blocks of starts behind the intervals.")]
     leader: Annotated[str, Keys(description="The policy that a turn would take now.")]
-    on_demand_only_usd: float
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
     hindsight_usd: float
     policies: list[BacktestPolicy]
     runs: list[BacktestRun]
@@ -641,7 +679,8 @@ class Configuration(TypedDict):
     torch_dtype: str | None
     market: str
     source: str
-    on_demand_usd_per_hour: float
+    on_demand_usd_per_hour: Annotated[float | None, Keys(description="Null where none is known.")]
+    on_demand_from: Annotated[str, Keys(description="Where that price comes from.")]
     spot_usd_per_hour: float | None
 
 
@@ -722,7 +761,7 @@ class RunnerUp(TypedDict):
     low: float
     high: float
     planned: bool
-    on_demand_usd: float
+    on_demand_usd: float | None
     expected_cost_usd: float | None
     expected_cost_p10_usd: float | None
     expected_cost_p90_usd: float | None
@@ -754,7 +793,7 @@ class ScoredRunnerUp(FilledOutcome):
     label: str
     market: str
     expected_cost_usd: float
-    on_demand_only_usd: float
+    on_demand_only_usd: float | None
 
 
 class FilledScore(_From):
@@ -762,8 +801,8 @@ class FilledScore(_From):
 
     deadline: datetime
     outcome: ScoredPolicy
-    on_demand_only_usd: float
-    saved_share: float
+    on_demand_only_usd: float | None
+    saved_share: float | None
     expected_cost_usd: float
     expected_inside: bool
     policies: list[ScoredPolicy]
@@ -889,6 +928,7 @@ class MarketPrice(TypedDict):
     forecaster: str
     fallback: str
     horizon_hours: float
+    gpus_per_instance: int
     losses_per_spot_gpu_hour: float
     assumptions: Sentences
     usd_per_gpu_hour: float

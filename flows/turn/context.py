@@ -18,10 +18,18 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.jobs import Freshness, StoredJob, save_jobs, stored_jobs, unreadable_jobs
 from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
-from flows.show.formats import listed, plural, rows_of
+from flows.show.formats import listed, plural, rows_of, utc
 from forecasting.quantiles import Forecast
 from optimization.job.gpus import gpu_type_of
-from optimization.job.request import JobRequest, check_bounds, first_slot, read_request
+from optimization.job.request import (
+    JobRequest,
+    check_bounds,
+    first_slot,
+    on_demand_terms,
+    read_request,
+    run_on,
+)
+from optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
 from optimization.market.lately import LATELY, shown_lately
 from optimization.moving.definition import Mover
 from optimization.moving.score import MOVERS
@@ -33,8 +41,17 @@ from optimization.selection.contract import Learner, Weights, weigh
 from optimization.selection.learned import Rounds, leading
 from optimization.selection.learners import learner_named
 from optimization.selection.prior import DEFAULT_PRIOR, MeasuredWorld, informed, prior_rounds, read_prior
-from warehouse.amounts import price
-from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
+from warehouse.amounts import duration, price
+from warehouse.asof import (
+    HistoryAssumptions,
+    HistoryRequest,
+    MovingReader,
+    Reader,
+    Span,
+    load_histories,
+    not_known_yet,
+)
+from warehouse.catalogue import OnDemandTerms
 from warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
 from warehouse.history import History, Market
 from warehouse.issued import read_forecasts, read_vintages
@@ -147,9 +164,8 @@ class Turn:
 
     @property
     def fresh(self) -> Freshness:
-        """Which observation is old: by the settings, and at least two slots."""
-        after = max(pd.Timedelta(hours=self.settings.stale_hours), 2 * step_of(self.settings))
-        return Freshness(after=after, clock=self.clock if self.own_end else None)
+        """Which observation is old."""
+        return Freshness(after=stale_after(self.settings), clock=self.clock if self.own_end else None)
 
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
         """The row of the ledger that says that a stage of the turn is done."""
@@ -179,11 +195,19 @@ MOST_PEERS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """A market of one source, taken at ``at`` (the turn's time, or the end of its own record)."""
+    """A market of one source, taken at ``at`` (the turn's time, or the end of its own record).
+
+    ``on_demand`` are the terms of the job that it is read for; they are no part of its identity.
+    """
 
     market: Market
     source: str
     at: pd.Timestamp
+    on_demand: tuple[OnDemandTerms, ...] = field(default=(), compare=False)
+
+    def for_job(self, request: JobRequest) -> Followed:
+        """The same market with the on-demand terms that a job states."""
+        return replace(self, on_demand=on_demand_terms(request))
 
     @property
     def key(self) -> str:
@@ -200,6 +224,11 @@ def parse_market(text: str) -> tuple[Market, str | None]:
 def step_of(settings: Settings) -> pd.Timedelta:
     """The slot length of the settings."""
     return pd.Timedelta(minutes=settings.step_minutes)
+
+
+def stale_after(settings: Settings) -> pd.Timedelta:
+    """The age from which a market's newest count is stale: by the settings, and at least two slots (M1.3)."""
+    return max(pd.Timedelta(hours=settings.stale_hours), 2 * step_of(settings))
 
 
 def read_history(
@@ -267,6 +296,7 @@ def _asked(
             on_demand_usd=on_demand_usd,
         ),
         within=True,
+        on_demand=(*followed.on_demand, *settings.on_demand_terms),
     )
 
 
@@ -294,6 +324,9 @@ def find_market(
         listed = rows_of(list_markets(store, known_at=at))
     rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
     if not rows:
+        later = not_known_yet(store, market, source, at=at, step=step_of(settings))
+        if later is not None:
+            raise later
         known = dict.fromkeys(str(one["market"]) for one in listed)
         near = [key for key in known if key.split("/")[-1] == market.instance_type][:3]
         raise MarketError(
@@ -327,6 +360,7 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     in at its time.
     Of those, launch tests go before instances held and those before offers; within a kind the larger capacity, a measured price and
     the name decide. `KINDS` caps each kind; where ``most`` is more than those together, the rest goes to the next of any kind.
+    Counts whose source states no kind are taken as launch tests.
     """
     step = step_of(turn.settings)
     rows = [row for row in turn.listed() if _qualifies(row, turn, step)]
@@ -335,7 +369,7 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     first: list[dict[str, Any]] = []
     rest: list[dict[str, Any]] = []
     for row in rows:
-        kind = str(row["kind"])
+        kind = _kind_of(row)
         if len(first) < most and left.get(kind, 0) > 0:
             left[kind] -= 1
             first.append(row)
@@ -354,6 +388,41 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     return chosen
 
 
+def _kind_of(row: Mapping[str, Any]) -> str:
+    """The kind of a listing's counts; a launch test where none is stated (ours)."""
+    return row["kind"] if isinstance(row["kind"], str) and row["kind"] else "probe"
+
+
+def why_not_followed(turn: Turn, *, most: int) -> dict[str, str]:
+    """By ``market@source`` why a turn does not follow a market unless a job names it; "" for those that it follows."""
+    step = step_of(turn.settings)
+    chosen = {followed.key for followed, _, _ in choose_markets(turn, most=most)}
+    found = {}
+    for row in turn.listed():
+        key = f"{row['market']}@{row['source']}"
+        found[key] = "" if key in chosen else _why_not(row, turn, step)
+    return found
+
+
+def _why_not(row: Mapping[str, Any], turn: Turn, step: pd.Timedelta) -> str:
+    first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
+    gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
+    kind = _kind_of(row)
+    if not row["has_counts"] and row["count_rows"]:
+        return "placement scores (kind score) are no counts of instances"
+    if not row["has_counts"]:
+        return "prices only: availability is unknown"
+    if kind not in KINDS:
+        return f"counts of kind {kind}, which is none of {', '.join(KINDS)}"
+    if gap > step:
+        return f"counted every {duration(gap)}, which is longer than a slot of {duration(step)}"
+    if last - first < LEAST_SPAN:
+        return f"{duration(last - first)} of counts, less than {duration(LEAST_SPAN)}"
+    if not _qualifies(dict(row), turn, step):
+        return f"the last count is of {utc(last)}, too old at {utc(turn.at)}"
+    return f"more markets of kind {kind} than the {KINDS[kind]} that are followed"
+
+
 def _qualifies(row: dict[str, Any], turn: Turn, step: pd.Timedelta) -> bool:
     """Whether a row of the listing has enough of a record at the turn's time."""
     first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
@@ -370,7 +439,8 @@ def _is_followed(row: dict[str, Any], turn: Turn, step: pd.Timedelta, at: pd.Tim
 def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     """Sort key: kind, larger capacity, a measured price, name."""
     kinds = list(KINDS)
-    rank = kinds.index(row["kind"]) if row["kind"] in kinds else len(kinds)
+    kind = _kind_of(row)
+    rank = kinds.index(kind) if kind in kinds else len(kinds)
     return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
 
 
@@ -393,7 +463,7 @@ def places_of(
     began = turn.at if turn.own_end else min(turn.at, first_slot(request, step))
     home = None
     if request.market is not None:
-        home = market_of(turn, request.place)
+        home = market_of(turn, request.place).for_job(request)
     rows = [
         row
         for row in turn.listed(began)
@@ -404,12 +474,13 @@ def places_of(
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         best.setdefault(str(row["market"]), row)
-    ranked = sorted(best.values(), key=_cheapest)
+    ranked = sorted(best.values(), key=lambda row: _cheapest(row, request))
     found = [
         Followed(
             market=Market.parse(row["market"]),
             source=str(row["source"]),
             at=own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end),
+            on_demand=on_demand_terms(request),
         )
         for row in ranked
         if home is None or row["market"] != home.market.key
@@ -417,13 +488,17 @@ def places_of(
     found = ([] if home is None else [home]) + found
     if not found:
         raise MarketError(
-            f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {began}",
-            expected="a market with counts at least once a slot",
+            f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {began}"
+            + "".join(f"; {text}" for text in types_without_room(request)),
+            expected="a market with counts at least once a slot"
+            + ("" if request.gpus_max is None else ", and whole instances within gpus_min and gpus_max"),
             remedy="`slackwater markets` lists them",
         )
     at = found[0].at if home is not None else _common_time(request, found)
     fitting = [one for one in found if one.at == at]
-    most = max(1, min(MOST_PLACES, MOST_PLACED // request.n_max))
+    held = gpu_type_of(found[0].market)
+    widest = request.n_max or (request.gpus_max or 1) // (1 if held is None else held.gpus) or 1
+    most = max(1, min(MOST_PLACES, MOST_PLACED // widest))
     if len(fitting) > most:
         told(
             f"job {request.name}: of {len(fitting)} markets that fit, it is decided among "
@@ -433,6 +508,16 @@ def places_of(
     places = tuple(fitting[:most])
     check_types(request, [one.market for one in places])
     return places
+
+
+def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
+    """The markets of a placed request: the one it runs in, or those that it may move among, its home first.
+
+    Raises as `find_market` and `places_of` do.
+    """
+    return (
+        places_of(turn, request) if request.may_move else (market_of(turn, request.place).for_job(request),)
+    )
 
 
 def placed_among(
@@ -450,6 +535,23 @@ def placed_among(
     placed = request.placed(at=at, market=request.market, source=request.source)
     found = places_of(turn, placed)
     return request.placed(at=found[0].at, market=request.market, source=request.source), found
+
+
+def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
+    """The request of a job file placed where the job is: what the file leaves open (start, market, source) is the job's own.
+
+    Its ``deadline_in`` counts from the job's start, as it did when the job was added.
+    """
+    own = stored.request
+    if request.names_no_market:  # the markets that it may move among were chosen when it was added
+        request = request.model_copy(update={"markets": own.markets})
+    market, source = own.market, request.source
+    if request.market is not None:
+        there, named = parse_market(request.market)
+        market, source = there.key, named or source
+    return request.placed(
+        at=own.starts, market=market, source=source or (own.source if market == own.market else None)
+    )
 
 
 #: Other instance types that a proposal names.
@@ -470,7 +572,8 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
         held = gpu_type_of(market)
         own = None if held is None else (held.gpu_model, held.gpus)
         fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
-        if fits_filled and may_run_in(request, market) and _is_followed(row, turn, step, turn.at):
+        fits_units = may_run_in(request, market) and can_run_on(request, market)
+        if fits_filled and fits_units and _is_followed(row, turn, step, turn.at):
             at = own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end)
             followed = Followed(market=market, source=str(row["source"]), at=at)
             found.setdefault(market.instance_type, []).append(followed)
@@ -480,7 +583,7 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
             expected="market, the one it runs in (its home, if it may move), or markets, those it may move among",
             remedy='add markets = ["gcp/*/*/a3-highgpu-1g"], or gpu_type = "H100", or give --market MARKET',
         )
-    (chosen, why), *others = _types_by_price(turn, found, request.n_max) if len(found) > 1 else [(*found, "")]
+    (chosen, why), *others = _types_by_price(turn, found, request) if len(found) > 1 else [(*found, "")]
     names = _patterns(found[chosen])
     told = (
         f"of {plural(len(found), 'instance type')} the cheapest{why}"
@@ -510,24 +613,32 @@ def _patterns(found: Iterable[Followed]) -> list[str]:
 
 
 def _types_by_price(
-    turn: Turn, found: Mapping[str, Sequence[Followed]], instances: int
+    turn: Turn, found: Mapping[str, Sequence[Followed]], request: JobRequest
 ) -> list[tuple[str, str]]:
-    """Instance types by what ``instances`` cost in the cheapest market of each, and in words what one costs there."""
+    """Instance types by what the work costs on the most instances of the request in the cheapest market of each, and in words
+    what an instance and a GPU cost there.
+    """
     asked = [(one, one.at - LATELY) for own in found.values() for one in own]
     histories = dict(zip((one for one, _ in asked), try_histories(turn, asked), strict=True))
     ranked = []
     for name, own in found.items():
         read = [shown_lately(history) for one in own if isinstance(history := histories[one], History)]
+        _, instances, throughput = run_on(request, own[0].market)
         priced = [(usd, one.key) for one in read if not np.isnan(usd := one.screened_usd(instances))]
         usd, key = min(priced, default=(np.inf, ""))
-        words = f" ({price(usd / instances)} USD an instance-hour by its last day in {key})" if key else ""
-        ranked.append((all(gpu_type_of(one.market) is None for one in own), usd, name, words))
+        each, gpus = usd / instances, gpus_per_instance(request, own[0].market)
+        a_gpu = f", {price(each / gpus)} a GPU-hour," if gpus and gpus > 1 else ""
+        words = f" ({price(each)} USD an instance-hour{a_gpu} by its last day in {key})" if key else ""
+        work_usd = each * work_amount(request, own[0].market, 1.0) / throughput.rate(1)
+        ranked.append((all(gpu_type_of(one.market) is None for one in own), work_usd, name, words))
     return [(name, words) for _, _, name, words in sorted(ranked)]
 
 
-def _cheapest(row: Mapping[str, Any]) -> tuple[float, float, str]:
-    """Sort key: on-demand price, most counts, name."""
+def _cheapest(row: Mapping[str, Any], request: JobRequest) -> tuple[float, float, str]:
+    """Sort key: on-demand price of a unit of work, most counts, name."""
     price = float(row["on_demand_usd"])
+    with suppress(JobError):  # `check_types` says so of a market that is among the first
+        price /= run_on(request, Market.parse(str(row["market"])))[2].rate(1)
     return np.inf if np.isnan(price) else price, -float(row["count_rows"]), str(row["market"])
 
 
@@ -765,12 +876,12 @@ def sorted_jobs(
                 left_out.append(_begins_after(job, found[0]))
             continue
         try:
-            followed = market_of(turn, job.request.place)
+            followed = market_of(turn, job.request.place).for_job(job.request)
         except MarketError as error:
             left_out.append(f"job {job.request.name} is left out: {error}")
             continue
-        if followed not in chosen and not _readable(turn, [followed], left_out):
-            left_out.append(f"job {job.request.name} is left out: its market is")
+        if (followed.on_demand or followed not in chosen) and not _readable(turn, [followed], left_out):
+            left_out.append(f"job {job.request.name} is left out, as its market cannot be read")
             continue
         if job.deadline <= followed.at:
             ended.append((job, followed))
@@ -968,8 +1079,8 @@ def example_requests() -> list[JobRequest]:
 
 def fitting(requests: Sequence[JobRequest], capacity: int) -> list[JobRequest]:
     """The requests whose width suits a market: single-instance ones where the market shows one, wider ones elsewhere."""
-    single = [request for request in requests if request.n_max == 1]
-    wide = [request for request in requests if request.n_max > 1]
+    single = [request for request in requests if (request.gpus_max or request.n_max) == 1]
+    wide = [request for request in requests if request not in single]
     return (single or wide) if capacity <= 1 else (wide or single)
 
 
@@ -991,7 +1102,8 @@ def open_examples(
     order = [group[i] for i in range(rounds) for group in kinds if i < len(group)]
     jobs = []
     for i, (followed, capacity) in enumerate(order[:most]):
-        choice = fitting(requests, capacity)
+        able = [request for request in requests if can_run_on(request, followed.market)]
+        choice = fitting(able, capacity)
         request = choice[i % len(choice)]
         name = f"example-{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
         jobs.append(

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from optimization.kernels.rules import (
+    MOST_SLOTS,
     Restart,
     Value,
     after_growing,
@@ -138,6 +139,7 @@ class Job:
     instances grows / shrinks; a change that lasts longer than a slot makes them negative (ours): such a slot owes progress,
     which later ones pay back. ``value`` is in USD; ``gamma`` > 1 is the decay: the value is gone at gamma * d.
     ``must_finish`` records that no value was given and one was chosen that never gives up while finishing is possible.
+    ``gpus`` is the number of GPUs of an instance, None where it is not known; no rule reads it, answers show it.
     ``restart`` and ``worth`` are made of these, as the rules of M2.4 and M2.5 read them.
     """
 
@@ -153,6 +155,7 @@ class Job:
     gamma: float = 1.5
     resumable: bool = True
     must_finish: bool = False
+    gpus: int | None = None
     restart: Restart = field(init=False, repr=False, compare=False)
     worth: Value = field(init=False, repr=False, compare=False)
 
@@ -279,10 +282,12 @@ def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> 
     sizes, gain = _held(job, slot_hours)
     if rest <= 0:
         return None
-    slots, n = min(
-        (slots_needed(rest, job.efficiency(n, progress.n_previous) * g, g), n)
+    tried = [
+        (slots_needed(rest, job.efficiency(n, progress.n_previous) * g, g), n, g)
         for n, g in zip(sizes[1:], gain[1:], strict=True)
-    )
+    ]
+    # Of sizes for which no number of slots is enough the one that does most.
+    slots, n, _ = min(tried, key=lambda one: (one[0], -one[2] if one[0] >= MOST_SLOTS else 0.0, one[1]))
     if slots <= left:
         return None
     return Shortfall(n=n, slots=slots, left=left, enough=_enough(job, rest, left, slot_hours))

@@ -5,6 +5,7 @@ SELECT place, sid, source, kind, product,
     max(at_us) FILTER (WHERE at_us <= last_us) AS latest_us,
     min(value) = max(value) AND coalesce(min(gap_us) > $repeat_us, TRUE) AS single,
     max(value) AS highest,
+    arg_max(value, at_us) FILTER (WHERE at_us <= last_us) AS newest,
     arg_max(on_demand_usd, at_us) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd,
     max(capacity) AS capacity,
     count(capacity) = count(*) AS capacity_stated,
@@ -12,7 +13,6 @@ SELECT place, sid, source, kind, product,
         1000000 * arg_max(least(gap_seconds, 31622400), at_us) FILTER (WHERE gap_seconds IS NOT NULL),
         median(gap_us)
     ) AS nominal_us,
-    arg_max(value, at_us) FILTER (WHERE at_us <= last_us) AS latest,
     coalesce(arg_max(truncated OR coalesce(value >= capacity, FALSE), at_us) FILTER (WHERE at_us <= last_us), FALSE) AS at_least,
     coalesce(arg_max(form, at_us) FILTER (WHERE form IS NOT NULL), '') AS form
 FROM chosen JOIN spaced USING (sid) GROUP BY place, sid, source, kind, product ORDER BY place, kind, source, product
