@@ -53,7 +53,9 @@ def broken(content, number):
 
 
 def used_job(path):
-    request = read_request(path).placed(at=AT, market="a/b/c/d", source="s")
+    request = read_request(path).placed(
+        at=AT, market="gcp/us-central1/us-central1-a/a3-highgpu-1g", source="s"
+    )
     return slot_job(request, step=pd.Timedelta("30min"), on_demand_usd=3.0)
 
 
