@@ -60,3 +60,25 @@ def test_the_decisions_are_those_of_the_command(tmp_path):
     for row in rows:
         own = found[row["job"]]
         assert {name: write(own) for name, write in COLUMNS.items()} == row
+
+
+def planned():
+    """README's plan of a job file: the command, and the beginning of what it prints."""
+    text = README.read_text(encoding="utf-8")
+    before, _, after = text.partition("given in a slot of the open H100 histories, begins:")
+    return before[before.rindex("`slackwater plan") + 1 :].partition("`")[0].split(), after.split("```")[
+        1
+    ].strip()
+
+
+@pytest.mark.slow
+def test_the_plan_of_a_file_is_that_of_the_command(monkeypatch):
+    if not (DATA / "prices.parquet").is_file():
+        pytest.skip(f"no prices.parquet below {DATA}: set SLACKWATER_DATA to the folder of the open data")
+    command, printed = planned()
+    slot = pd.Timestamp("2025-10-12T12:00Z")
+    monkeypatch.setattr("flows.clock.now", lambda: slot + pd.Timedelta("5min"))
+    monkeypatch.setenv("COLUMNS", "80")
+    words = [str(DATA) if word == "DIR" else word for word in command[1:]]
+    words = [str(README.parent / word) if word.endswith(".toml") else word for word in words]
+    assert call(*words, "--at", slot.isoformat()).out.startswith(printed)

@@ -44,6 +44,7 @@ def plan(
     """
     from flows.clock import now
     from flows.fleet.plan import fleet_answer, read_terms, request_on
+    from flows.ledger.headline import over_since
     from flows.turn.command import decision_blocks
     from flows.turn.context import Turn
     from flows.turn.planning import fleet_moment
@@ -52,11 +53,14 @@ def plan(
     requests = [request_on(path, market) for path in jobs or []]
     with session.market_data() as store:
         folder = session.data is not None
-        at = fleet_moment(store, config, requests, given=session.time, clock=now(), folder=folder)
+        clock = now()
+        at = fleet_moment(store, config, requests, given=session.time, clock=clock, folder=folder)
         turn = Turn(store=store, at=at, settings=config, run_id="fleet", say=say, fan=counted)
         value = fleet_answer(turn, terms, requests, window=window)
     title = f"{len(value['decisions'])} jobs together for the slot of {utc(value['slot'])}"
+    over = over_since(value["decisions"][0], clock) if value["decisions"] else ""
     blocks: list[Block] = [
+        *([over] if over else []),
         *decision_blocks("Decisions of that slot", value["decisions"]),
         Table("The joint plan beside them", value["jobs"], JOB_COLUMNS),
         Table("Markets in that slot", value["markets"], MARKET_COLUMNS),

@@ -10,7 +10,7 @@ SELECT place, sid, source, kind, product,
     max(capacity) AS capacity,
     count(capacity) = count(*) AS capacity_stated,
     coalesce(
-        1000000 * arg_max(least(gap_seconds, 31622400), at_us) FILTER (WHERE gap_seconds IS NOT NULL),
+        1000000 * arg_max(gap_seconds, at_us) FILTER (WHERE gap_seconds IS NOT NULL),
         median(gap_us)
     ) AS nominal_us,
     coalesce(arg_max(truncated OR coalesce(value >= capacity, FALSE), at_us) FILTER (WHERE at_us <= last_us), FALSE) AS at_least,

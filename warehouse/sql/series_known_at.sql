@@ -8,7 +8,7 @@
         last_value(on_demand_usd IGNORE NULLS) OVER past AS on_demand_usd,
         max(capacity) OVER past AS capacity,
         count(capacity) OVER past = count(*) OVER past AS capacity_stated,
-        1000000 * least(last_value(gap_seconds IGNORE NULLS) OVER past, 31622400) AS stated_us,
+        1000000 * last_value(gap_seconds IGNORE NULLS) OVER past AS stated_us,
         truncated OR coalesce(value >= capacity, FALSE) AS at_least,
         coalesce(last_value(form IGNORE NULLS) OVER past, '') AS form
     FROM spaced

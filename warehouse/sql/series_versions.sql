@@ -22,7 +22,8 @@ newest AS (
     SELECT sid, epoch_us(observed_at) AS at_us, arg_max(value, known_at) AS value,
         arg_max(on_demand_usd, known_at) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd,
         arg_max(capacity, known_at) FILTER (WHERE capacity IS NOT NULL) AS capacity,
-        arg_max(gap_seconds, known_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds,
+        -- Capped where it is stated: of a null, least() would be the cap.
+        arg_max(least(gap_seconds, 31622400), known_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds,
         arg_max(form, known_at) FILTER (WHERE form IS NOT NULL) AS form, arg_max(truncated, known_at) AS truncated
     FROM versions GROUP BY sid, observed_at
 ),

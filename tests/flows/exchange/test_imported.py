@@ -98,24 +98,26 @@ def test_a_catalogue_is_true_at_the_time_of_the_command(folder):
     assert pd.Timestamp(row["first"]) == pd.Timestamp(at)
 
 
-def counts_file(folder, kind="", step="30min", days=4):
+def counts_file(folder, kind="", step="30min", days=4, gap=True):
     times = pd.date_range(
         "2026-03-01", periods=int(pd.Timedelta(days=days) / pd.Timedelta(step)), freq=step, tz="UTC"
     )
-    head = "provider,region,zone,instance_type,timestamp,available,gap_seconds" + (",kind" if kind else "")
-    gap = int(pd.Timedelta(step).total_seconds())
-    lines = [
-        f"lab,r,z,h100,{at.isoformat()},{k % 5},{gap}" + (f",{kind}" if kind else "")
-        for k, at in enumerate(times)
-    ]
+    head = (
+        "provider,region,zone,instance_type,timestamp,available" + ",gap_seconds" * gap + ",kind" * bool(kind)
+    )
+    seconds = f",{pd.Timedelta(step).total_seconds():.0f}" if gap else ""
+    more = seconds + (f",{kind}" if kind else "")
+    lines = [f"lab,r,z,h100,{at.isoformat()},{k % 5}{more}" for k, at in enumerate(times)]
     (folder / "prices.csv").write_text(
         "provider,region,zone,instance_type,timestamp,spot_price,on_demand_price\nlab,r,z,h100,2026-03-01T00:00Z,1,3\n"
     )
     (folder / "availability.csv").write_text("\n".join([head, *lines]) + "\n")
 
 
-def test_counts_without_a_kind_are_followed_like_launch_tests(folder):
-    counts_file(folder)
+@pytest.mark.parametrize("gap", [True, False])
+def test_counts_without_a_kind_are_followed_like_launch_tests(folder, gap):
+    """Also where the table states no gap between its counts."""
+    counts_file(folder, gap=gap)
     (row,) = call("ingest", "tabular", ".", "--json").value["tabular"]["markets"]
     assert (row["followed"], row["why_not"]) == (True, None)
     made = call("forecast", "--model", "last_value", "--horizon", "1", "--json").value["forecasts"]
