@@ -256,8 +256,14 @@ def option(
     if hyphen:
         more["allow_leading_hyphen"] = True
     if least is not None or most is not None:
-        more["validator"] = validators.Number(gte=least, lte=most)
+        more["validator"] = (_is_number, validators.Number(gte=least, lte=most))
     return Parameter(name=name, help=help, metavar=metavar, **more)
+
+
+def _is_number(kind: Any, value: Any) -> None:
+    """Refuse what is no number, which no bound is beyond."""
+    if value != value:
+        raise ValueError("Must be a number.")
 
 
 def shown_default(value: Any) -> str | None:

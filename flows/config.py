@@ -59,6 +59,7 @@ class Sink(BaseModel):
     budget_seconds: float = Field(
         60.0,
         gt=0,
+        le=86_400,
         description="most time that one turn spends on this sink; the rest waits for the next turn",
     )
     give_up_after: int = Field(
@@ -131,6 +132,7 @@ class Feed(BaseModel):
     budget_seconds: float = Field(
         600.0,
         gt=0,
+        le=86_400,
         description="most time that one turn spends on this feed; what is left waits for the next turn",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="options of the source")

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from flows.command import Answer, Query, QueryAt, Session, counted, option, parsed_time, progress, say
+from flows.ledger.fields import chance
 from flows.show.blocks import Block, Column, Table, keyed
-from flows.show.formats import percent, price, usd, utc, whole
+from flows.show.formats import price, usd, utc, whole
 
 MARKET_COLUMNS: dict[str, Column | str] = {
     "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
@@ -19,6 +20,8 @@ MARKET_COLUMNS: dict[str, Column | str] = {
     "missing": "missing",
 }  # fmt: skip
 COUNTED = ("added", "repeated", "rejected")
+#: Contradictions of sources that are told one by one.
+MOST_CONTRADICTED = 10
 
 
 def ingest(
@@ -170,21 +173,35 @@ def markets(
 ) -> Answer:
     """List the markets the warehouse knows: what was measured, how often, and what is missing."""
     from flows.show.formats import rows_of
+    from flows.turn.context import step_of
+    from warehouse.asof import contradicting_sources
     from warehouse.observations import list_markets, with_on_demand
 
     if job is not None:
         return _ranked(job, session)
     with session.market_data() as store:
         listed = list_markets(store, known_at=session.time)
-    rows = rows_of(with_on_demand(listed, terms=session.config.on_demand_terms, known_at=session.time))
-    return Answer(title="Markets", value={"markets": rows}, blocks=[Table("Markets", rows, MARKET_COLUMNS)])
+        rows = rows_of(with_on_demand(listed, terms=session.config.on_demand_terms, known_at=session.time))
+        at = session.moment(store)[0] if rows else None
+        apart = (
+            []
+            if at is None
+            else contradicting_sources(store, at, step_of(session.config), session.config.trust)
+        )
+    value: dict[str, Any] = {"markets": rows} | ({"contradicted": apart} if apart else {})
+    notes = [f"SOURCES DISAGREE: {text}" for text in apart[:MOST_CONTRADICTED]]
+    if len(apart) > MOST_CONTRADICTED:
+        notes.append(f"and so of {len(apart) - MOST_CONTRADICTED} more (`--json` has all)")
+    if apart:
+        notes.append("`trust` in slackwater.toml says which source goes first")
+    return Answer(title="Markets", value=value, blocks=[Table("Markets", rows, MARKET_COLUMNS)], notes=notes)
 
 
 RANKED_COLUMNS: dict[str, Column | str] = {
     "market": "market", "on_demand": "on-demand", "spot": "spot", "dearer_usd": Column(heading="dearer", unit="$", format=usd),
     "move_usd": Column(heading="move", unit="$", format=usd), "price_usd": Column(heading="spot price", unit="$", format=price),
     "on_demand_usd": Column(heading="on-demand price", unit="$", format=price),
-    "chance_of_spot": Column(heading="chance of spot next slot", format=percent), "reason": "what is there",
+    "chance_of_spot": Column(heading="chance of spot next slot", format=chance), "reason": "what is there",
 }  # fmt: skip
 
 
@@ -331,7 +348,7 @@ def publish(
     /,
     *,
     form: Annotated[Literal["parquet", "ducklake"], option("What the readers are given.")] = "parquet",
-    keep: Annotated[int, option("Generations that stay readable.", metavar="N", least=2)] = 3,
+    keep: Annotated[int, option("Generations that stay readable.", metavar="N", least=2, most=10_000)] = 3,
     session: Query = Query(),
 ) -> Answer:
     """Publish the warehouse for many readers on shared storage; with --form parquet they name DIR as their --db."""

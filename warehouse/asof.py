@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
-from warehouse.amounts import LARGEST_COUNT
+from warehouse.amounts import LARGEST_COUNT, plural
 from warehouse.catalogue import OnDemandTerms, list_price, terms_for
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import (
@@ -77,6 +77,8 @@ class KnownSeries:
 
     ``latest_us`` is the newest observation at or before the grid's last slot. ``single``: one distinct value, never repeated within
     the maximal age of a price. ``nominal_us``: the stated gap, else the median one. ``capacity`` is the largest stated.
+    ``newest`` is the value at ``latest_us``; ``at_least``: it is a count that reached what the probe could see, so that more might
+    have been there. ``form`` of counts: probe, held, offers, "" where it is not stated.
     """
 
     sid: int
@@ -92,6 +94,8 @@ class KnownSeries:
     capacity: int | None
     capacity_stated: bool
     nominal_us: float | None
+    at_least: bool
+    form: str
 
     def age(self, grid: SlotGrid) -> int:
         """Age in microseconds beyond which a value of this series is a gap."""
@@ -177,6 +181,96 @@ def pick_series(
 def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
     """Return the series of the product that is planned on (`warehouse.products`), None if none of them is."""
     return planned(series, lambda one: one.product)
+
+
+# ---
+# Sources that contradict each other about one market (M1.5) (ours).
+
+#: Prices that differ by more than this share of the larger contradict each other.
+PRICES_APART = 0.25
+#: Counts that differ by at least so many instances, and by more than half of the larger, contradict each other.
+COUNTS_APART = 2
+
+
+def contradictions(known: Sequence[KnownSeries], grid: SlotGrid, used: str) -> tuple[str, ...]:
+    """What sources say against the source in use of one market, in words, a sentence each: newest values that are not too old."""
+    own = {
+        kind: mine
+        for kind in ("price", "availability")
+        if (mine := pick_product(_fresh(known, kind, used, grid))) is not None
+    }
+    told = []
+    for source in sorted({one.source for one in known} - {used}):
+        apart = []
+        for kind, mine in own.items():
+            other = pick_product(_fresh(known, kind, source, grid))
+            if other is not None and _contradict(mine, other):
+                apart.append((_value_told(mine), _value_told(other)))
+        if apart:
+            mine_told, other_told = (" and ".join(parts) for parts in zip(*apart, strict=True))
+            told.append(f"{used}, which is used, has {mine_told}; {source} has {other_told}")
+    return tuple(told)
+
+
+def contradicting_sources(
+    store: Store, at: pd.Timestamp, step: pd.Timedelta, trust: Sequence[str] = ()
+) -> list[str]:
+    """What sources say against the most trusted source of each market known at a time (M1.5), a sentence each."""
+    rows = store.execute(
+        "SELECT provider, region, zone, instance_type, list(DISTINCT source) FROM series JOIN markets USING (mid) "
+        "GROUP BY ALL HAVING count(DISTINCT source) > 1 ORDER BY ALL"
+    )
+    last_us, step_us = microseconds(at, "time"), microseconds(step, "step")
+    grid = SlotGrid(
+        first_us=None, last_us=last_us, step_us=step_us, known_at=moment(at, "time"), max_age_us=None
+    )
+    markets = [Market(provider=p, region=r, zone=z, instance_type=t) for p, r, z, t, _ in rows]
+    told = []
+    for market, known in zip(
+        markets, known_series(store, [(market, grid) for market in markets]), strict=True
+    ):
+        fresh = {
+            one.source
+            for one in known
+            if one.latest_us is not None and last_us - one.latest_us <= one.age(grid)
+        }
+        if fresh:
+            used = min(fresh, key=lambda source: trust_rank(source, trust))
+            told += [f"{market.key}: {text}" for text in contradictions(known, grid, used)]
+    return told
+
+
+def _fresh(known: Sequence[KnownSeries], kind: str, source: str, grid: SlotGrid) -> list[KnownSeries]:
+    """The series of a source whose newest value is not too old at the grid's last slot."""
+    return [
+        one
+        for one in known
+        if (one.kind, one.source) == (kind, source)
+        and one.latest_us is not None
+        and grid.last_us - one.latest_us <= one.age(grid)
+    ]
+
+
+def _contradict(one: KnownSeries, other: KnownSeries) -> bool:
+    if one.newest is None or other.newest is None:
+        return False
+    apart, largest = abs(one.newest - other.newest), max(one.newest, other.newest)
+    if one.kind == "price":
+        alike = one.product == other.product or "unspecified" in (one.product, other.product)
+        return alike and apart > PRICES_APART * largest
+    if one.form and other.form and one.form != other.form:
+        return False
+    fewer = min(one, other, key=lambda series: series.newest or 0.0)
+    if fewer.at_least and fewer.newest:
+        return False
+    return (not fewer.newest and largest > 0) or (apart >= COUNTS_APART and apart > largest / 2)
+
+
+def _value_told(series: KnownSeries) -> str:
+    value = series.newest or 0.0
+    at = utc_index(np.array([series.latest_us], dtype=np.int64))[0]
+    what = f"{value:,.4g} USD" if series.kind == "price" else plural(int(value), "spot instance")
+    return f"{what} ({at:%Y-%m-%d %H:%M} UTC)"
 
 
 def require_source(
@@ -731,6 +825,10 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
         within=readings_within(grid, [reader.path(path) for path in between]),
         newest_count=_newest(counts.series),
         newest_price=_newest(price.series),
+        contradicted=tuple(
+            f"{market.key}: {text}"
+            for text in contradictions(chosen.known, grid, request.source or used[0].source)
+        ),
     )
 
 

@@ -103,6 +103,7 @@ class History:
     ``on_demand_usd`` is a stand-in where ``on_demand`` says that no price is known, or that nothing is sold on demand.
 
     ``newest_count`` and ``newest_price`` are the times of the newest observations known (None: there is none, or nobody asked).
+    ``contradicted`` says in words what other sources have against the one in use (M1.5).
     """
 
     market: Market
@@ -118,6 +119,7 @@ class History:
     within: np.ndarray | None = None
     newest_count: pd.Timestamp | None = None
     newest_price: pd.Timestamp | None = None
+    contradicted: tuple[str, ...] = ()
     on_demand: OnDemandOrigin = OBSERVED
 
     def __post_init__(self) -> None:
@@ -195,6 +197,7 @@ class History:
             within=within,
             newest_count=_unless_later(self.newest_count, at),
             newest_price=_unless_later(self.newest_price, at),
+            contradicted=(),
         )
 
 

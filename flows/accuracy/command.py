@@ -35,7 +35,7 @@ def accuracy(
     keep: Annotated[
         Path | None, option("Keep forecasts here; a run that was stopped goes on from them.", metavar="DIR")
     ] = None,
-    workers: Annotated[int | None, option("Processes (default: one a core).", least=1)] = None,
+    workers: Annotated[int | None, option("Processes (default: one a core).", least=1, most=1024)] = None,
     backtest: Annotated[
         bool, option("Of a warehouse: forecast its series anew, instead of scoring what it holds.")
     ] = False,

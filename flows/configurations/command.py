@@ -16,7 +16,7 @@ def fit_configurations(
     /,
     *,
     out: Annotated[Path, option("Where the fitted model goes.", metavar="FILE")] = Path("configurations.zip"),
-    seed: Annotated[int, option("Seed of every split and of the trees.", least=0)] = 7,
+    seed: Annotated[int, option("Seed of every split and of the trees.", least=0, most=2**31 - 1)] = 7,
     fast: Annotated[
         bool, option("One split and fewer models left out: a look in two minutes, not a result.")
     ] = False,

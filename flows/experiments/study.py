@@ -16,7 +16,7 @@ class StudyOptions(Output):
 
     data: Annotated[Path, option("Folder with prices.parquet and availability.parquet.", metavar="DIR")]
     fast: Annotated[bool, option("Fewer jobs and policies: a look in under a minute, not a result.")] = False
-    seed: Annotated[int, option("Seed of everything drawn.", least=0)] = 7
+    seed: Annotated[int, option("Seed of everything drawn.", least=0, most=2**63 - 1)] = 7
 
     def workers(self, asked: int | None) -> int:
         """Processes to use: those asked for, else one for a quick look and one a core for a result."""
@@ -27,7 +27,9 @@ class StudyOptions(Output):
 
 Processes = Annotated[
     int | None,
-    option("Processes to spread the work over (default: one a core).", name="--processes", least=1),
+    option(
+        "Processes to spread the work over (default: one a core).", name="--processes", least=1, most=1024
+    ),
 ]
 
 

@@ -46,14 +46,14 @@ from warehouse.history import AVAILABLE, PRICE, History
 
 
 class _PlanPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class TeamTerms(_PlanPart):
     """A budget that jobs share, USD in all; ``spent_usd`` is gone already, beside what the decisions of open jobs cost."""
 
-    cap_usd: float = Field(ge=0)
-    spent_usd: float = Field(0.0, ge=0)
+    cap_usd: float = Field(ge=0, le=1e12)
+    spent_usd: float = Field(0.0, ge=0, le=1e12)
 
 
 ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Field(discriminator="form")]
@@ -66,9 +66,9 @@ class JobTerms(_PlanPart):
     fast it is on other instance types, in the unit of its own throughput.
     """
 
-    priority: float = Field(1.0, gt=0)
+    priority: float = Field(1.0, ge=1e-6, le=1e6)
     team: str | None = None
-    cap_usd: float | None = Field(None, ge=0)
+    cap_usd: float | None = Field(None, ge=0, le=1e12)
     markets: tuple[str, ...] | None = None
     throughput: Mapping[str, ThroughputForm] = Field(default_factory=dict)
 
@@ -76,8 +76,8 @@ class JobTerms(_PlanPart):
 class MovingCost(_PlanPart):
     """What leaving a market takes beside the restart: ``minutes`` of a slot, ``usd`` for shipping the checkpoint."""
 
-    minutes: float = Field(0.0, ge=0)
-    usd: float = Field(0.0, ge=0)
+    minutes: float = Field(0.0, ge=0, le=10_080)
+    usd: float = Field(0.0, ge=0, le=1e9)
 
 
 class FleetTerms(_PlanPart):

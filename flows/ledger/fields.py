@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 from typing_extensions import TypedDict
 
 from flows.show.blocks import Column, Table
-from flows.show.formats import auto, percent, price, usd
+from flows.show.formats import auto, missing, percent, price, usd
 
 if TYPE_CHECKING:
     from flows.ledger.jobs import OpenJob
@@ -72,13 +72,18 @@ class Field:
 def columns_of(
     fields: Mapping[str, Field], where: str = TABLE, rows: Sequence[Mapping[str, Any]] | None = None
 ) -> dict[str, Column | str]:
-    """The columns of a table of rows that have these fields; of what may be null only those that some of ``rows`` say."""
+    """The columns of a table of rows that have these fields; of what may be null only chances and those that ``rows`` say."""
     shown = [
         name
         for name, one in fields.items()
         if one.heading
         and where in one.shown
-        and (rows is None or not _may_be_null(one) or any(row.get(name) is not None for row in rows))
+        and (
+            rows is None
+            or not _may_be_null(one)
+            or one.format is chance
+            or any(row.get(name) is not None for row in rows)
+        )
     ]
     return {name: fields[name].as_column() for name in sorted(shown, key=lambda name: fields[name].place)}
 
@@ -134,6 +139,15 @@ def row_type(fields: Mapping[str, Field]) -> Any:
         name: Annotated[one.kind, Keys(**one.limits, description=one.words)] for name, one in fields.items()
     }
     return TypedDict("Row", kinds)  # type: ignore[operator]
+
+
+def chance(value: Any) -> str:
+    """A probability in percent; one that is not stated is unknown.
+
+    >>> chance(0.25), chance(None)
+    ('25 %', 'unknown')
+    """
+    return "unknown" if missing(value) else percent(value)
 
 
 def _share(job: OpenJob, made: Decision) -> float:
@@ -565,12 +579,12 @@ DECISION: Final[dict[str, Field]] = {
         card=42,
     ),
     "late_probability": Field(
-        kind=float,
+        kind=float | None,
         limits=SHARE,
-        words="Share of the sampled futures in which the deadline is missed.",
-        value=lambda job, made: round(made.expected.late_probability, 4),
+        words="Share of the sampled futures in which the deadline is missed; null where it would rest on a count that is too old.",
+        value=lambda job, made: round(made.expected.late_probability, 4) if made.risk_known else None,
         heading="P(late)",
-        format=percent,
+        format=chance,
         place=1,
         card=41,
         glance=True,
@@ -705,6 +719,14 @@ DECISION: Final[dict[str, Field]] = {
         shown=(JOB,),
         place=3,
     ),
+    "contradicted": Field(
+        kind=str | None,
+        words="That another source contradicts the one in use, by how much; null where none does (M1.5).",
+        value=lambda job, made: "; ".join(job.history.contradicted) or None,
+        heading="sources disagree",
+        shown=(JOB,),
+        place=3,
+    ),
     "planned": Field(
         kind=list[PlannedSlot] | None,
         words="What the plan behind the decision holds in the slots after it, which later decisions may change; null where the "
@@ -804,6 +826,13 @@ def _notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     return told[:MOST_STALE] + (
         [f"and so of {more} more markets" if more > 1 else "and so of another market"] if more > 0 else []
     )
+
+
+def contradicted_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What decisions say of sources that contradict the one in use, each once, and not of more than a few."""
+    told = list(dict.fromkeys(str(row["contradicted"]) for row in rows if row.get("contradicted")))
+    more = len(told) - MOST_STALE
+    return told[:MOST_STALE] + ([f"and so of {more} more"] if more > 0 else [])
 
 
 def assumed_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:

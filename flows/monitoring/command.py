@@ -34,15 +34,16 @@ def status(
     from flows.monitoring.status import present_of, status_blocks, status_of, status_page
 
     config = session.config
+    given = now() if at == "now" else parsed_time(at, "--at")
+    first, last = parsed_time(since, "--since"), parsed_time(until, "--until")
     with session.reading() as store:
-        given = now() if at == "now" else parsed_time(at, "--at")
         when, note = present_of(store, config, clock=now()) if given is None else (given, "")
         found = status_of(
             store,
             config,
             at=when,
-            since=parsed_time(since, "--since"),
-            until=parsed_time(until, "--until"),
+            since=first,
+            until=last,
             market=market or "",
             note=note,
         )

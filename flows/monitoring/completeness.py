@@ -782,6 +782,10 @@ class Completeness:
         return int(self.frame["state"].isin(states).sum())
 
 
+#: Slots of one map at most: more than a year of half hours.
+MOST_SLOTS = 20_000
+
+
 def completeness_of(
     store: Store,
     settings: Settings,

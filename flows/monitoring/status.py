@@ -26,6 +26,7 @@ from flows.monitoring.completeness import (
 )
 from flows.show.blocks import Banner, Block, Column, Figure, Fold, Notes, Page, Section, Table, keyed
 from flows.show.formats import missing, rows_of, utc, whole
+from warehouse.asof import contradicting_sources
 from warehouse.errors import MarketError
 from warehouse.foreign import unreadable_rows
 from warehouse.store.connection import Store
@@ -44,7 +45,8 @@ class Status:
     """What could be told at ``at``; ``note`` says how that time was chosen, "" if it was given.
 
     ``freshness`` and ``feeds`` are the tables of `flows.monitoring.completeness`. ``gone``: alarms that were kept as standing
-    and stand no longer. ``unreadable`` names stored rows that are left out everywhere.
+    and stand no longer. ``unreadable`` names stored rows that are left out everywhere,
+    ``contradicted`` sources that contradict each other (M1.5).
     """
 
     at: pd.Timestamp
@@ -55,6 +57,7 @@ class Status:
     gone: tuple[Alarm, ...] = ()
     note: str = ""
     unreadable: tuple[str, ...] = ()
+    contradicted: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -89,6 +92,7 @@ class Status:
             "at": self.at,
             "note": self.note,
             "unreadable": list(self.unreadable),
+            "contradicted": list(self.contradicted),
             "exit_code": self.exit_code,
             "since": done.start,
             "until": done.end,
@@ -161,6 +165,7 @@ def status_of(
         gone=tuple(one for one in standing_alarms(store, at=at) if (one.kind, one.subject) not in stand),
         note=note,
         unreadable=(*unreadable_rows(store), *unreadable_jobs(store)),
+        contradicted=tuple(contradicting_sources(store, at, window.step, settings.trust)),
     )
 
 
@@ -242,9 +247,19 @@ def status_blocks(found: Status) -> list[Block]:
     ]
 
 
+#: Contradictions of sources that are told one by one.
+MOST_CONTRADICTED = 10
+
+
 def unreadable_blocks(found: Status) -> list[Block]:
     """Stored rows that cannot be read, and are left out everywhere."""
-    return [Notes(found.unreadable)] if found.unreadable else []
+    told = [
+        *found.unreadable,
+        *(f"SOURCES DISAGREE: {text}" for text in found.contradicted[:MOST_CONTRADICTED]),
+    ]
+    more = len(found.contradicted) - MOST_CONTRADICTED
+    told += [f"and so of {more} more (`slackwater markets --json` has all)"] if more > 0 else []
+    return [Notes(told)] if told else []
 
 
 def alarms_section(found: Status) -> Section:

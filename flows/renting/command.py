@@ -12,22 +12,26 @@ def rent(
     types: Annotated[Path, option("Types of jobs (TOML), as examples/types.toml.", metavar="TYPES")],
     /,
     *,
-    budget: Annotated[float, option("GPUs on the mean; USD per hour with --price or --market.")],
+    budget: Annotated[
+        float, option("GPUs on the mean; USD per hour with --price or --market.", least=1e-6, most=1e9)
+    ],
     whole: Annotated[bool, option("Whole GPUs only.")] = False,
-    price: Annotated[float | None, option("List price of a GPU-hour.", metavar="USD")] = None,
+    price: Annotated[
+        float | None, option("List price of a GPU-hour.", metavar="USD", least=1e-6, most=1e6)
+    ] = None,
     market: MarketName = None,
     gpus_per_instance: Annotated[
         int | None,
         option("GPUs of an instance of the market (default: by the catalogue).", metavar="N", least=1),
     ] = None,
     restart_minutes: Annotated[
-        float, option("Lost by a job whenever a spot instance of it goes.", least=0)
+        float, option("Lost by a job whenever a spot instance of it goes.", least=0, most=10_080)
     ] = 6.0,
     model: Annotated[str | None, option("Forecaster behind the spot price (with --market).")] = None,
     runs: Annotated[
         Path | None, option('Measured runs, for speedups of form "measured".', metavar="DIR")
     ] = None,
-    seed: Annotated[int, option("Seed of the simulations.", least=0)] = 7,
+    seed: Annotated[int, option("Seed of the simulations.", least=0, most=2**63 - 1)] = 7,
     session: Session = Session(),
 ) -> Answer:
     """How many GPUs to rent for each job of a stream, so that jobs are done soonest within a budget; nothing queues.

@@ -63,12 +63,12 @@ if TYPE_CHECKING:
 # Types of jobs as a person writes them in a TOML file, and the `JobType` values they stand for (M8.1).
 
 EXAMPLE = "see examples/types.toml"
-Width = Annotated[float, Field(ge=1, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Width = Annotated[float, Field(ge=1, le=1e6)]
+Positive = Annotated[float, Field(ge=1e-9, le=1e9)]
 
 
 class _RentPart(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class AmdahlPart(_RentPart):
@@ -87,7 +87,7 @@ class PowerPart(_RentPart):
     """s(k) = k^exponent."""
 
     form: Literal["power"]
-    exponent: float = Field(gt=0)
+    exponent: float = Field(ge=1e-6, le=2)
     most: Width | None = None
 
     def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
@@ -110,8 +110,8 @@ class TablePart(_RentPart):
     """Measured speedups at some widths."""
 
     form: Literal["table"]
-    gpus: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
-    speedup: tuple[Positive, ...] = Field(min_length=1)
+    gpus: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field(min_length=1, max_length=1024)
+    speedup: tuple[Positive, ...] = Field(min_length=1, max_length=1024)
 
     def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
         """The speedup, and what a reader should know of it."""
@@ -125,8 +125,8 @@ class MeasuredPart(_RentPart):
     model_name: str
     method: Literal["full", "lora", "gptq-lora"]
     gpu_model: str
-    tokens_per_sample: int = Field(ge=1)
-    batch_size: int = Field(ge=1)
+    tokens_per_sample: int = Field(ge=1, le=10**9)
+    batch_size: int = Field(ge=1, le=10**9)
     torch_dtype: str | None = None
 
     def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
@@ -146,7 +146,7 @@ class DelayPart(_RentPart):
     usd_per_hour: Positive | None = None
     deadline_hours: Positive | None = None
     value_usd: Positive | None = None
-    decay: float = Field(1.5, gt=1, allow_inf_nan=False)
+    decay: float = Field(1.5, gt=1, le=100)
 
 
 class TypePart(_RentPart):
@@ -163,7 +163,7 @@ class TypePart(_RentPart):
 class TypesFile(_RentPart):
     """A file of types."""
 
-    type: tuple[TypePart, ...] = Field(min_length=1)
+    type: tuple[TypePart, ...] = Field(min_length=1, max_length=1000)
 
 
 def read_types(path: Path, runs: pd.DataFrame | None = None) -> tuple[list[JobType], list[str]]:
@@ -571,6 +571,10 @@ class RentalRequest:
     gpus_per_instance: int | None = None
 
 
+#: GPUs that a budget may hold: the fixed clusters that it is compared with are simulated GPU by GPU.
+MOST_GPUS = 100_000
+
+
 def rental_answer(asked: RentalRequest, session: Session) -> dict[str, Any]:
     """Widths, baselines and sensitivity for a budget, at a list price or at that of a market."""
     if asked.price is not None and asked.market is not None:
@@ -605,6 +609,12 @@ def _question(asked: RentalRequest, types: list[JobType], price: float, lost: fl
     """``price`` is what a GPU-hour held costs; ``lost`` is the share by which restarts make jobs longer."""
     if not 0.0 < price < float("inf"):
         raise SettingsError(f"a price of {price} USD per GPU-hour", expected="a positive number")
+    if asked.budget / price > MOST_GPUS:
+        raise SettingsError(
+            f"a budget for {asked.budget / price:,.0f} GPUs",
+            expected=f"at most {MOST_GPUS:,}",
+            remedy="give a smaller --budget, or a higher --price",
+        )
     slowed = tuple(replace(kind, mean_hours=kind.mean_hours * (1.0 + lost)) for kind in types)
     money = asked.price is not None or asked.market is not None
     return Question(

@@ -645,6 +645,7 @@ class StatusAnswer(_Schema):
     at: datetime
     note: Annotated[str, Keys(description="How the time was chosen; empty if it was given.")]
     unreadable: Annotated[Sentences, Keys(description="Stored rows that cannot be read and are left out.")]
+    contradicted: Annotated[Sentences, Keys(description="Sources that contradict each other about a market.")]
     exit_code: Literal[0, 3, 4, 5]
     since: datetime
     until: datetime

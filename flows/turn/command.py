@@ -18,6 +18,7 @@ from flows.ledger.fields import (
     assumed_told,
     beside_hindsight,
     columns_of,
+    contradicted_told,
     folded,
     in_hindsight,
     on_demand_prices_told,
@@ -62,14 +63,12 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
 
 def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Decisions as every command shows them, below what they say of old data and above what they assume."""
+    """Decisions as every command shows them, below what they say of old data and sources that disagree."""
     old, assumed = stale_told(rows), assumed_told(rows)
-    blocks: list[Block] = [Notes([f"STALE DATA: {text}" for text in old])] if old else []
-    blocks += (
-        [Notes([f"NO ON-DEMAND PRICE: {text}" for text in lacking])]
-        if (lacking := on_demand_told(rows))
-        else []
-    )
+    notes = [f"STALE DATA: {text}" for text in old]
+    notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
+    notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(rows)]
+    blocks: list[Block] = [Notes(notes)] if notes else []
     blocks.append(Table(title, [as_shown(row) for row in rows], columns_of(DECISION, rows=rows), cards=True))
     listed = on_demand_prices_told(rows)
     blocks += [Notes([f"On-demand price of {text}" for text in listed])] if listed else []

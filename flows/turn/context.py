@@ -186,7 +186,8 @@ def run_id_of(at: pd.Timestamp, what: str = "run") -> str:
 
 #: A market with less history than this is not followed unless a job names it.
 LEAST_SPAN = pd.Timedelta(days=3)
-#: Launch tests first, then instances held, then offers listed, which are not launch tests; and how many of each at most.
+#: Launch tests first, then instances held, then offers listed, which are not launch tests; and how many of each at most, of as
+#: many markets as these are together.
 KINDS = {"probe": 20, "held": 2, "offers": 2}
 #: Most peers of a market that are read.
 MOST_PEERS = 12
@@ -358,24 +359,32 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     A market qualifies with counts probed at least once a slot, `LEAST_SPAN` of history, and observations still coming
     in at its time.
     Of those, launch tests go before instances held and those before offers; within a kind the larger capacity, a measured price and
-    the name decide. `KINDS` caps each kind; counts whose source states no kind are taken as launch tests.
+    the name decide. `KINDS` caps each kind; where ``most`` is more than those together, the rest goes to the next of any kind.
+    Counts whose source states no kind are taken as launch tests.
     """
     step = step_of(turn.settings)
     rows = [row for row in turn.listed() if _qualifies(row, turn, step)]
     rows.sort(key=_informative)
     left = dict(KINDS)
-    chosen: list[tuple[Followed, int, pd.Timestamp]] = []
+    first: list[dict[str, Any]] = []
+    rest: list[dict[str, Any]] = []
     for row in rows:
         kind = _kind_of(row)
-        if len(chosen) < most and left.get(kind, 0) > 0:
+        if len(first) < most and left.get(kind, 0) > 0:
             left[kind] -= 1
-            last = pd.Timestamp(row["last_observed"])
-            followed = Followed(
-                market=Market.parse(row["market"]),
-                source=str(row["source"]),
-                at=own_time(last, turn.at, step, own_end=turn.own_end),
-            )
-            chosen.append((followed, int(row["capacity"]), pd.Timestamp(row["first_observed"])))
+            first.append(row)
+        elif kind in left:
+            rest.append(row)
+    beyond = most - len(first) if most > sum(KINDS.values()) else 0
+    chosen: list[tuple[Followed, int, pd.Timestamp]] = []
+    for row in [*first, *rest[:beyond]]:
+        last = pd.Timestamp(row["last_observed"])
+        followed = Followed(
+            market=Market.parse(row["market"]),
+            source=str(row["source"]),
+            at=own_time(last, turn.at, step, own_end=turn.own_end),
+        )
+        chosen.append((followed, int(row["capacity"]), pd.Timestamp(row["first_observed"])))
     return chosen
 
 
@@ -435,12 +444,16 @@ def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
 
 
-#: Most markets that one job is decided among.
-MOST_PLACES = 24
+#: Most markets that one job is decided among, and most instances in all of them: tables grow with the square.
+MOST_PLACES, MOST_PLACED = 24, 2048
 
 
-def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
+def places_of(
+    turn: Turn, request: JobRequest, *, told: Callable[[str], None] = lambda _: None
+) -> tuple[Followed, ...]:
     """The markets that a placed request may move among, its home first, at most `MOST_PLACES` at one time (M11.1).
+
+    With ``n_max`` above 85 they are fewer (`MOST_PLACED`). ``told`` hears how many are left out.
 
     They are those whose counts came in once a slot when the job began, also in later turns: where a job was decided to be stays
     among them, and a turn that is made afterwards has the same. The cheapest on demand go before others, then those with most
@@ -482,7 +495,17 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
             remedy="`slackwater markets` lists them",
         )
     at = found[0].at if home is not None else _common_time(request, found)
-    places = tuple([one for one in found if one.at == at][:MOST_PLACES])
+    fitting = [one for one in found if one.at == at]
+    held = gpu_type_of(found[0].market)
+    widest = request.n_max or (request.gpus_max or 1) // (1 if held is None else held.gpus) or 1
+    most = max(1, min(MOST_PLACES, MOST_PLACED // widest))
+    if len(fitting) > most:
+        told(
+            f"job {request.name}: of {len(fitting)} markets that fit, it is decided among "
+            f"{'its home and ' if home is not None else ''}{plural(most - (home is not None), 'market')} that "
+            f"{'is' if most - (home is not None) == 1 else 'are'} cheapest on demand; name fewer in its file to choose others"
+        )
+    places = tuple(fitting[:most])
     check_types(request, [one.market for one in places])
     return places
 
@@ -892,7 +915,7 @@ def _begins_after(job: StoredJob, followed: Followed) -> str:
 def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[Followed, ...]:
     """The markets of a job that may move, as far as they can be read; none where its home cannot."""
     try:
-        found = places_of(turn, job.request)
+        found = places_of(turn, job.request, told=left_out.append)
     except InputError as error:
         left_out.append(f"job {job.request.name} is left out: {error}")
         return ()

@@ -19,10 +19,12 @@ from flows.ledger.fields import (
     as_shown,
     beside_hindsight,
     columns_of,
+    contradicted_told,
     on_demand_told,
     stale_told,
     zone_of,
 )
+from flows.ledger.fields import chance as chance_told
 from flows.ledger.jobs import find_job
 from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import (
@@ -493,6 +495,7 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
         "whole job, what was paid before this slot included."
     )
     told = [f"STALE DATA: {text}" for text in stale_told(decisions)]
+    told += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(decisions)]
     told += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(decisions)]
     old = [Notes(told)] if told else []
     return Section("What to hold", [*old, decisions_summary(decisions), table, note], "decisions")
@@ -554,7 +557,7 @@ def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
         synthetic_told(row.get("synthetic")),
     ]
     why = "; ".join(part for part in parts if part)
-    return {**as_shown(row), "late_probability": percent(late) + risk, "reason": why}
+    return {**as_shown(row), "late_probability": chance_told(late) + risk, "reason": why}
 
 
 def forecaster_told(row: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from optimization.kernels.rules import (
+    MOST_SLOTS,
     Restart,
     Value,
     after_growing,
@@ -281,10 +282,12 @@ def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> 
     sizes, gain = _held(job, slot_hours)
     if rest <= 0:
         return None
-    slots, n = min(
-        (slots_needed(rest, job.efficiency(n, progress.n_previous) * g, g), n)
+    tried = [
+        (slots_needed(rest, job.efficiency(n, progress.n_previous) * g, g), n, g)
         for n, g in zip(sizes[1:], gain[1:], strict=True)
-    )
+    ]
+    # Of sizes for which no number of slots is enough the one that does most.
+    slots, n, _ = min(tried, key=lambda one: (one[0], -one[2] if one[0] >= MOST_SLOTS else 0.0, one[1]))
     if slots <= left:
         return None
     return Shortfall(n=n, slots=slots, left=left, enough=_enough(job, rest, left, slot_hours))

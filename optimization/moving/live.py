@@ -218,6 +218,7 @@ def decided_by_tables(
         moved_from=progress.place if moved else None,
         move_usd=view.move_usd(market) if moved else 0.0,
         probe_next=LIVE_MOVER.probe(None, unseen) if not all(unseen.seen) else None,
+        risk_known=live.job.job.must_finish or any(own.knows_count for own in view.views),
     )
 
 
@@ -367,7 +368,7 @@ class RankedMarket:
     price_usd: float | None
     available: int | None
     on_demand_usd: float | None
-    chance: float
+    chance: float | None
     reason: str
 
 
@@ -391,7 +392,9 @@ def ranked_markets(live: LiveMovable) -> list[RankedMarket]:
                 price_usd=own.price if own.observed else None,
                 available=own.available if own.observed else None,
                 on_demand_usd=own.on_demand_usd if own.on_demand.known else None,
-                chance=own.belief(LIVE_MOVER.forgetting).chance_of_spot(live.job.runs[m].n_min),
+                chance=own.belief(LIVE_MOVER.forgetting).chance_of_spot(live.job.runs[m].n_min)
+                if own.knows_count
+                else None,
                 reason=_why_there(live, view, m, held),
             )
         )

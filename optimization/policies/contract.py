@@ -52,6 +52,11 @@ class View:
         """All the spot instances of the market, also those that are not left to this job: the state it is in."""
         return self.available + self.others
 
+    @property
+    def knows_count(self) -> bool:
+        """Whether the count of this slot was observed, and not too long ago (M1.3)."""
+        return bool(np.isfinite(self.market_beliefs().available[self.slot]))
+
     def left(self, count: int) -> View:
         """The slot of a job to which others leave ``count`` of the spot instances; what is believed of the market stays."""
         kept = min(count, self.available)

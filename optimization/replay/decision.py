@@ -531,7 +531,8 @@ class Decision:
     """The next slot of one job: what to hold in ``slot``, who decided it, why, and what to expect.
 
     ``solver`` says how its horizon programs were solved ("" if there was none), ``progress`` where the job stood; ``planned``
-    is what the plan behind it holds in the slots after ``slot``, None where the policy makes no plan.
+    is what the plan behind it holds in the slots after ``slot``, None where the policy makes no plan. ``risk_known`` is False where
+    the chance of being late would rest on a count that is too old (M6.9).
     """
 
     job: str
@@ -543,6 +544,7 @@ class Decision:
     solver: str
     progress: Progress
     planned: tuple[Allocation, ...] | None
+    risk_known: bool = True
 
 
 def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | None = None) -> Decision:
@@ -573,13 +575,14 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
         slot=live.slot,
         allocation=allocation,
         policy=policy.name,
-        reason=_with_chance(reason, belief_of(policy, view), allocation),
+        reason=_with_chance(reason, belief_of(policy, view), allocation, view),
         expected=look_ahead(
             policy, state, view, paths=effort.risk_paths, rng=np.random.default_rng(effort.seed)
         ),
         solver=solver.summary() if solver else "",
         progress=progress,
         planned=_planned(live, solver.plans[-1].allocations[1:]) if solver and solver.plans else None,
+        risk_known=view.knows_count or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours),
     )
 
 
@@ -614,7 +617,9 @@ def in_turn(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> li
     return [function(**call) for call in calls]
 
 
-def _with_chance(reason: str, belief: Belief, allocation: Allocation) -> str:
-    """The policy's reason, with the chance of spot in the next slot that a person would want to know."""
+def _with_chance(reason: str, belief: Belief, allocation: Allocation, view: View) -> str:
+    """The policy's reason, with the chance of spot in the next slot; where the count of this slot is not known there is none."""
+    if not view.knows_count:
+        return f"{reason}; availability is not known: no count of this slot, or one that is too old"
     wanted = max(allocation.total, 1)
     return f"{reason}; P(spot >= {wanted} in the next slot) = {belief.chance_of_spot(wanted):.2f}"

@@ -8,15 +8,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR
 from warehouse.errors import JobError
 
 EXAMPLE = "examples/requests/three-fields.toml"
 #: Defaults of a request, and how each is told.
 DEFAULT_METHOD, DEFAULT_LENGTH = "lora", 2048
 DEFAULT_OVERHEAD_MINUTES = 5.0
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class TuningRequest(BaseModel):
@@ -27,29 +28,36 @@ class TuningRequest(BaseModel):
     predicted throughput the job's H(n) takes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: str = Field(min_length=1)
     name: str | None = Field(None, min_length=1)
     method: Literal["full", "lora", "gptq-lora"] | None = None
     tokens_per_sample: Positive | None = None
-    samples: float | None = Field(None, gt=0)
-    tokens: float | None = Field(None, gt=0)
-    epochs: float = Field(1.0, gt=0)
+    samples: float | None = Field(None, ge=1e-6, le=1e15)
+    tokens: float | None = Field(None, ge=1e-6, le=1e15)
+    epochs: float = Field(1.0, ge=1e-6, le=1e6)
     deadline: datetime | None = None
     deadline_in: str | None = None
     gpu_model: str | None = None
-    number_gpus: Positive | None = None
+    number_gpus: int | None = Field(None, ge=1, le=8192)
     batch_size: Positive | None = None
     torch_dtype: Literal["bfloat16", "float16", "float32"] | None = None
-    params_b: float | None = Field(None, gt=0)
+    params_b: float | None = Field(None, ge=1e-3, le=1e5)
     objective: Literal["cost", "time"] = "cost"
     plan_by: Literal["median", "low"] = "median"
-    budget_usd: float | None = Field(None, gt=0)
-    value_usd: float | None = Field(None, gt=0)
-    decay: float = Field(1.5, gt=1)
-    overhead_minutes: float | None = Field(None, ge=0)
-    markets: tuple[str, ...] = ()
+    budget_usd: float | None = Field(None, ge=0.01, le=1e9)
+    value_usd: float | None = Field(None, ge=0.01, le=1e9)
+    decay: float = Field(1.5, gt=1, le=100)
+    overhead_minutes: float | None = Field(None, ge=0, le=10_080)
+    markets: tuple[str, ...] = Field((), max_length=1000)
+
+    @field_validator("deadline")
+    @classmethod
+    def _in_range(cls, deadline: datetime | None) -> datetime | None:
+        if deadline is not None and not EARLIEST_YEAR <= deadline.year <= LATEST_YEAR:
+            raise ValueError(f"expected a time from the year {EARLIEST_YEAR} to {LATEST_YEAR}")
+        return deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

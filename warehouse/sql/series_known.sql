@@ -12,5 +12,7 @@ SELECT place, sid, source, kind, product,
     coalesce(
         1000000 * arg_max(gap_seconds, at_us) FILTER (WHERE gap_seconds IS NOT NULL),
         median(gap_us)
-    ) AS nominal_us
+    ) AS nominal_us,
+    coalesce(arg_max(truncated OR coalesce(value >= capacity, FALSE), at_us) FILTER (WHERE at_us <= last_us), FALSE) AS at_least,
+    coalesce(arg_max(form, at_us) FILTER (WHERE form IS NOT NULL), '') AS form
 FROM chosen JOIN spaced USING (sid) GROUP BY place, sid, source, kind, product ORDER BY place, kind, source, product

@@ -8,7 +8,9 @@
         last_value(on_demand_usd IGNORE NULLS) OVER past AS on_demand_usd,
         max(capacity) OVER past AS capacity,
         count(capacity) OVER past = count(*) OVER past AS capacity_stated,
-        1000000 * last_value(gap_seconds IGNORE NULLS) OVER past AS stated_us
+        1000000 * last_value(gap_seconds IGNORE NULLS) OVER past AS stated_us,
+        truncated OR coalesce(value >= capacity, FALSE) AS at_least,
+        coalesce(last_value(form IGNORE NULLS) OVER past, '') AS form
     FROM spaced
     WINDOW past AS (PARTITION BY sid ORDER BY at_us ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ),
@@ -23,5 +25,5 @@ medians AS (
     WHERE stated_us IS NULL GROUP BY ALL
 )
 SELECT time_us, place, sid, source, kind, product, first_us, at_us AS latest_us, single, highest, newest, on_demand_usd, capacity,
-    capacity_stated, coalesce(stated_us, median_us) AS nominal_us
+    capacity_stated, coalesce(stated_us, median_us) AS nominal_us, at_least, form
 FROM at_times LEFT JOIN medians USING (time_us, sid) ORDER BY time_us, place, kind, source, product

@@ -115,7 +115,7 @@ BAD_COUNTS = {
     "available 1.5 is not a whole number >= 0": {"available": "1.5"},
     "available -1 is not a whole number >= 0": {"available": "-1"},
     "available many is not a whole number >= 0": {"available": "many"},
-    "available 99999999999 is not a whole number >= 0": {"available": "99999999999"},
+    "available 99999999999 is more than 1,000,000 instances": {"available": "99999999999"},
     "available 17 is above the capacity 16": {"available": "17"},
     "capacity -4 is not a whole number >= 0": {"capacity": "-4"},
     "gap_seconds 0 is not a positive number": {"gap_seconds": "0"},
