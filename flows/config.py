@@ -394,6 +394,7 @@ OTHER_VARIABLES = {
     f"{PREFIX}RUNNER": "who does the tasks of a turn",
     f"{PREFIX}WORKERS": "how many of them",
     f"{PREFIX}DASK_ADDRESS": "the cluster that does them",
+    f"{PREFIX}ALLOWED_PATHS": "files and folders that parameters of deployments may name beside the working folder",
     f"{PREFIX}JOB": "the job, in a task that examples/decision_to_skypilot.py makes",
     f"{PREFIX}KEY": "its decision's key, there",
     f"{PREFIX}VALID_UNTIL": "until when it holds, there",

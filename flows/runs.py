@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_type_hints
 
@@ -27,6 +29,7 @@ from pydantic.fields import FieldInfo
 
 from flows.command import keep_log, outlive_readers
 from flows.config import Settings, read_settings
+from flows.paths import require_inside
 from warehouse.errors import SettingsError, SlackwaterError
 
 P = ParamSpec("P")
@@ -99,12 +102,30 @@ def described(function: Callable[P, R]) -> Callable[P, R]:
 def named_flow(
     name: str, *, run_name: Callable[[], str], **options: Any
 ) -> Callable[[Callable[P, R]], Flow[P, R]]:
-    """Prefect's ``flow`` with described parameters, whose runs are named when they begin."""
+    """Prefect's ``flow`` with described parameters, whose runs are named when they begin.
+
+    A run of a deployment is refused before anything is done if a path among its parameters leads out of its folder.
+    """
 
     def made(function: Callable[P, R]) -> Flow[P, R]:
-        return flow(name=name, flow_run_name=run_name, **options)(described(function))
+        @wraps(function)
+        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+            if is_deployed():
+                require_inside(signature(function).bind(*args, **kwargs).arguments)
+            return function(*args, **kwargs)
+
+        # Prefect reads types where it finds them written out: names it would look up in this module.
+        inside.__annotations__ = get_type_hints(function, include_extras=True)
+        inside.__signature__ = signature(function, eval_str=True)  # type: ignore[attr-defined]
+        return flow(name=name, flow_run_name=run_name, **options)(described(inside))
 
     return made
+
+
+def is_deployed() -> bool:
+    """Whether the present flow run is one of a deployment, whose parameters come from whoever may start it."""
+    context = FlowRunContext.get()
+    return context is not None and context.flow_run is not None and context.flow_run.deployment_id is not None
 
 
 def slot_of(at: datetime | None, settings: Settings) -> pd.Timestamp:
@@ -153,8 +174,10 @@ def run_name(word: str, *, slots: bool = True) -> Callable[[], str]:
             if "start" in given:
                 times = [utc_time(_time(given[one])) for one in ("start", "end")]
             elif slots:
-                file = given.get("settings")
-                settings = read_settings(None if file is None else Path(file))
+                file = None if given.get("settings") is None else Path(given["settings"])
+                if is_deployed():
+                    require_inside({"settings": file})
+                settings = read_settings(file)
                 times = [slot_of(_time(given["at"]) if given.get("at") else None, settings)]
             else:
                 times = [utc_time(_time(given["at"]) if given.get("at") else scheduled_time())]

@@ -39,6 +39,7 @@ from flows.runs import (
     SettingsFile,
     Slot,
     as_task,
+    is_deployed,
     named_flow,
     not_again,
     run_name,
@@ -191,8 +192,7 @@ def tried(work: Callable[[], Result], *, label: str) -> Result:
     none holds it while it waits, and has the same logical time. A run that somebody started by hand has one try: they see the
     error at once.
     """
-    context = FlowRunContext.get()
-    if context is None or context.flow_run is None or context.flow_run.deployment_id is None:
+    if not is_deployed():
         return work()
     patient = task(
         name=label,

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 # ---
 # Prefect's environment, set in one place and before Prefect is imported.
 
-#: A first embedded server needs up to 75 s on a slow machine (the default limit is 20 s), telemetry is off, and the
-#: task recorder writes in batches: with one write per event a flow after 1,000 tasks stalled for a minute. Leases of concurrency
+#: Prefect starts no server by itself, which would ask nobody who is there (`flows.engine.serving.running_server`). Telemetry is
+#: off, and the task recorder writes in batches: with one write per event a flow after 1,000 tasks stalled for a minute. Leases of concurrency
 #: slots are kept in files: the default forgets them when the server restarts, and their slots would stay taken for ever. Of what is
 #: logged the lines of flow runs are kept from INFO on, of the rest warnings; only those are printed. A run is heard of every half
 #: minute, so that one whose process has died is told from one that works (`flows.engine.serving.zombies`).
 ENGINE_SETTINGS = {
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+    "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
     "PREFECT_LOGGING_LEVEL": "WARNING",
@@ -85,6 +85,7 @@ def run_turn(
 
     Raises `StoreError` where no warehouse can be, before anything is started.
     """
+    from flows.engine.serving import start_embedded_server
     from flows.turn.context import run_id_of
     from optimization.job.request import read_request
     from warehouse.store.files import check_place
@@ -99,6 +100,7 @@ def run_turn(
     say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC{_market_words(data, config)}")
 
     prepare_engine(db.resolve().parent, quiet=True)
+    start_embedded_server()
     from flows.engine.flows import SHOW, pipeline
 
     SHOW.set(show)

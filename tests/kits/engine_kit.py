@@ -8,6 +8,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from flows.engine.run import ENGINE_SETTINGS, prepare_engine
+from flows.engine.serving import CLIENT_PASSWORD, running_server
+from flows.paths import ALLOWED
 
 
 @contextmanager
@@ -18,6 +20,7 @@ def own_engine(home: Path, tables: Path | None = None):
     with a copy.
     """
     before = dict(os.environ)
+    os.environ[ALLOWED] = str(home.parent)  # of every test of the run: deployments are made in many folders below it
     for name in ("PREFECT_HOME", "PREFECT_API_URL", *ENGINE_SETTINGS):
         os.environ.pop(name, None)
     try:
@@ -31,6 +34,16 @@ def own_engine(home: Path, tables: Path | None = None):
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def own_server(log: Path, *, embedded: bool = False):
+    """A server of ours that the clients of this process know, although Prefect may have been imported before."""
+    with running_server(log, embedded=embedded) as url:
+        from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: os.environ[CLIENT_PASSWORD]}):
+            yield url
 
 
 def keep_tables(tables: Path) -> None:

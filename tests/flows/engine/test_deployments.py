@@ -374,6 +374,7 @@ def test_a_signal_while_the_server_is_being_started_leaves_no_process(tmp_path, 
         signal.raise_signal(signal.SIGINT)
         return started[0]
 
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / ".prefect"))
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     # A shell starts what it runs in the background with this signal ignored, and these tests with it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from accuracy_demo import same_tables
-from engine_kit import keep_tables, own_engine
+from engine_kit import keep_tables, own_engine, own_server
 from test_turn import AT, dump, one_turn, panel_settings, small_settings
 from tidy_folder import write_tidy
 
@@ -33,14 +33,16 @@ pytestmark = pytest.mark.engine
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory, tables):
     """The embedded engine with a home of its own."""
-    with own_engine(tmp_path_factory.mktemp("engine"), tables) as home:
-        from prefect.client.orchestration import get_client
-
-        with get_client(sync_client=True) as client:
-            client.api_healthcheck()
+    with (
+        own_engine(tmp_path_factory.mktemp("engine"), tables) as home,
+        own_server(home / "embedded.log", embedded=True),
+    ):
         keep_tables(tables)
+        from prefect.logging.handlers import APILogHandler
+
         with no_heartbeat():
             yield home
+            APILogHandler().flush()
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from engine_kit import keep_tables, own_engine, process_of
+from engine_kit import keep_tables, own_engine, own_server, process_of
 from test_turn import AT, small_settings
 
 from flows.engine.run import no_heartbeat
-from flows.engine.serving import keep_automation, running_server, zombies
+from flows.engine.serving import keep_automation, zombies
 from warehouse.errors import InputError
 from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader
@@ -26,17 +26,12 @@ def server(tmp_path_factory, tables):
     """A Prefect server; the folder that it keeps its state in."""
     with (
         own_engine(tmp_path_factory.mktemp("server"), tables) as home,
-        running_server(home / "server.log") as url,
+        own_server(home / "server.log"),
     ):
         keep_tables(tables)
-        os.environ["PREFECT_API_URL"] = url
         from prefect.logging.handlers import APILogHandler
-        from prefect.settings import PREFECT_API_URL, temporary_settings
 
-        with (
-            temporary_settings({PREFECT_API_URL: url}),  # Prefect may have been imported before
-            no_heartbeat(),
-        ):
+        with no_heartbeat():
             yield home
             APILogHandler().flush()  # else the last lines are tried again and again when there is no server any more
 
