@@ -6,7 +6,6 @@ turns measured here come. Every runner is checked to make the same tables as thr
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from datetime import datetime

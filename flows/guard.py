@@ -121,7 +121,9 @@ class Guard:
         if refused is None:
             await self.app(scope, receive, guarded)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the handshake fails with 403
+            await send(
+                {"type": "websocket.close", "code": 1008}
+            )  # before it is accepted: the handshake fails with 403
         else:
             await refused(scope, receive, guarded)
 

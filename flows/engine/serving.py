@@ -370,9 +370,9 @@ def running_server(
 
     It takes its settings from the environment (`flows.engine.run.prepare_engine`) and writes its output into ``log``. Port 0
     means any that is free. It asks for a password (`server_password`), answers to the loopback names and ``names`` alone and to
-    no page of another origin, and its files are the user's alone. While it runs, the environment of this process has its address and
-    password for Prefect's clients, in this process and in those it starts. An ``embedded`` server has neither UI nor scheduler.
-    ``meanwhile`` is done while it starts. Raises `SettingsError` if the port is taken or the server does not start.
+    no page of another origin, and no other user reads its files. While it runs, the environment of this process has its address
+    and password for Prefect's clients, here and in processes that are started. An ``embedded`` server has neither UI nor
+    scheduler. ``meanwhile`` is done while it starts. Raises `SettingsError` if the port is taken or the server does not start.
     """
     require_scheduler()
     if port:
@@ -394,7 +394,10 @@ def running_server(
     }
     environment.pop("PREFECT_API_URL", None)  # a server must not ask another one
     process: subprocess.Popen[bytes] | None = None
-    with log.open("ab") as output, _environment({"PREFECT_API_URL": f"{address}/api", CLIENT_PASSWORD: password}):
+    with (
+        log.open("ab") as output,
+        _environment({"PREFECT_API_URL": f"{address}/api", CLIENT_PASSWORD: password}),
+    ):
         try:
             with _signals_wait():
                 process = subprocess.Popen(
@@ -429,9 +432,9 @@ def server_password(home: Path) -> str:
     file = home / PASSWORD_FILE
     with suppress(FileNotFoundError):
         found = file.lstat()
-        if stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
-            if text := file.read_text(encoding="utf-8").strip():
-                return text
+        private = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        if private and (text := file.read_text(encoding="utf-8").strip()):
+            return text
         file.unlink()
     handle, part = tempfile.mkstemp(dir=home, prefix=f".{PASSWORD_FILE}.")  # of mode 0600
     with os.fdopen(handle, "w", encoding="utf-8") as out:
@@ -445,11 +448,11 @@ def server_password(home: Path) -> str:
     return file.read_text(encoding="utf-8").strip()
 
 
-def _place_of_password() -> str:
+def _password_words() -> str:
     """Where a person finds the password of our server."""
     if os.environ.get(SERVER_PASSWORD):
-        return f"the value of {SERVER_PASSWORD}"
-    return f"the text of {Path(os.environ['PREFECT_HOME']) / PASSWORD_FILE}"
+        return f" (password: the value of {SERVER_PASSWORD})"
+    return f" (password in {Path(os.environ['PREFECT_HOME']) / PASSWORD_FILE})"
 
 
 def _make_private(home: Path, log: Path) -> None:
@@ -542,9 +545,7 @@ def serve_command(
     own = not os.environ.get("PREFECT_API_URL")
     allow_paths([path for path in (db, data, settings) if path is not None])
     with _stopped_by_signal(), engine_server(port, names) as url:
-        say(f"Prefect at {url.removesuffix('/api')}")
-        if own:
-            say(f"its password: {_place_of_password()}")
+        say(f"Prefect at {url.removesuffix('/api')}{_password_words() if own else ''}")
         for one in chosen:
             say(f"serve {full_name(one)}, {served.said(one)}")
         asyncio.run(_serve([runner_deployment(one, served) for one in chosen]))
@@ -583,9 +584,9 @@ def engine_server(port: int, names: Sequence[str] = ()) -> Iterator[str]:
 
 
 def start_embedded_server() -> None:
-    """Unless PREFECT_API_URL names a server, start one for this process, which ends with it; Prefect and the flows are loaded meanwhile.
+    """Unless PREFECT_API_URL names a server, start one for this process; Prefect and the flows are loaded meanwhile.
 
-    It ends when the interpreter does, as Prefect delivers the last log lines and events of its runs after the last of our code.
+    It ends when the interpreter does: Prefect delivers the last log lines and events of its runs after the last of our code.
     """
     if os.environ.get("PREFECT_API_URL"):
         return

@@ -20,7 +20,9 @@ def own_engine(home: Path, tables: Path | None = None):
     with a copy.
     """
     before = dict(os.environ)
-    os.environ[ALLOWED] = str(home.parent)  # of every test of the run: deployments are made in many folders below it
+    os.environ[ALLOWED] = str(
+        home.parent
+    )  # of every test of the run: deployments are made in many folders below it
     for name in ("PREFECT_HOME", "PREFECT_API_URL", *ENGINE_SETTINGS):
         os.environ.pop(name, None)
     try:
