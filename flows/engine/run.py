@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 # ---
 # Prefect's environment, set in one place and before Prefect is imported.
 
-#: Prefect starts no server by itself: it would answer to everybody (`flows.engine.serving.running_server`). Telemetry is off,
-#: and the task recorder writes in batches: with one write per event a flow after 1,000 tasks stalled for a minute. Leases of
-#: concurrency slots are kept in files: the default forgets them when the server restarts, and their slots would stay taken for
-#: ever. Of what is logged the lines of flow runs are kept from INFO on, of the rest warnings; only those are printed. A run is heard
-#: of every half minute, so that one whose process has died is told from one that works (`flows.engine.serving.zombies`).
+#: Prefect starts no server by itself: it would answer to everybody (`flows.engine.serving.running_server`). Telemetry is
+#: off, and the task recorder writes in batches: with one write per event a flow after 1,000 tasks stalled for a minute.
+#: Leases of concurrency slots are kept in files: the default forgets them when the server restarts, and their slots
+#: would stay taken for ever. Of what is logged the lines of flow runs are kept from INFO on, of the rest warnings; only
+#: those are printed. A run is heard of every half minute, so that one whose process has died is told from one that works
+#: (`flows.engine.serving.zombies`).
 ENGINE_SETTINGS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

@@ -59,7 +59,8 @@ class Deployment:
     """One deployment: which flow, when, with what, and one run of it at a time.
 
     ``flow`` is the way to import it. A ``cron`` is UTC; without one it is not scheduled. Paths among ``parameters`` are relative to
-    the folder the deployments were made in. Retries and time limits are the flow's own (`flows.engine.flows`).
+    the folder the deployments were made in, and stay in it (`flows.paths`). Retries and time limits are the flow's own
+    (`flows.engine.flows`).
     """
 
     name: str
@@ -364,7 +365,7 @@ def running_server(
     port: int = 0,
     names: Sequence[str] = (),
     embedded: bool = False,
-    meanwhile: Callable[[], object] = bool,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Iterator[str]:
     """Start a Prefect server on loopback and yield the address of its API; stop it at the end, whatever happened.
 
@@ -379,17 +380,17 @@ def running_server(
         require_free(port)
     port = port or free_port()
     address = f"http://{LOOPBACK}:{port}"
-    home = Path(os.environ["PREFECT_HOME"])
+    home = prefect_home()
     _make_private(home, log)
     password = server_password(home)
     words = [sys.executable, "-m", f"{__package__}.server", "--host", LOOPBACK, "--port", str(port)]
     words += [word for name in names for word in ("--allow-host", name)]
     environment = {
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": address,
+        "PREFECT_UI_API_URL": "/api",  # of whichever name the browser knows the server by
         **os.environ,
         SERVER_PASSWORD: password,
         "PREFECT_SERVER_API_PORT": str(port),
-        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": address,
-        "PREFECT_SERVER_UI_API_URL": "/api",  # of whichever name the browser knows the server by
         **(_EMBEDDED if embedded else {}),
     }
     environment.pop("PREFECT_API_URL", None)  # a server must not ask another one
@@ -422,6 +423,11 @@ _EMBEDDED = {
 }
 
 
+def prefect_home() -> Path:
+    """The folder in which Prefect keeps its state (`flows.engine.run.prepare_engine`)."""
+    return Path(os.environ["PREFECT_HOME"]).expanduser()
+
+
 def server_password(home: Path) -> str:
     """The password of our server: `SERVER_PASSWORD` of the environment, else the text of `PASSWORD_FILE`, which is made once.
 
@@ -440,11 +446,12 @@ def server_password(home: Path) -> str:
     with os.fdopen(handle, "w", encoding="utf-8") as out:
         out.write(f"slackwater:{secrets.token_urlsafe(32)}\n")
     try:
-        os.link(part, file)  # of two that start at the same time both take the first one's
-    except FileExistsError:
-        pass
-    finally:
+        os.link(part, file)  # of two servers that start at the same time both take the first password
         os.unlink(part)
+    except FileExistsError:
+        os.unlink(part)
+    except OSError:  # a file system without links
+        os.replace(part, file)
     return file.read_text(encoding="utf-8").strip()
 
 
@@ -452,7 +459,7 @@ def _password_words() -> str:
     """Where a person finds the password of our server."""
     if os.environ.get(SERVER_PASSWORD):
         return f" (password: the value of {SERVER_PASSWORD})"
-    return f" (password in {Path(os.environ['PREFECT_HOME']) / PASSWORD_FILE})"
+    return f" (password in {prefect_home() / PASSWORD_FILE})"
 
 
 def _make_private(home: Path, log: Path) -> None:
@@ -578,8 +585,7 @@ def engine_server(port: int, names: Sequence[str] = ()) -> Iterator[str]:
         yield named
         return
     say("start a Prefect server")
-    home = Path(os.environ["PREFECT_HOME"])
-    with running_server(home / "server.log", port=port, names=names) as url:
+    with running_server(prefect_home() / "server.log", port=port, names=names) as url:
         yield url
 
 
@@ -592,7 +598,7 @@ def start_embedded_server() -> None:
         return
     running = ExitStack()
     atexit.register(running.close)
-    log = Path(os.environ["PREFECT_HOME"]) / "embedded.log"
+    log = prefect_home() / "embedded.log"
     flows = f"{__package__}.flows"
     running.enter_context(running_server(log, embedded=True, meanwhile=lambda: import_module(flows)))
 

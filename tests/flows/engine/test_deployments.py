@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 
+import httpx
 import pandas as pd
 import pytest
 import yaml
@@ -357,6 +358,13 @@ def test_serve_stops_with_all_that_it_started(tmp_path, stop, when):
         if line.strip().startswith(when):
             break
     assert alive(tmp_path), said
+    if when == "ready":  # it asks who is there, and says where the answer is
+        address, file = re.search(r"Prefect at (\S+) \(password in (\S+)\)", "".join(said)).groups()
+        name, password = Path(file).read_text().strip().split(":")
+        url = f"{address}/api/deployments/count"
+        assert httpx.post(url, json={}).status_code == 401
+        assert httpx.post(url, json={}, headers={"origin": "https://evil.example"}).status_code == 403
+        assert httpx.post(url, json={}, auth=(name, password)).json() == 1
     process.send_signal(stop)
     rest = process.communicate(timeout=90)[1]
     assert process.returncode == 0, [*said, rest]

@@ -1,9 +1,11 @@
 """The same turn on the real engine: equal answers, artifacts, typed parameters, the single flows, and batches of replays."""
 
+import os
 import threading
 from datetime import UTC
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,6 +45,22 @@ def engine(tmp_path_factory, tables):
         with no_heartbeat():
             yield home
             APILogHandler().flush()
+
+
+def test_the_embedded_server_serves_this_process_alone(engine):
+    from prefect.client.orchestration import get_client
+
+    address = os.environ["PREFECT_API_URL"]
+    for headers, code in (
+        ({}, 401),
+        ({"origin": "https://evil.example"}, 403),
+        ({"host": "evil.example"}, 421),
+    ):
+        assert httpx.post(f"{address}/flow_runs/filter", json={}, headers=headers).status_code == code
+    assert httpx.get(address.removesuffix("api")).status_code == 404  # it has no pages
+    with get_client(sync_client=True) as client:
+        assert str(client.api_url).startswith(address)
+        assert client.hello().json() is not None
 
 
 @pytest.fixture(scope="module")
