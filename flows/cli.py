@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "job report": Command(
         "flows.jobs.command:report", "llama-8b-lora --progress-share 0.4 --on-demand 0 --spot 6"
     ),
+    "bill": Command("flows.jobs.bill:bill", "llama-8b-lora"),
     "markets": Command("flows.exchange:markets"),
     "ingest": Command("flows.exchange:ingest", "tabular data"),
     "rejected": Command("flows.exchange:rejected", "--source aws-spot"),

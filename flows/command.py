@@ -248,10 +248,13 @@ def option(
     least: float | None = None,
     most: float | None = None,
     variable: str | None = None,
+    hyphen: bool = False,
 ) -> Parameter:
     """An option or argument: what it is, its name if not the parameter's, what stands for its value, its bounds, and the
-    environment variable that gives it where the command line does not."""
+    environment variable that gives it where the command line does not. ``hyphen``: it may be the word ``-``."""
     more: dict[str, Any] = {"env_var": variable} if variable else {}
+    if hyphen:
+        more["allow_leading_hyphen"] = True
     if least is not None or most is not None:
         more["validator"] = validators.Number(gte=least, lte=most)
     return Parameter(name=name, help=help, metavar=metavar, **more)

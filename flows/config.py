@@ -10,12 +10,13 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from flows.paths import ALLOWED
 from forecasting.predictors import DEFAULT, TURN, predictor_names
 from warehouse.errors import SettingsError, nearest
 
@@ -191,18 +192,90 @@ class BoundSettings(BaseModel):
 # ---
 # Thresholds of the alarms; their defaults are justified in ``docs/monitoring.md``.
 
-#: Every kind of alarm, and what it means.
-ALARM_KINDS: dict[str, str] = {
-    "empty ingest": "an ingest added nothing although every market followed was due to be read again",
-    "stale source": "a market's newest count or price is older than its maximal age (M1.3)",
-    "failing feed": "the last fetch of a live feed failed, brought only a part twice, or is overdue",
-    "flat line": "a count or price has kept its value far longer than it ever did",
-    "impossible price": "a price that is not positive, or above a multiple of on-demand",
-    "price jump": "a price moved by far more than it ever did",
-    "rejected rows": "more rows than usual could not be used",
-    "drift": "a series is no longer distributed as it was",
-    "coverage": "80 % intervals held far more or far less than 80 % of what came",
+
+class AlarmKind(NamedTuple):
+    """What an alarm means, and whether it is serious: it keeps a job from its deadline, or plans from being right."""
+
+    words: str
+    serious: bool = False
+
+
+#: Every kind of alarm.
+ALARM_KINDS: dict[str, AlarmKind] = {
+    "job missed": AlarmKind("a job's deadline has passed and its work was not done", serious=True),
+    "job infeasible": AlarmKind("on-demand alone cannot finish a job by its deadline", serious=True),
+    "job at risk": AlarmKind("a job is likely to miss its deadline", serious=True),
+    "decision not delivered": AlarmKind("a sink did not take a job's decision", serious=True),
+    "market gone": AlarmKind("the market of a running job is no longer observed", serious=True),
+    "no report": AlarmKind("a job that was reported of has had no report for some slots"),
+    "stale source": AlarmKind(
+        "a market's newest count or price is older than its maximal age (M1.3)", serious=True
+    ),
+    "failing feed": AlarmKind(
+        "the last fetch of a live feed failed, brought only a part twice, or is overdue", serious=True
+    ),
+    "impossible price": AlarmKind(
+        "a price that is not positive, or above a multiple of on-demand", serious=True
+    ),
+    "empty ingest": AlarmKind(
+        "an ingest added nothing although every market followed was due to be read again"
+    ),
+    "flat line": AlarmKind("a count or price has kept its value far longer than it ever did"),
+    "price jump": AlarmKind("a price moved by far more than it ever did"),
+    "rejected rows": AlarmKind("more rows than usual could not be used"),
+    "drift": AlarmKind("a series is no longer distributed as it was"),
+    "coverage": AlarmKind("80 % intervals held far more or far less than 80 % of the observations"),
 }
+
+
+class Alert(BaseModel):
+    """Where alarms are sent to, under ``[[alerts]]`` in ``slackwater.toml``; addresses stand in environment variables."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name, by which sent alarms are remembered"
+    )
+    kind: Literal["slack", "webhook", "email", "command"]
+    address_env: str | None = Field(
+        None,
+        description="environment variable with the address: of the webhook, or the mail addresses with commas between",
+    )
+    smtp_env: str = Field(
+        "SMTP_URL", description="email: environment variable with smtps://USER:PASSWORD@HOST or smtp://HOST"
+    )
+    command: tuple[str, ...] = Field(
+        (), description="command: program and arguments; the alarm is JSON on its input"
+    )
+    only: tuple[str, ...] = Field((), description="kinds of alarms that are sent (default: all)")
+    severity: Literal["serious", "all"] = Field("serious", description="which alarms are sent")
+    timeout_seconds: float = Field(10.0, gt=0, le=300, description="most time of one attempt")
+
+    @field_validator("only")
+    @classmethod
+    def _known_kinds(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return _alarm_kinds(names)
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Alert:
+        if self.kind == "command" and not self.command:
+            raise ValueError("an alert of kind command needs command")
+        if self.kind != "command" and (self.command or not self.address_env):
+            raise ValueError(f"an alert of kind {self.kind} needs address_env, and takes no command")
+        return self
+
+    def wants(self, kind: str, severity: str) -> bool:
+        """Whether an alarm is sent here."""
+        if self.only:
+            return kind in self.only
+        return self.severity == "all" or severity == "serious"
+
+
+def _alarm_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in ALARM_KINDS:
+            raise ValueError(f"no alarm {name!r}, expected some of {', '.join(ALARM_KINDS)}")
+    return names
 
 
 class AlarmSettings(BaseModel):
@@ -232,6 +305,15 @@ class AlarmSettings(BaseModel):
     rejected_share: float = Field(
         0.01, ge=0, lt=1, description="share of the recent rows that may be rejected"
     )
+    risk: float = Field(
+        0.1, gt=0, le=1, description="probability of missing the deadline from which a job is at risk"
+    )
+    report_slots: int = Field(
+        8, ge=0, description="slots without a report after which a job that was reported of rings (0: never)"
+    )
+    gone_hours: float = Field(
+        36.0, gt=0, description="hours without any observation after which a job's market is gone"
+    )
     coverage_days: float = Field(7.0, gt=0, description="forecasts of so many days are judged by coverage")
     coverage_least: int = Field(24, ge=5, description="independent values needed to judge coverage")
     coverage_chance: float = Field(
@@ -241,10 +323,7 @@ class AlarmSettings(BaseModel):
     @field_validator("off")
     @classmethod
     def _known_kinds(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name not in ALARM_KINDS:
-                raise ValueError(f"no alarm {name!r}, expected some of {', '.join(ALARM_KINDS)}")
-        return names
+        return _alarm_kinds(names)
 
 
 # ---
@@ -309,14 +388,15 @@ class Settings(BaseModel):
     alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
     feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when they are due")
     sinks: tuple[Sink, ...] = Field((), description="where decisions are handed to")
+    alerts: tuple[Alert, ...] = Field((), description="where alarms are sent to")
     pool: Path | None = Field(None, description="TOML file of the policy pool; the built-in one if absent")
 
-    @field_validator("sinks")
+    @field_validator("sinks", "alerts")
     @classmethod
-    def _named_apart(cls, sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
+    def _named_apart(cls, sinks: tuple[Sink | Alert, ...]) -> tuple[Sink | Alert, ...]:
         names = [sink.name for sink in sinks]
         if doubled := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"two sinks named {doubled[0]!r}, by which deliveries are remembered")
+            raise ValueError(f"two sinks or alerts named {doubled[0]!r}, by which deliveries are remembered")
         return sinks
 
     @field_validator("learner")
@@ -338,6 +418,7 @@ class Settings(BaseModel):
 _EXAMPLES = {
     "feeds": '[[feeds]]\nname = "us-east"\nsource = "aws-spot"\nevery_minutes = 60',
     "sinks": '[[sinks]]\nname = "drop"\nkind = "file"\nfolder = "decisions"',
+    "alerts": '[[alerts]]\nname = "team"\nkind = "slack"\naddress_env = "SLACK_WEBHOOK_URL"',
 }
 
 
@@ -394,7 +475,7 @@ OTHER_VARIABLES = {
     f"{PREFIX}RUNNER": "who does the tasks of a turn",
     f"{PREFIX}WORKERS": "how many of them",
     f"{PREFIX}DASK_ADDRESS": "the cluster that does them",
-    f"{PREFIX}ALLOWED_PATHS": "files and folders that parameters of deployments may name beside the working folder",
+    ALLOWED: "files and folders that parameters of deployments may name beside the working folder",
     f"{PREFIX}JOB": "the job, in a task that examples/decision_to_skypilot.py makes",
     f"{PREFIX}KEY": "its decision's key, there",
     f"{PREFIX}VALID_UNTIL": "until when it holds, there",
@@ -492,6 +573,7 @@ def _names_beside(key: tuple[str, ...]) -> Iterable[str]:
     tables: dict[str, type[BaseModel]] = {
         "feeds": Feed,
         "sinks": Sink,
+        "alerts": Alert,
         "alarms": AlarmSettings,
         "bounds": BoundSettings,
     }

@@ -25,13 +25,21 @@ def ingest(
         str, option("Format of the files: see `slackwater ingest --list`.", metavar="SOURCE")
     ] = "",
     /,
-    *paths: Annotated[Path, option("Files or folders.", metavar="PATH...")],
+    *paths: Annotated[Path, option("Files or folders; - is standard input.", metavar="PATH...", hyphen=True)],
     options: Annotated[
         list[str] | None,
         option(
-            "An option of the source (zone=..., start=...); may be repeated.",
+            "An option of the source (zone=..., start=...), or what a table leaves out (provider=aws); may be repeated.",
             name="--set",
             metavar="NAME=VALUE",
+        ),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        option(
+            "A column of a table (timestamp=Timestamp, price=SpotPrice); may be repeated.",
+            name="--map",
+            metavar="NAME=COLUMN",
         ),
     ] = None,
     known_at: Annotated[
@@ -40,11 +48,12 @@ def ingest(
     list_sources: Annotated[bool, option("List the sources and their options.", name="--list")] = False,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Read histories into the warehouse; the same file twice adds nothing."""
+    """Read histories into the warehouse; the same file twice adds nothing. The path - is standard input."""
     if list_sources:
         return _sources()
     from flows.clock import now
-    from flows.turn.stages import counts_of, ingest_paths
+    from flows.imported import import_answer, input_files, stated_options
+    from flows.turn.stages import ingest_paths
     from warehouse.errors import InputError
     from warehouse.observations import find_source
 
@@ -55,34 +64,28 @@ def ingest(
             remedy="`slackwater ingest --list` lists the sources",
         )
     find_source(source)
-    values = {}
-    for text in options or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set {text!r}", expected="NAME=VALUE")
-        values[name] = value
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"no file or folder {path}", remedy="check the path")
-    at = session.time if session.time is not None else now()
+    clock = now()
+    at = session.time if session.time is not None else clock
+    values = stated_options(source, options or [], columns or [], at=session.time)
     bounds = session.config.bounds.at(at)
-    with session.writing() as store, progress("rows read") as tell:
+    with (
+        input_files(paths) as (files, standard_input),
+        session.writing() as store,
+        progress("rows read") as tell,
+    ):
         done = ingest_paths(
             store,
             source,
-            paths,
+            files,
             options=values,
             known_at=parsed_time(known_at, "--known-at"),
             imported_at=at,
             bounds=bounds,
             rows=lambda file, rows: tell(rows, text=file),
+            standard_input=standard_input,
         )
-    counts: dict[str, dict[str, Any]] = dict(counts_of(source, done))
-    blocks: list[Block] = [Table("Ingested", [{"source": source, **counts[source]}], _counted("source"))]
-    if done.reasons:
-        counts[source]["reasons"] = dict(done.reasons)
-        blocks += [_reasons_table(done.reasons), "`slackwater rejected` shows the rows."]
-    return Answer(title="Ingested", value=counts, blocks=blocks)
+        value, blocks = import_answer(store, done, source, session=session, clock=at)
+    return Answer(title="Ingested", value={source: value}, blocks=blocks)
 
 
 def _reasons_table(reasons: Mapping[str, int]) -> Table:

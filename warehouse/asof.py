@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 
 from warehouse.errors import MarketError, SettingsError
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, UNOBSERVED, History, Market
 from warehouse.packaged import list_prices, read_sql
+from warehouse.products import planned, product_rank, unplanned_words
 from warehouse.sources.contract import Conventions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
@@ -29,8 +30,6 @@ from warehouse.times import microseconds, moment, utc_index
 PRICE_MAX_AGE = pd.Timedelta(hours=36)
 #: A count is stale after this many of its source's nominal gaps (M1.3).
 GAPS_UNTIL_STALE = 3
-#: Products preferred, after the one asked for and after the only one there is.
-PREFERRED_PRODUCTS = ("Linux/UNIX", "per GPU, min over offers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,45 +134,87 @@ def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:
 
 
 def pick_series(
-    known: Sequence[KnownSeries], kind: str, grid: SlotGrid, *, preferred: str | None, trust: Sequence[str]
+    known: Sequence[KnownSeries],
+    kind: str,
+    grid: SlotGrid,
+    *,
+    preferred: str | None,
+    trust: Sequence[str],
+    product: str | None = None,
 ) -> KnownSeries | None:
     """The series that answers for one variable.
 
     It is of the preferred source if that has any, else of the most trusted source that reaches the grid. Without a
-    preferred source, one that does not reach the grid is better than none: it answers with gaps.
+    preferred source, one that does not reach the grid is better than none: it answers with gaps. Of each source the ``product``
+    asked for answers, else the one that is planned on; a source without such a product does not answer.
     """
-    past = [s for s in known if s.kind == kind and s.latest_us is not None]
-    own = [s for s in past if s.source == preferred]
-    if own:
-        return pick_product(own)
-    others = [s for s in past if s.reaches(grid)] or (past if preferred is None else [])
-    if not others:
-        return None
-    best = min({s.source for s in others}, key=lambda source: trust_rank(source, trust))
-    return pick_product([s for s in others if s.source == best])
+    past: dict[str, list[KnownSeries]] = {}
+    for series in known:
+        if series.kind == kind and series.latest_us is not None:
+            past.setdefault(series.source, []).append(series)
+    chosen = [one for own in past.values() if (one := own[0] if product else pick_product(own)) is not None]
+    own = next((one for one in chosen if one.source == preferred), None)
+    if own is not None:
+        return own
+    others = [one for one in chosen if one.reaches(grid)] or (chosen if preferred is None else [])
+    return min(others, key=lambda one: trust_rank(one.source, trust), default=None)
 
 
-def pick_product(series: Sequence[KnownSeries]) -> KnownSeries:
-    """One of several products of one source: Linux/UNIX, then "per GPU, min over offers", then the first by name."""
-    by_product = {s.product: s for s in series}
-    for product in PREFERRED_PRODUCTS:
-        if product in by_product:
-            return by_product[product]
-    return by_product[min(by_product)]
+def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
+    """Return the series of the product that is planned on (`warehouse.products`), None if none of them is."""
+    return planned(series, lambda one: one.product)
 
 
-def require_source(known: Sequence[KnownSeries], market: Market, source: str | None) -> None:
-    """Raise `MarketError` if the market has no observation known, or none of the source asked for."""
+def require_source(
+    store: Store, known: Sequence[KnownSeries], market: Market, source: str | None, grid: SlotGrid
+) -> None:
+    """Raise `MarketError` if the market has no observation known at the grid's time, or none of the source asked for."""
     sources = sorted({s.source for s in known})
+    if source in sources or (source is None and sources):
+        return
+    later = not_known_yet(store, market, source, at=grid.known_at, step=pd.Timedelta(grid.step_us, unit="us"))
+    if later is not None:
+        raise later
     if not sources:
         raise MarketError(
             f"market {market.key} has no observations known by then",
             remedy="`slackwater markets` lists the known ones",
         )
-    if source is not None and source not in sources:
-        raise MarketError(
-            f"source {source!r} knows nothing of {market.key}", expected=f"one of {', '.join(sources)}"
-        )
+    raise MarketError(
+        f"source {source!r} knows nothing of {market.key}", expected=f"one of {', '.join(sources)}"
+    )
+
+
+def not_known_yet(
+    store: Store, market: Market, source: str | None, *, at: pd.Timestamp | dt.datetime, step: pd.Timedelta
+) -> MarketError | None:
+    """Return the error for a market that is known after a time only, with the first slot that knows it; None for others."""
+    ((first_us,),) = store.execute(
+        read_sql(__package__, "first_known"),
+        {
+            "provider": market.provider,
+            "region": market.region,
+            "zone": market.zone,
+            "instance_type": market.instance_type,
+            "source": source,
+        },
+    )
+    at_us, step_us = microseconds(pd.Timestamp(at), "time"), microseconds(step, "step")
+    if first_us is None or -(-first_us // step_us) * step_us <= at_us:
+        return None
+    first, following = -(-first_us // step_us) * step_us, (at_us // step_us + 1) * step_us
+    name = market.key if source is None else f"{market.key}@{source}"
+    return MarketError(
+        f"market {name} has no observations known by then ({_minute(at_us)}): the first became known at {_minute(first_us)}",
+        expected=f"a time from {_minute(first)} on, the first slot that begins after it",
+        remedy=f"an observation known by {_minute(following)}, when the next slot begins, is used from that slot on"
+        if following < first
+        else "",
+    )
+
+
+def _minute(at_us: int) -> str:
+    return f"{pd.Timestamp(at_us, unit='us'):%Y-%m-%d %H:%M} UTC"
 
 
 def only_product(known: Sequence[KnownSeries], market: Market, product: str | None) -> list[KnownSeries]:
@@ -452,12 +493,13 @@ def _elsewhere(
     reader: Reader, market: Market, grid: SlotGrid, trust: Sequence[str]
 ) -> tuple[float, str] | None:
     """The best on-demand price stated for the same instance type: same region first, then same zone, trust, newest."""
-    rows = reader.on_demand(market, grid.known_at)
+    ranks = {row[0]: product_rank(row[4]) for row in reader.on_demand(market, grid.known_at)}
+    rows = [row for row in reader.on_demand(market, grid.known_at) if ranks[row[0]] is not None]
     if not rows:
         return None
 
     def rank(row: tuple[int, str, str, str, str, float, int]) -> tuple[object, ...]:
-        _, region, zone, source, product, _, at_us = row
+        sid, region, zone, source, product, _, at_us = row
         return (
             region != market.region,
             zone != market.zone,
@@ -466,6 +508,7 @@ def _elsewhere(
             source,
             region,
             zone,
+            ranks[sid],
             product,
         )
 
@@ -543,8 +586,8 @@ def load_history(
     ``source`` None: the source with counts in the range that comes first in ``trust`` (globs on the label, the most
     trusted first; unlisted last, alphabetical). The price is of the same source if it has any, else of the most
     trusted one that overlaps, which is an assumption; counts likewise when a source with prices only is named. One
-    variable never mixes two sources. ``product``: default Linux/UNIX, then the only one, then "per GPU, min over
-    offers", then the first by name. `find_on_demand` tells where the on-demand price comes from.
+    variable never mixes two sources. ``product``: default the one that is planned on (`warehouse.products`); a price of
+    another, Windows say, never answers unless it is asked for. `find_on_demand` tells where the on-demand price comes from.
 
     ``within``: also the counts read between slots (`History.within`), those that were known by the slot's start: m = step /
     nominal gap - 1 evenly spaced ones, at most `MOST_WITHIN`; the value at each is the last reading at or before it, not
@@ -573,7 +616,7 @@ def load_histories(
     reader.fetch_known((request.market, grid) for request, grid in zip(requests, grids, strict=True))
     chosen = [_choose(reader, request, grid) for request, grid in zip(requests, grids, strict=True)]
     grids = [
-        _from_first(grid, request.market, own)
+        _from_first(reader.store, grid, request.market, own)
         for request, grid, own in zip(requests, grids, chosen, strict=True)
     ]
     reader.fetch_paths(
@@ -612,7 +655,7 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
         trust=request.trust,
     )
     if price is None:
-        price = _assumed_price(market, grid, assumptions, on_demand)
+        price = _assumed_price(market, grid, assumptions, on_demand, unplanned=chosen.unplanned)
     used = [
         series for series in (chosen.counts, chosen.price, counts.series, price.series) if series is not None
     ]
@@ -646,14 +689,14 @@ def _newest(series: KnownSeries | None) -> pd.Timestamp | None:
 
 def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
     known = reader.known(request.market, grid)
-    require_source(known, request.market, request.source)
+    require_source(reader.store, known, request.market, request.source, grid)
     known = only_product(known, request.market, request.product)
     trust = request.trust
     counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)
     if counts is not None:
         grid = _starting(grid, counts)
     beside = request.source or (counts.source if counts is not None else None)
-    price = pick_series(known, "price", grid, preferred=beside, trust=trust)
+    price = pick_series(known, "price", grid, preferred=beside, trust=trust, product=request.product)
     return _Chosen(known=known, counts=counts, price=price)
 
 
@@ -664,11 +707,22 @@ def _starting(grid: SlotGrid, series: KnownSeries) -> SlotGrid:
     return replace(grid, first_us=-(-series.first_us // grid.step_us) * grid.step_us)
 
 
-def _from_first(grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
+def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _Chosen) -> SlotGrid:
     first = chosen.counts or chosen.price
+    if first is None and chosen.unplanned:
+        raise MarketError(
+            f"{market.key} has no price that a job can be planned on ({unplanned_words(chosen.unplanned)}; jobs run on Linux)",
+            expected="prices of Linux/UNIX",
+            remedy="ingest the prices of Linux/UNIX, or state `--set product=Linux/UNIX` where the table leaves the product out",
+        )
     if first is None:
-        seen = utc_index(np.array([min(s.first_us for s in chosen.known)], dtype=np.int64))[0]
-        raise MarketError(f"{market.key} was first observed at {seen}", expected="a range that ends later")
+        last = utc_index(np.array([grid.last_us], dtype=np.int64))[0]
+        step = pd.Timedelta(grid.step_us, unit="us")
+        later = not_known_yet(store, market, None, at=last, step=step)
+        raise later or MarketError(
+            f"{market.key} has no count and no price at {_minute(grid.last_us)}",
+            expected="a range that ends later",
+        )
     grid = _starting(grid, first)
     if grid.first_us is None or grid.first_us > grid.last_us:
         raise MarketError(
@@ -712,6 +766,11 @@ class _Chosen:
     known: list[KnownSeries]
     counts: KnownSeries | None
     price: KnownSeries | None
+
+    @property
+    def unplanned(self) -> list[str]:
+        """The products of a market that has prices, but none that a job is planned on."""
+        return [] if self.price is not None else [s.product for s in self.known if s.kind == "price"]
 
 
 def _count_asked(grid: SlotGrid, series: KnownSeries) -> PathAsked:
@@ -764,7 +823,7 @@ def _counts_of(
         return path, max(1, int(series.highest)), False
     if assumptions.always_available is not None:
         count = assumptions.always_available
-        return _constant(grid, count, f"counts not observed: {count} instances always available"), count, True
+        return _constant(grid, count, f"{UNOBSERVED}: {count} instances always available"), count, True
     raise MarketError(
         f"{request.market.key} has a price but no counts",
         remedy="allow an assumption: always_available (instances that are always there) or counts_from (another market's counts)",
@@ -781,25 +840,30 @@ def _measured_price(
     if chosen.price is not None:
         return _price_path(reader, grid, chosen.price, chosen.known)
     if assumptions.constant_price_usd is None and assumptions.spot_share is None:
+        lack = f"no price ({unplanned_words(chosen.unplanned)})" if chosen.unplanned else "no price"
         raise MarketError(
-            f"{request.market.key} has counts but no price",
+            f"{request.market.key} has counts but {lack}",
             remedy="allow an assumption: constant_price_usd, spot_share (of the on-demand price) or price_from (another market's)",
         )
     return None
 
 
 def _assumed_price(
-    market: Market, grid: SlotGrid, assumptions: HistoryAssumptions, on_demand: float
+    market: Market,
+    grid: SlotGrid,
+    assumptions: HistoryAssumptions,
+    on_demand: float,
+    *,
+    unplanned: Sequence[str],
 ) -> GridPath:
-    """A constant price, said in words."""
+    """A constant price, said in words; ``unplanned`` are the products that have a price and are not planned on."""
+    lack = f"Linux price not observed ({unplanned_words(unplanned)})" if unplanned else "price not observed"
     if assumptions.constant_price_usd is not None:
         usd = assumptions.constant_price_usd
-        return _constant(grid, usd, f"price not observed: constant {usd:g} USD")
+        return _constant(grid, usd, f"{lack}: constant {usd:g} USD")
     share = assumptions.spot_share or 0.0
     usd = share * on_demand
-    return _constant(
-        grid, usd, f"price not observed: constant {usd:g} USD, {share:.0%} of the on-demand price"
-    )
+    return _constant(grid, usd, f"{lack}: constant {usd:g} USD, {share:.0%} of the on-demand price")
 
 
 def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> GridPath:
@@ -812,9 +876,10 @@ def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust
         known_at=grid.known_at + path.shift.to_pytimedelta(),
     )
     known = reader.known(path.market, there)
-    require_source(known, path.market, path.source)
+    require_source(reader.store, known, path.market, path.source, there)
     known = only_product(known, path.market, path.product)
-    series = pick_series(known, kind, there, preferred=path.source, trust=trust)
+    wanted = path.product if kind == "price" else None
+    series = pick_series(known, kind, there, preferred=path.source, trust=trust, product=wanted)
     if series is None or (path.source is not None and series.source != path.source):
         raise MarketError(
             f"{path.words} has no {'price' if kind == 'price' else 'counts'} to borrow in that range"

@@ -69,7 +69,7 @@ _WRONG: Mapping[str, Sequence[tuple[str, str]]] = {
     ],
     "series": [("kind NOT IN ('price', 'availability')", "kind is not price or availability")],
     "price": [
-        ("NOT isfinite(price_usd) OR price_usd < 0", "price_usd is not a number >= 0"),
+        ("NOT isfinite(price_usd) OR price_usd <= 0", "price_usd is not a number above 0"),
         ("NOT isfinite(on_demand_usd) OR on_demand_usd <= 0", "on_demand_usd is not a positive number"),
         (_LATE, "known_at is before observed_at"),
     ],

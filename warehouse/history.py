@@ -49,6 +49,10 @@ class Market:
         return self.key
 
 
+#: How the assumption begins that stands in the place of an availability that nobody observed.
+UNOBSERVED = "counts not observed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """Price and count of one market on a regular slot grid, as known at one time.
@@ -100,6 +104,11 @@ class History:
     def slots(self) -> pd.DatetimeIndex:
         """Start of every slot, UTC."""
         return cast(pd.DatetimeIndex, self.frame.index)  # what it is has been checked
+
+    @property
+    def availability_observed(self) -> bool:
+        """True if its availability was observed, False where it was assumed because nobody observed it."""
+        return not any(text.startswith(UNOBSERVED) for text in self.assumptions)
 
     @property
     def synthetic(self) -> bool:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -25,9 +25,11 @@ import pyarrow.types as types
 from warehouse.amounts import duration
 from warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
 from warehouse.packaged import list_prices, listed_price, read_sql
+from warehouse.products import UNKNOWN_RANK, rank_sql, unplanned_words
 from warehouse.sources import SOURCES
 from warehouse.sources.contract import LARGEST_COUNT, Batch, Source, SourceOptions, known_conventions
 from warehouse.store.connection import Store
+from warehouse.store.schema import quoted
 from warehouse.times import microseconds
 
 # ---
@@ -45,6 +47,23 @@ _A_DAY = pd.Timedelta(days=1)
 _UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]"
 #: Characters of what was found that a reason shows.
 _SHOWN = 80
+#: The parts of a time in ISO 8601: no hour 24, no leap second, no zone but an offset.
+_DATE = r"\d{4}-\d{2}-\d{2}"
+_CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?"
+_OFFSET = r"(0\d|1[0-4])(:?[0-5]\d)?"
+#: Kinds of counts: launch tests, instances held, offers listed, and a placement score, which is no count.
+COUNT_KINDS = ("probe", "held", "offers", "score")
+#: Columns that are judged and not kept: the way to buy, the unit and currency of a price, from when until when it is in force.
+JUDGED = ("mode", "unit", "currency", "valid_from", "valid_until")
+#: What a mode, unit and currency must be, as regular expressions: a spot price in USD per instance-hour.
+_SPOT = (
+    "(spot|preemptib(le|ility)|interruptib(le|ility)|bid)([ _-]?(vms?|instances?|price|market|requests?))?"
+)
+_INSTANCE_HOUR = (
+    "((usd|us)?[ $]*(per|/)? *)?(1 *)?((instance|vm|machine|node|server)s?)?[ /-]*"
+    "(per *)?(h|hrs?|hours?|hourly|hour\\(s\\))?"
+)
+_US_DOLLAR = "usd|us ?\\$|\\$|us dollars?"
 #: Codes of several columns are one 64-bit number as long as there are fewer.
 _MOST_CODES = 2**62
 
@@ -146,14 +165,15 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, t
         f"{found.time('observed_at')} AS observed_at",
         f"{found.time('known_at')} AS stated_known_at",
     ]
+    columns += [f"{found.time(name)} AS {name}" for name in JUDGED[3:] if name in schema.names]
     numbers = (
         ("price_usd", "on_demand_usd") if variable is PRICE else ("available", "capacity", "gap_seconds")
     )
     columns += [f"{found.number(name)} AS {name}_number" for name in numbers]
     if variable is AVAILABILITY:
-        columns += [f"{found.text('kind')} AS kind", f"{found.flag('truncated')} AS truncated"]
+        columns += [f"lower({found.text('kind')}) AS kind", f"{found.flag('truncated')} AS truncated"]
     own = _price_reasons(found, bounds) if variable is PRICE else _count_reasons(found)
-    reasons = _time_reasons(found, bounds) + own
+    reasons = _time_reasons(found, bounds) + _sale_reasons(found, schema) + own
     case = _case(reasons) if told else _first([(test, "''") for test, _ in reasons])
     raw = ", ".join(["n", "pid", *(f"{name} AS raw_{name}" for name in schema.names)])
     whole = ", ".join(f"'{name}': raw_{name}" for name in schema.names)
@@ -280,27 +300,41 @@ class _Found:
         return f"TRY_CAST({self.text(name)} AS BOOLEAN)"
 
     def zoneless(self, name: str) -> str:
-        """Whether a time names no zone: a text without an offset at its end, or a timestamp of no zone."""
+        """Whether a time states no zone: a text without an offset, or a timestamp of no zone."""
         if name not in self._types:
             return "FALSE"
         kind = self._types[name]
         if types.is_timestamp(kind) or types.is_date(kind):
             return "FALSE" if types.is_timestamp(kind) and kind.tz is not None else f"raw_{name} IS NOT NULL"
-        return f"NOT regexp_matches({self.text(name)}, '[T ].*(Z|[+-]\\d{{2}}(:?\\d{{2}}){{0,2}}| UTC)$')"
+        return f"regexp_full_match({self.text(name)}, '{_DATE}([T ]{_CLOCK})?')"
 
     def time(self, name: str) -> str:
-        """TIMESTAMPTZ in UTC, null when empty or not a time; text must be ISO 8601 and is UTC when it names no zone."""
+        """TIMESTAMPTZ, null when empty or not a time; text must be ISO 8601 and is UTC when it states no offset.
+
+        Every text is cast with an offset of its own: DuckDB reads a text without one in the zone of the session, or in that of
+        an earlier row that names a zone.
+        """
         if name not in self._types:
             return "CAST(NULL AS TIMESTAMPTZ)"
         kind = self._types[name]
-        if types.is_timestamp(kind) or types.is_date(kind):
+        if types.is_timestamp(kind) and kind.tz is not None:
             return f"CAST(raw_{name} AS TIMESTAMPTZ)"
+        if types.is_timestamp(kind) or types.is_date(kind):
+            return f"timezone('UTC', CAST(raw_{name} AS TIMESTAMP))"
         text = self.text(name)
-        # DuckDB 1.5 wants seconds; words such as "epoch" or "infinity" are times to DuckDB, but not to us.
-        whole = f"regexp_replace({text}, '^(.{{10}}[T ]\\d{{2}}:\\d{{2}})(Z|[+-].*)$', '\\1:00\\2')"
+        # DuckDB wants capitals, seconds and no space before the offset.
+        spaced = f"regexp_replace(upper({text}), ' ?(UTC|GMT|Z)$', '+00:00')"
+        plain = (
+            f"regexp_replace(regexp_replace({spaced}, ' ([+-])', '\\1'), '^(.{{16}})([+-].*)$', '\\1:00\\2')"
+        )
         return (
-            f"CASE WHEN regexp_matches({text}, '^\\d{{4}}-\\d{{2}}-\\d{{2}}([T ]|$)') "
-            f"THEN coalesce(TRY_CAST({text} AS TIMESTAMPTZ), TRY_CAST({whole} AS TIMESTAMPTZ)) END"
+            f"CASE WHEN regexp_full_match({text}, '{_DATE}[T ]{_CLOCK}[+-]{_OFFSET}') AND {text}[17] = ':' "
+            f"THEN TRY_CAST({text} AS TIMESTAMPTZ) "
+            f"WHEN regexp_full_match({text}, '{_DATE}') THEN TRY_CAST({text} || ' 00:00:00+00:00' AS TIMESTAMPTZ) "
+            f"WHEN regexp_full_match({text}, '(?i){_DATE}[T ]{_CLOCK}') THEN TRY_CAST("
+            f"regexp_replace(upper({text}) || '+00:00', '^(.{{16}})([+-].*)$', '\\1:00\\2') AS TIMESTAMPTZ) "
+            f"WHEN regexp_full_match({text}, '(?i){_DATE}[T ]{_CLOCK} ?(Z|UTC|GMT|[+-]{_OFFSET})') "
+            f"THEN TRY_CAST({plain} AS TIMESTAMPTZ) END"
         )
 
 
@@ -359,21 +393,49 @@ def _form_of_times(found: _Found) -> list[tuple[str, str]]:
     ]
 
 
+def _sale_reasons(found: _Found, schema: pa.Schema) -> list[tuple[str, str]]:
+    """Reasons of the columns `JUDGED`: what is not a spot price in USD per instance-hour that is in force."""
+    accepted = {
+        "mode": (_SPOT, "is no spot instance"),
+        "unit": (_INSTANCE_HOUR, "is not per instance and hour"),
+        "currency": (_US_DOLLAR, "is not USD"),
+    }
+    reasons = [
+        (f"NOT regexp_full_match({found.text(name)}, '(?i){pattern}')", found.says(name, words))
+        for name, (pattern, words) in accepted.items()
+        if name in schema.names
+    ]
+    for name, test, words in (
+        ("valid_from", "valid_from > observed_at", "is after the time of the price: not yet in force"),
+        (
+            "valid_until",
+            "valid_until <= observed_at",
+            "is not after the time of the price: no longer in force",
+        ),
+    ):
+        if name in schema.names:
+            reasons.append((f"NOT {found.empty(name)} AND {name} IS NULL", found.says(name, "is not a time")))
+            reasons.append((test, found.says(name, words)))
+    return reasons
+
+
+def _stated(name: str) -> str:
+    """Whether a number is a price: finite and above 0."""
+    return f"(isfinite({name}_number) AND {name}_number > 0)"
+
+
 def _price_reasons(found: _Found, bounds: Bounds) -> list[tuple[str, str]]:
     on_demand, times = "on_demand_usd_number", bounds.price_times_on_demand
     told = f"is far above on-demand: more than {times:g} times "
-    reference = f"CASE WHEN isfinite({on_demand}) THEN {on_demand} ELSE listed_usd END"
+    reference = f"CASE WHEN {_stated('on_demand_usd')} THEN {on_demand} ELSE listed_usd END"
     return [
         (found.empty("price_usd"), "'no price_usd'"),
         ("price_usd_number IS NULL", found.says("price_usd", "is not a number")),
         ("NOT isfinite(price_usd_number)", found.says("price_usd", "is not finite")),
         ("price_usd_number < 0", found.says("price_usd", "is negative")),
+        ("price_usd_number = 0", found.says("price_usd", "is a placeholder, not a price")),
         (
-            f"NOT {found.absent('on_demand_usd')} AND ({on_demand} IS NULL OR NOT isfinite({on_demand}) OR {on_demand} <= 0)",
-            found.says("on_demand_usd", "is not a positive number"),
-        ),
-        (
-            f"{on_demand} > {times!r} * listed_usd AND NOT isnan({on_demand})",
+            f"{on_demand} > {times!r} * listed_usd AND isfinite({on_demand})",
             f"{found.says('on_demand_usd', told)} || listed_usd",
         ),
         (
@@ -409,6 +471,10 @@ def _count_reasons(found: _Found) -> list[tuple[str, str]]:
             found.says("gap_seconds", "is not a positive number"),
         ),
         (
+            f"kind NOT IN ({', '.join(map(quoted, COUNT_KINDS))})",
+            found.says("kind", f"is none of {', '.join(COUNT_KINDS)}"),
+        ),
+        (
             f"NOT {found.empty('truncated')} AND truncated IS NULL",
             found.says("truncated", "is not true or false"),
         ),
@@ -418,7 +484,7 @@ def _count_reasons(found: _Found) -> list[tuple[str, str]]:
 def _typed_price() -> str:
     return (
         "price_usd_number AS price_usd, "
-        "CASE WHEN isfinite(on_demand_usd_number) THEN on_demand_usd_number END AS on_demand_usd"
+        f"CASE WHEN {_stated('on_demand_usd')} THEN on_demand_usd_number END AS on_demand_usd"
     )
 
 
@@ -443,8 +509,12 @@ IN_THE_FUTURE = "is in the future"
 _SAID = (
     "contains / or @", "contains a character that cannot be printed", "is longer than", "is not a time", "names no time zone",
     IN_THE_FUTURE, "is outside", "is before observed_at", "is not a number", "is not finite", "is negative",
+    "is a placeholder, not a price", "is not a price", "is no spot instance", "is not per instance and hour", "is not USD",
+    "is after the time of the price", "is not after the time of the price", "is none of",
     "is not a positive number", "is not a whole number", "is above the capacity", "is far above on-demand", "is not true or false",
 )  # fmt: skip
+#: A name that a source does not know is shown: each is a kind of reason of its own.
+UNKNOWN = "unknown "
 _OF_A_COLUMN = re.compile(rf"([a-z_]+) (?:.*) ({'|'.join(map(re.escape, _SAID))}).*", re.S)
 _OWN_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|(?<![\w.-])-?\d[\w.:+-]*")
 
@@ -452,9 +522,11 @@ _OWN_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|(?<![\w.-])-?\d[\w.:+-]*
 def kind_of_reason(reason: str) -> str:
     """A reason without what stands in its row only.
 
-    >>> kind_of_reason("price_usd -0.1 is negative"), kind_of_reason("superseded by line 4")
-    ('price_usd is negative', 'superseded by line ...')
+    >>> kind_of_reason("price_usd -0.1 is negative"), kind_of_reason("contradicts line 4"), kind_of_reason("unknown zone 'x'")
+    ('price_usd is negative', 'contradicts line ...', "unknown zone 'x'")
     """
+    if reason.startswith(UNKNOWN) or " is none of " in reason:
+        return reason
     match = _OF_A_COLUMN.fullmatch(reason)
     if match is not None:
         return " ".join(match.groups())
@@ -488,6 +560,8 @@ class Stage:
         self._bounds = bounds
         self._rule = rule
         self._rows = self._places = 0
+        #: Values of usable rows that were set aside, by kind of reason.
+        self.set_aside: Counter[str] = Counter()
         names = " VARCHAR NOT NULL, ".join(IDENTITY)
         store.execute(
             f"CREATE OR REPLACE TEMP TABLE staged_series (tsid INTEGER, sid INTEGER, file VARCHAR, {names} VARCHAR, kind VARCHAR)"
@@ -526,7 +600,12 @@ class Stage:
                 )
             return
         variable = PRICE if batch.kind == "price" else AVAILABILITY
-        store, table, schema = self._store, batch.table, batch.table.schema
+        store, table = self._store, batch.table
+        unsaid = [
+            name for name in JUDGED if name in table.column_names and table[name].null_count == len(table)
+        ]
+        table = table.drop_columns(unsaid)
+        schema = table.schema
         pid, places = numbered_places(table)
         with store.registered("found_places", places):
             store.execute(
@@ -554,6 +633,19 @@ class Stage:
                     "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason "
                     f"FROM ({cast_sql(variable, schema, self._bounds)}) AS c JOIN places USING (pid) WHERE c.reason IS NOT NULL"
                 )
+            if variable is PRICE and usable and "on_demand_usd" in schema.names:
+                self._count_on_demand(schema)
+
+    def _count_on_demand(self, schema: pa.Schema) -> None:
+        """Count the on-demand prices that are none: they cost themselves, not the spot price beside them."""
+        found = _Found(schema)
+        reason = found.says("on_demand_usd", "is not a price: set aside, the spot price is kept")
+        rows = self._store.execute(
+            f"SELECT {_case([('TRUE', reason)])}, count(*) FROM (SELECT raw_on_demand_usd, {found.number('on_demand_usd')} "
+            "AS on_demand_usd_number FROM (SELECT on_demand_usd AS raw_on_demand_usd FROM incoming)) AS found "
+            f"WHERE NOT {found.absent('on_demand_usd')} AND NOT coalesce({_stated('on_demand_usd')}, FALSE) GROUP BY ALL"
+        )
+        self.set_aside.update(counted_reasons(rows))
 
     def _list_prices(self) -> None:
         """The on-demand price on the list beside every place, the dearest where there is none of its type."""
@@ -674,7 +766,7 @@ def merge(store: Store, variable: Variable, batch: int) -> Merged:
         if contested:
             store.execute(f"CREATE OR REPLACE TEMP TABLE hard AS SELECT * FROM sorted SEMI {hard}", part)
             _choose_winners(store, variable)
-            rejected += _reject_superseded(store, variable)
+            rejected += _reject_contradicting(store, variable)
             _complete_stored(store, variable)
             rejected += _reject_conflicts(store, variable)
             added += _add_versions(store, variable, batch)
@@ -747,15 +839,15 @@ def _inserted(store: Store, sql: str, batch: int) -> int:
 
 
 def _choose_winners(store: Store, variable: Variable) -> None:
-    """``winners``: per key the last row's value, with the last stated value of every side column beside it."""
-    value = variable.value
-    sides = ", ".join(
-        f"arg_max({side}, n) FILTER (WHERE {side} IS NOT NULL) AS {side}" for side in variable.sides
-    )
+    """``winners``: per key the value that all rows of the import agree on, with what any of them states beside it.
+
+    Rows of one key that differ are no winners, whatever their order (`_reject_contradicting`).
+    """
+    names = (variable.value, *variable.compared)
+    agree = " AND ".join(f"count(DISTINCT {name}) <= 1" for name in names)
+    columns = ", ".join(f"max({name}) AS {name}" for name in variable.columns)
     store.execute(
-        f"CREATE OR REPLACE TEMP TABLE winners AS SELECT {_KEY}, {value}, last_n, last_line, {sides} FROM hard JOIN "
-        f"(SELECT {_KEY}, arg_max({value}, n) AS {value}, max(n) AS last_n, arg_max(line, n) AS last_line "
-        f"FROM hard GROUP BY {_KEY}) AS last USING ({_KEY}, {value}) GROUP BY {_KEY}, {value}, last_n, last_line"
+        f"CREATE OR REPLACE TEMP TABLE winners AS SELECT {_KEY}, {columns} FROM hard GROUP BY {_KEY} HAVING {agree}"
     )
     store.execute(
         f"CREATE OR REPLACE TEMP TABLE chain AS SELECT * FROM {variable.kind} "
@@ -782,17 +874,21 @@ def _reject(store: Store, variable: Variable, rows: str, reason: str) -> int:
     return int(result[0][0])
 
 
-def _reject_superseded(store: Store, variable: Variable) -> int:
-    """Rows that another row of the same import overrules leave ``hard``."""
-    differ = _differ(variable, "h", "w")
+def _reject_contradicting(store: Store, variable: Variable) -> int:
+    """Rows of one key that state different things leave ``hard``: nothing says which of them is right."""
+    apart = f"(SELECT * FROM hard ANTI JOIN winners USING ({_KEY}))"
     rejected = _reject(
         store,
         variable,
-        f"JOIN winners AS w ON {_same_key('h', 'w')} WHERE {differ}",
-        "'superseded by line ' || w.last_line",
+        f"JOIN (SELECT {_KEY}, min(line) AS first_line, max(line) AS last_line FROM {apart} GROUP BY {_KEY}) AS w "
+        f"ON {_same_key('h', 'w')}",
+        "'contradicts line ' || CASE WHEN h.line = w.first_line THEN w.last_line ELSE w.first_line END "
+        "|| ' of the same market and time'",
     )
     if rejected:
-        store.execute(f"DELETE FROM hard AS h USING winners AS w WHERE {_same_key('h', 'w')} AND {differ}")
+        store.execute(
+            f"DELETE FROM hard AS h WHERE NOT EXISTS (SELECT 1 FROM winners AS w WHERE {_same_key('h', 'w')})"
+        )
     return rejected
 
 
@@ -899,13 +995,16 @@ KnownAt = pd.Timestamp | pd.Timedelta | FollowedSince | None
 class Appended:
     """Rows of an import: ``added`` observations, ``repeated`` ones that say nothing new, ``rejected`` ones kept aside.
 
-    ``reasons``: how many were rejected for each kind of reason (`kind_of_reason`), most first.
+    ``reasons``: how many were rejected for each kind of reason (`kind_of_reason`), most first. ``set_aside``: values that were
+    set aside while the rest of their row was kept, by reason. ``batches``: the numbers of the imports in the ledger.
     """
 
     added: int
     repeated: int
     rejected: int
     reasons: Mapping[str, int] = field(default_factory=dict, compare=False)
+    set_aside: Mapping[str, int] = field(default_factory=dict, compare=False)
+    batches: tuple[int, ...] = field(default=(), compare=False)
 
     def __add__(self, other: Appended) -> Appended:
         return Appended(
@@ -913,6 +1012,8 @@ class Appended:
             repeated=self.repeated + other.repeated,
             rejected=self.rejected + other.rejected,
             reasons=dict((Counter(self.reasons) + Counter(other.reasons)).most_common()),
+            set_aside=dict((Counter(self.set_aside) + Counter(other.set_aside)).most_common()),
+            batches=self.batches + other.batches,
         )
 
 
@@ -928,12 +1029,22 @@ class Origin:
     imported_at: pd.Timestamp | None
 
 
-class _Counted:
-    """A source that tells how many rows it has read so far, file by file; otherwise the one it wraps."""
+#: What stands for the name of a file that was read from standard input.
+STANDARD_INPUT = "-"
 
-    def __init__(self, source: Source, rows: Callable[[str, int], None]) -> None:
+
+class _Counted:
+    """A source that tells how many rows it has read so far, file by file; otherwise the one it wraps.
+
+    ``standard_input``: the copy of standard input, whose rows are of the file `STANDARD_INPUT`.
+    """
+
+    def __init__(
+        self, source: Source, rows: Callable[[str, int], None], standard_input: Path | None = None
+    ) -> None:
         self._source = source
         self._rows = rows
+        self._standard_input = standard_input
         self.name = source.name
         self.options = source.options
         self.examples = source.examples
@@ -947,10 +1058,17 @@ class _Counted:
         for batch in self._source.read(path, options):
             seen += batch.table.num_rows
             self._rows(path.name, seen)
+            if path == self._standard_input:
+                place = batch.table.column_names.index("file")
+                name = pa.repeat(pa.scalar(STANDARD_INPUT), batch.table.num_rows)
+                batch = replace(batch, table=batch.table.set_column(place, "file", name))
             yield batch
 
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
         return self._source.assumptions(path, options)
+
+    def time_zone(self, path: Path, options: SourceOptions) -> str:
+        return self._source.time_zone(path, options)
 
 
 def find_source(name: str) -> Source:
@@ -974,17 +1092,18 @@ def ingest(
     bounds: Bounds = USUAL,
     progress: Callable[[str], None] = lambda _: None,
     rows: Callable[[str, int], None] = lambda _file, _rows: None,
-    **options: str,
+    standard_input: Path | None = None,
+    **options: str | Mapping[str, str],
 ) -> Appended:
     """Read every file of a source below ``paths`` (files or folders) into the store; a transaction a file, counts summed.
 
     ``options`` are the source's own (`slackwater ingest --list`). ``progress`` is told each file's name, ``rows`` the rows read
-    of it so far; ``bounds``: what a row cannot be beyond.
+    of it so far; ``bounds``: what a row cannot be beyond. ``standard_input`` is the copy of standard input among the paths.
 
     A file that is not of the source's format stops none of the others; it is refused after them, with
     `SourceFileError` (`InputError` of several files). Raises `InputError` for a source that is not known.
     """
-    reader = _Counted(find_source(source), rows)
+    reader = _Counted(find_source(source), rows, standard_input)
     asked = SourceOptions(values=options)
     total = Appended(added=0, repeated=0, rejected=0)
     refused: list[SourceFileError] = []
@@ -1000,9 +1119,10 @@ def ingest(
                 known_at=known_at,
                 imported_at=imported_at,
                 bounds=bounds,
+                name=STANDARD_INPUT if path == standard_input else None,
             )
         except SourceFileError as error:
-            refused.append(error)
+            refused.append(_named(error, "standard input") if path == standard_input else error)
     if len(files) == 1 and refused:
         raise refused[0]
     if refused:
@@ -1011,6 +1131,12 @@ def ingest(
             remedy=f"the others are in: {total.added} rows added, {total.repeated} repeated, {total.rejected} rejected",
         )
     return total
+
+
+def _named(error: SourceFileError, name: str) -> SourceFileError:
+    """The error with another name in the place of the file's."""
+    found = error.found.removeprefix(error.file).removeprefix(f", line {error.line}").removeprefix(": ")
+    return SourceFileError(name, error.line, found, expected=error.expected, remedy=error.remedy)
 
 
 def ingest_file(
@@ -1022,6 +1148,7 @@ def ingest_file(
     known_at: KnownAt = None,
     imported_at: pd.Timestamp | None = None,
     bounds: Bounds = USUAL,
+    name: str | None = None,
 ) -> Appended:
     """Read one file with ``source`` into the store, in one transaction, and count its rows.
 
@@ -1029,17 +1156,20 @@ def ingest_file(
     were in the future then: its usable rows count as repeated, its rejected ones as rejected.
 
     ``known_at`` is for rows that do not state it (M1.2); ``imported_at`` is
-    the logical time of the import. Raises `SourceFileError` if the file is not of the source's format; then nothing of it stays.
+    the logical time of the import; ``name`` stands for the file in the ledger, by default its path. Raises `SourceFileError` if
+    the file is not of the source's format; then nothing of it stays.
     """
     content = _digest(path) if source.has_files else None
     origin = Origin(
         reader=source.name,
-        file=path.as_posix(),
+        file=path.as_posix() if name is None else name,
         options=json.dumps(dict(options.values), sort_keys=True),
         known_at_rule=rule_words(known_at),
         assumptions=(),
         imported_at=imported_at,
     )
+    if not source.time_zone(path, options):
+        bounds = replace(bounds, time_zone="")
     known = None if content is None else _known_import(store, _fingerprint(content, origin, bounds))
     if known is not None:
         return known
@@ -1136,12 +1266,12 @@ def _fingerprint(content: str, origin: Origin, bounds: Bounds) -> str:
 def _known_import(store: Store, fingerprint: str) -> Appended | None:
     """What the newest import of the same brought; None if there was none, or if rows were in the future then."""
     rows = store.execute(
-        "SELECT content, added, repeated, rejected FROM imports WHERE fingerprint = ? ORDER BY batch DESC",
+        "SELECT batch, content, added, repeated, rejected FROM imports WHERE fingerprint = ? ORDER BY batch DESC",
         [fingerprint],
     )
     if not rows:
         return None
-    content, added, repeated, rejected = rows[0]
+    batch, content, added, repeated, rejected = rows[0]
     reasons = store.execute(
         "SELECT reason, count(*) FROM rejected JOIN imports USING (batch) WHERE content = ? GROUP BY reason",
         [content],
@@ -1149,7 +1279,7 @@ def _known_import(store: Store, fingerprint: str) -> Appended | None:
     told = counted_reasons(reasons)
     if any(reason.endswith(IN_THE_FUTURE) for reason in told):
         return None
-    return Appended(added=0, repeated=added + repeated, rejected=rejected, reasons=told)
+    return Appended(added=0, repeated=added + repeated, rejected=rejected, reasons=told, batches=(batch,))
 
 
 def _import(
@@ -1171,7 +1301,8 @@ def _import(
             if known is not None:
                 return known
             with store.transaction():
-                return _keep(store, origin, fingerprint=fingerprint, content=content)
+                done = _keep(store, origin, fingerprint=fingerprint, content=content)
+            return replace(done, set_aside=dict(stage.set_aside))
         finally:
             with suppress(StoreError):  # inside a failed transaction the tables go with it
                 stage.drop()
@@ -1206,7 +1337,8 @@ def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Ap
     )
     keep_assumptions(store, origin.assumptions)
     found = store.execute("SELECT reason, count(*) FROM staged_rejected GROUP BY reason") if rejected else []
-    return Appended(added=added, repeated=repeated, rejected=rejected, reasons=counted_reasons(found))
+    reasons = counted_reasons(found)
+    return Appended(added=added, repeated=repeated, rejected=rejected, reasons=reasons, batches=(batch,))
 
 
 # ---
@@ -1262,6 +1394,35 @@ def rejected_rows(
     return Rejected(reasons=counted_reasons(counts), rows=rows)
 
 
+def imported_series(store: Store, batches: Sequence[int]) -> list[dict[str, Any]]:
+    """What some imports brought, a row a market and source: prices and counts (rows), first and last time, products, sorted.
+
+    The keys: market, source, prices, counts, first, last (UTC), products. Rows that repeated others are not among them.
+    """
+    rows = store.execute(
+        "WITH brought AS (SELECT sid, observed_at FROM price WHERE list_contains($batches, batch) "
+        "UNION ALL SELECT sid, observed_at FROM availability WHERE list_contains($batches, batch)) "
+        "SELECT concat_ws('/', provider, region, zone, instance_type) AS market, source, "
+        "count(*) FILTER (WHERE kind = 'price'), count(*) FILTER (WHERE kind = 'availability'), "
+        "epoch_us(min(observed_at)), epoch_us(max(observed_at)), "
+        "list_sort(list(DISTINCT product) FILTER (WHERE kind = 'price')) "
+        "FROM brought JOIN series USING (sid) JOIN markets USING (mid) GROUP BY ALL ORDER BY market, source",
+        {"batches": list(batches)},
+    )
+    return [
+        {
+            "market": market,
+            "source": source,
+            "prices": prices,
+            "counts": counts,
+            "first": pd.Timestamp(first, unit="us", tz="UTC"),
+            "last": pd.Timestamp(last, unit="us", tz="UTC"),
+            "products": products or [],
+        }
+        for market, source, prices, counts, first, last, products in rows
+    ]
+
+
 # ---
 # What the warehouse knows: one row per market and source.
 
@@ -1276,7 +1437,8 @@ def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.Da
     count_rows (versions kept), first_observed, last_observed (UTC), capacity (stated by the probe, else the largest
     count seen; NaN without counts), capacity_stated, gap_seconds (nominal, NaN if not stated), kind, products
     ("; "-separated), on_demand_usd (latest of this source, USD per hour, NaN if none), real_clock, missing (what
-    `load_history` would have to assume or look up).
+    `load_history` would have to assume or look up). has_price and on_demand_usd are of the product that is planned on
+    (`warehouse.products`), price_rows and products of all.
     """
     when_us = ANY_TIME_US if known_at is None else microseconds(known_at, "known_at")
     return _listed(store, when_us, when_us, 1).drop(columns="place")
@@ -1295,17 +1457,24 @@ def list_markets_at(store: Store, times: pd.DatetimeIndex) -> dict[pd.Timestamp,
 def _listed(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataFrame:
     """The listings of all times, one after the other; ``place`` numbers them."""
     bounds = {"first_us": first_us, "last_us": last_us, "step_us": step_us}
-    frame: pd.DataFrame = store.arrow(read_sql(__package__, "listing"), bounds).to_pandas()
+    statement = read_sql(__package__, "listing").replace("{product_rank}", rank_sql("product"))
+    statement = statement.replace("{unknown_rank}", str(UNKNOWN_RANK))
+    frame: pd.DataFrame = store.arrow(statement, bounds).to_pandas()
     frame["real_clock"] = [known_conventions().real_clock(source) for source in frame["source"]]
-    lacks = {
-        "price": ~frame["has_price"],
-        "counts": ~frame["has_counts"],
-        "on-demand price": frame["on_demand_usd"].isna(),
-    }
-    frame["missing"] = [
-        ", ".join(name for name, lack in lacks.items() if lack.iloc[row]) for row in range(len(frame))
-    ]
+    frame["missing"] = [_lacks(row) for row in cast("list[dict[str, Any]]", frame.to_dict("records"))]
     return frame
+
+
+def _lacks(row: Mapping[str, Any]) -> str:
+    """What a row of the listing lacks; a price of products that no job is planned on is none."""
+    other = [name for name in str(row["products"]).split("; ") if name]
+    price = f"Linux price ({unplanned_words(other)})" if other else "price"
+    lacks = {
+        price: not row["has_price"],
+        "counts": not row["has_counts"],
+        "on-demand price": pd.isna(row["on_demand_usd"]),
+    }
+    return ", ".join(name for name, lack in lacks.items() if lack)
 
 
 def observed_span(store: Store, source: str | None = None) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:

@@ -79,7 +79,7 @@ def serve(
     """Run the deployments on this machine as their schedules say, until it is stopped.
 
     With PREFECT_API_URL set that Prefect server is used; else one is started on loopback, and stopped at the end. Its password,
-    for the Prefect UI and for commands, is the text of the file auth-string in Prefect's home (.prefect beside the warehouse).
+    for the Prefect UI and for commands, is the text of the file auth in Prefect's home (.prefect beside the warehouse).
     """
     from flows.engine.serving import serve_command
 

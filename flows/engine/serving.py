@@ -354,7 +354,7 @@ def require_scheduler() -> None:
 
 
 #: The file in Prefect's home that holds the password of our server, and the variables of server and clients that carry it.
-PASSWORD_FILE = "auth-string"
+PASSWORD_FILE = "auth"
 SERVER_PASSWORD, CLIENT_PASSWORD = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
 
 

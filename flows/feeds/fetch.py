@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from flows.config import BoundSettings, Feed, Settings
-from flows.show.formats import rows_of
+from flows.show.formats import rows_of, utc
 from warehouse.documents import read_object
 from warehouse.errors import FetchError, InputError, Kept, SettingsError
 from warehouse.issued import read_rows, write_rows
@@ -307,6 +307,7 @@ class _Fetch:
         self._row = start
         self._before = start.requests
         self._pages = 0
+        self._snapshot = False
         self._source = LIVE_SOURCES[feed.source]
         # The usual convention holds for what an API documents; of any table over HTTP nobody knows.
         self._bounds = replace(bounds, time_zone=self._source.time_zone(feed.options))
@@ -321,13 +322,14 @@ class _Fetch:
             for item in gathered:
                 if isinstance(item, FetchedPage):
                     self._keep(item)
+                    self._snapshot |= item.end is None
                     notes += [note for note in item.notes if note not in notes]
                 else:
                     failures.append(f"{item.part}: {item.reason}")
         if ended is not None:
             failures.append(_said(ended))
         finished = ended is None and not self._transport.out_of_time
-        notes += self._skew(clock)
+        notes += self._late() + self._skew(clock)
         if self._reasons:
             told = [f"{count:,} {reason}" for reason, count in self._reasons.most_common(MOST_REASONS)]
             self._say(f"rows of {self._feed.name} rejected: {'; '.join(told)} (`slackwater rejected`)")
@@ -400,6 +402,13 @@ class _Fetch:
         )
         save_fetched(self._store, self._row)
         return self._row
+
+    def _late(self) -> list[str]:
+        """A sentence if a snapshot was answered long after the logical time: its rows are of the time of the answer."""
+        answered = self._asked.observed_at(self._transport.server_date)
+        if not self._snapshot or answered == self._asked.at:
+            return []
+        return [f"answered at {utc(answered)}, not at {utc(self._asked.at)}: the rows are of that time"]
 
     def _skew(self, clock: pd.Timestamp | None) -> list[str]:
         """A sentence if the server's clock is far from ours; without one of ours, if its answer cannot be of this time."""

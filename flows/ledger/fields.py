@@ -162,6 +162,11 @@ def _saved_share(job: OpenJob, made: Decision) -> float | None:
     return None if saved is None else round(saved / job.on_demand_only_usd, 6)
 
 
+def _spot_price(job: OpenJob, made: Decision) -> float | None:
+    seen, slot = job.live.seen, job.live.slot
+    return round(seen.price[slot], 6) if seen.observed[slot] else None
+
+
 def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
     """What the plan behind the decision holds in the slots after it."""
     if made.planned is None:
@@ -421,6 +426,12 @@ DECISION: Final[dict[str, Field]] = {
         limits=NOT_NEGATIVE,
         words="Price of an on-demand instance that was reckoned with.",
         value=lambda job, made: job.history.on_demand_usd,
+    ),
+    "spot_usd_per_hour": Field(
+        kind=float | None,
+        limits=NOT_NEGATIVE,
+        words="Price of a spot instance in the slot, as observed; null where it was not observed.",
+        value=_spot_price,
     ),
     "forecaster": Field(
         kind=str | None,

@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.config import AlarmSettings, Settings
+from flows.config import ALARM_KINDS, AlarmSettings, Settings
 from flows.monitoring.completeness import Promise, feed_freshness, freshness, promises_of, told_span
+from flows.monitoring.job_alarms import job_findings
 from flows.show.formats import rows_of
 from flows.turn.context import Followed, read_histories, step_of
 from forecasting.diagnosis.drift import RULE, drift_table
@@ -458,11 +459,8 @@ def band(n: float, chance: float) -> tuple[float, float]:
 # ---
 # Alarms: what is wrong enough to be told, told once, and cleared when it is gone.
 #
-# An alarm has a ``kind`` (`flows.config.ALARM_KINDS`) and a ``subject`` (``market@source``, with the variable after a
-# blank where it is about one; a feed; "ingest"). `alarms_of` looks, `settle_alarms` keeps: the same look again writes nothing new.
-
-#: What keeps plans from being right is serious; the rest is a warning.
-SERIOUS: Final = ("stale source", "failing feed", "impossible price")
+# An alarm has a ``kind`` (`flows.config.ALARM_KINDS`) and a ``subject``: ``job NAME``; ``market@source``, with the variable after a
+# blank where it is about one; a feed; "ingest". `alarms_of` looks, `settle_alarms` keeps: the same look again writes nothing new.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -497,16 +495,21 @@ class Settled:
 def alarms_of(
     store: Store, settings: Settings, markets: Sequence[tuple[str, str]], *, at: pd.Timestamp
 ) -> list[Alarm]:
-    """What is wrong at ``at`` with some markets (key, source) and the ingest, by kind and subject; reads, never writes."""
+    """What is wrong at ``at`` with jobs, some markets (key, source) and the ingest, the most serious first; reads, never writes."""
     facts = read_alarm_facts(store, settings, markets, at=at)
     standing = {(one.kind, one.subject): one for one in standing_alarms(store, at=at)}
-    found = [one for one in findings(facts) if one.kind not in settings.alarms.off]
-    found.sort(key=lambda one: (one.kind not in SERIOUS, one.kind, one.subject))
+    jobs = [
+        Finding(kind=kind, subject=subject, since=one.since, text=one.text)
+        for kind, subject, one in job_findings(store, settings, at=at)
+    ]
+    found = [one for one in (*jobs, *findings(facts)) if one.kind not in settings.alarms.off]
+    order = {kind: place for place, kind in enumerate(ALARM_KINDS)}
+    found.sort(key=lambda one: (not ALARM_KINDS[one.kind].serious, order[one.kind], one.subject))
     return [
         Alarm(
             kind=one.kind,
             subject=one.subject,
-            severity="serious" if one.kind in SERIOUS else "warning",
+            severity="serious" if ALARM_KINDS[one.kind].serious else "warning",
             since=one.since,
             text=one.text,
             raised_at=standing[one.kind, one.subject].raised_at

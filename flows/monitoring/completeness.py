@@ -87,8 +87,7 @@ def promises_of(
     for (market, source), known in zip(pairs, known_series(store, asked), strict=True):
         for kind in ("availability", "price"):
             own = [one for one in known if one.source == source and one.kind == kind]
-            if own:
-                one = pick_product(own)
+            if (one := pick_product(own)) is not None:
                 found.append(_promise(market, one, grid, probed=known_conventions().probed_price(source)))
     return tuple(found)
 

@@ -13,7 +13,8 @@ from pydantic import Field
 from flows.clock import now
 from flows.command import DEFAULT_DB, say
 from flows.config import read_settings
-from flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms
+from flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms, standing_alarms
+from flows.monitoring.alerts import send_alerts
 from flows.monitoring.completeness import followed_markets, window_of
 from flows.monitoring.status import status_of, status_page
 from flows.runs import Db, SettingsFile, named_flow, run_name, utc_time
@@ -46,6 +47,9 @@ def raise_alarms(turn: Turn) -> Settled:
         turn.say(f"alarms could not be looked for: {error}")
         return Settled()
     emit_alarms(settled, run=turn.run_id)
+    send_alerts(
+        turn.store, turn.settings.alerts, standing_alarms(turn.store, at=turn.at), at=turn.at, say=turn.say
+    )
     return settled
 
 
@@ -101,9 +105,10 @@ def status(
     when = now() if at is None else utc_time(at)
     with open_reader(db) as reader:
         found = status_of(reader, chosen, at=when)
-    if any(one.raised_at is None for one in found.alarms) or found.gone:
+    if any(one.raised_at is None for one in found.alarms) or found.gone or (found.alarms and chosen.alerts):
         with open_store(db, say=say) as store:
             emit_alarms(settle_alarms(store, found.alarms, at=when))
+            send_alerts(store, chosen.alerts, standing_alarms(store, at=when), at=when, say=say)
     say(found.sentence())
     if html is not None:
         write_page(status_page(found), html, option="--html")

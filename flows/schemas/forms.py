@@ -127,6 +127,32 @@ class TurnError(TypedDict):
     scale: Annotated[float | None, Keys(description="What pooled losses are divided by.")]
 
 
+class RecentError(TypedDict):
+    """Errors of one model so many slots ahead, over the stored forecasts of the last 14 days, pooled over markets."""
+
+    variable: What
+    model: Forecaster
+    step: SlotsAhead
+    n: Measured
+    days: Annotated[int, Keys(**NOT_NEGATIVE, description="Days on which forecasts were issued.")]
+    mae: Mae
+    mae_last: Annotated[float | None, Keys(description="The same of last value.")]
+    skill_pinball: Annotated[
+        float | None,
+        Keys(
+            description="Share of last value's pinball loss that the model saves; null with fewer than 3 days."
+        ),
+    ]
+    skill_low: Annotated[float | None, Keys(description="Low end of its 95 % interval over days.")]
+    skill_high: Annotated[float | None, Keys(description="The high end.")]
+    verdict: Annotated[
+        Literal["better", "worse", "even", "too few", ""],
+        Keys(
+            description="Compared with last value; even where the interval holds 0. Empty for last value itself."
+        ),
+    ]
+
+
 class TurnAnswer(TypedDict):
     """What one turn of the loop found out: ``slackwater run --json``."""
 
@@ -134,6 +160,7 @@ class TurnAnswer(TypedDict):
     run: Annotated[str, Keys(description="Name of the turn; the same time gives the same name.")]
     ingested: Annotated[dict[str, Ingested], Keys(description="By source.")]
     accuracy: list[TurnError]
+    forecast_errors: list[RecentError]
     decisions: Annotated[list[DecisionRow], Keys(description="The next slot of every running job.")]
     leaderboard: Annotated[
         list[BoardRow], Keys(description="The best policy first; empty before the first job has ended.")

@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, TIME, Field
 from flows.schemas import forms
-from warehouse.asof import GAPS_UNTIL_STALE, PREFERRED_PRODUCTS, PRICE_MAX_AGE
+from warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from warehouse.products import UNKNOWN_RANK, rank_sql
 from warehouse.store.connection import Store, open_store
 from warehouse.store.schema import TABLES, quoted
 
@@ -387,6 +388,52 @@ def _decisions() -> Relation:
     )
 
 
+def _costs() -> Relation:
+    reported = (
+        "SELECT job, reported_at, arg_max(on_demand, (known_at, revision)) AS on_demand, "
+        "arg_max(spot, (known_at, revision)) AS spot FROM reports "
+        "WHERE on_demand IS NOT NULL OR spot IS NOT NULL GROUP BY job, reported_at"
+    )
+    held = (
+        "SELECT d.job, d.slot, arg_max(coalesce(r.on_demand, 0), r.reported_at) AS on_demand, "
+        "arg_max(coalesce(r.spot, 0), r.reported_at) AS spot FROM job_decisions AS d "
+        f"JOIN ({reported}) AS r ON r.job = d.job AND r.reported_at >= d.slot AND r.reported_at < d.slot_end GROUP BY d.job, d.slot"
+    )
+    decided = (
+        "SELECT job, slot, market, step_minutes / 60 AS hours, on_demand, spot, spot_usd_per_hour, on_demand_usd_per_hour, "
+        "on_demand_only_usd, progress_share, coalesce(lead(progress_share) OVER (PARTITION BY job ORDER BY slot), "
+        "CASE WHEN job IN (SELECT job FROM reports WHERE finished) THEN 1 END) AS next_share FROM job_decisions"
+    )
+    paid = (
+        "SELECT d.job, d.slot, d.market, coalesce(h.on_demand, d.on_demand) AS on_demand, coalesce(h.spot, d.spot) AS spot, "
+        "CASE WHEN h.job IS NULL THEN 'decided' ELSE 'reported' END AS held_from, hours, spot_usd_per_hour, "
+        "on_demand_usd_per_hour, d.on_demand_only_usd * (next_share - progress_share) AS on_demand_only_usd, "
+        f"next_share - progress_share AS work_share FROM ({decided}) AS d LEFT JOIN ({held}) AS h USING (job, slot)"
+    )
+    return Relation(
+        words="What each job paid in each slot, compared with on-demand only for the same work. Savings by job and week: "
+        "SELECT job, date_trunc('week', slot), sum(saved_usd) FROM job_costs GROUP BY ALL.",
+        key=("job", "slot"),
+        columns={
+            "job": JOB,
+            "slot": "Start of the slot, UTC.",
+            "market": "provider/region/zone/instance_type.",
+            "on_demand": "On-demand instances in the slot.",
+            "spot": "Spot instances in the slot.",
+            "held_from": "`reported` where somebody reported instances in the slot, else `decided`.",
+            "paid_usd": "What they cost at the prices of the decision; null where the spot price is not known.",
+            "on_demand_only_usd": "What the work of the slot costs on on-demand alone: its share of the whole job; null where the "
+            "work is not known yet.",
+            "saved_usd": "The difference; null where either is not known.",
+            "work_share": "Share of the job's work done in the slot; null where it is not known yet.",
+        },
+        sql="SELECT job, slot, market, on_demand, spot, held_from, "
+        "hours * (on_demand * on_demand_usd_per_hour + CASE WHEN spot = 0 THEN 0 ELSE spot * spot_usd_per_hour END) AS paid_usd, "
+        "on_demand_only_usd, on_demand_only_usd - paid_usd AS saved_usd, work_share "
+        f"FROM ({paid}) AS paid",
+    )
+
+
 def _newest(table: str, values: Iterable[str], sides: Iterable[str]) -> str:
     """SQL: of each observation the newest version, and the newest stated value of what is said beside it."""
     chosen = [f"arg_max({value}, known_at) AS {value}" for value in values]
@@ -399,18 +446,24 @@ def _newest(table: str, values: Iterable[str], sides: Iterable[str]) -> str:
 
 def _actual() -> str:
     """SQL: what was observed of each market and source, and how long it holds (M1.3)."""
-    preferred = ", ".join(f"product <> {quoted(product)}" for product in PREFERRED_PRODUCTS)
     hours = int(PRICE_MAX_AGE.total_seconds() // 3600)
     return (
         "SELECT market, source, 'price' AS variable, observed_at, price_usd AS value, "
         f"to_hours({hours}) AS held FROM market_prices WHERE sid IN "
-        "(SELECT sid FROM market_series WHERE kind = 'price' "
-        f"QUALIFY row_number() OVER (PARTITION BY mid, source ORDER BY {preferred}, product) = 1) "
+        f"({_planned()}) "
         "UNION ALL SELECT market, source, 'count', observed_at, available, "
         f"to_microseconds(CAST({GAPS_UNTIL_STALE}e6 * nominal AS BIGINT)) FROM market_counts JOIN ("
         "SELECT sid, coalesce(arg_max(gap_seconds, observed_at) FILTER (WHERE gap_seconds IS NOT NULL), median(apart)) AS nominal "
         "FROM (SELECT *, epoch(observed_at) - lag(epoch(observed_at)) OVER (PARTITION BY sid ORDER BY observed_at) AS apart "
         "FROM market_counts) GROUP BY sid) USING (sid)"
+    )
+
+
+def _planned() -> str:
+    """SQL: of each market and source the price series of the product that jobs are planned on (M1.1)."""
+    return (
+        f"SELECT arg_min(sid, rank) FROM (SELECT *, {rank_sql('product')} AS rank FROM market_series WHERE kind = 'price') "
+        f"WHERE rank IS NOT NULL GROUP BY mid, source HAVING min(rank) < {UNKNOWN_RANK} OR count(*) = 1"
     )
 
 
@@ -450,14 +503,15 @@ def views() -> dict[str, Relation]:
             columns={
                 **place,
                 "product": "What the price is of, as the provider names it.",
+                "planned": "Whether jobs are planned on this product of the market: Linux, not Windows.",
                 "observed_at": OBSERVED,
                 "price_usd": "Spot price, USD per instance-hour.",
                 "on_demand_usd": "On-demand price stated beside it, USD per instance-hour; null if none was.",
                 "known_at": KNOWN,
                 "sid": SID,
             },
-            sql="SELECT market, source, product, observed_at, price_usd, on_demand_usd, known_at, sid FROM "
-            f"({_newest('price', ['price_usd'], ['on_demand_usd'])}) JOIN market_series USING (sid)",
+            sql=f"SELECT market, source, product, sid IN ({_planned()}) AS planned, observed_at, price_usd, on_demand_usd, "
+            f"known_at, sid FROM ({_newest('price', ['price_usd'], ['on_demand_usd'])}) JOIN market_series USING (sid)",
         ),
         "market_counts": Relation(
             words="Instances that could be had, as known today: one row a series and time. Placement scores are left out.",
@@ -478,6 +532,7 @@ def views() -> dict[str, Relation]:
             "JOIN market_series USING (sid) WHERE n.kind IS DISTINCT FROM 'score'",
         ),
         "job_decisions": _decisions(),
+        "job_costs": _costs(),
         "forecast_values": Relation(
             words="Forecasts slot by slot: what was said of a slot, and when.",
             key=("vid", "variable", "step_ahead"),
@@ -667,6 +722,7 @@ QUESTIONS: Final[dict[str, str]] = {
     "What does each market cost now, and what share of on-demand is that?": """
 SELECT market, source, observed_at, price_usd, price_usd / on_demand_usd AS share
 FROM market_prices
+WHERE planned
 QUALIFY row_number() OVER (PARTITION BY sid ORDER BY observed_at DESC) = 1
 ORDER BY market, source""",
     "How often could at least four instances be had, by market?": """
@@ -694,7 +750,7 @@ ORDER BY late_probability DESC, job""",
 SELECT job, slot, spot, available, price_usd
 FROM job_decisions AS d
 ASOF LEFT JOIN market_counts AS c ON d.market = c.market AND d.source = c.source AND d.slot >= c.observed_at
-ASOF LEFT JOIN market_prices AS p ON d.market = p.market AND d.source = p.source AND d.slot >= p.observed_at
+ASOF LEFT JOIN (FROM market_prices WHERE planned) AS p ON d.market = p.market AND d.source = p.source AND d.slot >= p.observed_at
 ORDER BY job, slot""",
     "How far off were the forecasts issued in some slots, by model and step ahead?": """
 SELECT market, source, model, variable, step_ahead, count(*) AS n,

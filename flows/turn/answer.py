@@ -38,11 +38,10 @@ from flows.turn.context import (
     read_pool,
     sorted_jobs,
     step_of,
+    why_not_followed,
 )
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.stages import Decided, decide_together, effort_of, moved_row
-from forecasting.accuracy.tables import pooled_scores, sourced
-from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on, names_file, read_request
@@ -102,10 +101,29 @@ def issue_forecasts(
     return made
 
 
+#: Markets that are not followed of which an error says why.
+MOST_UNFOLLOWED = 3
+
+
 def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
     if market is not None:
         return [market_of(turn, market)]
-    return [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
+    chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
+    if not chosen:
+        raise MarketError(
+            f"no market is followed: {_unfollowed(turn)}",
+            expected="counts of instances at least once a slot for three days",
+            remedy="name a market with --market; `slackwater markets` lists them",
+        )
+    return chosen
+
+
+def _unfollowed(turn: Turn) -> str:
+    """The first markets that are not followed, and why."""
+    reasons = why_not_followed(turn, most=turn.settings.max_markets)
+    words = [f"{market}: {reason}" for market, reason in list(reasons.items())[:MOST_UNFOLLOWED]]
+    more = len(reasons) - len(words)
+    return "; ".join(words) + (f"; and {more:,} more" if more > 0 else "")
 
 
 def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
@@ -550,16 +568,3 @@ def _moved_row(
         "synthetic": sorted(first.assumptions),
         "allocations": slots,
     }
-
-
-def pooled_accuracy(
-    rows: Sequence[Mapping[str, Any]], steps: Sequence[int] = (1, 4, 12)
-) -> list[dict[str, Any]]:
-    """Errors per variable, model and step, pooled over markets, beside last value's (M6.5)."""
-    if not rows:
-        return []
-    frame = sourced(pd.DataFrame(rows))
-    pooled = rows_of(pooled_scores(frame[frame["step"].isin(list(steps))]))
-    last = {(row["variable"], row["step"]): row["mae"] for row in pooled if row["model"] == FLOOR}
-    out = [row | {"mae_last": last.get((row["variable"], row["step"]), float("nan"))} for row in pooled]
-    return sorted(out, key=lambda row: (row["variable"], row["step"], row["model"]))

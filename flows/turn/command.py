@@ -33,19 +33,21 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
     Of the forecasters only the ``planner``, whose forecasts decided: the page and the JSON have all.
     """
-    errors = _pooled(value["accuracy"])
-    own = [row for row in errors if row["model"] == planner] or errors
+    from flows.turn.recent_errors import compared
+
+    errors = value["forecast_errors"]
+    own = [row | {"compared": compared(row)} for row in errors if row["model"] == planner] or errors
     counts = [
         f"ingested from {source}: {row['added']} added, {row['repeated']} repeated, {row['rejected']} rejected"
         for source, row in value["ingested"].items()
     ]
     return [
         Table(
-            f"Forecast error of {planner}, pooled over markets (skill: share of last value's pinball loss saved);"
-            " the report has all",
+            f"Forecast error of {planner} in the last 14 days, pooled over markets; the report has all models",
             own,
-            {"variable": "variable", "model": "model", "step": "slots ahead", "mae": "MAE",
-             "mae_last": "MAE of last value", "skill_mae": "MAE skill", "skill_pinball": "pinball skill"},
+            {"variable": "variable", "step": "slots ahead", "n": "forecasts", "mae": "mean error",
+             "mae_last": "of last value", "compared": "compared with last value"},
+            empty="no forecast has been compared with an observation yet",
         ),
         *([board_table(value["leaderboard"])] if value["leaderboard"] else []),
         *movers_tables(value.get("movers", ())),
@@ -78,12 +80,6 @@ def movers_tables(board: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The leaderboard of the movers, where a job that may move has ended."""
     title = "Movers over ended jobs that may move (weights of their own)"
     return [Table(title, beside_hindsight(board), {**columns_of(BOARD), "policy": "mover"})] if board else []
-
-
-def _pooled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    from flows.turn.answer import pooled_accuracy
-
-    return pooled_accuracy(rows)
 
 
 def report(

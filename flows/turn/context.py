@@ -18,7 +18,7 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.jobs import Freshness, StoredJob, save_jobs, stored_jobs, unreadable_jobs
 from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
-from flows.show.formats import listed, plural, rows_of
+from flows.show.formats import listed, plural, rows_of, utc
 from forecasting.quantiles import Forecast
 from optimization.job.gpus import gpu_type_of
 from optimization.job.request import JobRequest, check_bounds, first_slot, read_request
@@ -33,8 +33,16 @@ from optimization.selection.contract import Learner, Weights, weigh
 from optimization.selection.learned import Rounds, leading
 from optimization.selection.learners import learner_named
 from optimization.selection.prior import DEFAULT_PRIOR, MeasuredWorld, informed, prior_rounds, read_prior
-from warehouse.amounts import price
-from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Reader, Span, load_histories
+from warehouse.amounts import duration, price
+from warehouse.asof import (
+    HistoryAssumptions,
+    HistoryRequest,
+    MovingReader,
+    Reader,
+    Span,
+    load_histories,
+    not_known_yet,
+)
 from warehouse.errors import InputError, JobError, MarketError
 from warehouse.history import History, Market
 from warehouse.issued import read_forecasts, read_vintages
@@ -291,6 +299,9 @@ def find_market(
         listed = rows_of(list_markets(store, known_at=at))
     rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
     if not rows:
+        later = not_known_yet(store, market, source, at=at, step=step_of(settings))
+        if later is not None:
+            raise later
         known = dict.fromkeys(str(one["market"]) for one in listed)
         near = [key for key in known if key.split("/")[-1] == market.instance_type][:3]
         raise MarketError(
@@ -323,7 +334,7 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     A market qualifies with counts probed at least once a slot, `LEAST_SPAN` of history, and observations still coming
     in at its time.
     Of those, launch tests go before instances held and those before offers; within a kind the larger capacity, a measured price and
-    the name decide. `KINDS` caps each kind.
+    the name decide. `KINDS` caps each kind; counts whose source states no kind are taken as launch tests.
     """
     step = step_of(turn.settings)
     rows = [row for row in turn.listed() if _qualifies(row, turn, step)]
@@ -331,7 +342,7 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
     left = dict(KINDS)
     chosen: list[tuple[Followed, int, pd.Timestamp]] = []
     for row in rows:
-        kind = str(row["kind"])
+        kind = _kind_of(row)
         if len(chosen) < most and left.get(kind, 0) > 0:
             left[kind] -= 1
             last = pd.Timestamp(row["last_observed"])
@@ -342,6 +353,41 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
             )
             chosen.append((followed, int(row["capacity"]), pd.Timestamp(row["first_observed"])))
     return chosen
+
+
+def _kind_of(row: Mapping[str, Any]) -> str:
+    """The kind of a listing's counts; a launch test where none is stated (ours)."""
+    return row["kind"] if isinstance(row["kind"], str) and row["kind"] else "probe"
+
+
+def why_not_followed(turn: Turn, *, most: int) -> dict[str, str]:
+    """By ``market@source`` why a turn does not follow a market unless a job names it; "" for those that it follows."""
+    step = step_of(turn.settings)
+    chosen = {followed.key for followed, _, _ in choose_markets(turn, most=most)}
+    found = {}
+    for row in turn.listed():
+        key = f"{row['market']}@{row['source']}"
+        found[key] = "" if key in chosen else _why_not(row, turn, step)
+    return found
+
+
+def _why_not(row: Mapping[str, Any], turn: Turn, step: pd.Timedelta) -> str:
+    first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
+    gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
+    kind = _kind_of(row)
+    if not row["has_counts"] and row["count_rows"]:
+        return "placement scores (kind score) are no counts of instances"
+    if not row["has_counts"]:
+        return "prices only: availability is unknown"
+    if kind not in KINDS:
+        return f"counts of kind {kind}, which is none of {', '.join(KINDS)}"
+    if gap > step:
+        return f"counted every {duration(gap)}, which is longer than a slot of {duration(step)}"
+    if last - first < LEAST_SPAN:
+        return f"{duration(last - first)} of counts, less than {duration(LEAST_SPAN)}"
+    if not _qualifies(dict(row), turn, step):
+        return f"the last count is of {utc(last)}, too old at {utc(turn.at)}"
+    return f"more markets of kind {kind} than the {KINDS[kind]} that are followed"
 
 
 def _qualifies(row: dict[str, Any], turn: Turn, step: pd.Timedelta) -> bool:
@@ -360,7 +406,8 @@ def _is_followed(row: dict[str, Any], turn: Turn, step: pd.Timedelta, at: pd.Tim
 def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     """Sort key: kind, larger capacity, a measured price, name."""
     kinds = list(KINDS)
-    rank = kinds.index(row["kind"]) if row["kind"] in kinds else len(kinds)
+    kind = _kind_of(row)
+    rank = kinds.index(kind) if kind in kinds else len(kinds)
     return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
 
 

@@ -370,6 +370,8 @@ def forecast_market(
     )
     measured = [forecast for forecast in everything if forecast.predictor in settings.models]
     errors = window_scores(measured, history, windows)
+    if not history.availability_observed:  # nothing was measured that a forecast could be compared with
+        errors = errors[errors["variable"] != "count"]
     return MarketForecasts(
         issued=made,
         planned={present: planned[present] for present in presents},

@@ -47,8 +47,10 @@ from flows.turn.context import (
     read_all,
     read_pool,
     require_markets,
+    step_of,
 )
 from flows.turn.forecast import MeasuredErrors, forecast_turns
+from flows.turn.recent_errors import recent_errors
 from optimization.fleet.competition import Course, MovingCourse, decide_all
 from optimization.job.request import JobRequest, job_on
 from optimization.moving.definition import Mover
@@ -76,7 +78,7 @@ from warehouse.sources.simulated import generate, said
 from warehouse.store.connection import Store
 
 if TYPE_CHECKING:
-    from flows.schemas.forms import Ingested, TurnAnswer, TurnError
+    from flows.schemas.forms import Ingested, RecentError, TurnAnswer, TurnError
 
 
 # ---
@@ -93,12 +95,13 @@ def ingest_paths(
     name: str,
     paths: Sequence[Path],
     *,
-    options: Mapping[str, str],
+    options: Mapping[str, str | Mapping[str, str]],
     known_at: pd.Timestamp | None,
     imported_at: pd.Timestamp,
     bounds: Bounds = USUAL,
     progress: Callable[[str], None] = lambda _: None,
     rows: Callable[[str, int], None] = lambda _file, _rows: None,
+    standard_input: Path | None = None,
 ) -> Appended:
     """`warehouse.ingest` of every file of a source below ``paths``."""
     return read_files(
@@ -110,6 +113,7 @@ def ingest_paths(
         bounds=bounds,
         progress=progress,
         rows=rows,
+        standard_input=standard_input,
         **options,
     )
 
@@ -120,7 +124,9 @@ def counts_of(name: str, done: Appended) -> Counts:
 
 
 def say_rejected(say: Callable[[str], None], name: str, done: Appended) -> None:
-    """How many rows were rejected, for which reasons most; nothing where none was."""
+    """How many rows and values were set aside, for which reasons most; nothing where none was."""
+    for reason, count in done.set_aside.items():
+        say(f"{count:,} values of {name} set aside: {reason}; their rows are kept")
     if done.rejected:
         most = [f"{count:,} {reason}" for reason, count in list(done.reasons.items())[:MOST_REASONS]]
         more = (
@@ -770,6 +776,7 @@ class TurnResult:
     notes: list[str]
     report: Path
     movers: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self) -> TurnAnswer:
         """The object that ``slackwater run --json`` prints."""
@@ -778,6 +785,7 @@ class TurnResult:
             "run": self.run_id,
             "ingested": cast("dict[str, Ingested]", self.ingested),
             "accuracy": cast("list[TurnError]", self.accuracy),
+            "forecast_errors": cast("list[RecentError]", self.errors),
             "decisions": self.decisions,
             "leaderboard": self.leaderboard,
             "notes": self.notes,
@@ -814,4 +822,7 @@ def whole_turn(
         notes=list(found.notes),
         report=found.page,
         movers=list(found.movers),
+        errors=recent_errors(
+            turn.store, turn.at, window=max(1, turn.settings.measured_origins) * step_of(turn.settings)
+        ),
     )

@@ -1,10 +1,15 @@
-"""What every live source must do: check its options, answer in bounded pages of canonical rows, fail in words, never peek."""
+"""What every live source must do: check its options, answer in bounded pages of canonical rows, fail in words, never peek;
+and take no row for a price that is the price of another thing."""
 
 import datetime as dt
 import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
-from loopback import AT, Reply, serve
+from live_fetching import items, rows_of
+from loopback import AT, Azure, Ec2, Gcp, Reply, Vast, azure_item, gcp_sku, serve, vast_offer
 
 from warehouse.errors import FetchError, SettingsError
 from warehouse.sources import LIVE_SOURCES
@@ -168,3 +173,262 @@ def test_no_secret_is_left_in_the_surroundings_of_a_probe_by_us():
     with serve(lambda _: Reply("")) as server:
         fetched("probe", server)
     assert dict(os.environ) == before
+
+
+# ---
+# A price is the price of the thing asked for, whatever else the answer holds and in whatever order.
+
+SIZE = "Standard_NC24ads_A100_v4"
+IOWA = ["us-central1"]
+LATER, EARLIER = "2026-02-01T00:00:00Z", "2025-01-01T00:00:00Z"
+
+
+@dataclass
+class Api:
+    """The rows of an API that make its prices, and by kind rows that must change none of them."""
+
+    answer: Callable[[list, int], Callable]
+    rows: list
+    options: dict = field(default_factory=dict)
+    others: dict[str, list] = field(default_factory=dict)
+    doubts: dict[str, list] = field(default_factory=dict)
+
+
+def meter(price, *, spot=True, **others):
+    return azure_item("eastus", SIZE, price, spot=spot, **others)
+
+
+def part(name, usd, usage="OnDemand", **others):
+    return gcp_sku(f"{name} running in Iowa", usage, usd, IOWA, **others)
+
+
+def pricing(*stated):
+    """The timeline of a SKU's prices: (start, USD) each."""
+    unit = {"usageUnit": "h"}
+    return [
+        {"effectiveTime": start, "pricingExpression": unit | {"tieredRates": [
+            {"startUsageAmount": 0, "unitPrice": {"currencyCode": "USD", "units": str(usd), "nanos": 0}}]}}
+        for start, usd in stated
+    ]  # fmt: skip
+
+
+H100 = "Nvidia H100 80GB GPU"
+MACHINE = [
+    part(H100, 10.0, pricingInfo=pricing((EARLIER, 10))),
+    part(f"{H100} attached to Spot Preemptible VMs", 3.0, "Preemptible"),
+    part("A3 Instance Core", 0.03),
+    part("Spot Preemptible A3 Instance Core", 0.01, "Preemptible"),
+    part("A3 Instance Ram", 0.002),
+    part("Spot Preemptible A3 Instance Ram", 0.001, "Preemptible"),
+]
+CARDS = [
+    vast_offer("A100 SXM4", 1, 0.95, "US", gpu_ram=81920, verification="verified"),
+    vast_offer("A100 SXM4", 1, 1.05, "US", gpu_ram=81251),
+    vast_offer("A100 SXM4", 8, 8.0, "US", gpu_ram=81920),
+]
+
+
+def broker(rows, page):
+    """A JSON list in numbered pages."""
+
+    def answer(seen):
+        at = page * (int(seen.query["page"]) - 1)
+        return Reply(rows[at : at + page])
+
+    return answer
+
+
+def gcp(rows, page=100):
+    return Gcp(rows, page=page, key=SECRETS["GCP_API_KEY"])
+
+
+def vast(rows):
+    return Vast(rows, key=SECRETS["VAST_API_KEY"])
+
+
+def ec2(rows, page):
+    return Ec2({"us-east-1": rows}, page=page)
+
+
+def spot_row(product, price, at="2026-01-05T10:00:00.000Z", kind="p4d.24xlarge", zone="us-east-1a"):
+    return (zone, kind, product, price, at)
+
+
+APIS = {
+    "azure-retail": Api(
+        answer=lambda rows, page: Azure(rows, page=page),
+        rows=[meter(1.5), meter(3.7, spot=False), meter(2.5, productName="NCads A100 v4 Series Windows")],
+        options={"regions": ["eastus"]},
+        others={
+            "low priority": [meter(0.7, spot=False, meterName="NC24ads A100 v4 Low Priority")],
+            "reservations": [meter(9000, spot=False, type="Reservation", reservationTerm="1 Year")],
+            "dev/test": [meter(1.2, spot=False, type="DevTestConsumption")],
+            "dedicated hosts": [meter(0.5, spot=False, productName="NCads A100 v4 Series Dedicated Host")],
+            "cloud services": [meter(0.5, productName="NCads A100 v4 Series Cloud Services")],
+            "tiers": [meter(1.0, tierMinimumUnits=1000.0)],
+            "not yet in force": [meter(s, spot=one, effectiveStartDate=LATER) for one, s in ((True, 1.1), (False, 3.0))],
+            "no longer in force": [meter(1.9, effectiveStartDate=EARLIER, effectiveEndDate="2026-01-01T00:00:00Z")],
+            "superseded": [meter(1.8, effectiveStartDate="2019-08-01T00:00:00Z")],
+            "zero": [meter(0.0), meter(0.0, spot=False)],
+            "currency": [meter(1.2, currencyCode="EUR"), meter(1.2, spot=False, currencyCode="EUR")],
+            "unit": [meter(1.2, unitOfMeasure="1/Month"), meter(1.2, spot=False, unitOfMeasure="100 Hours")],
+            "time": [meter(1.2, effectiveStartDate="01/05/2026"), meter(1.2, effectiveStartDate="2026-01-04T00:00:00")],
+        },
+        doubts={"another price": [meter(1.6)]},
+    ),
+    "gcp-catalogue": Api(
+        answer=lambda rows, page: gcp(rows, page),
+        rows=MACHINE,
+        options={"instance_types": ["a3-*"]},
+        others={
+            "flex-start": [part(f"{H100} attached to DWS Defined Duration VMs", 4.0)],
+            "reserved": [gcp_sku(f"Reserved {H100} in Iowa in Calendar Mode", "OnDemand", 0.0, IOWA)],
+            "committed": [gcp_sku(f"Commitment v1: {H100} in Iowa for 1 Year", "Commit1Yr", 6.0, IOWA),
+                          part(H100, 5.0, "Commit3Yr")],
+            "other cards": [part("Nvidia H100 80GB Mega GPU", 11.0), part("Nvidia Tesla A100 80GB GPU", 4.0)],
+            "not yet in force": [part(H100, 0, pricingInfo=pricing((LATER, 8)))],
+            "zero": [part(H100, 0.0)],
+            "currency": [part(H100, 1.0, pricingInfo=[{"pricingExpression": {"usageUnit": "h", "tieredRates": [
+                {"unitPrice": {"currencyCode": "EUR", "units": "9"}}]}}])],
+            "unit": [part(H100, 1.0, pricingInfo=[{"pricingExpression": {"usageUnit": "mo", "tieredRates": [
+                {"unitPrice": {"currencyCode": "USD", "units": "9"}}]}}])],
+            "time": [part(H100, 1.0, pricingInfo=pricing(("2025-06-01", 9)))],
+            "unknown": [part("Nvidia GB300 GPU", 1.0), part("A5 Instance Core", 1.0)],
+        },
+        doubts={"another price": [part(f"Spot Preemptible {H100}", 3.5, "Preemptible")]},
+    ),
+    "vast-offers": Api(
+        answer=lambda rows, _: vast(rows),
+        rows=CARDS,
+        others={
+            "another memory": [vast_offer("A100 SXM4", 1, 0.4, "CA", gpu_ram=40960)],
+            "another model": [vast_offer("A100 PCIE", 1, 0.3, "CA", gpu_ram=81920)],
+            "rented": [vast_offer("A100 SXM4", 1, 0.4, "US", gpu_ram=81920, rented=True)],
+            "not rentable": [vast_offer("A100 SXM4", 1, 0.4, "US", gpu_ram=81920, rentable=False)],
+            "not verified": [vast_offer("A100 SXM4", 1, 0.4, "US", gpu_ram=81920, verification="unverified")],
+            "no longer in force": [vast_offer("A100 SXM4", 1, 0.4, "US", gpu_ram=81920, end_date=AT.timestamp() - 60)],
+            "zero": [vast_offer("A100 SXM4", 1, 0.0, "US", gpu_ram=81920)],
+            "time": [vast_offer("A100 SXM4", 1, 0.4, "US", gpu_ram=81920, end_date="soon")],
+            "memory": [vast_offer("A100 SXM4", 1, 0.4, "US", gpu_ram=0)],
+            "repeated": CARDS[:1],
+        },
+        doubts={"another price": [CARDS[2] | {"min_bid": 7.0}]},
+    ),
+    "http": Api(
+        answer=broker,
+        rows=[{"gpu": "H100", "gb": 80, "n": 8, "cents": 1600, "spot": True, "cost": "hour"},
+              {"gpu": "H100", "gb": 80, "n": 1, "cents": 210, "spot": True, "cost": "hour"}],
+        options={
+            "columns": {"provider": "=own", "region": "=r1", "zone": "=all", "instance_type": "{gpu}_{gb}GB_x{n}",
+                        "price_usd": "cents"},
+            "scale": {"price_usd": "0.01"}, "where": {"spot": True, "cost": ["hour"]}, "paging": "page",
+        },
+        others={
+            "mode": [{"gpu": "H100", "gb": 80, "n": 1, "cents": 400, "spot": False, "cost": "hour"}],
+            "unit": [{"gpu": "H100", "gb": 80, "n": 1, "cents": 90_000, "spot": True, "cost": "month"}],
+            "repeated": [{"gpu": "H100", "gb": 80, "n": 1, "cents": 210, "spot": True, "cost": "hour"}],
+        },
+        doubts={"another price": [{"gpu": "H100", "gb": 80, "n": 8, "cents": 1500, "spot": True, "cost": "hour"}]},
+    ),
+    "aws-spot": Api(
+        answer=ec2,
+        rows=[spot_row("Linux/UNIX", "9.0"), spot_row("Linux/UNIX", "9.5", zone="us-east-1b")],
+        options={"regions": ["us-east-1"], "products": [], "page": 5},
+        others={},
+    ),
+}  # fmt: skip
+OTHERS = [(name, kind) for name, api in APIS.items() for kind in api.others]
+DOUBTS = [(name, kind) for name, api in APIS.items() for kind in api.doubts]
+
+
+def answered(name, rows, *, page=2):
+    api = APIS[name]
+    with serve(api.answer(rows, page)) as server:
+        return items(name, api.options | {ADDRESS[name]: server.url})
+
+
+def stated(found):
+    """All prices and counts without where they stood in the answer, those of the markets of the base rows first."""
+    keys = (
+        "region",
+        "zone",
+        "instance_type",
+        "product",
+        "observed_at",
+        "price_usd",
+        "on_demand_usd",
+        "available",
+    )
+    return sorted(
+        {
+            tuple(str(row.get(key)) for key in keys)
+            for kind in ("price", "availability")
+            for row in rows_of(found, kind)
+        }
+    )
+
+
+def markets_of(found):
+    return {(row["region"], row["instance_type"]) for row in rows_of(found, "price")}
+
+
+def noted(found):
+    return [note for page in found for note in page.notes]
+
+
+def test_every_source_of_prices_is_held_to_this():
+    assert set(APIS) == set(LIVE_SOURCES) - {"probe", "aws-placement"}  # which state no list of prices
+
+
+@pytest.mark.parametrize("name", APIS)
+def test_rows_and_pages_in_another_order_give_the_same(name):
+    api = APIS[name]
+    rows = [*api.rows, *(row for same in (*api.others.values(), *api.doubts.values()) for row in same)]
+    first = answered(name, rows)
+    kept = len(rows_of(first, "rejected"))
+    for seed, page in ((1, 3), (2, 1), (3, 100)):
+        mixed = random.Random(seed).sample(rows, len(rows))
+        again = answered(name, mixed, page=page)
+        assert stated(again) == stated(first)
+        assert len(rows_of(again, "rejected")) == kept
+        assert noted(again) == noted(first)
+
+
+@pytest.mark.parametrize(("name", "kind"), OTHERS)
+def test_the_price_of_another_thing_changes_no_price_and_is_counted(name, kind):
+    api = APIS[name]
+    alone = answered(name, api.rows)
+    own = markets_of(alone)
+    assert own
+    mixed = answered(name, [*api.others[kind], *api.rows, *api.others[kind]])
+    assert [row for row in stated(mixed) if (row[0], row[2]) in own and row[0] != "all"] == [
+        row for row in stated(alone) if row[0] != "all"
+    ]
+    told = (rows_of(mixed, "rejected"), noted(mixed), markets_of(mixed) - own)
+    assert any(told) or kind in ("superseded", "repeated")
+
+
+@pytest.mark.parametrize(("name", "kind"), DOUBTS)
+def test_prices_of_one_thing_that_differ_are_all_rejected(name, kind):
+    api = APIS[name]
+    alone = answered(name, api.rows)
+    for rows in ([*api.rows, *api.doubts[kind]], [*api.doubts[kind], *api.rows]):
+        found = answered(name, rows)
+        assert len(rows_of(found, "rejected")) >= 2
+        gone = set(stated(alone)) - set(stated(found))
+        assert gone
+        assert not set(stated(found)) - set(stated(alone))
+
+
+def test_names_that_a_source_does_not_know_are_shown():
+    found = answered("gcp-catalogue", [*MACHINE, *APIS["gcp-catalogue"].others["unknown"]])
+    assert "2 SKUs of GPUs that are not known: a5 instance core, nvidia gb300 gpu" in noted(found)
+    with serve(vast(CARDS)) as server:
+        (page,) = items("vast-offers", {"url": server.url, "gpu_models": ["A100 SXM4", "A100 SXM"]})
+    assert "1 GPU models without an offer: A100 SXM" in page.notes
+    with serve(Azure([meter(1.5)])) as server:
+        (page,) = items("azure-retail", {"url": server.url, "regions": ["eastus"], "instance_types": ["NC*"]})
+    assert page.notes == ("eastus: no spot price of NC*",)
+    with serve(gcp(MACHINE)) as server:
+        (page,) = items("gcp-catalogue", {"url": server.url, "instance_types": ["a3-highgpu-8g", "h100-*"]})
+    assert "1 patterns without a known machine type: h100-*" in page.notes

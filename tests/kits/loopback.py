@@ -4,6 +4,7 @@ import base64
 import json
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -265,9 +266,10 @@ class Azure:
 
 
 def vast_offer(model: str, gpus: int, usd: float, country: str, **others: object) -> dict[str, object]:
-    """An offer with the fields of the documented answer that matter."""
+    """An offer with the fields of the documented answer that matter; offers that differ have different ids."""
+    number = zlib.crc32(repr((model, gpus, usd, country, others)).encode())
     return {
-        "id": 12345678, "ask_contract_id": 12345678, "dph_base": usd * 2, "dph_total": usd * 2.1,
+        "id": number, "ask_contract_id": number, "dph_base": usd * 2, "dph_total": usd * 2.1,
         "geolocation": f"Atlantis, {country}", "gpu_name": model, "gpu_ram": 24576, "is_bid": False,
         "min_bid": usd, "num_gpus": gpus, "rentable": True, "rented": False, **others,
     }  # fmt: skip
@@ -289,7 +291,7 @@ class Vast:
 def gcp_sku(description: str, usage: str, usd: float, regions: list[str], **others: object):
     """A SKU of the Cloud Billing Catalog, as documented: money is whole units and billionths."""
     units = int(usd)
-    group = "GPU" if "GPU" in description else "CPU" if "Core" in description else "RAM"
+    group = "CPU" if "Core" in description else "RAM" if "Ram" in description else "GPU"
     return {
         "name": "services/6F81-5844-456A/skus/0000", "skuId": "0000", "description": description,
         "category": {"serviceDisplayName": "Compute Engine", "resourceFamily": "Compute",

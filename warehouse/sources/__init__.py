@@ -46,6 +46,7 @@ SOURCES: Registry[Source] = Registry(
         "simulated": "simulated:Simulated",
         "skynomad": "files.skynomad:SkyNomad",
         "skypilot": "files.skypilot:SkyPilot",
+        "skypilot-catalogue": "files.skypilot_catalogue:SkyPilotCatalogue",
         "tabular": "files.tabular:Tabular",
         "vastai": "files.vastai:VastAi",
     }

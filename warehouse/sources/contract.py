@@ -28,16 +28,18 @@ from warehouse.packaged import read_data
 
 Kind = Literal["price", "availability", "rejected"]
 
-#: Columns of a ``price`` batch. All may be text; ``observed_at`` ISO 8601 text or a timestamp (naive text = UTC).
+#: Columns of a ``price`` batch. All may be text; ``observed_at`` ISO 8601 text or a timestamp (`Source.time_zone`). The store
+#: judges ``mode`` (how the instance is bought), ``unit``, ``currency``, ``valid_from`` and ``valid_until`` as found, and rejects
+#: what is no spot price in USD per instance-hour that is in force; null states nothing.
 PRICE_COLUMNS = (
     "source", "provider", "region", "zone", "instance_type", "product", "observed_at",
-    "price_usd", "on_demand_usd", "known_at", "file", "line",
+    "price_usd", "on_demand_usd", "mode", "unit", "currency", "valid_from", "valid_until", "known_at", "file", "line",
 )  # fmt: skip
 #: Columns of an ``availability`` batch. ``kind``: probe, held, offers; or score, a placement score that is no count of instances
 #: and is kept apart from them (``available`` = the score, ``capacity`` = its best value).
 AVAILABILITY_COLUMNS = (
     "source", "provider", "region", "zone", "instance_type", "observed_at", "available", "capacity",
-    "gap_seconds", "kind", "truncated", "known_at", "file", "line",
+    "gap_seconds", "kind", "truncated", "mode", "known_at", "file", "line",
 )  # fmt: skip
 #: Columns of a ``rejected`` batch: rows that could not even be taken apart.
 REJECTED_COLUMNS = ("file", "line", "raw", "reason")
@@ -85,14 +87,11 @@ class Batch:
 class SourceOptions:
     """What the user says about files that do not say it themselves.
 
-    ``values`` holds the source's own named options (``zone``, ``instance_type``, ``start``, ...), each documented by the source.
+    ``values`` holds the source's own named options (``zone``, ``instance_type``, ``start``, ...), each documented by the source:
+    a text, or a table of texts (the columns of `tabular`).
     """
 
-    values: Mapping[str, str]
-
-    def get(self, name: str) -> str | None:
-        """The option's text, or None if it was not given."""
-        return self.values.get(name)
+    values: Mapping[str, str | Mapping[str, str]]
 
 
 class Source(Protocol):
@@ -120,6 +119,10 @@ class Source(Protocol):
 
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
         """In words, what had to be assumed to read this file (for example an undated trace counting from 1970-01-01)."""
+        ...
+
+    def time_zone(self, path: Path, options: SourceOptions) -> str:
+        """The zone of times without an offset: "UTC" where the format documents it, "" where nothing does (they are rejected)."""
         ...
 
 

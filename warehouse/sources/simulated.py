@@ -368,6 +368,10 @@ class Simulated:
             asked.start, asked.end, seed=asked.seed, step_minutes=asked.step_minutes, label=asked.source
         )
 
+    def time_zone(self, path: Path, options: SourceOptions) -> str:
+        """UTC."""
+        return "UTC"
+
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
         """That nothing of it was measured."""
         return said(read_options(self.name, SimulatedOptions, options.values).seed)

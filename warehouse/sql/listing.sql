@@ -14,8 +14,20 @@ prices AS (
         arg_max(on_demand_usd, on_demand_at) FILTER (WHERE on_demand_usd IS NOT NULL) AS on_demand_usd
     FROM price_parts JOIN times ON since <= place GROUP BY ALL
 ),
+-- The price series that answers for a market and source: of the product that is planned on (M1.1, warehouse/products.py).
+ranked AS (
+    SELECT place, sid, mid, source, product_rank AS rank
+    FROM prices JOIN (SELECT *, {product_rank} AS product_rank FROM series) USING (sid)
+    WHERE product_rank IS NOT NULL
+),
+planned AS (
+    SELECT place, mid, source, arg_min(sid, rank) AS planned_sid
+    FROM ranked GROUP BY ALL HAVING min(rank) < {unknown_rank} OR count(*) = 1
+),
 count_parts AS (
     SELECT sid, greatest(0, (epoch_us(known_at) - $first_us + $step_us - 1) // $step_us) AS since, count(*) AS n,
+        -- A placement score (kind 'score') is no count of instances.
+        count(*) FILTER (WHERE kind IS DISTINCT FROM 'score') AS launches,
         min(observed_at) AS first_at, max(observed_at) AS last_at, max(capacity) AS capacity, count(capacity) AS stated,
         max(available) AS largest,
         arg_max(gap_seconds, row(observed_at, known_at)) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds,
@@ -25,17 +37,16 @@ count_parts AS (
     FROM availability WHERE epoch_us(known_at) <= $last_us GROUP BY ALL
 ),
 counts AS (
-    SELECT place, sid, sum(n) AS n, min(first_at) AS first_at, max(last_at) AS last_at, max(capacity) AS capacity,
-        sum(stated) = sum(n) AS capacity_stated, max(largest) AS largest,
+    SELECT place, sid, sum(n) AS n, sum(launches) AS launches,
+        min(first_at) AS first_at, max(last_at) AS last_at, max(capacity) AS capacity, sum(stated) = sum(n) AS capacity_stated, max(largest) AS largest,
         arg_max(gap_seconds, gap_at) FILTER (WHERE gap_seconds IS NOT NULL) AS gap_seconds,
         arg_max(kind, kind_at) FILTER (WHERE kind IS NOT NULL) AS kind
     FROM count_parts JOIN times ON since <= place GROUP BY ALL
 )
 SELECT place, concat_ws('/', provider, region, zone, instance_type) AS market, source,
     provider, region, zone, instance_type,
-    coalesce(sum(prices.n), 0) > 0 AS has_price,
-    -- A placement score (kind 'score') is no count of instances.
-    coalesce(sum(counts.n) FILTER (WHERE counts.kind IS DISTINCT FROM 'score'), 0) > 0 AS has_counts,
+    count(planned_sid) > 0 AS has_price,
+    coalesce(sum(counts.launches), 0) > 0 AS has_counts,
     CAST(coalesce(sum(prices.n), 0) AS BIGINT) AS price_rows,
     CAST(coalesce(sum(counts.n), 0) AS BIGINT) AS count_rows,
     least(min(prices.first_at), min(counts.first_at)) AS first_observed,
@@ -45,9 +56,9 @@ SELECT place, concat_ws('/', provider, region, zone, instance_type) AS market, s
     max(counts.gap_seconds) AS gap_seconds,
     max(counts.kind) AS kind,
     coalesce(string_agg(series.product, '; ' ORDER BY series.product) FILTER (WHERE prices.n > 0), '') AS products,
-    max(prices.on_demand_usd) AS on_demand_usd
+    max(prices.on_demand_usd) FILTER (WHERE series.sid = planned_sid) AS on_demand_usd
 FROM times CROSS JOIN series JOIN markets USING (mid)
-    LEFT JOIN prices USING (place, sid) LEFT JOIN counts USING (place, sid)
+    LEFT JOIN prices USING (place, sid) LEFT JOIN counts USING (place, sid) LEFT JOIN planned USING (place, mid, source)
 WHERE prices.n > 0 OR counts.n > 0
 GROUP BY place, provider, region, zone, instance_type, source
 ORDER BY place, market, source

@@ -68,7 +68,7 @@ def test_a_path_out_of_the_folder_is_refused_by_every_flow(places, monkeypatch, 
 
 @pytest.mark.parametrize("parameter", ["html", "report"])
 @pytest.mark.parametrize(
-    "path", ["slackwater.duckdb", "slackwater.toml", ".prefect/auth-string", "page", "page.html.py"]
+    "path", ["slackwater.duckdb", "slackwater.toml", ".prefect/auth", "page", "page.html.py"]
 )
 def test_a_page_takes_the_place_of_no_other_file(places, parameter, path):
     with pytest.raises(SettingsError, match="a page, whose name ends with"):

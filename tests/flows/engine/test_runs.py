@@ -272,16 +272,14 @@ def test_the_files_of_the_server_are_the_users_alone_and_the_password_is_in_one(
     home = Path(os.environ["PREFECT_HOME"])
     password = os.environ[CLIENT_PASSWORD]
     files = [file for file in (*home.rglob("*"), server / "server.log") if file.is_file()]
-    assert {"auth-string", "prefect.db"} <= {file.name for file in files}
+    assert {"auth", "prefect.db"} <= {file.name for file in files}
     made_here = [
-        file
-        for file in files
-        if file.name in ("auth-string", "server.log") or file.name.startswith("prefect.db")
+        file for file in files if file.name in ("auth", "server.log") or file.name.startswith("prefect.db")
     ]
     assert {file.name: file.stat().st_mode & 0o077 for file in made_here} == {
         file.name: 0 for file in made_here
     }
-    assert [file.name for file in files if password.encode() in file.read_bytes()] == ["auth-string"]
+    assert [file.name for file in files if password.encode() in file.read_bytes()] == ["auth"]
     if Path("/proc").is_dir():
         lines = [
             file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if os.access(file, os.R_OK)

@@ -569,6 +569,51 @@ def test_a_score_is_no_count(store):
         load_history(store, market, end=AT, step=HOUR, known_at=AT)
 
 
+@pytest.mark.parametrize("command", ["plan", "forecast", "replay", "job add"])
+def test_a_market_fetched_after_the_slot_began_is_refused_with_the_first_slot_that_knows_it(
+    command, tmp_path
+):
+    """Fetched at 12:03: there is no price in the slot of 12:00, asked for at 12:10; the first with one begins at 12:30."""
+    db, job = tmp_path / "w.duckdb", tmp_path / "job.toml"
+    job.write_text(JOB)
+    key = "azure/eastus/all/Standard_NC6s_v3"
+    fetched_at, at = AT + pd.Timedelta("3min"), AT + pd.Timedelta("10min")
+    items = [
+        azure_item("eastus", "Standard_NC6s_v3", usd, spot=spot) for usd, spot in ((0.9, True), (3.0, False))
+    ]
+    with serve(Azure(items)) as server, open_store(db) as store:
+        feed = Feed(name="azure", source="azure-retail", options={"url": server.url, "regions": ["eastus"]})
+        assert fetch(store, feed, fetched_at).added == 1
+    given = {
+        "plan": ["plan", job, "--market", key],
+        "forecast": ["forecast", "--market", key],
+        "replay": ["replay", "--job", job, "--market", key],
+        "job add": ["job", "add", job, "--market", key],
+    }[command]
+    answer = call(*map(str, given), "--at", at.isoformat(), "--db", str(db))
+    words = f"{answer.code} {answer.err}"
+    assert "2026-01-05 12:30 UTC" in words or answer.code == 0, words
+
+
+#: A job of one instance for two hours.
+JOB = """
+name = "t"
+deadline_in = "12h"
+n_min = 1
+n_max = 1
+[workload]
+amount = 4
+unit = "slots"
+[throughput]
+form = "linear"
+alpha = 1.0
+beta = 0.0
+[checkpoint]
+resumable = true
+overhead_minutes = 3
+"""
+
+
 def test_settings_say_what_is_wrong_with_a_feed(tmp_path):
     file = tmp_path / "slackwater.toml"
 

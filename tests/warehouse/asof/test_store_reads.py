@@ -178,7 +178,7 @@ def slow_twin(rows, grid, known_at, age, column):
 )
 def test_the_grid_equals_an_obvious_slow_twin(seed, step, known, late):
     """And what is learned after known_at, or never learned, changes nothing (M4.9 for reads)."""
-    rows = [row for _, row in random_observations(seed, size=50, sources=("a",))]
+    rows = [row for _, row in random_observations(seed, size=50, sources=("a",)) if row["known_at"] > T0]
     rows += [
         price_row(T0, 1.0, source="a", known_at=T0, on_demand_usd=2.5),
         count_row(T0, 1, source="a", known_at=T0, capacity=None),

@@ -464,9 +464,10 @@ def cell(table, column, row, value):
 
 
 BAD_CELLS = [
-    ("price", "price_usd", float("nan"), "price_usd is not a number >= 0"),
-    ("price", "price_usd", float("-inf"), "price_usd is not a number >= 0"),
-    ("price", "price_usd", -1.0, "price_usd is not a number >= 0"),
+    ("price", "price_usd", float("nan"), "price_usd is not a number above 0"),
+    ("price", "price_usd", float("-inf"), "price_usd is not a number above 0"),
+    ("price", "price_usd", -1.0, "price_usd is not a number above 0"),
+    ("price", "price_usd", 0.0, "price_usd is not a number above 0"),
     ("price", "on_demand_usd", 0.0, "on_demand_usd is not a positive number"),
     ("price", "known_at", T0 - DAY, "known_at is before observed_at"),
     ("price", "observed_at", pd.Timestamp("2300-01-01", tz="UTC"), "observed_at is outside 1900 to 2200"),

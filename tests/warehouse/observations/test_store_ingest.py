@@ -1,6 +1,7 @@
 """M1.2: rows in, each counted once as added, repeated or rejected; the same rows again change nothing."""
 
 import os
+import random
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -92,8 +93,9 @@ BAD_PRICES = {
     "price_usd nan is not finite": {"price_usd": "nan"},
     "price_usd inf is not finite": {"price_usd": "inf"},
     "price_usd -0.1 is negative": {"price_usd": "-0.1"},
-    "on_demand_usd 0 is not a positive number": {"on_demand_usd": "0"},
-    "on_demand_usd x is not a positive number": {"on_demand_usd": "x"},
+    "price_usd 0.00 is a placeholder, not a price": {"price_usd": "0.00"},
+    "price_usd N/A is not a number": {"price_usd": "N/A"},
+    "price_usd - is not a number": {"price_usd": "-"},
     "no observed_at": {"observed_at": None},
     "observed_at yesterday is not a time": {"observed_at": "yesterday"},
     "observed_at epoch is not a time": {"observed_at": "epoch"},
@@ -117,6 +119,7 @@ BAD_COUNTS = {
     "available 17 is above the capacity 16": {"available": "17"},
     "capacity -4 is not a whole number >= 0": {"capacity": "-4"},
     "gap_seconds 0 is not a positive number": {"gap_seconds": "0"},
+    "kind Launches is none of probe, held, offers, score": {"kind": "Launches"},
     "truncated maybe is not true or false": {"truncated": "maybe"},
     "no provider": {"provider": ""},
 }
@@ -131,6 +134,15 @@ def test_a_price_that_cannot_be_used_is_kept_with_its_reason(store):
     assert dict(zip(kept["line"], kept["reason"], strict=True)) == dict(enumerate(BAD_PRICES))
     assert set(kept["file"]) == {"f.csv"}
     assert all('"instance_type":' in raw for raw in kept["raw"])
+
+
+def test_an_on_demand_price_that_is_none_costs_itself_and_is_counted(store):
+    odd = ["0", "-1", "N/A", "-", "nan", "inf", "", None]
+    rows = [price_row(T0 + k * HOUR, "0.5", k, on_demand_usd=text) for k, text in enumerate(odd)]
+    got = append(store, prices(*rows, price_row(T0 - HOUR, "0.5", 9, on_demand_usd="3")), source="t")
+    assert got == done(added=9)
+    assert got.set_aside == {"on_demand_usd is not a price": 5}  # nan and nothing state none
+    assert [r[9] for r in tables(store)["price"]] == [3.0] + [None] * 8
 
 
 def test_a_count_that_cannot_be_used_is_kept_with_its_reason(store):
@@ -159,30 +171,35 @@ def test_optional_columns_may_be_absent(store):
     )
 
 
-def test_within_a_file_the_last_line_wins_and_equal_lines_repeat(store):
+@pytest.mark.parametrize("seed", range(4))
+def test_lines_that_contradict_each_other_are_set_aside_whatever_their_order_and_equal_lines_repeat(seed):
     rows = [
         price_row(T0, 1.0, 1),
         price_row(T0, 2.0, 2),
         price_row(T0, 1.0, 3),
-        price_row(T0, 1.0, 4),
-        price_row(T0 + HOUR, 5.0, 5),
+        price_row(T0 + HOUR, 5.0, 4),
+        price_row(T0 + HOUR, 5.0, 5, on_demand_usd=9.0),
+        price_row(T0 + 2 * HOUR, 6.0, 6, on_demand_usd=9.0),
+        price_row(T0 + 2 * HOUR, 6.0, 7, on_demand_usd=8.0),
     ]
-    assert append(store, prices(*rows), source="t") == done(added=2, repeated=2, rejected=1)
-    assert reasons(store) == ["superseded by line 4"]
-    assert [(r[8], r[6]) for r in tables(store)["price"]] == [
-        (1.0, T0.value // 1000),
-        (5.0, (T0 + HOUR).value // 1000),
-    ]
+    random.Random(seed).shuffle(rows)
+    with open_store(":memory:") as store:
+        assert append(store, prices(*rows), source="t") == done(added=1, repeated=1, rejected=5)
+        of = "of the same market and time"
+        assert reasons(store) == [
+            f"contradicts line 3 {of}", f"contradicts line 1 {of}", f"contradicts line 1 {of}",
+            f"contradicts line 7 {of}", f"contradicts line 6 {of}",
+        ]  # fmt: skip
+        assert [(r[8], r[9]) for r in tables(store)["price"]] == [(5.0, 9.0)]
 
 
 @pytest.mark.parametrize("staged_bytes", [1, 32 << 20])
-def test_the_last_line_wins_across_chunks_of_a_file(store, tmp_path, monkeypatch, staged_bytes):
+def test_lines_contradict_each_other_across_chunks_of_a_file(store, tmp_path, monkeypatch, staged_bytes):
     """Whether they are staged one by one or together."""
     monkeypatch.setattr("warehouse.observations.STAGED_BYTES", staged_bytes)
     path = write_json(tmp_path / "a.json", availability=[count_row(T0, n, n) for n in range(1, 9)])
-    assert ingest_file(store, JsonSource(chunk=2), path, options=OPTIONS) == done(added=1, rejected=7)
-    assert tables(store)["availability"][0][8] == 8
-    assert set(reasons(store)) == {"superseded by line 8"}
+    assert ingest_file(store, JsonSource(chunk=2), path, options=OPTIONS) == done(rejected=8)
+    assert tables(store)["availability"] == []
 
 
 def test_across_files_equal_rows_repeat_and_others_conflict(store):
@@ -262,7 +279,7 @@ def test_rejected_batches_are_kept_as_they_are(store):
 
 def test_the_same_file_again_is_not_read_again_and_adds_nothing(store, tmp_path):
     rows = [count_row(T0 + k * HOUR, k, k) for k in range(5)] + [
-        count_row(T0, 1, 6),
+        count_row(T0 + DAY, 17, 6),
         count_row(T0 + DAY, -1, 7),
     ]
     path = write_json(tmp_path / "a.json", availability=rows, price=[price_row(T0, 1.0)])
@@ -281,16 +298,16 @@ def test_the_same_file_again_is_not_read_again_and_adds_nothing(store, tmp_path)
 
 
 def test_other_options_or_another_name_read_the_file_again_but_keep_no_row_twice(store, tmp_path):
-    rows = [price_row(T0, 1.0, 1), price_row(T0, 2.0, 2), price_row(T0 + HOUR, -1.0, 3)]
+    rows = [price_row(T0, 1.0, 1), price_row(T0 + HOUR, -1.0, 3)]
     source = JsonSource()
     path = write_json(tmp_path / "a.json", price=rows)
-    assert ingest_file(store, source, path, options=OPTIONS) == done(added=1, rejected=2)
+    assert ingest_file(store, source, path, options=OPTIONS) == done(added=1, rejected=1)
     before = tables(store)
     assert ingest_file(store, source, path, options=SourceOptions(values={"zone": "z"})) == done(
-        repeated=1, rejected=2
+        repeated=1, rejected=1
     )
     other = write_json(tmp_path / "b.json", price=rows)
-    assert ingest_file(store, source, other, options=OPTIONS) == done(repeated=1, rejected=2)
+    assert ingest_file(store, source, other, options=OPTIONS) == done(repeated=1, rejected=1)
     assert source.reads == 3
     assert tables(store) == before
 
@@ -415,7 +432,7 @@ def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
         expected = append(whole, by_kind(rows), source="t")
         monkeypatch.setattr("warehouse.observations.PART_ROWS", part_rows)
         assert append(parts, by_kind(rows), source="t") == expected
-        assert expected.rejected == 5
+        assert expected.rejected == 10
         assert tables(parts) == tables(whole)
         assert append(parts, by_kind(rows[::-1]), source="t").added == 0
 
@@ -470,6 +487,9 @@ class TidyParquet:
         "on_demand_price_usd_per_hour": "on_demand_usd",
         "capacity_probed": "capacity",
     }
+
+    def time_zone(self, path, options):
+        return "UTC"
 
     def files(self, paths):
         return list(paths)

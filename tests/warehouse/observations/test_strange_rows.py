@@ -1,6 +1,7 @@
 """Rows that are well written and cannot be: of the future, dearer than anything, of no time zone, under no printable name."""
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from storekit import DAY, HOUR, T0, count_row, counts, price_row, prices, reasons, text_rows
 
@@ -8,6 +9,7 @@ from flows.config import BoundSettings
 from warehouse.asof import load_history
 from warehouse.history import Market
 from warehouse.observations import Bounds, append, ingest, kind_of_reason, rejected_rows
+from warehouse.sources.contract import Batch
 from warehouse.store.connection import open_store
 
 NOW = Bounds(clock=T0 + DAY)
@@ -178,3 +180,58 @@ def test_rejected_rows_are_read_by_source_file_and_reason(store):
     assert lines(reason="is negative") == lines(reason="price_usd is negative") == [1, 2]
     assert lines(reason="-2") == [2]
     assert lines(source="none") == []
+
+
+SALES = {
+    "mode": (["spot", "Spot", "SPOT", "preemptible", "Interruptible", "Spot VM", ""],
+             ["on-demand", "OnDemand", "reserved", "flex-start", "DWS", "low priority", "dedicated", "Reserved spot"]),
+    "unit": (["hour", "1 Hour", "Hrs", "instance-hour", "per instance", "USD/h", "h", "per hour", ""],
+             ["GPU-hour", "per GPU", "vCPU", "per vCPU-hour", "month", "second", "cents", "GB"]),
+    "currency": (["USD", "usd", "$", "US$"], ["EUR", "CNY", "cents"]),
+    "valid_from": (["2023-02-01", "2023-03-01T00:00:00Z", ""], ["2023-03-02", "2024-01-01T00:00:00Z", "soon"]),
+    "valid_until": (["2023-03-02", "9999-12-31", ""], ["2023-03-01", "2022-01-01T00:00:00Z", "never"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("column", SALES)
+def test_a_price_of_another_mode_unit_currency_or_time_is_none(store, column):
+    good, bad = SALES[column]
+    rows = [price_row(T0, "1", k, zone=f"z{k}", **{column: text}) for k, text in enumerate(good + bad)]
+    got = put(store, prices(*text_rows(rows)))
+    assert (got.added, got.rejected) == (len(good), len(bad))
+    assert all(reason.startswith(column) for reason in got.reasons)
+    zones = store.execute(
+        "SELECT zone FROM price JOIN series USING (sid) JOIN markets USING (mid) ORDER BY sid"
+    )
+    assert [zone for (zone,) in zones] == [f"z{k}" for k in range(len(good))]
+
+
+def test_counts_of_another_mode_are_none(store):
+    rows = [count_row(T0, 3, zone="a", mode="spot"), count_row(T0, 3, zone="b", mode="on-demand")]
+    got = put(store, counts(*rows))
+    assert (got.added, got.rejected) == (1, 1)
+
+
+def test_a_time_is_read_in_the_same_way_whatever_zone_the_session_is_in():
+    rows = [
+        price_row("2023-03-01 00:00:00", "1", 1, zone="a"),
+        price_row("2023-03-01 08:00:00 Asia/Shanghai", "1", 2, zone="b"),
+        price_row("2023-03-01 00:00", "1", 3, zone="c"),
+        price_row("2023-03-01", "1", 4, zone="d"),
+        price_row("2023-03-01T00:00:00.5", "1", 5, zone="e"),
+    ]
+    plain = pd.Timestamp("2023-03-01")
+    naive = pa.Table.from_pylist([price_row(None, 1.0, zone="f")])
+    naive = naive.set_column(
+        naive.column_names.index("observed_at"), "observed_at", pa.array([plain], pa.timestamp("us"))
+    )
+    for zone in ("UTC", "America/New_York", "Asia/Kolkata"):
+        with open_store(":memory:", sealed=False) as store:
+            store.execute(f"SET TimeZone = '{zone}'")
+            put(store, prices(*text_rows(rows)))
+            put(store, [Batch(kind="price", table=naive)])
+            found = store.execute(
+                "SELECT zone, epoch_ms(observed_at) FROM price JOIN series USING (sid) JOIN markets USING (mid) ORDER BY zone"
+            )
+        base = T0.value // 10**6
+        assert found == [("a", base), ("c", base), ("d", base), ("e", base + 500), ("f", base)]

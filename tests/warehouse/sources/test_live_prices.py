@@ -68,18 +68,13 @@ def test_azure_spot_meters_with_the_on_demand_price_of_the_same_size_and_product
     assert "contains(meterName, 'Spot')" in server.seen[-1].query["$filter"]
 
 
-def test_azure_goes_on_behind_the_page_that_was_kept_and_stays_on_its_host():
+def test_azure_stays_on_its_host_and_stores_a_region_once_its_last_page_has_come():
     with serve(Azure(azure_items())) as server:
-        whole = items("azure-retail", azure_options(server))
-        server.seen.clear()
-        rest = items("azure-retail", azure_options(server), marks=marked(whole[0]))
-        assert [seen.query.get("$skip") for seen in server.seen][-1] == "2"
-        assert [page.batches[0].table for page in rest] == [page.batches[0].table for page in whole[1:]]
-        # At another time the listing is a new one.
-        later = items(
-            "azure-retail", azure_options(server), marks=marked(whole[0]), at=AT + pd.Timedelta("1h")
-        )
-    assert len(later) == len(whole)
+        (page,) = items("azure-retail", azure_options(server))
+        assert page.token is None
+        server.faults = {number: Reply("", status=503) for number in (10, 11, 12)}
+        (failed,) = items("azure-retail", azure_options(server))
+    assert isinstance(failed, PartFailed)
 
 
 def test_azure_regions_fail_alone():
@@ -144,7 +139,7 @@ OFFERS = [
     vast_offer("RTX 4090", 1, 0.20, "SE"),
     vast_offer("RTX 4090", 1, 0.40, "SE"),
     vast_offer("RTX 4090", 1, 0.30, "US"),
-    vast_offer("H100 SXM", 8, 9.00, "US"),
+    vast_offer("H100 SXM", 8, 9.00, "US", gpu_ram=81559),
 ]
 
 
@@ -158,7 +153,7 @@ def test_vast_offers_become_prices_and_counts_by_country_and_size():
         (row["region"], row["instance_type"], row["product"]): (row["price_usd"], row["on_demand_usd"])
         for row in rows_of([page], "price")
     }
-    size = "RTX_4090_x1"
+    size = "RTX_4090_24GB_x1"
     assert prices["SE", size, "interruptible, min over offers"] == (0.20, pytest.approx(0.60))
     assert prices["SE", size, "interruptible, median over offers"] == (
         pytest.approx(0.30),
@@ -166,19 +161,19 @@ def test_vast_offers_become_prices_and_counts_by_country_and_size():
     )
     assert prices["SE", size, "interruptible, quartile 1 over offers"][0] == pytest.approx(0.25)
     assert prices["all", size, "interruptible, quartile 3 over offers"][0] == pytest.approx(0.35)
-    assert prices["US", "H100_SXM_x8", "interruptible, min over offers"] == (9.0, 18.0)
+    assert prices["US", "H100_SXM_80GB_x8", "interruptible, min over offers"] == (9.0, 18.0)
     counts = {
         (row["region"], row["instance_type"]): row["available"] for row in rows_of([page], "availability")
     }
-    assert counts == {("SE", size): 2, ("US", size): 1, ("all", size): 3, ("US", "H100_SXM_x8"): 1,
-                      ("all", "H100_SXM_x8"): 1}  # fmt: skip
+    assert counts == {("SE", size): 2, ("US", size): 1, ("all", size): 3, ("US", "H100_SXM_80GB_x8"): 1,
+                      ("all", "H100_SXM_80GB_x8"): 1}  # fmt: skip
     assert {
         (row["kind"], row["truncated"], row["gap_seconds"]) for row in rows_of([page], "availability")
     } == {("offers", False, 3600)}
 
 
 def test_vast_cut_off_at_the_limit_is_marked_and_says_nothing_of_absent_series():
-    memory = ("SE\tL40S_x1", "all\tL40S_x1")
+    memory = ("SE\tL40S_48GB_x1", "all\tL40S_48GB_x1")
     with serve(Vast(OFFERS)) as server:
         options = vast_options(server, limit=4)
         (page,) = items("vast-offers", options, marks={"all": Mark(memory=memory)})
@@ -300,10 +295,51 @@ def test_gcp_filters_and_odd_skus():
         "no serviceRegions",
         "currency 'EUR'",
         "unit 'mo'",
-        "absurd",
+        "units '99999999999999999999' is not a number",
         "not a SKU",
     ):
         assert sum(words in reason for reason in reasons) == 1, words
+
+
+def test_gcp_machines_of_every_series_with_the_names_of_their_parts():
+    """Spot of one SKU each: 8 of the GPU, the cores and memory, and of A3 Ultra the SSD at a 730th of its monthly price."""
+    parts = {
+        "Nvidia H100 80GB Plus GPU": 3.0, "A3Plus Instance Core": 0.01, "A3Plus Instance Ram": 0.001,
+        "H200 141GB GPU": 4.0, "A3Ultra Instance Core": 0.01, "A3Ultra Instance Ram": 0.001,
+        "A4 Nvidia B200 (1 gpu slice)": 5.0,
+        "RTX 6000 96GB": 1.5, "G4 Instance Core": 0.01, "G4 Instance Ram": 0.001,
+        "Nvidia Tesla V100 GPU": 0.7, "N1 Predefined Instance Core": 0.007, "N1 Predefined Instance Ram": 0.001,
+    }  # fmt: skip
+    skus = [gcp_sku(f"Spot Preemptible {name} running in Iowa", "OnDemand", usd, ["us-central1"])
+            for name, usd in parts.items()]  # fmt: skip
+    ssd = gcp_sku(
+        "SSD backed Local Storage attached to Spot Preemptible VMs", "OnDemand", 0.0365, ["us-central1"]
+    )
+    ssd["pricingInfo"][0]["pricingExpression"]["usageUnit"] = "GiBy.mo"
+    with serve(Gcp([*skus, ssd], page=5)) as server:
+        (page,) = items("gcp-catalogue", {"url": server.url})
+    usd = {row["instance_type"]: float(row["price_usd"]) for row in rows_of([page], "price")}
+    assert usd["a3-megagpu-8g"] == pytest.approx(8 * 3 + 208 * 0.01 + 1872 * 0.001 + 6000 * 0.00005)
+    assert usd["a3-ultragpu-8g"] == pytest.approx(8 * 4 + 224 * 0.01 + 2952 * 0.001 + 12_000 * 0.00005)
+    assert usd["a4-highgpu-8g"] == pytest.approx(40.0)
+    assert usd["g4-standard-96"] == pytest.approx(2 * 1.5 + 96 * 0.01 + 360 * 0.001)
+    assert usd["n1-standard-8+v100x1"] == pytest.approx(0.7 + 8 * 0.007 + 30 * 0.001)
+    assert usd["n1-standard-96+v100x8"] == pytest.approx(5.6 + 96 * 0.007 + 360 * 0.001)
+    # One V100 goes with at most 12 vCPUs.
+    assert "n1-standard-16+v100x1" not in usd
+    assert page.notes == ()
+
+
+def test_gcp_a_machine_without_the_price_of_a_part_has_none_and_is_counted():
+    skus = [sku for sku in gcp_skus() if "Core" not in sku["description"]]
+    with serve(Gcp(skus, page=50)) as server:
+        (page,) = items("gcp-catalogue", {"url": server.url, "instance_types": ["a2-highgpu-1g"]})
+    assert rows_of([page], "price") == []
+    assert "no machine type has a complete spot price" in page.notes
+    assert (
+        "2 machine types without the price of a part: a2-highgpu-1g in us-central1 (on demand: core), "
+        "a2-highgpu-1g in us-central1 (spot: core)" in page.notes
+    )
 
 
 def test_gcp_a_page_that_fails_keeps_nothing():
@@ -322,7 +358,7 @@ def http_options(server, **others):
 
 
 def row(name, cost, **others):
-    return {"name": name, "cost": cost, "place": {"region": "r1"}, **others}
+    return {"name": name, "cost": cost, "place": {"region": "r1"}, "at": "2026-01-05T11:00Z", **others}
 
 
 @pytest.mark.parametrize("paging", ["next_link", "cursor", "page"])
@@ -341,12 +377,17 @@ def test_http_json_in_pages(paging):
 
     with serve(answer) as server:
         found = items("http", http_options(server, paging=paging, next="paging.next"))
-        tokens = [page.token for page in found]
-        rest = items("http", http_options(server, paging=paging, next="paging.next"), marks=marked(found[0]))
+        columns = http_options(server)["columns"] | {"observed_at": "at"}
+        timed = http_options(server, paging=paging, next="paging.next", columns=columns)
+        history = items("http", timed)
+        rest = items("http", timed, marks=marked(history[0]))
+    # A snapshot is one page, rows with times of their own are stored as their pages come.
+    assert [page.token for page in found] == [None]
     got = [(one["instance_type"], one["region"], one["price_usd"]) for one in rows_of(found, "price")]
     assert got == [(f"gpu-{number}", "r1", str(1 + number / 10)) for number in range(5)]
-    assert tokens[-1] is None
-    assert rows_of(rest, "price") == rows_of(found[1:], "price")
+    assert len(history) >= 3
+    assert history[-1].token is None
+    assert rows_of(rest, "price") == rows_of(history[1:], "price")
 
 
 def test_http_csv_and_times_and_counts():
@@ -404,7 +445,7 @@ def test_http_rows_that_are_none_and_answers_that_are_not_of_the_form():
 def test_http_stops_at_its_bound_and_says_so():
     with serve(lambda seen: Reply({"data": {"items": [row("a", 1)]}})) as server:
         found = items("http", http_options(server, paging="page", most_pages=3))
-    assert [page.notes for page in found] == [(), (), ("cut off after 3 pages",)]
+    assert [page.notes for page in found] == [("cut off after 3 pages",)]
 
 
 @pytest.mark.parametrize(

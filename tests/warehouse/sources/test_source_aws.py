@@ -72,8 +72,8 @@ def test_records_that_cannot_be_used_are_rejected(tmp_path):
     assert frames["price"]["line"].tolist() == [1]
     assert frames["rejected"]["line"].tolist() == [2, 3, 4]
     assert frames["rejected"]["reason"].tolist()[:2] == [
-        "zone 'mars-1' is not an AWS zone",
-        "record without SpotPrice as text",
+        "unknown zone 'mars-1': no AWS zone or zone ID of a known region",
+        "record without SpotPrice",
     ]
 
 
@@ -98,3 +98,105 @@ def test_every_zone_id_prefix_of_the_tidy_table_is_known_with_its_region():
     assert pairs
     assert all(region_of_zone_id(zone) == region for zone, region in pairs)
     assert region_of_zone_id("use1") is None
+
+
+def price_rows(path, **values):
+    frames = read(Aws(), path, **values)
+    columns = ["zone", "region", "instance_type", "product", "price_usd"]
+    return frames["price"][columns].to_numpy().tolist(), frames["rejected"]
+
+
+ROW = ["us-east-1a", "us-east-1", "p3.2xlarge", "Linux/UNIX", "0.9180"]
+FORMS = {
+    "pages after each other": json.dumps({"SpotPriceHistory": [RECORD], "NextToken": "abc"}, indent=1)
+    + "\n"
+    + json.dumps({"SpotPriceHistory": [], "NextToken": ""}, indent=1),
+    "a list of pages (jq -s)": json.dumps([{"SpotPriceHistory": [RECORD]}, {"SpotPriceHistory": []}]),
+    "a bare list": json.dumps([RECORD], indent=2),
+    "records after each other (jq)": json.dumps(RECORD, indent=2),
+    "a list of lists (--query)": json.dumps([[RECORD[name] for name in reversed(RECORD)]]),
+    "PowerShell's ConvertTo-Json": json.dumps(
+        [
+            {k: v for k, v in RECORD.items() if k != "SpotPrice"}
+            | {"Price": "0.9180", "InstanceType": {"Value": "p3.2xlarge"}}
+        ]
+    ),
+    "text without the word": "\t".join(RECORD.values()) + "\n",
+    "text with the zone ID": "\t".join(
+        ["SPOTPRICEHISTORY", "us-east-1a", "use1-az4", *list(RECORD.values())[1:]]
+    )
+    + "\n",
+    "text of --query in another order": "\t".join(reversed(RECORD.values())) + "\n",
+    "text with the end of the pages": "None\n" + "\t".join(RECORD.values()) + "\nNEXTTOKEN\tNone\n",
+    "CSV with the index of pandas": ",AvailabilityZone,InstanceType,ProductDescription,SpotPrice,Timestamp\n0,"
+    + ",".join(RECORD.values())
+    + "\n",
+    "CSV with semicolons": ";".join(RECORD) + "\n" + ";".join(RECORD.values()) + "\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_the_cli_gives_the_same_row(tmp_path, form):
+    path = write(tmp_path / "history", FORMS[form])
+    assert Aws().files([path]) == [path]
+    rows, rejected = price_rows(path)
+    assert rows == [ROW]
+    assert rejected.empty
+
+
+def test_what_query_leaves_out_is_stated(tmp_path):
+    text = "us-east-1a\t0.9180\t2021-05-30T20:47:31.000Z\n"
+    path = write(tmp_path / "text", text)
+    with pytest.raises(
+        SourceFileError, match="record without InstanceType; state it with --set instance_type=NAME"
+    ):
+        price_rows(path)
+    assert price_rows(path, instance_type="p3.2xlarge")[0] == [[*ROW[:3], "unspecified", "0.9180"]]
+    assert price_rows(path, instance_type="p3.2xlarge", product="Linux/UNIX")[0] == [ROW]
+    table = write(
+        tmp_path / "t.csv",
+        "SpotPrice,AvailabilityZone,Timestamp\n0.9180,us-east-1a,2021-05-30 20:47:31+00:00\n",
+    )
+    with pytest.raises(SourceFileError, match=r"no column InstanceType.*--set instance_type=NAME"):
+        price_rows(table)
+    assert price_rows(table, instance_type="p3.2xlarge", product="Linux/UNIX")[0] == [ROW]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("-----------\n|  DescribeSpotPriceHistory  |\n", "--output table"),
+        ("SpotPriceHistory:\n- AvailabilityZone: us-east-1a\n", "--output yaml"),
+        ("An error occurred (UnauthorizedOperation) when calling ...\n", "error message of the AWS CLI"),
+    ],
+)
+def test_other_output_of_the_cli_is_refused_with_the_remedy(tmp_path, text, words):
+    with pytest.raises(SourceFileError, match=words):
+        price_rows(write(tmp_path / "history", text))
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_an_answer_that_ends_before_the_history_does_says_so(tmp_path, form):
+    text = {
+        "json": json.dumps({"SpotPriceHistory": [RECORD], "NextToken": "eyJOZXh0VG9rZW4iOiBudWxsfQ=="}),
+        "text": "\t".join(RECORD.values()) + "\nNEXTTOKEN\teyJOZXh0VG9rZW4iOiBudWxsfQ==\n",
+    }[form]
+    rows, rejected = price_rows(write(tmp_path / "h", text))
+    assert rows == [ROW]
+    assert rejected["reason"].tolist() == ["NextToken: more pages follow; ask again without --max-items"]
+
+
+def test_a_line_that_is_no_json_costs_itself(tmp_path):
+    good = json.dumps(RECORD)
+    rows, rejected = price_rows(write(tmp_path / "h.jsonl", f"{good}\n{good[:40]}\n{good}\n"))
+    assert rows == [ROW, ROW]
+    assert rejected["line"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "zone", ["us-west-2-lax-1a", "us-east-1-wl1-bos-wlz-1", "eusc-de-east-1a", "me-central-1b", "afs1-az2"]
+)
+def test_zones_of_every_sort_have_a_region(tmp_path, zone):
+    rows, rejected = price_rows(write(tmp_path / "h.json", json.dumps([RECORD | {"AvailabilityZone": zone}])))
+    assert rejected.empty
+    assert rows[0][0] == zone

@@ -180,8 +180,8 @@ def test_a_table_with_a_repeated_column_is_refused(tmp_path):
 
 def test_unknown_options_are_refused(tmp_path):
     path = write(tmp_path / "prices.csv", PRICES + PRICE_LINE)
-    with pytest.raises(SettingsError, match=r"option 'zone' of the source 'tabular'; expected one of source"):
-        Tabular().read(path, options(zone="x"))
+    with pytest.raises(SettingsError, match=r"option 'colour' of the source 'tabular'; expected one of map"):
+        Tabular().read(path, options(colour="x"))
 
 
 def test_parquet_and_csv_of_the_same_table_say_the_same(tmp_path):
@@ -219,3 +219,99 @@ def test_ten_million_csv_rows_stream_in_bounded_memory(tmp_path):
         highest = max(highest, pa.total_allocated_bytes() - before)
     assert rows == 10_000_000
     assert highest < 400 << 20
+
+
+NAMED = "Timestamp,SpotPrice,OnDemandPrice,InstanceType,AvailabilityZone,OS\n"
+NAMED_LINE = "2021-03-02T00:00Z,0.68,3.06,p3.2xlarge,us-west-2a,Linux/UNIX\n"
+
+
+def test_common_column_names_are_known_and_what_is_missing_is_stated(tmp_path):
+    path = write(tmp_path / "mine.csv", NAMED + NAMED_LINE)
+    with pytest.raises(SourceFileError, match=r"no column for provider, region .*--set provider=\.\.\."):
+        read(Tabular(), path)
+    row = read(Tabular(), path, provider="aws")["price"].iloc[0]
+    assert (row["provider"], row["region"], row["zone"], row["instance_type"]) == (
+        "aws", "us-west-2", "us-west-2a", "p3.2xlarge"
+    )  # fmt: skip
+    assert (row["price_usd"], row["on_demand_usd"], row["product"]) == ("0.68", "3.06", "Linux/UNIX")
+    frames = read(
+        Tabular(),
+        write(tmp_path / "moon.csv", NAMED + NAMED_LINE + NAMED_LINE.replace("us-west-2a", "moon")),
+        provider="aws",
+    )
+    assert frames["rejected"]["reason"].tolist() == ["unknown zone 'moon' of aws, whose region is not stated"]
+    with pytest.raises(SourceFileError, match="a column 'AvailabilityZone' and a stated zone"):
+        read(Tabular(), path, provider="aws", zone="x")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_columns_are_mapped(tmp_path, suffix):
+    frame = pd.DataFrame(
+        {
+            "when": ["2021-03-02T00:00Z"],
+            "where": ["z1"],
+            "what": ["h100"],
+            "price": [1.5],
+            "region": ["r1"],
+            "count": [3],
+        }
+    )
+    path = tmp_path / f"t{suffix}"
+    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+    words = {
+        "timestamp": "when",
+        "zone": "where",
+        "instance_type": "what",
+        "price": "price",
+        "available": "count",
+    }
+    frames = read(Tabular(), path, map=words, provider="lab", kind="held")
+    price, count = frames["price"].iloc[0], frames["availability"].iloc[0]
+    assert (price["provider"], price["zone"], price["instance_type"], float(price["price_usd"])) == (
+        "lab",
+        "z1",
+        "h100",
+        1.5,
+    )
+    assert (int(count["available"]), count["kind"]) == (3, "held")
+    with pytest.raises(SourceFileError, match="no column 'gone'"):
+        read(Tabular(), path, map=words | {"zone": "gone"}, provider="lab")
+    with pytest.raises(SettingsError, match="not 'colour'"):
+        read(Tabular(), path, map={"colour": "what"})
+
+
+def test_a_bare_price_is_none_until_somebody_says_which_and_two_candidates_are_refused(tmp_path):
+    text = "provider,region,zone,instance_type,timestamp,price\naws,r,z,t,2021-03-02,1\n"
+    with pytest.raises(SourceFileError, match=r"'price' does not say which price.*--map price=price"):
+        read(Tabular(), write(tmp_path / "a.csv", text))
+    assert len(read(Tabular(), tmp_path / "a.csv", map={"price": "price"})["price"]) == 1
+    twice = text.replace("price\n", "spot_price,SpotPriceUSD\n").replace(",1\n", ",1,2\n")
+    with pytest.raises(SourceFileError, match=r"could all be spot_price_usd_per_hour.*say which"):
+        read(Tabular(), write(tmp_path / "b.csv", twice))
+
+
+@pytest.mark.parametrize(
+    ("unit", "text"), [("epoch_s", "1614643200"), ("epoch_ms", "1614643200000"), ("epoch_s", "1614643200.0")]
+)
+def test_epochs_are_read_where_they_are_stated(tmp_path, unit, text):
+    path = write(tmp_path / "a.csv", PRICES + PRICE_LINE.replace("2021-03-02T01:45:29Z", text))
+    assert read(Tabular(), path, time=unit)["price"]["observed_at"].tolist() == [
+        pd.Timestamp("2021-03-02", tz="UTC")
+    ]
+
+
+def test_gpu_memory_and_number_tell_instances_of_one_name_apart(tmp_path):
+    head = "provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour,gpu_memory_gb,gpus\n"
+    lines = [
+        f"m,r,z,{name},2021-03-02,{usd},{memory},{gpus}\n"
+        for name, usd, memory, gpus in [
+            ("A100", 1, "40", 1), ("A100", 2, "80 GB", 1), ("A100", 12, "81559", 8), ("A100", 9, "", 8), ("L4", 3, "24", 1)
+        ]
+    ]  # fmt: skip
+    for order in (lines, lines[::-1]):
+        frames = read(Tabular(), write(tmp_path / "a.csv", head + "".join(order)))
+        found = dict(zip(frames["price"]["price_usd"], frames["price"]["instance_type"], strict=True))
+        assert found == {"1": "A100_40GB_x1", "2": "A100_80GB_x1", "12": "A100_80GB_x8", "3": "L4"}
+        assert frames["rejected"]["reason"].tolist() == [
+            "no gpu_memory or gpus of an instance type that has several: 'A100'"
+        ]

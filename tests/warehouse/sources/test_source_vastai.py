@@ -130,22 +130,38 @@ def test_lines_that_cannot_be_used_say_why(tmp_path):
     ]
     frames = read(VastAi(), table(tmp_path / "v.csv", lines))
     reasons = frames["rejected"].set_index("line")["reason"].to_dict()
-    assert sorted(reasons) == [3, 4, 5, 6, 7, 9, 10]
+    assert sorted(reasons) == [3, 4, 5, 6, 7, 8, 9, 10]
     assert "row from notvast.ai" in reasons[3]
     assert "rental type 'reserved'" in reasons[4]
     assert "not a date or number" in reasons[5]
     assert "2 fields where 12" in reasons[6]
-    assert "superseded by line 8" in reasons[7]
+    assert "contradicts another of the same fetch" in reasons[7] == reasons[8]
     assert "1 to 1024 GPUs and at least 0 offers, found 0 and 3" in reasons[9]
     assert "found 999" in reasons[10]
-    assert frames["price"]["on_demand_usd"].dropna().unique().tolist() == [1.5]
+    assert frames["price"]["on_demand_usd"].isna().all()
 
 
-def test_a_repeated_interruptible_line_is_passed_on_but_not_summed_twice(tmp_path):
-    lines = [
-        line("2026-01-01", "L40S", 1, "US", "spot", 0.5, 3),
-        line("2026-01-01", "L40S", 1, "US", "spot", 0.4, 4),
+def test_the_newest_fetch_counts_whatever_the_order_and_contradicting_lines_give_no_sum(tmp_path):
+    early = line("2026-01-01", "L40S", 1, "US", "spot", 0.5, 3, at="08:00:00")
+    late = line("2026-01-01", "L40S", 1, "US", "spot", 0.4, 4)
+    listed = [
+        line("2026-01-01", "L40S", 1, "US", "on_demand", usd, 5, at=at)
+        for usd, at in ((1.0, "08:00:00"), (2.0, "20:30:00"))
     ]
-    counts = read(VastAi(), table(tmp_path / "v.csv", lines))["availability"]
-    assert counts.query("region == 'US'")["available"].tolist() == [3, 4]  # the store keeps the last
-    assert counts.query("region == 'all'")["available"].tolist() == [4]
+    for lines in ([early, late, *listed], [late, early, *listed[::-1]]):
+        frames = read(VastAi(), table(tmp_path / "v.csv", lines))
+        assert frames["availability"].query("region == 'all'")["available"].tolist() == [4]
+        assert frames["price"]["on_demand_usd"].dropna().unique().tolist() == [2.0]
+        assert frames["rejected"]["reason"].str.startswith("on-demand offer fetched before line").all()
+    other = line("2026-01-01", "L40S", 1, "US", "spot", 0.6, 9)
+    frames = read(VastAi(), table(tmp_path / "v.csv", [late, other]))
+    assert frames["availability"]["region"].tolist() == ["US", "US"]  # the store sets both aside
+    assert set(frames["price"]["region"]) == {"US"}
+
+
+def test_a_placeholder_of_one_country_is_no_price_of_the_world(tmp_path):
+    prices = [("US", "nan"), ("DE", 0.0), ("FR", 0.7)]
+    lines = [line("2026-01-01", "L40S", 1, place, "spot", usd, 3) for place, usd in prices]
+    for order in (lines, lines[::-1]):
+        world = read(VastAi(), table(tmp_path / "v.csv", order))["price"].query("region == 'all'")
+        assert world["price_usd"].tolist() == [0.7]

@@ -197,7 +197,7 @@ INGEST = """
 
 def make_files(folder):
     for number in range(2):
-        rows = [price_row(T0 + (2000 * number + k) * HOUR, float(k % 7), k) for k in range(2000)]
+        rows = [price_row(T0 + (2000 * number + k) * HOUR, 1.0 + k % 7, k) for k in range(2000)]
         rows[3]["price_usd"] = -1.0
         found = [count_row(T0 + (2000 * number + k) * HOUR, k % 17, k) for k in range(1000)]
         text = [{**row, "observed_at": row["observed_at"].isoformat()} for row in rows + found]

@@ -1,4 +1,4 @@
-"""AWS spot price history: the JSON of ``aws ec2 describe-spot-price-history`` and the TSV archives made from it."""
+"""AWS spot price history: what ``aws ec2 describe-spot-price-history`` prints, and tables and archives made from it."""
 
 from __future__ import annotations
 
@@ -9,72 +9,178 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
 
 from warehouse.errors import SourceFileError
 from warehouse.packaged import read_data
+from warehouse.products import UNSPECIFIED
 from warehouse.sources.contract import (
+    NOT_UTF8,
     Batch,
     Kind,
     Options,
     Row,
     batch_of,
+    is_text,
     label_option,
     pack,
     rejected_batch,
     rejection,
 )
-from warehouse.sources.files.reading import CsvChunk, FileSource, csv_chunks, head, read_json, region_of
+from warehouse.sources.files.reading import (
+    BadLine,
+    CsvChunk,
+    FileSource,
+    csv_chunks,
+    head,
+    header_of,
+    numbered_lines,
+    plain_name,
+    read_json_values,
+    region_of,
+    shown,
+)
 
-_JSON = 'the JSON of describe-spot-price-history: {"SpotPriceHistory": [{"AvailabilityZone": ...}]}'
-_TSV = "five fields separated by tabs: zone ID, instance type, product, price, time"
-_FIELDS = ("AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice", "Timestamp")
-_TSV_COLUMNS = ("zone", "instance_type", "product", "price_usd", "observed_at")
+_EXPECTED = (
+    "the output of `aws ec2 describe-spot-price-history` as JSON, JSON lines or --output text, a CSV with the columns "
+    "AvailabilityZone, InstanceType, ProductDescription, SpotPrice and Timestamp, or five fields separated by tabs"
+)
+#: The columns of a text record, in the order in which the AWS CLI prints them, and the field of the API.
+_RECORD = {
+    "zone": "AvailabilityZone",
+    "instance_type": "InstanceType",
+    "product": "ProductDescription",
+    "price_usd": "SpotPrice",
+    "observed_at": "Timestamp",
+}
+#: Other names of the fields: the zone ID where the zone is left out, and how AWS Tools for PowerShell names the price.
+_OTHER_NAMES = {"zone": ("AvailabilityZoneId",), "price_usd": ("Price",)}
 _TSV_LINE = re.compile(rb"^[a-z0-9-]+\t[a-z0-9.-]+\t[^\t\n]+\t[0-9.]+\t\S+\r?$")
+_PREFIX, _TOKEN = "SPOTPRICEHISTORY", "NEXTTOKEN"
+#: Output of the AWS CLI that is no record, by how it begins, and the remedy.
+_OTHER_OUTPUT: dict[tuple[bytes, ...], tuple[str, str]] = {
+    (b"--", b"|", b"+-"): (
+        "output of `--output table`",
+        "ask again with `--output json` or `--output text`",
+    ),
+    (b"SpotPriceHistory:", b"NextToken:", b"- AvailabilityZone", b"- NextToken", b"- SpotPriceHistory"): (
+        "output of `--output yaml`",
+        "ask again with `--output json` or `--output text`",
+    ),
+    (b"An error occurred", b"Unable to locate credentials", b"usage: aws", b"aws: error"): (
+        "an error message of the AWS CLI",
+        "look at what the aws command says",
+    ),
+}
+_MORE_PAGES = "NextToken: more pages follow; ask again without --max-items"
+#: A page's token on a line of its own; None stands for no further page.
+_TOKEN_FORM = re.compile(r"^(None|[A-Za-z0-9+/=_-]{24,})$")
+_TIME_FORM = re.compile(r"^\d{4}-\d{2}-\d{2}[T ]\S+")
+_PRICE_FORM = re.compile(r"^\d*\.?\d+$")
+_TYPE_FORM = re.compile(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")
+_PRODUCTS = tuple(
+    name + suffix
+    for name in ("Linux/UNIX", "Red Hat Enterprise Linux", "SUSE Linux", "Windows")
+    for suffix in ("", " (Amazon VPC)")
+)
 
 
 class AwsOptions(Options):
     """Options of AWS price histories."""
 
+    instance_type: str | None = Field(
+        None, description="instance type of all rows, where the file leaves it out (--query)"
+    )
+    product: str | None = Field(
+        None, description="product of all rows, where the file leaves it out, such as Linux/UNIX"
+    )
     source: str = label_option("aws")
 
 
 class Aws(FileSource[AwsOptions]):
-    """Every record is one price row, in file order (AWS answers newest first).
+    """Every record is one price row, in file order (AWS answers newest first). On-demand prices are in none of the forms.
 
-    JSON (any name, also without an extension): ``line`` is the record number, the zone letter of the asking account
-    is the zone. TSV without header (``.tsv``, ``.tsv.zst``, ``.tsv.gz``): ``line`` is the line, the zone ID (``use1-az6``) stays
-    the zone, its region comes from ``data/aws_zone_ids.toml``; an unknown prefix is a rejected row. On-demand
-    prices are in neither.
+    - JSON (any name): the whole answer, several answers after each other, a list of records or records a line; ``line`` is the
+      number of the record.
+    - ``--output text``: a record a line, with or without the word SPOTPRICEHISTORY; of a ``--query`` the fields are told by form.
+    - CSV with the API's names for columns, in any order, with further columns.
+    - Archives without header (``.tsv``, ``.tsv.zst``, ``.tsv.gz``): five fields.
+
+    A zone letter is that of the asking account and stays the zone. A zone ID (``use1-az6``) stays the zone too, its region comes
+    from ``data/aws_zone_ids.toml``. A zone that is neither is a rejected row with the zone's name. AWS states times in UTC. Records
+    without a product get ``unspecified``.
     """
 
     name = "aws"
     form = AwsOptions
-    expected = f"{_JSON}, or {_TSV}"
+    expected = _EXPECTED
     examples: Mapping[str, str] = {
         "history.json": """{"SpotPriceHistory": [{"AvailabilityZone": "us-east-1a", "InstanceType": "p3.2xlarge",
  "ProductDescription": "Linux/UNIX", "SpotPrice": "0.9180", "Timestamp": "2021-05-30T20:47:31+00:00"}]}""",
         "prices.tsv": "use1-az6\tp3.2xlarge\tLinux/UNIX\t0.918\t2022-05-31T18:20:41+00:00\n",
+        "history.txt": "SPOTPRICEHISTORY\tus-east-1a\tp3.2xlarge\tLinux/UNIX\t0.918\t2022-05-31T18:20:41+00:00\n",
+        "history.csv": "Timestamp,AvailabilityZone,InstanceType,ProductDescription,SpotPrice\n"
+        "2022-05-31 18:20:41+00:00,us-east-1a,p3.2xlarge,Linux/UNIX,0.918\n",
+        "history.jsonl": '{"AvailabilityZone": "us-east-1a", "InstanceType": "p3.2xlarge", "ProductDescription": "Linux/UNIX", '
+        '"SpotPrice": "0.918", "Timestamp": "2022-05-31T18:20:41+00:00"}\n',
     }
 
     def recognised(self, path: Path) -> bool:
-        """By the first line of an archive, or the start of the JSON: names tell nothing, often they are instance types."""
-        if ".tsv" in path.suffixes:
-            return bool(_TSV_LINE.match(head(path).split(b"\n", 1)[0]))
-        start = head(path).removeprefix(b"\xef\xbb\xbf").lstrip()
-        return start.startswith(b"{") and b'"SpotPriceHistory"' in start
+        """By the first bytes: names tell nothing, often they are instance types."""
+        start = head(path).lstrip()
+        if start[:1] in (b"{", b"["):
+            return b'"SpotPriceHistory"' in start or (b'"AvailabilityZone' in start and b'"Spot' in start)
+        first = start.split(b"\n", 1)[0]
+        if first.startswith(_PREFIX.encode()) or _TSV_LINE.match(first):
+            return True
+        return _columns(header_of(path)[0]) is not None
 
     def batches(self, path: Path, options: AwsOptions) -> Iterator[Batch]:
-        """The prices of one file."""
-        if ".tsv" in path.suffixes:
-            return _read_tsv(path, options.source)
-        return self._read_json(path, options.source)
+        """The prices of one file, whose form is told by its first bytes."""
+        start = head(path).lstrip()
+        for beginnings, (found, remedy) in _OTHER_OUTPUT.items():
+            if start.startswith(beginnings):
+                raise SourceFileError(path, 1, found, expected=self.expected, remedy=remedy)
+        constants = {
+            "source": options.source,
+            "provider": "aws",
+            "instance_type": options.instance_type,
+            "product": options.product or UNSPECIFIED,
+            "file": str(path),
+        }
+        if start[:1] in (b"{", b"["):
+            return pack(self._json_rows(path, options), constants)
+        first = start.split(b"\n", 1)[0]
+        if ".tsv" in path.suffixes and _TSV_LINE.match(first):
+            return _table(
+                path,
+                constants,
+                csv_chunks(path, check_header=lambda _: None, names=list(_RECORD), delimiter="\t"),
+            )
+        names, delimiter = header_of(path)
+        if (columns := _columns(names)) is not None:
+            if "instance_type" not in columns and options.instance_type is None:
+                raise SourceFileError(
+                    path,
+                    1,
+                    f"no column InstanceType among {shown(names)}",
+                    remedy="state it with --set instance_type=NAME",
+                )
+            chunks = csv_chunks(path, check_header=lambda _: None, delimiter=delimiter)
+            return _table(path, constants, chunks, columns)
+        return pack(_text_rows(path, options), constants)
 
-    def _read_json(self, path: Path, source: str) -> Iterator[Batch]:
-        content = read_json(path, expected=_JSON, remedy=self.remedy)
-        records = content.get("SpotPriceHistory") if isinstance(content, dict) else None
-        if not isinstance(records, list):
-            raise self.wrong(path, 1, "JSON without SpotPriceHistory")
-        if not records:
+    def _json_rows(self, path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
+        line = 0
+        tokens: list[object] = []
+        for value in read_json_values(path, expected=self.expected, remedy=self.remedy):
+            for record, token in _records(value):
+                if token is not None:
+                    tokens.append(token)
+                    continue
+                line += 1
+                yield _json_row(line, record, options)
+        if line == 0 and tokens:
             raise SourceFileError(
                 path,
                 1,
@@ -82,34 +188,132 @@ class Aws(FileSource[AwsOptions]):
                 expected="at least one record",
                 remedy="check the instance type and region of the request, and ask again",
             )
-        constants = {"source": source, "provider": "aws", "file": str(path)}
-        return pack(_json_rows(records), constants)
+        if tokens and tokens[-1] and all(tokens):
+            yield rejection(line, f"NextToken: {tokens[-1]}", _MORE_PAGES)
 
 
-def _json_rows(records: Sequence[Any]) -> Iterator[tuple[Kind, Row]]:
-    for line, record in enumerate(records, start=1):
-        if not isinstance(record, dict) or not all(isinstance(record.get(f), str) for f in _FIELDS):
-            missing = [
-                f for f in _FIELDS if not isinstance(record, dict) or not isinstance(record.get(f), str)
-            ]
-            yield rejection(line, repr(record), f"record without {missing[0]} as text")
-            continue
-        place = region_of(record["AvailabilityZone"])
-        if place is None or place[0] != "aws":
-            yield rejection(line, repr(record), f"zone {record['AvailabilityZone']!r} is not an AWS zone")
-            continue
-        yield (
-            "price",
-            {
-                "region": place[1],
-                "zone": record["AvailabilityZone"],
-                "instance_type": record["InstanceType"],
-                "product": record["ProductDescription"],
-                "price_usd": record["SpotPrice"],
-                "observed_at": record["Timestamp"],
-                "line": line,
-            },
+def _records(value: Any) -> Iterator[tuple[Any, object | None]]:
+    """The records of a JSON value, each with None; for a page of an answer also its token ("" for the last page)."""
+    if isinstance(value, list):
+        if (
+            value
+            and all(isinstance(field, str | int | float) for field in value)
+            and any(isinstance(field, str) and _TIME_FORM.match(field) for field in value)
+        ):
+            yield value, None  # `--query 'SpotPriceHistory[*].[AvailabilityZone,SpotPrice,Timestamp]'`
+            return
+        for inner in value:
+            yield from _records(inner)
+    elif isinstance(value, dict) and isinstance(value.get("SpotPriceHistory"), list):
+        for record in value["SpotPriceHistory"]:
+            yield record, None
+        yield None, value.get("NextToken") or ""
+    else:
+        yield value, None
+
+
+def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
+    if isinstance(record, BadLine):
+        return rejection(line, record.raw, record.reason)
+    if isinstance(record, list):
+        return _row(line, repr(record), _by_form([str(field) for field in record]), options)
+    if not isinstance(record, dict):
+        return rejection(line, repr(record), "no record of a spot price")
+    plain = {plain_name(str(name)): value for name, value in record.items()}
+    found: dict[str, str] = {}
+    for column, name in _RECORD.items():
+        for one in (name, *_OTHER_NAMES.get(column, ())):
+            value = plain.get(plain_name(one))
+            if isinstance(value, dict):  # ConvertTo-Json of PowerShell
+                value = value.get("Value")
+            if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
+                found.setdefault(column, str(value))
+    return _row(line, repr(record), found, options)
+
+
+def _row(line: int, raw: str, found: Mapping[str, str], options: AwsOptions) -> tuple[Kind, Row]:
+    """A price row of a record's fields, or why it is none."""
+    for column, name in _RECORD.items():
+        if column not in found and column != "product" and getattr(options, column, None) is None:
+            remedy = "; state it with --set instance_type=NAME" if column == "instance_type" else ""
+            return rejection(line, raw, f"record without {name}{remedy}")
+    region = region_in(found["zone"])
+    if region is None:
+        return rejection(
+            line, raw, f"unknown zone {found['zone']!r}: no AWS zone or zone ID of a known region"
         )
+    return "price", {**found, "region": region, "line": line}
+
+
+def _text_rows(path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
+    """The records of `--output text`, a line each."""
+    more = ""
+    for line, text in numbered_lines(path):
+        fields = [field.strip() for field in text.split("\t")]
+        if fields[0].upper() == _PREFIX:
+            fields = fields[1:]
+        if not any(fields):
+            yield rejection(line, text, "empty line")
+        elif fields[0].upper() == _TOKEN or (len(fields) == 1 and _TOKEN_FORM.match(fields[0])):
+            more = "" if fields[-1] in ("None", "") else text
+        elif not is_text(text):
+            yield rejection(line, text, NOT_UTF8)
+        else:
+            yield _row(line, text, _fields(fields), options)
+    if more:
+        yield rejection(line, more, _MORE_PAGES)
+
+
+def _fields(fields: Sequence[str]) -> dict[str, str]:
+    """The fields of a text record by column: of a whole record by place, of a part of one by form."""
+    if len(fields) == len(_RECORD) + 1 and region_of_zone_id(fields[1]):
+        fields = [fields[0], *fields[2:]]  # the zone ID stands behind the zone
+    in_place = zip(_RECORD, map(_known_form, fields), strict=False)
+    if len(fields) == len(_RECORD) and all(form in ("", column) for column, form in in_place):
+        return dict(zip(_RECORD, fields, strict=True))
+    return _by_form(fields)
+
+
+def _by_form(fields: Sequence[str]) -> dict[str, str]:
+    """The fields of a record in any order, told by their form; none where a field could be several or two fields are the same."""
+    found: dict[str, str] = {}
+    for field in fields:
+        column = _known_form(field)
+        if not column or column in found:
+            return {}
+        found[column] = field
+    return found
+
+
+def _known_form(field: str) -> str:
+    """The column that a field can be by its form, "" if none."""
+    if region_in(field) is not None:
+        return "zone"
+    if field in _PRODUCTS:
+        return "product"
+    forms = {"observed_at": _TIME_FORM, "price_usd": _PRICE_FORM, "instance_type": _TYPE_FORM}
+    return next((column for column, form in forms.items() if form.match(field)), "")
+
+
+def _columns(names: Sequence[str]) -> dict[str, str] | None:
+    """Column of ours -> name in a header, None if it is no header of spot prices."""
+    plain = {plain_name(name): name for name in names}
+    found: dict[str, str] = {}
+    for column, name in _RECORD.items():
+        for one in (name, *_OTHER_NAMES.get(column, ())):
+            if plain_name(one) in plain:
+                found.setdefault(column, plain[plain_name(one)])
+    return found if {"zone", "price_usd", "observed_at"} <= set(found) else None
+
+
+def region_in(zone: str) -> str | None:
+    """Region of an AWS zone or zone ID, None if it is neither.
+
+    >>> region_in("us-east-1a"), region_in("use1-az6"), region_in("us-east1-b")
+    ('us-east-1', 'us-east-1', None)
+    """
+    place = region_of(zone)
+    return place[1] if place is not None and place[0] == "aws" else region_of_zone_id(zone)
 
 
 def region_of_zone_id(zone_id: str) -> str | None:
@@ -123,33 +327,43 @@ def region_of_zone_id(zone_id: str) -> str | None:
     return str(found) if found and separator else None
 
 
-def _read_tsv(path: Path, source: str) -> Iterator[Batch]:
-    chunks = csv_chunks(path, check_header=lambda _: None, names=_TSV_COLUMNS, delimiter="\t")
+def _table(
+    path: Path,
+    constants: Mapping[str, Any],
+    chunks: Iterator[CsvChunk],
+    columns: Mapping[str, str] | None = None,
+) -> Iterator[Batch]:
+    """The rows of a table; ``columns``: column of ours -> column of the table, where they differ."""
     for chunk in chunks:
         if chunk.rejected:
             yield chunk.rejected_batch(path)
         if len(chunk):
-            yield from _tsv_batches(path, chunk, source)
+            own = {
+                name: chunk.columns[theirs]
+                for name, theirs in (columns or dict(zip(_RECORD, _RECORD, strict=True))).items()
+            }
+            yield from _table_batches(path, own, chunk.lines, constants)
 
 
-def _tsv_batches(path: Path, chunk: CsvChunk, source: str) -> Iterator[Batch]:
+def _table_batches(
+    path: Path, columns: Mapping[str, pa.Array], lines: pa.Array, constants: Mapping[str, Any]
+) -> Iterator[Batch]:
     # A file has few zones: look each up once, and spread the answer over the rows.
-    zones = chunk.columns["zone"].dictionary_encode()
-    regions = pa.array([region_of_zone_id(z) for z in zones.dictionary.to_pylist()], pa.string())
+    zones = columns["zone"].dictionary_encode()
+    regions = pa.array([region_in(zone.strip()) for zone in zones.dictionary.to_pylist()], pa.string())
     region = regions.take(zones.indices)
-    table = pa.table({**chunk.columns, "region": region, "line": chunk.lines})
+    table = pa.table({**columns, "region": region, "line": lines})
     unknown = table.filter(pc.is_null(region))
     if unknown.num_rows:
         rejected = [
             (
                 row["line"],
-                "\t".join(row[c] for c in _TSV_COLUMNS),
-                f"zone ID {row['zone']!r} has a prefix that aws_zone_ids.toml does not know",
+                "\t".join(row[name] for name in columns),
+                f"unknown zone {row['zone']!r}: no AWS zone or zone ID of a known region",
             )
             for row in unknown.to_pylist()
         ]
         yield rejected_batch(path, rejected)
         table = table.filter(pc.is_valid(region))
-    columns = {name: table[name] for name in table.column_names}
-    constants = {"source": source, "provider": "aws", "file": str(path)}
-    yield batch_of("price", table.num_rows, {**constants, **columns})
+    found = {name: table[name] for name in table.column_names}
+    yield batch_of("price", table.num_rows, {**constants, **found})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,11 @@ class BambooOptions(Options):
 
 
 class Bamboo(FileSource[BambooOptions]):
-    """Counts: every line is one row, in file order (the file is not in time order and repeats times: the last line wins).
+    """Counts: every line is one row, in file order, which is not that of time; two counts of one second contradict each other.
 
     Events: the nodes alive at every whole minute from 0 to the minute of the last event, all events up to and including it
-    counted; ``line`` is the last line counted so far. An event that adds a node that is there, or removes one that is not, is
+    counted; ``line`` is the last line counted so far. Events of one node in one millisecond are taken in the order that is
+    possible. An event that adds a node that is there, or removes one that is not, is
     rejected and does not count. Undated events count from 1970-01-01, market
     ``aws/unknown/unknown/p3.2xlarge`` unless options say more.
     """
@@ -179,7 +181,7 @@ def _events(path: Path) -> tuple[list[_Event], list[tuple[Kind, Row]]]:
             found.append(_Event(line, int(match[1]), match[3], change))
     alive: set[str] = set()
     usable = []
-    for event in sorted(found, key=lambda e: e.at_ms):
+    for event in _ordered(found):
         if (event.change > 0) == (event.node in alive):
             what = "adds a node that is there" if event.change > 0 else "removes a node that is not there"
             raw = f"{event.at_ms},{'add' if event.change > 0 else 'remove'},{event.node}"
@@ -188,6 +190,23 @@ def _events(path: Path) -> tuple[list[_Event], list[tuple[Kind, Row]]]:
         alive.symmetric_difference_update({event.node})
         usable.append(event)
     return usable, rejected
+
+
+def _ordered(events: Sequence[_Event]) -> Iterator[_Event]:
+    """Events by time; those of one node in one millisecond as they can follow each other, whatever the order of the lines."""
+    alive: set[str] = set()
+    ordered = sorted(events, key=lambda event: (event.at_ms, event.node, event.change, event.line))
+    for (_, node), group in groupby(ordered, key=lambda event: (event.at_ms, event.node)):
+        removed: list[_Event] = []
+        added: list[_Event] = []
+        for event in group:
+            (added if event.change > 0 else removed).append(event)
+        first, second = (removed, added) if node in alive else (added, removed)
+        for pair in zip_longest(first, second):
+            for event in pair:
+                if event is not None:
+                    yield event
+                    (alive.add if event.change > 0 else alive.discard)(node)
 
 
 def _event_rows(path: Path, options: BambooOptions) -> Iterator[tuple[Kind, Row]]:

@@ -60,6 +60,7 @@ class PrimeIntellect(FileSource[PrimeIntellectOptions]):
     """
 
     name = "primeintellect"
+    zone = ""
     form = PrimeIntellectOptions
     expected = "one JSON object a line with timestamp, gpu_type, socket_type, availability, by_provider and by_config"
     examples: Mapping[str, str] = {

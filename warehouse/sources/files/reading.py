@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +55,8 @@ class FileSource(ABC, Generic[OptionsT]):
 
     has_files = True
     name: str
+    #: The zone of times without an offset: "UTC" where the format documents it, "" where nothing does.
+    zone = "UTC"
     form: type[OptionsT]
     expected: str
     remedy: str = "name another source"
@@ -78,6 +80,10 @@ class FileSource(ABC, Generic[OptionsT]):
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
         """In words, what had to be assumed to read a file."""
         return tuple(self.assumed(path, read_options(self.name, self.form, options.values)))
+
+    def time_zone(self, path: Path, options: SourceOptions) -> str:
+        """The zone of times without an offset; "" where they are rejected."""
+        return self.zone
 
     @abstractmethod
     def recognised(self, path: Path) -> bool:
@@ -103,11 +109,13 @@ def require_rows(batches: Iterable[Batch], path: Path, *, expected: str, remedy:
     file ends, or `HOPELESS_ROWS` lines have gone by, without one.
     """
     held: list[Batch] = []
-    good = False
+    good, hopeless = False, 0
     for batch in batches:
         if not good and batch.kind == "rejected":
             held.append(batch)
-            if sum(b.table.num_rows for b in held) >= HOPELESS_ROWS:
+            # A name that is not known is in a line of the format.
+            hopeless += sum(not reason.startswith("unknown ") for reason in batch.table["reason"].to_pylist())
+            if hopeless >= HOPELESS_ROWS:
                 break
             continue
         if not good and batch.table.num_rows:
@@ -124,14 +132,66 @@ def require_rows(batches: Iterable[Batch], path: Path, *, expected: str, remedy:
     raise SourceFileError(path, int(first["line"]), found, expected=expected, remedy=remedy)
 
 
+#: First bytes of a compressed file, and what unpacks it; what only looks compressed by its name is read as it is.
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+#: First bytes of files that hold other files, and what to do with them.
+_ARCHIVES = {
+    b"PK\x03\x04": ("a ZIP archive or an Excel workbook", "unpack it, or save the sheet as CSV"),
+    b"\xfd7zXZ": ("an XZ archive", "unpack it with `xz -d`"),
+}
+_UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+
+
 def open_bytes(path: Path) -> io.BufferedReader:
-    """Open a file for reading; ``.gz``, ``.zst`` and ``.bz2`` are unpacked. Raises `SourceFileError`."""
+    """Open a file for reading as UTF-8 without a byte order mark; raises `SourceFileError`.
+
+    gzip, Zstandard and bzip2 are told by the first bytes and unpacked; UTF-16 with a byte order mark (PowerShell) is converted.
+    """
     try:
         if path.is_dir():
             raise SourceFileError(path, 0, "a folder", expected="a file")
-        return io.BufferedReader(pa.input_stream(str(path), compression="detect"))
+        with path.open("rb") as plain:
+            first = plain.read(6)
+        for magic, (found, remedy) in _ARCHIVES.items():
+            if first.startswith(magic):
+                raise SourceFileError(path, 0, found, expected="text, or text as .gz or .zst", remedy=remedy)
+        packed = next((name for magic, name in _PACKED.items() if first.startswith(magic)), None)
+        stream = io.BufferedReader(pa.input_stream(str(path), compression=packed))
+        start = stream.peek(3)
+        if start.startswith(codecs.BOM_UTF8):
+            stream.read(len(codecs.BOM_UTF8))
+        elif (encoding := _UTF16.get(start[:2])) is not None:
+            stream.read(2)
+            return io.BufferedReader(_Converted(stream, encoding))
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable(path, error) from error
+    return stream
+
+
+class _Converted(io.RawIOBase):
+    """Text in another encoding as UTF-8; half a character comes out as bytes that are not UTF-8, which cost their row."""
+
+    def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+        self._ready, self._ended = b"", False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready and not self._ended:
+            data = self._stream.read(1 << 16)
+            self._ended = not data
+            try:
+                text = self._decoder.decode(data, final=self._ended)
+            except UnicodeDecodeError:  # an odd byte at the end
+                text = ""
+            self._ready = text.encode("utf-8", "surrogatepass")
+        found = self._ready[: len(buffer)]
+        buffer[: len(found)] = found
+        self._ready = self._ready[len(found) :]
+        return len(found)
 
 
 def unreadable(path: Path, error: BaseException) -> SourceFileError:
@@ -208,27 +268,95 @@ def not_text(path: Path, line: int) -> SourceFileError:
 
 
 def read_json(path: Path, *, expected: str, remedy: str) -> Any:
-    """Parse a whole JSON file; raises `SourceFileError` with the line where it stops being JSON.
+    """Parse a whole JSON file of one value; raises `SourceFileError` with the line where it stops being JSON.
 
     A byte that is not UTF-8 is in a text as `surrogateescape` has it, which costs the row of this text (`pack`).
     """
+    return _parsed(path, _whole_text(path, expected, remedy), loads, expected=expected, remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadLine:
+    """A line that is no JSON, and why."""
+
+    raw: str
+    reason: str
+
+
+def read_json_values(path: Path, *, expected: str, remedy: str) -> Iterator[Any]:
+    """Each JSON value of a file: one, several after each other, or one a line.
+
+    In a file of a value a line, a line that is no JSON comes as `BadLine`, and costs no other. Raises `SourceFileError` as
+    `read_json` does.
+    """
+    text = _whole_text(path, expected, remedy)
+    lines = [line for line in text.split("\n") if line.strip()]
+    if len(lines) > 1 and _is_json(lines[0]):
+        for line in lines:
+            try:
+                yield loads(line)
+            except (ValueError, RecursionError) as error:
+                yield BadLine(raw=line, reason=f"not JSON ({error})")
+        return
+    yield from _parsed(path, text, _all_values, expected=expected, remedy=remedy)
+
+
+def _whole_text(path: Path, expected: str, remedy: str) -> str:
     try:
         with open_bytes(path) as stream:
             raw = stream.read(_LARGEST_JSON + 1)
-        if len(raw) > _LARGEST_JSON:
-            raise _too_large(path, 0, "JSON", _LARGEST_JSON)
-        text = raw.decode("utf-8-sig", "surrogateescape")
     except OSError as error:
         raise unreadable(path, error) from error
+    if len(raw) > _LARGEST_JSON:
+        raise _too_large(path, 0, "JSON", _LARGEST_JSON)
+    text = raw.decode("utf-8", "surrogateescape")
     if not text.strip():
         raise SourceFileError(path, 0, "an empty file", expected=expected, remedy=remedy)
+    return text
+
+
+ParsedT = TypeVar("ParsedT")
+
+
+def _parsed(path: Path, text: str, parse: Callable[[str], ParsedT], *, expected: str, remedy: str) -> ParsedT:
     try:
-        return loads(text)
+        return parse(text)
     except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
         if isinstance(error, json.JSONDecodeError) and not is_text(text[: error.pos + 1]):
             raise not_text(path, line) from error
         raise SourceFileError(path, line, f"not JSON ({error})", expected=expected, remedy=remedy) from error
+
+
+def _whole_number(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _LONGEST_INT else digits
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole_number)
+_SPACE = re.compile(r"[\s,]*")
+
+
+def _all_values(text: str) -> list[Any]:
+    found = []
+    start = _after_space(text, 0)
+    while start < len(text):
+        value, end = _DECODER.raw_decode(text, start)
+        found.append(value)
+        start = _after_space(text, end)
+    return found
+
+
+def _after_space(text: str, start: int) -> int:
+    match = _SPACE.match(text, start)
+    return match.end() if match is not None else start
+
+
+def _is_json(text: str) -> bool:
+    try:
+        loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def loads(text: str) -> Any:
@@ -237,7 +365,7 @@ def loads(text: str) -> Any:
     >>> loads('[1, 2.5]'), len(loads("9" * 5000))
     ([1, 2.5], 5000)
     """
-    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= _LONGEST_INT else digits)
+    return json.loads(text, parse_int=_whole_number)
 
 
 #: Stands before every byte that is not UTF-8, which is written as ``\\xff``: Arrow takes nothing but text. It is no character.
@@ -336,6 +464,23 @@ def csv_chunks(
                 yield CsvChunk(columns={}, lines=pa.array([], pa.int64()), rejected=numbering.take(invalid))
     except (pa.ArrowInvalid, OSError) as error:
         raise _csv_error(path, error) from error
+
+
+def plain_name(text: str) -> str:
+    """A column name without case, spaces, underscores and the like.
+
+    >>> plain_name("AvailabilityZone"), plain_name("availability_zone "), plain_name("$/hr")
+    ('availabilityzone', 'availabilityzone', 'hr')
+    """
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def header_of(path: Path) -> tuple[list[str], str]:
+    """The fields of the first line that is not empty, and the delimiter that parts it most."""
+    start = head(path).decode("utf-8", "replace").lstrip("\r\n ")
+    line = start.splitlines()[0] if start else ""
+    delimiter = max(",;\t|", key=line.count)
+    return [name.strip().strip('"') for name in line.split(delimiter)], delimiter
 
 
 def shown(names: Sequence[str]) -> str:
@@ -462,8 +607,9 @@ def _split(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:
 #: Undated traces count from here, and say so.
 UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
 
-_AWS_REGION = r"[a-z]{2}(?:-gov|-iso[a-z]?)?-[a-z]+-\d"
-_AWS_ZONE = re.compile(rf"^({_AWS_REGION})(?:-[a-z]{{3}}-\d+)?[a-z]$")
+_AWS_REGION = r"(?:[a-z]{2}(?:-gov|-iso[a-z]?)?|eusc-[a-z]{2})-[a-z]+-\d"
+#: With local zones (us-west-2-lax-1a) and Wavelength zones (us-east-1-wl1-bos-wlz-1).
+_AWS_ZONE = re.compile(rf"^({_AWS_REGION})(?:(?:-[a-z]{{3}}-\d+)?[a-z]|-wl\d+-[a-z]{{3}}-wlz-\d+)$")
 _GCP_ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-[a-z]$")
 _ZONE_IN_TEXT = re.compile(rf"(?<![a-z0-9])({_AWS_REGION}[a-z]|[a-z]+-[a-z]+\d+-[a-z])(?![a-z0-9])")
 _TYPE_IN_TEXT = re.compile(

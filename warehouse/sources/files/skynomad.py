@@ -12,7 +12,17 @@ from typing import Any
 from pydantic import Field
 
 from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, Kind, Options, Row, batch_of, label_option, pack, rejection
+from warehouse.sources.contract import (
+    Batch,
+    Kind,
+    Options,
+    Row,
+    SourceOptions,
+    batch_of,
+    label_option,
+    pack,
+    rejection,
+)
 from warehouse.sources.files.reading import (
     FileSource,
     csv_chunks,
@@ -25,7 +35,6 @@ from warehouse.sources.files.reading import (
     shown,
 )
 
-_GAP_SAMPLE = 1000
 _LONGEST_GAP_SECONDS = 31 * 86_400
 
 
@@ -40,7 +49,7 @@ class SkyNomadOptions(Options):
     gap_seconds: int | None = Field(
         None,
         ge=1,
-        description="nominal seconds between lines of a CSV (default: the median of the first 1,000)",
+        description="nominal seconds between lines of a CSV (default: the median)",
     )
     source: str = label_option("skynomad")
 
@@ -69,9 +78,13 @@ class SkyNomad(FileSource[SkyNomadOptions]):
             return b'"zone_results"' in start or b'"total_instances_requested"' in start
         return path.suffix == ".csv" and start.removeprefix(b"\xef\xbb\xbf").startswith(b"date,availability")
 
+    def time_zone(self, path: Path, options: SourceOptions) -> str:
+        """UTC in a CSV; a round states its offset, which is that of the place where the prober ran."""
+        return "" if _is_round(path) else "UTC"
+
     def batches(self, path: Path, options: SkyNomadOptions) -> Iterator[Batch]:
         """The rows of one file."""
-        return self._read_round(path, options) if path.suffix == ".json" else self._read_csv(path, options)
+        return self._read_round(path, options) if _is_round(path) else self._read_csv(path, options)
 
     def _read_csv(self, path: Path, options: SkyNomadOptions) -> Iterator[Batch]:
         def check(names: Sequence[str]) -> None:
@@ -114,15 +127,19 @@ class SkyNomad(FileSource[SkyNomadOptions]):
         return pack(_round_rows(path, options, content), constants)
 
 
+def _is_round(path: Path) -> bool:
+    return head(path).lstrip()[:1] in (b"{", b"[") or path.suffix == ".json"
+
+
 def _nominal_gap(path: Path) -> int | None:
-    """Median seconds between the first lines of a CSV, None if fewer than two of them are dates."""
+    """Median seconds between the times of a CSV, in whatever order they stand; None if fewer than two lines have one."""
     times = []
-    for _, text in islice(numbered_lines(path), 1, _GAP_SAMPLE + 1):
+    for _, text in islice(numbered_lines(path), 1, None):
         try:
             times.append(datetime.fromisoformat(text.split(",")[0]).replace(tzinfo=None))
         except ValueError:
             continue
-    gaps = [(b - a).total_seconds() for a, b in pairwise(times)]
+    gaps = [(b - a).total_seconds() for a, b in pairwise(sorted(times))]
     return round(median(gaps)) if gaps else None
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,78 +14,229 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import Field, field_validator
 
 from warehouse.errors import SourceFileError
 from warehouse.sources.contract import (
+    AVAILABILITY_COLUMNS,
     NOT_UTF8,
+    PRICE_COLUMNS,
     Batch,
+    Moment,
     Options,
+    Table,
     batch_of,
     is_text,
     label_option,
     rejected_batch,
 )
-from warehouse.sources.files.reading import FileSource, csv_chunks, numbered_lines, shown
+from warehouse.sources.files.reading import (
+    FileSource,
+    csv_chunks,
+    head,
+    header_of,
+    plain_name,
+    region_of,
+    shown,
+)
 
 Form = Literal["price", "availability"]
 
-_KEY = {"provider": "provider", "region": "region", "zone": "zone", "instance_type": "instance_type"}
-#: Canonical column <- column of the file; the first group must be there, the second may be.
-REQUIRED: dict[Form, dict[str, str]] = {
-    "price": {**_KEY, "observed_at": "timestamp", "price_usd": "spot_price_usd_per_hour"},
-    "availability": {**_KEY, "observed_at": "timestamp", "available": "available"},
-}
-#: The column that a form is about.
+_KEY = ("provider", "region", "zone", "instance_type")
+#: Column of ours -> names that it is known by without a map, the tidy name first; compared as `plain_name` has them.
+NAMES: dict[str, tuple[str, ...]] = {
+    "provider": ("provider", "cloud", "cloud_provider", "vendor"),
+    "region": ("region", "region_name", "region_code"),
+    "zone": ("zone", "availability_zone", "az"),
+    "instance_type": ("instance_type", "machine_type", "vm_size", "arm_sku_name", "instance"),
+    "product": ("product", "product_description", "os", "operating_system", "platform"),
+    "observed_at": ("timestamp", "observed_at", "time", "datetime", "date", "ts"),
+    "price_usd": ("spot_price_usd_per_hour", "spot_price", "spot_price_usd", "spot_usd_per_hour", "spot_usd", "price_usd"),
+    "on_demand_usd": (
+        "on_demand_price_usd_per_hour", "on_demand_price", "on_demand_price_usd", "on_demand_usd_per_hour", "on_demand_usd",
+        "on_demand", "list_price",
+    ),
+    "available": ("available", "available_instances", "instances_available", "available_count"),
+    "capacity": ("capacity_probed", "capacity", "requested", "instances_requested"),
+    "gap_seconds": ("gap_seconds", "interval_seconds"),
+    "kind": ("kind",),
+    "truncated": ("truncated",),
+    "mode": (
+        "mode", "pricing_model", "price_type", "purchase_option", "purchasing_option", "capacity_type", "rental_type",
+        "lifecycle", "usage_type", "term_type", "provisioning_model",
+    ),
+    "unit": ("unit", "price_unit", "unit_of_measure", "pricing_unit"),
+    "currency": ("currency", "currency_code"),
+    "valid_from": ("valid_from", "effective_from", "effective_date", "effective_start_date"),
+    "valid_until": ("valid_until", "valid_to", "effective_until", "effective_to", "effective_end_date"),
+    "gpu_memory": (
+        "gpu_memory", "gpu_memory_gib", "gpu_memory_gb", "gpu_mem", "gpu_mem_gb", "gpu_ram", "gpu_ram_gb", "vram", "vram_gb",
+        "vram_gib",
+    ),
+    "gpus": ("gpus", "gpu_count", "num_gpus", "n_gpus", "number_of_gpus", "accelerator_count"),
+    "known_at": ("known_at",),
+    "source": ("source",),
+}  # fmt: skip
+#: Further words for a column in a map, where they are clear because somebody states them.
+_IN_A_MAP = {"price": "price_usd", "spot": "price_usd", "count": "available", "type": "instance_type"}
+#: Names of a price that do not say of what.
+_BARE_PRICES = ("price", "cost", "rate", "hourly_price", "price_per_hour", "usd_per_hour", "usd")
+#: The column that a form is about, and the columns that it has.
 _VALUE: dict[Form, str] = {"price": "price_usd", "availability": "available"}
-OPTIONAL: dict[Form, dict[str, str]] = {
-    "price": {
-        "product": "product",
-        "on_demand_usd": "on_demand_price_usd_per_hour",
-        "known_at": "known_at",
-        "source": "source",
-    },
-    "availability": {
-        "capacity": "capacity_probed",
-        "gap_seconds": "gap_seconds",
-        "kind": "kind",
-        "truncated": "truncated",
-        "known_at": "known_at",
-        "source": "source",
-    },
-}
+_OF_FORM: dict[Form, tuple[str, ...]] = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS}
+_TIMES = ("observed_at", "known_at", "valid_from", "valid_until")
 _EXPECTED = (
     "columns provider, region, zone, instance_type, timestamp and spot_price_usd_per_hour, available or both"
 )
-_REMEDY = "rename the columns, or name another source"
+_REMEDY = "name the columns with --map (--map price=SpotPrice), state what is missing with --set (--set provider=aws)"
 _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".csv.zst")
 _NAMED = ("prices", "availability")
 _PARQUET_ROWS = 131_072
-
-
-def forms_of(path: Path, columns: Sequence[str]) -> tuple[Form, ...]:
-    """Whether a table with these columns holds prices, availability or both; raises `SourceFileError` if neither or ambiguous."""
-    repeated = sorted(name for name, times in Counter(columns).items() if times > 1)
-    if repeated:
-        raise SourceFileError(
-            path, 1, f"column {repeated[0]!r} occurs twice", expected=_EXPECTED, remedy=_REMEDY
-        )
-    forms = tuple(form for form, wanted in REQUIRED.items() if set(wanted.values()) <= set(columns))
-    if forms:
-        return forms
-    found = f"columns {shown(columns)}" if any(columns) else "no column names"
-    raise SourceFileError(path, 1, found, expected=_EXPECTED, remedy=_REMEDY)
+_PER_SECOND = {"epoch_s": 1, "epoch_ms": 1000}
+_MEMORY = re.compile(r"^(\d+(?:\.\d+)?) *(?:[gm]i?b)?$", re.I)
 
 
 class TabularOptions(Options):
     """Options of tidy tables."""
 
+    map: Table = Field({}, description="table: column of ours -> column of the file (--map NAME=COLUMN)")
+    provider: str | None = Field(None, description="provider of all rows, where no column has it")
+    region: str | None = Field(
+        None, description="region of all rows, where no column has it (of aws and gcp: from the zone)"
+    )
+    zone: str | None = Field(None, description="zone of all rows, where no column has it")
+    instance_type: str | None = Field(None, description="instance type of all rows, where no column has it")
+    product: str | None = Field(
+        None, description="product of all rows, where no column has it, such as Linux/UNIX"
+    )
+    kind: str | None = Field(
+        None, description="kind of all counts, where no column has it: probe, held, offers or score"
+    )
+    timestamp: Moment = Field(None, description="time of all rows, where no column has it")
+    time: Literal["iso", "epoch_s", "epoch_ms"] = Field(
+        "iso", description="how times are written: iso (default, UTC without an offset), epoch_s or epoch_ms"
+    )
     source: str | None = label_option(None, "the file's source column, else tabular")
+
+    @field_validator("map")
+    @classmethod
+    def _known(cls, columns: dict[str, str]) -> dict[str, str]:
+        found = {_ours(name): column for name, column in columns.items()}
+        if None in found:
+            unknown = next(name for name in columns if _ours(name) is None)
+            raise ValueError(
+                f"names of ours: timestamp, price, on_demand, {', '.join(NAMES)} (not {unknown!r})"
+            )
+        return {str(name): column for name, column in found.items()}
+
+
+def _ours(name: str) -> str | None:
+    """The column of ours that a word means, None if none."""
+    plain = plain_name(name)
+    if plain in _IN_A_MAP:
+        return _IN_A_MAP[plain]
+    return next(
+        (ours for ours, names in NAMES.items() if plain in {ours.replace("_", ""), *map(plain_name, names)}),
+        None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which column of a file is which of ours, and what is stated for all its rows.
+
+    ``region_from_zone``: the provider whose zones give the region. ``names``: instance type, GPU memory and number of GPUs as
+    found -> the instance type that tells them apart.
+    """
+
+    forms: tuple[Form, ...]
+    columns: Mapping[str, str]
+    stated: Mapping[str, Any]
+    time: str = "iso"
+    region_from_zone: str = ""
+    names: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+
+    @property
+    def told_apart(self) -> list[str]:
+        """The columns that tell instance types of one name apart."""
+        return [name for name in ("gpu_memory", "gpus") if name in self.columns]
+
+
+def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layout:
+    """Which column is which; raises `SourceFileError` where one is missing, or two could be the same."""
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1 and name)
+    if repeated:
+        raise _refused(path, f"column {repeated[0]!r} occurs twice")
+    columns = {ours: _column_of(path, ours, names, options.map) for ours in NAMES}
+    columns = {ours: column for ours, column in columns.items() if column}
+    stated = {
+        name: value for name in (*_KEY, "product", "kind") if (value := getattr(options, name)) is not None
+    }
+    if options.timestamp is not None:
+        stated["observed_at"] = options.timestamp
+    for ours in stated:
+        if ours in columns:
+            raise _refused(
+                path, f"a column {columns[ours]!r} and a stated {ours}", f"leave out `--set {ours}=...`"
+            )
+    if options.source or "source" not in columns:
+        columns.pop("source", None)
+        stated["source"] = options.source or Tabular.name
+    forms = tuple(form for form, value in _VALUE.items() if value in columns)
+    if not forms:
+        bare = [name for name in names if plain_name(name) in map(plain_name, _BARE_PRICES)]
+        if bare and set(_KEY) & set(columns):
+            raise _refused(
+                path,
+                f"column {bare[0]!r} does not say which price it is",
+                f"if it is the spot price of an instance and hour: --map price={bare[0]}",
+            )
+        raise _refused(path, f"columns {shown(names)}" if any(names) else "no column names")
+    zone_provider = str(stated.get("provider", ""))
+    from_zone = zone_provider if "zone" in columns and zone_provider in ("aws", "gcp") else ""
+    missing = [
+        name
+        for name in (*_KEY, "observed_at")
+        if name not in columns and name not in stated and not (name == "region" and from_zone)
+    ]
+    if missing:
+        name = missing[0].replace("observed_at", "timestamp")
+        lack = f"no column for {', '.join(missing).replace('observed_at', 'timestamp')} among {shown(names)}"
+        raise _refused(path, lack, f"name it with --map {name}=COLUMN, or state it with --set {name}=...")
+    derived = from_zone if "region" not in columns and "region" not in stated else ""
+    return Layout(forms=forms, columns=columns, stated=stated, time=options.time, region_from_zone=derived)
+
+
+def _refused(path: Path, found: str, remedy: str = _REMEDY) -> SourceFileError:
+    return SourceFileError(path, 1, found, expected=_EXPECTED, remedy=remedy)
+
+
+def _column_of(path: Path, ours: str, names: Sequence[str], mapped: Mapping[str, str]) -> str:
+    """The column of a file for one of ours, "" if it has none."""
+    if ours in mapped:
+        if mapped[ours] not in names:
+            raise _refused(path, f"no column {mapped[ours]!r} among {shown(names)}", "correct --map")
+        return mapped[ours]
+    free = [name for name in names if name not in mapped.values()]
+    if NAMES[ours][0] in free:
+        return NAMES[ours][0]
+    found = [name for name in free if plain_name(name) in map(plain_name, NAMES[ours])]
+    if len(found) > 1:
+        raise _refused(
+            path,
+            f"columns {shown(found)} could all be {NAMES[ours][0]}",
+            f"say which: --map {NAMES[ours][0]}={found[0]}",
+        )
+    return found[0] if found else ""
 
 
 class Tabular(FileSource[TabularOptions]):
     """Tidy CSV (``.csv``, ``.csv.gz``, ``.csv.zst``) and Parquet; the columns say whether it holds prices or availability.
 
-    One row of the file is one row of a batch, in file order; further columns are ignored. Of a table of both a row is one of
+    Columns are known by the names of `NAMES` or by a map; what no column has may be stated for the whole table. One row of the
+    file is one row of a batch, in file order; further columns are ignored. Columns on the way to buy, the unit, currency and
+    validity are judged by the store. Where one instance type has rows of several GPU memories or numbers of GPUs, these become
+    part of its name (``A100_80GB_x8``). Of a table of both a row is one of
     each, but for the one whose cell is empty. ``line`` is the line of the CSV file, or the 1-based row of the Parquet file. A
     folder means its own ``prices.*`` and ``availability.*`` and any other table at its top level with these columns, not those of
     its subfolders. The label is the file's ``source`` column.
@@ -125,23 +279,28 @@ class Tabular(FileSource[TabularOptions]):
         if name.split(".", 1)[0] in _NAMED:
             return True
         try:
-            forms_of(path, _columns(path))
+            layout_of(path, _columns(path), TabularOptions.model_validate({}))
         except SourceFileError:
             return False
         return True
 
     def batches(self, path: Path, options: TabularOptions) -> Iterator[Batch]:
         """The rows of one table."""
-        read = _read_parquet if path.suffix == ".parquet" else _read_csv
-        return read(path, options.source)
+        read = _read_parquet if _is_parquet(path) else _read_csv
+        return read(path, options)
+
+    def assumed(self, path: Path, options: TabularOptions) -> Iterator[str]:
+        """That the time of all rows was stated, which then is that of no row."""
+        if options.timestamp is not None:
+            yield f"time of all rows stated as {options.timestamp.isoformat()}"
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix == ".parquet" or head(path).startswith(b"PAR1")
 
 
 def _columns(path: Path) -> list[str]:
-    if path.suffix == ".parquet":
-        return list(_open_parquet(path).schema_arrow.names)
-    for _, text in numbered_lines(path):
-        return [c.strip().strip('"') for c in text.split(",")]
-    return []
+    return list(_open_parquet(path).schema_arrow.names) if _is_parquet(path) else header_of(path)[0]
 
 
 def _open_parquet(path: Path, coded: Sequence[str] = ()) -> pq.ParquetFile:
@@ -154,13 +313,10 @@ def _open_parquet(path: Path, coded: Sequence[str] = ()) -> pq.ParquetFile:
     return file
 
 
-def _coded(schema: pa.Schema) -> list[str]:
+def _coded(schema: pa.Schema, layout: Layout) -> list[str]:
     """The columns of names that are text."""
-    return [
-        field.name
-        for field in schema
-        if field.name in (*_KEY.values(), "product", "source") and pa.types.is_string(field.type)
-    ]
+    names = {layout.columns[ours] for ours in (*_KEY, "product", "source") if ours in layout.columns}
+    return [field.name for field in schema if field.name in names and pa.types.is_string(field.type)]
 
 
 def _repeated(text: str, rows: int) -> pa.DictionaryArray:
@@ -177,38 +333,158 @@ def _not_parquet(path: Path, error: Exception) -> SourceFileError:
     )
 
 
-def _canonical(form: Form, table: Mapping[str, Any], stated: str | None) -> dict[str, Any]:
-    """Columns of the file under their canonical names; naive timestamps are UTC (M1.4)."""
-    wanted = {**REQUIRED[form], **OPTIONAL[form]}
-    columns = {ours: table[theirs] for ours, theirs in wanted.items() if theirs in table}
-    for name in ("observed_at", "known_at"):
+def _canonical(form: Form, table: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    """Columns of the file under their canonical names, and what is stated; naive timestamps are UTC (M1.4)."""
+    columns: dict[str, Any] = {name: value for name, value in layout.stated.items() if name in _OF_FORM[form]}
+    columns |= {ours: table[theirs] for ours, theirs in layout.columns.items() if ours in _OF_FORM[form]}
+    for name in _TIMES:
         values = columns.get(name)
-        if values is not None and pa.types.is_timestamp(values.type) and values.type.tz is None:
+        if not isinstance(values, pa.Array):
+            continue
+        if pa.types.is_timestamp(values.type) and values.type.tz is None:
             columns[name] = values.cast(pa.timestamp(values.type.unit, tz="UTC"))
-    if stated or "source" not in columns:
-        columns["source"] = stated or Tabular.name
+        elif layout.time != "iso":
+            columns[name] = pa.array(
+                [_epoch(value, _PER_SECOND[layout.time]) for value in values.to_pylist()], pa.string()
+            )
     return columns
 
 
-def _read_csv(path: Path, stated: str | None) -> Iterator[Batch]:
-    forms: list[Form] = []
-    for chunk in csv_chunks(path, check_header=lambda names: forms.extend(forms_of(path, names))):
+def _epoch(value: object, per_second: int) -> str | None:
+    """Seconds or milliseconds since 1970 as ISO 8601; what is no such number stays as it is, for the store to reject."""
+    if value is None:
+        return None
+    try:
+        return datetime.fromtimestamp(float(str(value)) / per_second, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return str(value)
+
+
+def _read_csv(path: Path, options: TabularOptions) -> Iterator[Batch]:
+    names, delimiter = header_of(path)
+    found: list[Layout] = []
+
+    def check(names: Sequence[str]) -> None:
+        found[:] = [layout_of(path, names, options)]
+
+    if found_apart := _apart(names, path, options):
+        chunks = csv_chunks(path, check_header=check, delimiter=delimiter)
+        kinds = _kinds((chunk.columns for chunk in chunks if len(chunk)), found_apart)
+        found_apart = replace(found_apart, names=kinds)
+    for chunk in csv_chunks(path, check_header=check, delimiter=delimiter):
         if chunk.rejected:
             yield chunk.rejected_batch(path)
-        for form, table, lines in _by_form(forms, chunk.columns, chunk.lines):
-            columns = _canonical(form, table, stated)
-            yield batch_of(form, len(lines), {**columns, "file": str(path), "line": lines})
+        if len(chunk):
+            yield from _batches(path, found_apart or found[0], chunk.columns, chunk.lines)
+
+
+def _apart(names: Sequence[str], path: Path, options: TabularOptions) -> Layout | None:
+    """The layout of a table with columns that tell instance types of one name apart, None of another."""
+    try:
+        layout = layout_of(path, names, options)
+    except SourceFileError:  # raised again as the file is read
+        return None
+    return layout if layout.told_apart and "instance_type" in layout.columns else None
+
+
+def _kinds(tables: Iterable[Mapping[str, Any]], layout: Layout) -> dict[tuple[str, str, str], str]:
+    """The name of every instance type, GPU memory and number of GPUs: with those that one type has several of."""
+    found: set[tuple[str, str, str]] = set()
+    for table in tables:
+        found |= set(_parts_of(table, layout))
+    memories: dict[str, set[str]] = {}
+    numbers: dict[str, set[str]] = {}
+    for name, memory, gpus in found:
+        memories.setdefault(name, set()).add(memory)
+        numbers.setdefault(name, set()).add(gpus)
+    kinds = {}
+    for name, memory, gpus in found:
+        parts = [name]
+        if len(memories[name]) > 1:
+            parts.append(f"{memory}GB" if memory else "")
+        if len(numbers[name]) > 1:
+            parts.append(f"x{gpus}" if gpus else "")
+        kinds[name, memory, gpus] = "_".join(parts) if all(parts) else ""
+    return kinds
+
+
+def _parts_of(table: Mapping[str, Any], layout: Layout) -> list[tuple[str, str, str]]:
+    """Instance type, GPU memory in GB and number of GPUs of every row; "" for what it does not state."""
+    rows = len(table[layout.columns["instance_type"]])
+    names, memories, gpus = (
+        ["" if value is None else str(value).strip() for value in table[layout.columns[ours]].to_pylist()]
+        if ours in layout.columns
+        else [""] * rows
+        for ours in ("instance_type", "gpu_memory", "gpus")
+    )
+    return list(zip(names, map(_gigabytes, memories), map(_whole, gpus), strict=True))
+
+
+def _gigabytes(text: str) -> str:
+    """A GPU memory in GB, to the nearest; above 1,000 it is in MB."""
+    match = _MEMORY.match(text)
+    if match is None:
+        return ""
+    size = float(match[1])
+    return f"{round(size / 1024 if size >= 1000 else size)}"
+
+
+def _whole(text: str) -> str:
+    return text.removesuffix(".0")
+
+
+def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Array) -> Iterator[Batch]:
+    """The rows of some columns, with rejected ones for names that cannot be told apart or zones that give no region."""
+    table = dict(table)
+    reasons: list[str | None] = [None] * len(lines)
+    if layout.names:
+        parts = _parts_of(table, layout)
+        named = [layout.names[part] for part in parts]
+        table[layout.columns["instance_type"]] = pa.array(named, pa.string())
+        lack = f"no {' or '.join(layout.told_apart)} of an instance type that has several"
+        reasons = [
+            None if name or not part[0] else f"{lack}: {part[0]!r}"
+            for part, name in zip(parts, named, strict=True)
+        ]
+    if layout.region_from_zone:
+        zones = [str(zone).strip() for zone in table[layout.columns["zone"]].to_pylist()]
+        places = {zone: region_of(zone) for zone in set(zones)}
+        regions = [
+            place[1] if (place := places[zone]) and place[0] == layout.region_from_zone else None
+            for zone in zones
+        ]
+        table["\0region"] = pa.array(regions, pa.string())
+        layout = replace(layout, columns={**layout.columns, "region": "\0region"})
+        unknown = f"of {layout.region_from_zone}, whose region is not stated"
+        reasons = [
+            reason or (None if region is not None else f"unknown zone {zone!r} {unknown}")
+            for reason, region, zone in zip(reasons, regions, zones, strict=True)
+        ]
+    refused = [i for i, reason in enumerate(reasons) if reason is not None]
+    if refused:
+        told = [(int(lines[i].as_py()), _raw(table, i), str(reasons[i])) for i in refused]
+        yield rejected_batch(path, told)
+        keep = pa.array([reason is None for reason in reasons])
+        table = {name: column.filter(keep) for name, column in table.items()}
+        lines = lines.filter(keep)
+    for form, own, at in _by_form(layout, table, lines):
+        columns = {**_canonical(form, own, layout), "file": str(path), "line": at}
+        repeated = {
+            name: _repeated(value, len(at)) for name, value in columns.items() if isinstance(value, str)
+        }
+        yield batch_of(form, len(at), {**columns, **repeated})
 
 
 def _by_form(
-    forms: Sequence[Form], table: Mapping[str, Any], lines: pa.Array
+    layout: Layout, table: Mapping[str, Any], lines: pa.Array
 ) -> Iterator[tuple[Form, Mapping[str, Any], pa.Array]]:
-    """The rows that say something of each form; a row that says nothing of any is one of the first, which rejects it."""
+    """The rows that state something of each form; a row that states nothing of any is one of the first, which rejects it."""
+    forms = layout.forms
     if len(forms) == 1:
         if len(lines):
             yield forms[0], table, lines
         return
-    said = [_said(table[REQUIRED[form][_VALUE[form]]]) for form in forms]
+    said = [_said(table[layout.columns[_VALUE[form]]]) for form in forms]
     said[0] = pc.or_(said[0], pc.invert(said[1]))
     for form, rows in zip(forms, said, strict=True):
         kept = lines.filter(rows)
@@ -224,41 +500,36 @@ def _said(column: pa.Array) -> pa.Array:
     return pc.and_(there, pc.not_equal(pc.fill_null(pc.utf8_trim_whitespace(column), ""), ""))
 
 
-def _read_parquet(path: Path, stated: str | None) -> Iterator[Batch]:
+def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
     with _open_parquet(path) as file:
-        forms, coded = forms_of(path, file.schema_arrow.names), _coded(file.schema_arrow)
-    with _open_parquet(path, coded) as file:
-        wanted = {name for form in forms for name in (*REQUIRED[form].values(), *OPTIONAL[form].values())}
-        first = 1
-        try:
-            for record in file.iter_batches(
-                batch_size=_PARQUET_ROWS, columns=[c for c in file.schema_arrow.names if c in wanted]
-            ):
-                rows = record.num_rows
+        layout = layout_of(path, file.schema_arrow.names, options)
+        coded = _coded(file.schema_arrow, layout)
+    wanted = list(dict.fromkeys(layout.columns.values()))
+    try:
+        if layout.told_apart and "instance_type" in layout.columns:
+            with _open_parquet(path) as file:
+                apart = [layout.columns[name] for name in ("instance_type", *layout.told_apart)]
+                records = file.iter_batches(batch_size=_PARQUET_ROWS, columns=apart)
+                tables = (dict(zip(one.schema.names, one.columns, strict=True)) for one in records)
+                layout = replace(layout, names=_kinds(tables, layout))
+        with _open_parquet(path, coded) as file:
+            first = 1
+            for record in file.iter_batches(batch_size=_PARQUET_ROWS, columns=wanted):
                 table = dict(zip(record.schema.names, record.columns, strict=True))
-                lines = pa.array(np.arange(first, first + rows))
-                first += rows
+                lines = pa.array(np.arange(first, first + record.num_rows))
+                first += record.num_rows
                 loose = _not_utf8(table)
                 if loose.any():
-                    yield rejected_batch(
-                        path,
-                        [
-                            (int(lines[i].as_py()), _raw(table, int(i)), NOT_UTF8)
-                            for i in np.flatnonzero(loose)
-                        ],
-                    )
+                    told = [
+                        (int(lines[i].as_py()), _raw(table, int(i)), NOT_UTF8) for i in np.flatnonzero(loose)
+                    ]
+                    yield rejected_batch(path, told)
                     keep = pa.array(~loose)
                     table = {name: column.filter(keep) for name, column in table.items()}
                     lines = lines.filter(keep)
-                for form, own, at in _by_form(forms, table, lines):
-                    columns = _canonical(form, own, stated)
-                    if isinstance(columns["source"], str):
-                        columns["source"] = _repeated(columns["source"], len(at))
-                    yield batch_of(
-                        form, len(at), {**columns, "file": _repeated(str(path), len(at)), "line": at}
-                    )
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _not_parquet(path, error) from error
+                yield from _batches(path, layout, table, lines)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _not_parquet(path, error) from error
 
 
 def _not_utf8(table: Mapping[str, pa.Array]) -> np.ndarray:

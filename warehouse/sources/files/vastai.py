@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -41,7 +42,7 @@ class _OfferLine:
     minimum: float
     median: float
     offers: int
-    fetched_at: str
+    fetched_at: datetime
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -76,9 +77,11 @@ class VastAi(FileSource[VastAiOptions]):
 
     - an interruptible line of Vast.ai (``rental_type`` spot) gives one availability row and two price rows (median, min);
     - an on-demand line of Vast.ai gives ``on_demand_usd`` of the interruptible line of the same day, country and size; it is used
-      but is no row of its own. Without such a line it is rejected, and so is one that a later line replaces;
+      but is no row of its own. Without such a line it is rejected, and so is one that was fetched before another of its day, or
+      contradicts another of the same fetch;
     - a line fetched from another site is rejected: its prices are per instance and no interruptible offer;
-    - region ``all`` is derived: the sum of counts and the lowest price over countries (``line``: the last line it uses);
+    - region ``all`` is derived: the sum of counts and the lowest price over countries (``line``: the last line it uses), unless
+      two lines of one country, size and fetch contradict each other: then that day of that size is unknown;
     - a series (country and size seen anywhere in the file, or ``all``) absent on a whole day is derived as 0 offers
       (``line``: the first interruptible line of that day); on a cut-off day it is unknown and gives no row.
 
@@ -90,6 +93,7 @@ class VastAi(FileSource[VastAiOptions]):
     """
 
     name = "vastai"
+    zone = ""
     form = VastAiOptions
     expected = f"a CSV with the columns {', '.join(COLUMNS)}"
     examples: Mapping[str, str] = {
@@ -117,7 +121,8 @@ class VastAi(FileSource[VastAiOptions]):
 
     def _rows(self, path: Path, named_days: frozenset[str]) -> Iterator[tuple[Kind, Row]]:
         spot: list[_OfferLine] = []
-        on_demand: dict[tuple[str, str, str], _OfferLine] = {}
+        on_demand: dict[tuple[str, str, str], list[_OfferLine]] = defaultdict(list)
+        standard: dict[tuple[str, str, str], _OfferLine | None] = {}
         listed: dict[str, int] = defaultdict(int)
         for first, second in self._lines(path):
             if isinstance(first, str):
@@ -129,19 +134,22 @@ class VastAi(FileSource[VastAiOptions]):
             elif second["rental_type"] == "spot":
                 spot.append(offer)
             else:
-                if old := on_demand.get(offer.key):
-                    yield rejection(old.line, _text(old), f"on-demand offer superseded by line {offer.line}")
-                    listed[offer.day] -= old.offers
-                on_demand[offer.key] = offer
-                listed[offer.day] += offer.offers
+                on_demand[offer.key].append(offer)
+        for offers in on_demand.values():
+            newest = _newest_of(offers)
+            for older in offers:
+                if older is not newest:
+                    yield rejection(older.line, _text(older), _why_older(older, newest))
+            standard[offers[0].key] = newest
+            listed[offers[0].day] += newest.offers if newest is not None else 0
         matched = {offer.key for offer in spot}
-        for key, offer in on_demand.items():
-            if key not in matched:
+        for key, listing in standard.items():
+            if key not in matched and listing is not None:
                 reason = "on-demand offer without an interruptible offer of the same day, country and size"
-                yield rejection(offer.line, _text(offer), reason)
+                yield rejection(listing.line, _text(listing), reason)
         limits = set(read_data(__package__, "vastai_cut_off_days")["page_limits"])
         cut_off = named_days | {day for day, total in listed.items() if total in limits}
-        yield from _price_rows(spot, on_demand)
+        yield from _price_rows(spot, standard)
         yield from _count_rows(spot, cut_off)
 
     def _lines(self, path: Path) -> Iterator[tuple[int, dict[str, str]] | tuple[Kind, Row]]:
@@ -175,11 +183,15 @@ def _offer(line: int, fields: Mapping[str, str]) -> _OfferLine | str:
     if fields["rental_type"] not in ("spot", "on_demand"):
         return f"rental type {fields['rental_type']!r}, expected spot or on_demand"
     try:
-        date.fromisoformat(fields["date"])
+        day, fetched_at = date.fromisoformat(fields["date"]), datetime.fromisoformat(fields["fetched_at"])
         gpus, offers = int(fields["gpu_count"]), int(fields["n_offers"])
         minimum, middle = float(fields["price_min_usd"]), float(fields["price_median_usd"])
     except ValueError as error:
         return f"not a date or number ({error})"
+    if fetched_at.tzinfo is None or day.isoformat() != fields["date"]:
+        return (
+            f"date {fields['date']!r} or fetched_at {fields['fetched_at']!r} is not ISO 8601 with an offset"
+        )
     if not 1 <= gpus <= MOST_GPUS or offers < 0:
         return f"expected 1 to {MOST_GPUS} GPUs and at least 0 offers, found {gpus} and {offers}"
     return _OfferLine(
@@ -191,8 +203,12 @@ def _offer(line: int, fields: Mapping[str, str]) -> _OfferLine | str:
         minimum=round(minimum * gpus, _DIGITS),
         median=round(middle * gpus, _DIGITS),
         offers=offers,
-        fetched_at=fields["fetched_at"],
+        fetched_at=fetched_at,
     )
+
+
+def _is_price(usd: float) -> bool:
+    return isfinite(usd) and usd > 0
 
 
 def _text(offer: _OfferLine) -> str:
@@ -200,9 +216,8 @@ def _text(offer: _OfferLine) -> str:
 
 
 def _price_rows(
-    spot: Sequence[_OfferLine], on_demand: Mapping[tuple[str, str, str], _OfferLine]
+    spot: Sequence[_OfferLine], on_demand: Mapping[tuple[str, str, str], _OfferLine | None]
 ) -> Iterator[tuple[Kind, Row]]:
-    world: dict[tuple[str, str], list[_OfferLine]] = defaultdict(list)
     for offer in spot:
         standard = on_demand.get(offer.key)
         row = {
@@ -214,16 +229,17 @@ def _price_rows(
         }
         yield "price", {**row, "product": MEDIAN, "price_usd": offer.median}
         yield "price", {**row, "product": MINIMUM, "price_usd": offer.minimum}
-    for offer in _newest(spot):
-        world[offer.day, offer.instance_type].append(offer)
-    for (_, instance_type), offers in world.items():
+    for (_, instance_type), offers in _worldwide(spot).items():
+        if offers is None:
+            continue
         yield (
             "price",
             {
                 "region": "all",
                 "instance_type": instance_type,
                 "product": MINIMUM,
-                "price_usd": min(o.minimum for o in offers),
+                # A placeholder of one country is no price of the world; where all are, the store says so.
+                "price_usd": min((o.minimum for o in offers if _is_price(o.minimum)), default=0.0),
                 "observed_at": min(o.fetched_at for o in offers),
                 "known_at": max(o.fetched_at for o in offers),
                 "line": max(o.line for o in offers),
@@ -231,9 +247,34 @@ def _price_rows(
         )
 
 
-def _newest(spot: Sequence[_OfferLine]) -> list[_OfferLine]:
-    """The last line of every (day, country, size), in file order: sums must not count a repeated line twice."""
-    return sorted({offer.key: offer for offer in spot}.values(), key=lambda offer: offer.line)
+def _worldwide(spot: Sequence[_OfferLine]) -> dict[tuple[str, str], list[_OfferLine] | None]:
+    """By day and size the newest line of every country, so that sums count none twice; None where lines contradict."""
+    groups: dict[tuple[str, str, str], list[_OfferLine]] = defaultdict(list)
+    for offer in spot:
+        groups[offer.key].append(offer)
+    found: dict[tuple[str, str], list[_OfferLine] | None] = {}
+    for (day, _, instance_type), offers in groups.items():
+        newest, world = _newest_of(offers), found.setdefault((day, instance_type), [])
+        if newest is None or world is None:
+            found[day, instance_type] = None
+        else:
+            world.append(newest)
+    return found
+
+
+def _newest_of(offers: Sequence[_OfferLine]) -> _OfferLine | None:
+    """The line fetched last, whatever their order; None if two of that fetch differ."""
+    last = max(offer.fetched_at for offer in offers)
+    newest = [offer for offer in offers if offer.fetched_at == last]
+    return newest[0] if len({replace(offer, line=0) for offer in newest}) == 1 else None
+
+
+def _why_older(offer: _OfferLine, newest: _OfferLine | None) -> str:
+    if newest is None:
+        return "on-demand offer contradicts another of the same fetch"
+    if offer == replace(newest, line=offer.line):
+        return f"on-demand offer repeats line {newest.line}"
+    return f"on-demand offer fetched before line {newest.line}"
 
 
 def _count_rows(spot: Sequence[_OfferLine], cut_off: frozenset[str]) -> Iterator[tuple[Kind, Row]]:
@@ -243,11 +284,13 @@ def _count_rows(spot: Sequence[_OfferLine], cut_off: frozenset[str]) -> Iterator
     series = {(o.region, o.instance_type): o.model for o in spot}
     series |= {("all", o.instance_type): o.model for o in spot}
     for day, offers in days.items():
-        opened: dict[str, str] = {}
+        opened: dict[str, datetime] = {}
         for offer in offers:
             opened[offer.model] = min(offer.fetched_at, opened.get(offer.model, offer.fetched_at))
         first, last = min(opened.values()), max(o.fetched_at for o in offers)
         seen: set[tuple[str, str]] = set()
+        # Where lines contradict each other, nothing is known: neither a sum nor that there is no offer.
+        seen |= {("all", size) for (_, size), world in _worldwide(offers).items() if world is None}
         for row in _present(offers):
             key = (str(row["region"]), str(row["instance_type"]))
             seen.add(key)
@@ -272,7 +315,6 @@ def _count_rows(spot: Sequence[_OfferLine], cut_off: frozenset[str]) -> Iterator
 
 def _present(offers: Sequence[_OfferLine]) -> Iterator[Row]:
     """Rows of one day: each line's own count, then the sums over countries."""
-    world: dict[str, list[_OfferLine]] = defaultdict(list)
     for offer in offers:
         yield {
             "region": offer.region,
@@ -281,9 +323,9 @@ def _present(offers: Sequence[_OfferLine]) -> Iterator[Row]:
             "known_at": offer.fetched_at,
             "line": offer.line,
         }
-    for offer in _newest(offers):
-        world[offer.instance_type].append(offer)
-    for instance_type, group in world.items():
+    for (_, instance_type), group in _worldwide(offers).items():
+        if group is None:
+            continue
         yield {
             "region": "all",
             "instance_type": instance_type,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import parse_qsl
@@ -13,7 +17,6 @@ from pydantic import Field, field_validator
 from warehouse.errors import FetchError
 from warehouse.sources.contract import (
     Address,
-    Batch,
     Kind,
     Options,
     Row,
@@ -27,19 +30,58 @@ from warehouse.sources.live.contract import (
     FetchedPage,
     FetchRequest,
     LiveSource,
+    NoPrice,
     PartFailed,
+    left_out,
     next_page,
+    price_of,
+    time_of,
+    why_not_in_force,
 )
 from warehouse.sources.live.transport import Transport
 
 BASE = "https://prices.azure.com/api/retail/prices"
 VERSION = "2023-01-01-preview"
-#: Endings of meter names that are no on-demand price.
-_CHEAPER = ("spot", "low priority")
 _REGION = re.compile(r"^[a-z0-9]+$")
 _MOST_PAGES = 500
+#: Words of a meter, SKU or product name that make it another thing than a spot or on-demand virtual machine.
+_OTHER = {
+    "low priority": re.compile(r"\blow[ -]?priority\b"),
+    "cloud services": re.compile(r"\bcloud ?services?\b"),
+    "dedicated hosts": re.compile(r"\bdedicated host\b"),
+}
+_SPOT = re.compile(r"\bspot\b")
+_WINDOWS = re.compile(r"\bwindows\b")
+#: ``type`` of an item that is no pay-as-you-go price, in words.
+_TYPES = {"reservation": "reservations", "devtestconsumption": "dev/test prices"}
 
-OnDemand = dict[tuple[str, str], str]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meter:
+    """One usable item: USD per hour of a size and product, in force since ``start``."""
+
+    item: Mapping[str, Any]
+    line: int
+    usd: Decimal
+    start: datetime
+    primary: bool
+
+
+#: (size, product)
+_Place = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Region:
+    """What a region's listings say: the meters of spot and of on-demand, the rejected rows, and the number of items left out."""
+
+    region: str
+    at: datetime
+    meters: dict[bool, dict[_Place, list[_Meter]]] = field(
+        default_factory=lambda: {True: defaultdict(list), False: defaultdict(list)}
+    )
+    rejected: list[tuple[Kind, Row]] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
 
 
 class AzureOptions(Options):
@@ -70,9 +112,9 @@ class AzureOptions(Options):
 class AzureRetail(LiveSource[AzureOptions]):
     """A snapshot of list prices; parts are regions (``armRegionName``), which Azure does not divide into zones here.
 
-    Spot meters (``Spot`` in the meter or SKU name) are price rows; the on-demand price beside them is that of the meter of the
-    same size and product without Spot. Meters of another price type, Low Priority meters and on-demand meters without a spot
-    one are no observation of a spot market and leave no row.
+    All pages of a region are read before anything is stored. Spot meters (``Spot`` in the meter or SKU name) are price rows; the
+    on-demand price is that of the meter of the same size and product without Spot. Only pay-as-you-go prices of the first
+    tier that are in force count; of several, the newest. Items of equal standing that differ are rejected, all of them.
     """
 
     name = "azure-retail"
@@ -81,7 +123,7 @@ class AzureRetail(LiveSource[AzureOptions]):
         options={"regions": ["eastus"]},
         answer="""{"Items": [{"armRegionName": "eastus", "armSkuName": "Standard_NC6s_v3", "meterName": "NC6s v3 Spot",
  "productName": "Virtual Machines NCSv3 Series", "skuName": "NC6s v3 Spot", "type": "Consumption", "retailPrice": 0.9,
- "currencyCode": "USD", "unitOfMeasure": "1 Hour"}], "NextPageLink": null}""",
+ "effectiveStartDate": "2020-08-01T00:00:00Z", "currencyCode": "USD", "unitOfMeasure": "1 Hour"}], "NextPageLink": null}""",
     )
 
     def assumed(self, options: AzureOptions) -> tuple[str, ...]:
@@ -91,12 +133,12 @@ class AzureRetail(LiveSource[AzureOptions]):
     def pages(
         self, options: AzureOptions, asked: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
-        """The spot pages of each region; a region that fails is said so and left where it stands."""
+        """One page per region; a region that fails is named and left where it stands."""
         for region in options.regions:
             if asked.is_done(region):
                 continue
             try:
-                yield from _spot_pages(options, region, asked, transport)
+                yield _page(options, region, asked, transport)
             except FetchError as error:
                 yield PartFailed(part=region, reason=str(error))
 
@@ -108,27 +150,45 @@ def _filter(region: str, *, spot: bool) -> str:
     return f"{words} and contains(meterName, 'Spot')" if spot else words
 
 
-def _spot_pages(
-    options: AzureOptions, region: str, asked: FetchRequest, transport: Transport
-) -> Iterator[FetchedPage]:
-    on_demand: OnDemand = {}
-    for items, _ in _listing(options, region, transport, spot=False, token=None):
-        for item in items:
-            _note_on_demand(item, on_demand)
-    for items, token in _listing(options, region, transport, spot=True, token=asked.token(region)):
-        batches = _batches(items, options, region, asked=asked, on_demand=on_demand, transport=transport)
-        yield FetchedPage(part=region, batches=tuple(batches), token=token)
+def _page(options: AzureOptions, region: str, asked: FetchRequest, transport: Transport) -> FetchedPage:
+    pages = [
+        (spot, items)
+        for spot in (False, True)
+        for items in list(_listing(options, region, transport, spot=spot))
+    ]
+    at = asked.observed_at(transport.server_date)
+    found = _Region(region=region, at=at)
+    for spot, items in pages:
+        for line, item in enumerate(items, start=1):
+            _note(found, options, line, item, spot=spot)
+    constants = {
+        "source": options.source,
+        "provider": "azure",
+        "region": region,
+        "zone": "all",
+        "observed_at": at,
+        "file": f"{options.source}:{region}",
+    }
+    rows = list(_rows(found))
+    notes = left_out(found.left_out)
+    if not rows:
+        notes += (f"no spot price of {', '.join(options.instance_types)}",)
+    return FetchedPage(
+        part=region,
+        batches=tuple(pack([*rows, *found.rejected], constants)),
+        notes=tuple(f"{region}: {note}" for note in notes),
+    )
 
 
 def _listing(
-    options: AzureOptions, region: str, transport: Transport, *, spot: bool, token: str | None
-) -> Iterator[tuple[Sequence[object], str | None]]:
-    """(items, query of the next page) of a listing; ``token`` is the query to go on with.
+    options: AzureOptions, region: str, transport: Transport, *, spot: bool
+) -> Iterator[Sequence[object]]:
+    """Yield the items of each page of a listing.
 
     Of ``NextPageLink`` only the query is used, with our own address before it: so a proxy stays in the way, and no server
     can send us elsewhere.
     """
-    query = token
+    query: str | None = None
     seen: set[str | None] = {query}
     while True:
         params = dict(parse_qsl(query)) if query else {}
@@ -139,76 +199,103 @@ def _listing(
             raise FetchError("the price list answered without Items", expected='{"Items": [...]}')
         link = str(answer.get("NextPageLink") or "")
         query = link.partition("#")[0].partition("?")[2] or None
-        yield items, query
+        yield items
         if next_page(query, seen, "the price list", most=_MOST_PAGES) is None:
             return
 
 
-def _is_spot(item: Mapping[str, Any]) -> bool:
-    return any("spot" in str(item.get(name, "")).lower() for name in ("meterName", "skuName"))
-
-
-def _note_on_demand(item: object, on_demand: OnDemand) -> None:
-    if not isinstance(item, Mapping) or item.get("type") not in (None, "Consumption"):
+def _note(found: _Region, options: AzureOptions, line: int, item: object, *, spot: bool) -> None:
+    """Keep a usable meter of the listing (spot or not), reject what cannot be used, count what is another thing."""
+    if not isinstance(item, Mapping):
+        if spot:
+            found.rejected.append(rejection(line, str(item)[:1000], "not an item of the price list"))
         return
-    names = f"{item.get('meterName', '')} {item.get('skuName', '')}".lower()
-    if any(word in names for word in _CHEAPER):
+    names = " ".join(str(item.get(name) or "") for name in ("meterName", "skuName")).lower()
+    size = str(item.get("armSkuName") or "")
+    if bool(_SPOT.search(names)) != spot or not any(
+        fnmatchcase(size, glob) for glob in options.instance_types
+    ):
         return
-    on_demand.setdefault((str(item.get("armSkuName")), str(item.get("productName"))), _price(item))
-
-
-def _price(item: Mapping[str, Any]) -> str:
-    found = item.get("retailPrice", item.get("unitPrice"))
-    return "" if found is None else str(found)
-
-
-def _batches(
-    items: Sequence[object],
-    options: AzureOptions,
-    region: str,
-    *,
-    asked: FetchRequest,
-    on_demand: OnDemand,
-    transport: Transport,
-) -> Iterator[Batch]:
-    constants = {
-        "source": options.source,
-        "provider": "azure",
-        "zone": "all",
-        "observed_at": asked.observed_at(transport.server_date),
-        "file": f"{options.source}:{region}",
-    }
-    return pack(_rows(items, options, on_demand), constants)
-
-
-def _rows(items: Sequence[object], options: AzureOptions, on_demand: OnDemand) -> Iterator[tuple[Kind, Row]]:
-    for line, item in enumerate(items, start=1):
-        if not isinstance(item, Mapping):
-            yield rejection(line, str(item)[:1000], "not an item of the price list")
-            continue
-        size = str(item.get("armSkuName") or "")
-        if not _is_spot(item) or not any(fnmatchcase(size, glob) for glob in options.instance_types):
-            continue
-        if reason := _unusable(item):
-            yield rejection(line, str(dict(item))[:1000], reason)
-            continue
-        product = str(item.get("productName") or "")
-        yield (
-            "price",
-            {
-                "region": item.get("armRegionName"),
-                "instance_type": size,
-                "product": "Windows" if "windows" in product.lower() else "Linux/UNIX",
-                "price_usd": _price(item),
-                "on_demand_usd": on_demand.get((size, product)) or None,
-                "line": line,
-            },
+    if item.get("armRegionName") not in (None, found.region):
+        found.left_out["of other regions"] += 1
+        return
+    try:
+        if other := _other(item, names):
+            found.left_out[other] += 1
+            return
+        start = time_of(item.get("effectiveStartDate"), "effectiveStartDate")
+        end = time_of(item.get("effectiveEndDate"), "effectiveEndDate")
+        if when := why_not_in_force(start, end, found.at):
+            found.left_out[when] += 1
+            return
+        meter = _Meter(
+            item=item,
+            line=line,
+            usd=_price(item),
+            start=start or datetime.min.replace(tzinfo=UTC),
+            primary=item.get("isPrimaryMeterRegion") is not False,
         )
+    except NoPrice as error:
+        found.rejected.append(rejection(line, str(dict(item))[:1000], str(error)))
+        return
+    names += f" {item.get('productName') or ''}".lower()
+    product = "Windows" if _WINDOWS.search(names) else "Linux/UNIX"
+    found.meters[spot][size, product].append(meter)
 
 
-def _unusable(item: Mapping[str, Any]) -> str | None:
+def _other(item: Mapping[str, Any], names: str) -> str:
+    """What an item is if it is no pay-as-you-go price of a virtual machine's first tier; "" if it is one."""
+    sold = str(item.get("type") or "Consumption").lower()
+    if sold != "consumption" or item.get("reservationTerm"):
+        return _TYPES.get(sold, f"of type {sold[:20]}") if sold != "consumption" else _TYPES["reservation"]
+    if item.get("serviceName") not in (None, "Virtual Machines"):
+        return "of other services"
+    names += f" {item.get('productName') or ''}".lower()
+    for words, pattern in _OTHER.items():
+        if pattern.search(names):
+            return words
+    tier = item.get("tierMinimumUnits")
+    if tier is not None and str(tier).strip("0.") != "":
+        return "of higher tiers"
+    return ""
+
+
+def _price(item: Mapping[str, Any]) -> Decimal:
+    """USD per hour; raises `NoPrice`."""
     if item.get("currencyCode") != "USD":
-        return f"currency {str(item.get('currencyCode'))[:20]!r}, expected USD"
+        raise NoPrice(f"currency {str(item.get('currencyCode'))[:20]!r}, expected USD")
     if item.get("unitOfMeasure") != "1 Hour":
-        return f"unit {str(item.get('unitOfMeasure'))[:20]!r}, expected 1 Hour"
+        raise NoPrice(f"unit {str(item.get('unitOfMeasure'))[:20]!r}, expected 1 Hour")
+    name = "retailPrice" if "retailPrice" in item else "unitPrice"
+    return price_of(item.get(name), name)
+
+
+def _only(meters: Sequence[_Meter], found: _Region) -> Decimal | None:
+    """The price that the newest meters agree on; meters of equal standing that do not are rejected."""
+    best = [meter for meter in meters if meter.primary] or list(meters)
+    newest = max((meter.start for meter in best), default=None)
+    best = [meter for meter in best if meter.start == newest]
+    prices = sorted({meter.usd for meter in best})
+    if len(prices) == 1:
+        return prices[0]
+    words = f"{len(prices)} prices of one size and product: {', '.join(map(str, prices[:3]))}"
+    found.rejected.extend(rejection(meter.line, str(dict(meter.item))[:1000], words) for meter in best)
     return None
+
+
+def _rows(found: _Region) -> Iterator[tuple[Kind, Row]]:
+    on_demand = {place: _only(meters, found) for place, meters in found.meters[False].items()}
+    for (size, product), meters in sorted(found.meters[True].items()):
+        usd = _only(meters, found)
+        listed = on_demand.get((size, product))
+        if usd is not None:
+            yield (
+                "price",
+                {
+                    "instance_type": size,
+                    "product": product,
+                    "price_usd": str(usd),
+                    "on_demand_usd": None if listed is None else str(listed),
+                    "line": min(meter.line for meter in meters if meter.usd == usd),
+                },
+            )

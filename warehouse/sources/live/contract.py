@@ -14,10 +14,13 @@ Two sorts of source (M1.2):
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Generic
 
 from warehouse.errors import FetchError
@@ -30,6 +33,16 @@ if TYPE_CHECKING:
 BELIEVED = timedelta(days=1)
 #: The part of a source that has no parts.
 WHOLE = "all"
+#: A price that is above this is none; so is one of more characters.
+_HIGHEST_USD = Decimal(1_000_000)
+_LONGEST_NUMBER = 40
+#: Names that a note shows.
+_MOST_NAMES = 5
+_ISO_TIME = re.compile(
+    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})", re.IGNORECASE
+)
+#: Why a row of a price list is left out, by the time at which it is in force.
+NOT_YET, NO_LONGER = "not yet in force", "no longer in force"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,3 +250,64 @@ def next_page(token: str | None, seen: set[str | None], who: str, *, most: int |
         )
     seen.add(token)
     return token
+
+
+# ---
+# What a row of a price list must be before it is a price of the thing asked for (M1.1): in force, positive, the only one.
+
+
+class NoPrice(ValueError):
+    """A row that cannot be used, and why."""
+
+
+def price_of(found: object, name: str) -> Decimal:
+    """Return a price in USD; raises `NoPrice` for no number, and for 0, which price lists write where there is no price yet."""
+    try:
+        usd = Decimal("" if found is None or isinstance(found, bool) else str(found)[: _LONGEST_NUMBER + 1])
+    except InvalidOperation:
+        raise NoPrice(f"{name} {_shown(found)} is not a number") from None
+    if usd == 0:
+        raise NoPrice(f"{name} 0 is a placeholder, not a price")
+    if not usd.is_finite() or not 0 < usd <= _HIGHEST_USD or len(str(found)) > _LONGEST_NUMBER:
+        raise NoPrice(f"{name} {_shown(found)} is not a price")
+    return usd
+
+
+def time_of(found: object, name: str) -> datetime | None:
+    """Return an ISO 8601 time with an offset, None where nothing stands; raises `NoPrice` for any other text."""
+    if found is None or found == "":
+        return None
+    text = str(found).strip()
+    try:
+        if _ISO_TIME.fullmatch(text):
+            return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise NoPrice(f"{name} {_shown(found)} is not a time in ISO 8601 with an offset")
+
+
+def why_not_in_force(start: datetime | None, end: datetime | None, at: datetime) -> str:
+    """Return `NOT_YET` or `NO_LONGER` for a price that is not in force at a time, "" for one that is."""
+    if start is not None and start > at:
+        return NOT_YET
+    return NO_LONGER if end is not None and end <= at else ""
+
+
+def _shown(found: object) -> str:
+    return repr(str(found)[:40])
+
+
+def left_out(counts: Counter[str]) -> tuple[str, ...]:
+    """Return a note that counts the rows that are no price of what is asked for, by kind; none without any."""
+    words = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()) if count)
+    return (f"left out: {words}",) if words else ()
+
+
+def unknown_names(kind: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return a note with the number of names that a source does not know, and the first of them; none without any."""
+    ordered = sorted(set(names))
+    if not ordered:
+        return ()
+    shown = ", ".join(name[:60] for name in ordered[:_MOST_NAMES])
+    more = f" and {len(ordered) - _MOST_NAMES:,} more" if len(ordered) > _MOST_NAMES else ""
+    return (f"{len(ordered):,} {kind}: {shown}{more}",)

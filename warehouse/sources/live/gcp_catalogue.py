@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 from pydantic import Field
@@ -20,8 +25,13 @@ from warehouse.sources.live.contract import (
     FetchedPage,
     FetchRequest,
     LiveSource,
+    NoPrice,
     PartFailed,
+    left_out,
     next_page,
+    price_of,
+    time_of,
+    unknown_names,
 )
 from warehouse.sources.live.transport import Transport
 
@@ -30,13 +40,87 @@ BASE = "https://cloudbilling.googleapis.com"
 SERVICE = "6F81-5844-456A"
 #: Environment variables that may hold the API key, the first that is set.
 KEY_VARIABLES = ("GCP_API_KEY", "GOOGLE_API_KEY")
-_USAGES = {"Preemptible": "spot", "OnDemand": "on-demand"}
-_UNITS = {"gpu": ("h",), "core": ("h",), "ram": ("GiBy.h", "GBy.h")}
+_SPOT_USAGE, _ON_DEMAND_USAGE = "Preemptible", "OnDemand"
+#: Price per unit of the catalogue -> per hour of one GPU or core, or of one GiB. Google counts 730 hours a month.
+_GB = Decimal(1024**3) / 10**9
+_UNITS: Mapping[str, Mapping[str, Decimal]] = {
+    "gpu": {"h": Decimal(1)},
+    "core": {"h": Decimal(1)},
+    "ram": {"GiBy.h": Decimal(1), "GBy.h": _GB},
+    "ssd": {"GiBy.mo": Decimal(1) / 730, "GBy.mo": _GB / 730, "GiBy.h": Decimal(1), "GBy.h": _GB},
+}
+_PARTS = tuple(_UNITS)
 _MOST_PAGES = 100
 _NANO = Decimal("1e-9")
+#: A description without regard to case: how the part is sold, its name, and the place.
+_DESCRIPTION = re.compile(
+    r"(?P<spot>spot preemptible |preemptible |spot )?(?P<name>.+?)"
+    r"(?P<attached> attached to (spot preemptible|preemptible|spot) vms)?( (running )?in .+)?"
+)
+#: Words of descriptions of other ways to rent a part.
+_OTHER_WAYS = re.compile(
+    r"\b(reserved|commitment|committed|dws|defined duration|flex|calendar|sole tenancy|custom|extended|premium"
+    r"|capacity optimized|virtual workstation)\b"
+)
+#: Cores and memory of accelerator-optimized machines.
+_ACCELERATED = re.compile(r"[ag]\d\w* instance (core|ram)")
 
-#: (spot or on-demand, series, part, region) -> USD per hour of one GPU, core or GiB.
-Parts = dict[tuple[str, str, str, str], Decimal]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Machine:
+    """A machine type: of each part the SKU (the first of its names) and the amount. ``own``: SKUs that no other series has."""
+
+    name: str
+    parts: Mapping[str, tuple[str, Decimal]]
+    own: frozenset[str]
+
+
+@cache
+def _names() -> Mapping[str, tuple[str, str]]:
+    """Description of a SKU in lower case -> (first name of the SKU, part)."""
+    data = read_data(__package__, "gcp_machine_types")
+    tables = [*data["series"], data["attached"], *data["attached"]["gpus"], {"ssd": data["ssd"]}]
+    return {
+        name.lower(): (table[part][0], part)
+        for table in tables
+        for part in _PARTS
+        for name in table.get(part, ())
+    }
+
+
+@cache
+def _machines() -> tuple[_Machine, ...]:
+    """All machine types that are known, those of N1 with the GPUs attached to them."""
+    data = read_data(__package__, "gcp_machine_types")
+    users = Counter(table[part][0] for table in data["series"] for part in _PARTS if part in table)
+    found = []
+    for series in data["series"]:
+        skus = {part: series[part][0] for part in _PARTS if part in series} | {"ssd": data["ssd"][0]}
+        own = frozenset(sku for sku in skus.values() if users[sku] == 1)
+        for name, amounts in series["types"].items():
+            parts = {
+                part: (skus[part], Decimal(amount))
+                for part, amount in zip(_PARTS, amounts, strict=True)
+                if amount
+            }
+            found.append(_Machine(name=name, parts=parts, own=own))
+    return (*found, *_attached(data["attached"]))
+
+
+def _attached(data: Mapping[str, Any]) -> Iterator[_Machine]:
+    for card in data["gpus"]:
+        for gpus, (most_vcpus, most_gib) in card["most"].items():
+            for host, shape in data["hosts"].items():
+                for vcpus in shape["vcpus"]:
+                    gib = Decimal(str(shape["gib"])) * vcpus
+                    if vcpus <= most_vcpus and gib <= most_gib:
+                        parts = {
+                            "gpu": (card["gpu"][0], Decimal(gpus)),
+                            "core": (data["core"][0], Decimal(vcpus)),
+                            "ram": (data["ram"][0], gib),
+                        }
+                        name = f"{host}-{vcpus}+{card['name']}x{gpus}"
+                        yield _Machine(name=name, parts=parts, own=frozenset(card["gpu"][:1]))
 
 
 def _example() -> str:
@@ -71,7 +155,8 @@ class GcpOptions(Options):
     """Options of the catalogue."""
 
     instance_types: Texts = Field(
-        ("*",), description="machine types to keep, patterns (default: all known GPU machine types)"
+        ("a*", "g*", "n1-standard-*"),
+        description="machine types to keep, patterns (default: a*, g*, n1-standard-*; n1-highmem-* are known too)",
     )
     regions: Texts = Field(("*",), description="regions to keep, patterns (default: all)")
     page: int = Field(5000, ge=1, le=5000, description="SKUs a page, at most 5000 (default: 5000)")
@@ -80,11 +165,12 @@ class GcpOptions(Options):
 
 
 class GcpCatalogue(LiveSource[GcpOptions]):
-    """A snapshot of list prices per region; all pages of the catalogue are read before anything is kept, as the parts of a
+    """A snapshot of list prices per region; all pages of the catalogue are read before anything is stored, as the parts of a
     machine type are spread over them.
 
-    A machine type of ``data/gcp_machine_types.toml`` costs its GPUs, cores and memory; a region that lacks one of the
-    three has no row. SKUs of other machines are no observation here. A SKU of ours that cannot be used is a rejected row.
+    A machine type of ``data/gcp_machine_types.toml`` costs its GPUs, cores and memory, and the local SSD that comes with it where
+    that has a price. A machine type of which another part has no price in a region has no row there and is counted. SKUs of other
+    ways to rent (flex-start, reservations, commitments) are left out; GPUs that are not known are named.
     """
 
     name = "gcp-catalogue"
@@ -94,7 +180,8 @@ class GcpCatalogue(LiveSource[GcpOptions]):
     def assumed(self, options: GcpOptions) -> tuple[str, ...]:
         """How the price of a machine is put together."""
         return (
-            "Google Cloud list price: GPUs, cores and memory of the machine type, without local SSD; no capacity is published",
+            "Google Cloud list price: GPUs, cores, memory and the local SSD that comes with the machine type; "
+            "no capacity is published",
         )
 
     def pages(
@@ -103,25 +190,25 @@ class GcpCatalogue(LiveSource[GcpOptions]):
         """One page with all prices; raises `FetchError` without a key or when a page fails."""
         if asked.is_done(WHOLE):
             return
-        parts: Parts = {}
-        rejected: list[tuple[Kind, Row]] = []
+        found = _Catalogue()
         for skus in _pages(options, transport):
             for line, sku in enumerate(skus, start=1):
-                reason = _note(sku, parts)
-                if reason is not None:
-                    rejected.append(rejection(line, str(sku)[:1000], reason))
+                found.note(line, sku)
+        at = asked.observed_at(transport.server_date)
+        found.price_parts(at)
         constants = {
             "source": options.source,
             "provider": "gcp",
             "zone": "all",
             "product": "Linux/UNIX",
-            "observed_at": asked.observed_at(transport.server_date),
+            "observed_at": at,
             "file": options.source,
             "line": 0,
         }
-        rows = [*rejected, *_rows(parts, options)]
-        notes = () if len(rows) > len(rejected) else ("no machine type has a complete spot price",)
-        yield FetchedPage(part=WHOLE, batches=tuple(pack(rows, constants)), notes=notes)
+        rows = list(found.rows(options))
+        notes = () if rows else ("no machine type has a complete spot price",)
+        batches = tuple(pack([*rows, *found.rejected], constants))
+        yield FetchedPage(part=WHOLE, batches=batches, notes=notes + found.notes(options))
 
 
 def _key(transport: Transport) -> str:
@@ -154,89 +241,206 @@ def _pages(options: GcpOptions, transport: Transport) -> Iterator[Sequence[objec
             return
 
 
-def _note(sku: object, parts: Parts) -> str | None:
-    """Keep the price of a SKU if it is a part of a known machine type; why it cannot be used, if it is one."""
-    if not isinstance(sku, Mapping):
-        return "not a SKU"
-    category = sku.get("category")
-    description = str(sku.get("description") or "")
-    usage = _USAGES.get(str(category.get("usageType"))) if isinstance(category, Mapping) else None
-    found = _parts_of(description) if usage else []
-    if usage is None or not found:
-        return None
-    price = _price(sku, found[0][1])
-    if isinstance(price, str):
-        return f"{description[:80]}: {price}"
-    regions = sku.get("serviceRegions")
-    if not isinstance(regions, list) or not regions:
-        return f"{description[:80]}: no serviceRegions"
-    for series, part in found:
-        for region in regions:
-            parts.setdefault((usage, series, part, str(region)), price)
-    return None
+#: (spot or on demand, first name of a SKU, region)
+_Place = tuple[bool, str, str]
 
 
-def _parts_of(description: str) -> list[tuple[str, str]]:
-    """(series, part) that a SKU description names: "... A2 Instance Core running in Iowa" is the core of both A2 series."""
-    words = description.lower().removeprefix("spot preemptible ")
-    return [
-        (series["name"], part)
-        for series in read_data(__package__, "gcp_machine_types")["series"]
-        for part in _UNITS
-        if words.startswith((f"{series[part].lower()} running", f"{series[part].lower()} attached"))
-    ]
+class _Catalogue:
+    """The prices of all parts, and what of the catalogue could not be used."""
 
+    def __init__(self) -> None:
+        self.rejected: list[tuple[Kind, Row]] = []
+        self._skus: list[tuple[int, Mapping[str, Any], bool, str, str]] = []
+        self._prices: dict[_Place, Decimal] = {}
+        self._left_out: Counter[str] = Counter()
+        self._unknown: set[str] = set()
+        self._incomplete: set[str] = set()
+        self._contested: set[str] = set()
+        self._without_ssd: set[str] = set()
 
-def _price(sku: Mapping[str, Any], part: str) -> Decimal | str:
-    """USD per unit and hour of the newest pricing's last tier; in words what is wrong with it."""
-    pricing = sku.get("pricingInfo")
-    newest = pricing[-1] if isinstance(pricing, list) and pricing else None
-    expression = newest.get("pricingExpression") if isinstance(newest, Mapping) else None
-    tiers = expression.get("tieredRates") if isinstance(expression, Mapping) else None
-    if not isinstance(expression, Mapping) or not isinstance(tiers, list) or not tiers:
-        return "no tieredRates"
-    if expression.get("usageUnit") not in _UNITS[part]:
-        return f"unit {str(expression.get('usageUnit'))[:20]!r}, expected {' or '.join(_UNITS[part])}"
-    rate = tiers[-1].get("unitPrice") if isinstance(tiers[-1], Mapping) else None
-    if not isinstance(rate, Mapping):
-        return "no unitPrice"
-    if rate.get("currencyCode", "USD") != "USD":
-        return f"currency {str(rate.get('currencyCode'))[:20]!r}, expected USD"
-    return _money(str(rate.get("units", "0")), str(rate.get("nanos", "0")))
+    def note(self, line: int, sku: object) -> None:
+        """Keep a SKU that is a part of a known machine type on spot or on demand; count or name others that are of GPUs."""
+        if not isinstance(sku, Mapping):
+            self.rejected.append(rejection(line, str(sku)[:1000], "not a SKU"))
+            return
+        category = sku.get("category")
+        category = category if isinstance(category, Mapping) else {}
+        words = " ".join(str(sku.get("description") or "").lower().split())
+        match = _DESCRIPTION.fullmatch(words)
+        if match is None:
+            return
+        usage, name = category.get("usageType"), match["name"]
+        sold = usage in (None, "", _SPOT_USAGE, _ON_DEMAND_USAGE)
+        is_gpu = category.get("resourceGroup") == "GPU" or bool(re.search(r"\bgpu\b", words))
+        if name in _names() and sold:
+            if not usage:
+                self._reject(line, sku, NoPrice("no usageType"))
+                return
+            spot = usage == _SPOT_USAGE or bool(match["spot"] or match["attached"])
+            self._skus.append((line, sku, spot, *_names()[name]))
+        elif not sold or _OTHER_WAYS.search(words):
+            if is_gpu or name in _names():
+                self._left_out["SKUs of GPUs rented otherwise (flex-start, reserved, committed, ...)"] += 1
+        elif is_gpu or _ACCELERATED.fullmatch(name):
+            self._unknown.add(name)
 
+    def _reject(self, line: int, sku: Mapping[str, Any], why: NoPrice) -> None:
+        words = f"{str(sku.get('description'))[:80]}: {why}"
+        self.rejected.append(rejection(line, str(dict(sku))[:1000], words))
 
-def _money(units: str, nanos: str) -> Decimal | str:
-    if len(units) > 12 or len(nanos) > 12:
-        return "units or nanos are absurd"
-    try:
-        usd = Decimal(units) + Decimal(nanos) * _NANO
-    except InvalidOperation:
-        return "units or nanos are no numbers"
-    return usd if usd.is_finite() and usd > 0 else f"price {usd} is not positive"
-
-
-def _rows(parts: Parts, options: GcpOptions) -> Iterator[tuple[Kind, Row]]:
-    for series in read_data(__package__, "gcp_machine_types")["series"]:
-        regions = sorted({key[3] for key in parts if key[:2] == ("spot", series["name"])})
-        for region in regions:
-            if not any(fnmatchcase(region, glob) for glob in options.regions):
+    def price_parts(self, at: datetime) -> None:
+        """Find the price in force of every part; parts with several prices in one region have none."""
+        stated: dict[_Place, dict[Decimal, list[tuple[int, Mapping[str, Any]]]]] = defaultdict(dict)
+        for line, sku, spot, name, part in self._skus:
+            try:
+                usd = _price(sku, part, at)
+                regions = sku.get("serviceRegions")
+                if not isinstance(regions, list) or not regions:
+                    raise NoPrice("no serviceRegions")
+            except NoPrice as error:
+                self._reject(line, sku, error)
                 continue
-            for name, (gpus, cores, gib) in series["types"].items():
-                if not any(fnmatchcase(name, glob) for glob in options.instance_types):
-                    continue
-                amounts = {"gpu": gpus, "core": cores, "ram": gib}
-                spot = _sum(parts, "spot", series["name"], region, amounts)
-                if spot is None:
-                    continue
-                listed = _sum(parts, "on-demand", series["name"], region, amounts)
-                row = {"region": region, "instance_type": name, "price_usd": str(spot)}
-                yield "price", {**row, "on_demand_usd": None if listed is None else str(listed)}
+            if usd is None:
+                self._left_out["SKUs not yet in force"] += 1
+                continue
+            for region in sorted({str(region) for region in regions}):
+                stated[spot, name, region].setdefault(usd, []).append((line, sku))
+        for place, prices in stated.items():
+            if len(prices) == 1:
+                self._prices[place] = next(iter(prices))
+                continue
+            several = ", ".join(f"{usd.normalize():f}" for usd in sorted(prices)[:3])
+            for line, sku in (one for same in prices.values() for one in same):
+                self._reject(line, sku, NoPrice(f"{len(prices)} prices of one part in {place[2]}: {several}"))
 
+    def rows(self, options: GcpOptions) -> Iterator[tuple[Kind, Row]]:
+        """Yield the spot price, and the on-demand price where there is one, of each machine type in each region."""
+        regions = sorted({region for _, _, region in self._prices})
+        regions = [one for one in regions if any(fnmatchcase(one, glob) for glob in options.regions)]
+        machines: dict[str, list[_Machine]] = defaultdict(list)
+        for machine in _machines():
+            if any(fnmatchcase(machine.name, glob) for glob in options.instance_types):
+                machines[machine.name].append(machine)
+        for region in regions:
+            for name, ways in machines.items():
+                spot = self._total(ways, region, spot=True)
+                listed = self._total(ways, region, spot=False)
+                if spot is not None:
+                    row = {"region": region, "instance_type": name, "price_usd": f"{spot:f}"}
+                    yield "price", {**row, "on_demand_usd": None if listed is None else f"{listed:f}"}
 
-def _sum(parts: Parts, usage: str, series: str, region: str, amounts: Mapping[str, int]) -> Decimal | None:
-    """Price of a machine, None if the price of a part is not known."""
-    prices = {part: parts.get((usage, series, part, region)) for part in amounts}
-    known = {part: price for part, price in prices.items() if price is not None}
-    if len(known) < len(amounts):
+    def _total(self, ways: Sequence[_Machine], region: str, *, spot: bool) -> Decimal | None:
+        """USD per hour of a machine that is billed in one of several ways; None where no price or more than one is known."""
+        prices = [
+            {part: self._prices.get((spot, sku, region)) for part, (sku, _) in machine.parts.items()}
+            for machine in ways
+        ]
+        complete = [
+            (machine, found)
+            for machine, found in zip(ways, prices, strict=True)
+            if all(usd is not None for part, usd in found.items() if part != "ssd")
+        ]
+        totals = {_sum(machine, found) for machine, found in complete}
+        name = f"{ways[0].name} in {region}"
+        if len(totals) == 1:
+            if any("ssd" in found and found["ssd"] is None for _, found in complete):
+                self._without_ssd.add(name)
+            return totals.pop()
+        if totals:
+            self._contested.add(name)
+        for machine, found in zip(ways, prices, strict=True):
+            missing = [part for part, usd in found.items() if usd is None and part != "ssd"]
+            # A part that other series share does not show that this machine is offered in the region.
+            if missing and any(
+                found[part] is not None and machine.parts[part][0] in machine.own for part in found
+            ):
+                how = "spot" if spot else "on demand"
+                self._incomplete.add(f"{name} ({how}: {', '.join(missing)})")
         return None
-    return sum((amounts[part] * price for part, price in known.items()), Decimal(0))
+
+    def notes(self, options: GcpOptions) -> tuple[str, ...]:
+        """Return what was left out, what is not known and what has no price, in words; call it after `rows`."""
+        known = [machine.name for machine in _machines()]
+        lost = [glob for glob in options.instance_types if not any(fnmatchcase(name, glob) for name in known)]
+        return (
+            *unknown_names("patterns without a known machine type", lost),
+            *unknown_names("machine types without the price of a part", self._incomplete),
+            *unknown_names("machine types with more than one price", self._contested),
+            *unknown_names("machine types priced without their local SSD", self._without_ssd),
+            *unknown_names("SKUs of GPUs that are not known", self._unknown),
+            *left_out(self._left_out),
+        )
+
+
+def _sum(machine: _Machine, prices: Mapping[str, Decimal | None]) -> Decimal:
+    """USD per hour of the parts that have a price, to the billionth."""
+    parts = ((machine.parts[part][1], usd) for part, usd in prices.items() if usd is not None)
+    return sum((amount * usd for amount, usd in parts), Decimal(0)).quantize(_NANO)
+
+
+def _price(sku: Mapping[str, Any], part: str, at: datetime) -> Decimal | None:
+    """USD per hour of one GPU, core or GiB, None if no price is in force yet; raises `NoPrice`."""
+    expression = _in_force(sku.get("pricingInfo"), at)
+    if expression is None:
+        return None
+    unit = str(expression.get("usageUnit"))
+    if unit not in _UNITS[part]:
+        raise NoPrice(f"unit {unit[:20]!r}, expected {' or '.join(_UNITS[part])}")
+    return _first_tier(expression) * _UNITS[part][unit]
+
+
+def _in_force(pricing: object, at: datetime) -> Mapping[str, Any] | None:
+    """The pricing expression with the newest start up to a time, None if all start later; raises `NoPrice`."""
+    entries = pricing if isinstance(pricing, list) else []
+    if not entries or not all(isinstance(entry, Mapping) for entry in entries):
+        raise NoPrice("no tieredRates")
+    begun = []
+    for entry in entries:
+        start = time_of(entry.get("effectiveTime"), "effectiveTime")
+        if start is None and len(entries) > 1:
+            raise NoPrice("several prices, one of them without effectiveTime")
+        if start is None or start <= at:
+            begun.append((start or datetime.min.replace(tzinfo=UTC), entry.get("pricingExpression")))
+    newest = [expression for start, expression in begun if start == max(one for one, _ in begun)]
+    if not newest:
+        return None
+    if any(one != newest[0] for one in newest):
+        raise NoPrice("several prices of one effectiveTime")
+    if not isinstance(newest[0], Mapping):
+        raise NoPrice("no tieredRates")
+    return newest[0]
+
+
+def _first_tier(expression: Mapping[str, Any]) -> Decimal:
+    """USD per unit from the first unit on that is not free; raises `NoPrice`."""
+    tiers = expression.get("tieredRates")
+    if not isinstance(tiers, list) or not tiers:
+        raise NoPrice("no tieredRates")
+    prices: dict[Decimal, set[Decimal]] = defaultdict(set)
+    for tier in tiers:
+        rate = tier.get("unitPrice") if isinstance(tier, Mapping) else None
+        if not isinstance(rate, Mapping):
+            raise NoPrice("no unitPrice")
+        if rate.get("currencyCode", "USD") != "USD":
+            raise NoPrice(f"currency {str(rate.get('currencyCode'))[:20]!r}, expected USD")
+        prices[_number(str(tier.get("startUsageAmount", 0)), "startUsageAmount")].add(_money(rate))
+    charged = sorted(start for start, rates in prices.items() if rates != {Decimal(0)})
+    first = prices[charged[0]] if charged else {Decimal(0)}
+    if len(first) > 1:
+        raise NoPrice("several prices of one tier")
+    return price_of(first.pop(), "price")
+
+
+def _money(rate: Mapping[str, Any]) -> Decimal:
+    units, nanos = str(rate.get("units", "0")), str(rate.get("nanos", "0"))
+    return _number(units, "units") + _number(nanos, "nanos") * _NANO
+
+
+def _number(text: str, name: str) -> Decimal:
+    try:
+        number = Decimal(text if len(text) <= 12 else "")
+    except InvalidOperation:
+        raise NoPrice(f"{name} {text[:20]!r} is not a number") from None
+    if not number.is_finite():
+        raise NoPrice(f"{name} {text[:20]!r} is not a number")
+    return number

@@ -7,12 +7,15 @@ import io
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from warehouse.errors import FetchError
 from warehouse.sources.contract import (
@@ -33,8 +36,11 @@ from warehouse.sources.live.contract import (
     FetchedPage,
     FetchRequest,
     LiveSource,
+    NoPrice,
     PartFailed,
+    left_out,
     next_page,
+    price_of,
 )
 from warehouse.sources.live.transport import Response, Transport
 
@@ -43,6 +49,53 @@ _OWN = ("source", "file", "line", "known_at")
 _LARGEST_FIELD = 1_000_000
 _TIME_UNITS = {"epoch_s": 1, "epoch_ms": 1000}
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+#: Columns that tell one market and time from another.
+_IDENTITY = ("provider", "region", "zone", "instance_type", "product", "observed_at")
+#: Every entry of a list or object, in a path of rows; the entry around one, and its name, in a field.
+_EACH, _AROUND, _KEY = "*", "^", "@key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """The texts that a field of a row must have, or with ``wanted`` false must not have."""
+
+    values: frozenset[str]
+    wanted: bool = True
+
+    def holds(self, found: str) -> bool:
+        """Whether a row with this text is read."""
+        return (found in self.values) == self.wanted
+
+
+def _conditions(value: object) -> dict[str, Condition]:
+    if not isinstance(value, Mapping):
+        raise ValueError("a table: field = value, a list of values, or { not = ... }")
+    found: dict[str, Condition] = {}
+    for name, one in value.items():
+        wanted = not isinstance(one, Mapping)
+        if isinstance(one, Mapping) and set(one) != {"not"}:
+            raise ValueError("a table: field = value, a list of values, or { not = ... }")
+        texts = one["not"] if isinstance(one, Mapping) else one
+        texts = texts if isinstance(texts, list | tuple) else [texts]
+        if not all(isinstance(text, str | int | float) for text in texts):
+            raise ValueError("a table: field = value, a list of values, or { not = ... }")
+        found[str(name)] = Condition(values=frozenset(map(_plain, texts)), wanted=wanted)
+    return found
+
+
+def _body(value: object) -> object:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        raise ValueError("a table, written as JSON into the request") from None
+    return value
+
+
+def _whole_numbers(value: object) -> dict[str, int]:
+    if not isinstance(value, Mapping) or not all(type(one) is int and one >= 0 for one in value.values()):
+        raise ValueError("a table: word = whole number of at least 0")
+    return {str(name): one for name, one in value.items()}
 
 
 class HttpOptions(Options):
@@ -54,14 +107,38 @@ class HttpOptions(Options):
     )
     format: Literal["json", "csv"] = Field("json", description="json or csv (default: json)")
     rows: str = Field(
-        "", description="path of the list of rows in a JSON answer (default: the answer itself)"
+        "",
+        description="path of the list of rows in a JSON answer (default: the answer itself); * is every entry of a list or object",
     )
     columns: Table = Field(
-        {}, validate_default=True, description="table: column of ours -> field of a row, or =constant"
+        {},
+        validate_default=True,
+        description="table: column of ours -> field of a row, =constant, or a text with {fields}; ^ is the entry around a row, "
+        "@key its name",
+    )
+    where: Annotated[dict[str, Condition], BeforeValidator(_conditions)] = Field(
+        {}, description="table: rows to read, field = value, a list of values, or { not = ... }"
+    )
+    scale: Table = Field(
+        {}, description="table: price column -> factor, a number (0.01 for cents) or a field of the row"
+    )
+    words: Annotated[dict[str, int], BeforeValidator(_whole_numbers)] = Field(
+        {}, description="table: word in available -> number of instances; true is 1 and false 0"
+    )
+    several: Literal["reject", "lowest", "highest", "sum"] = Field(
+        "reject",
+        description="rows of one market that differ: reject (default), lowest, highest, or sum of counts",
+    )
+    absent: Literal["unknown", "zero"] = Field(
+        "unknown", description="counts of a market seen before and not listed now: unknown (default) or zero"
     )
     time: Literal["iso", "iso_utc", "epoch_s", "epoch_ms"] = Field(
         "iso",
         description="how observed_at is written: iso (default), iso_utc where times without a zone are in UTC, epoch_s or epoch_ms",
+    )
+    method: Literal["GET", "POST"] = Field("GET", description="GET (default) or POST")
+    body: Annotated[dict[str, Any], BeforeValidator(_body)] = Field(
+        {}, description="table: JSON body of a POST request; ${NAME} is taken from the environment"
     )
     params: Table = Field({}, description="table of query parameters; ${NAME} is taken from the environment")
     headers: Table = Field({}, description="table of headers; ${NAME} is taken from the environment")
@@ -95,6 +172,49 @@ class HttpOptions(Options):
             raise ValueError("none or page for CSV, which has no place for a link")
         return paging
 
+    @field_validator("body")
+    @classmethod
+    def _posted(cls, body: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if body and info.data.get("method") != "POST":
+            raise ValueError('method = "POST" with a body')
+        return body
+
+    @field_validator("scale")
+    @classmethod
+    def _priced(cls, scale: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        columns = info.data.get("columns", {})
+        if unknown := sorted(set(scale) - {name for name in columns if name.endswith("_usd")}):
+            raise ValueError(f"only price columns that are mapped (not {unknown[0]!r})")
+        return scale
+
+    @field_validator("words")
+    @classmethod
+    def _counted(cls, words: dict[str, int], info: ValidationInfo) -> dict[str, int]:
+        if words and info.data.get("kind") != "availability":
+            raise ValueError('kind = "availability" with words')
+        return words
+
+    @field_validator("several")
+    @classmethod
+    def _summed(cls, several: str, info: ValidationInfo) -> str:
+        if several == "sum" and info.data.get("kind") != "availability":
+            raise ValueError("reject, lowest or highest for prices")
+        return several
+
+    @field_validator("absent")
+    @classmethod
+    def _listed(cls, absent: str, info: ValidationInfo) -> str:
+        if absent == "zero" and (
+            info.data.get("kind") != "availability" or "observed_at" in info.data.get("columns", {})
+        ):
+            raise ValueError("unknown, except for counts without observed_at")
+        return absent
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether rows are true when they are read, and not at a time of their own."""
+        return "observed_at" not in self.columns
+
     @property
     def place(self) -> str:
         """The address without its query."""
@@ -114,9 +234,14 @@ class HttpOptions(Options):
 class HttpRows(LiveSource[HttpOptions]):
     """Rows of a table as the settings map them; a snapshot unless a column ``observed_at`` is mapped.
 
-    A mapping value is a field of the row (a dotted path in JSON, a heading in CSV), or a constant after ``=``. In ``headers`` and
-    ``params``, ``${NAME}`` stands for an environment variable: so credentials stay out of the settings. Pages end with an
-    empty page, without a next one, or at ``most_pages``, which is said.
+    Rows are the entries of the list at ``rows``; a ``*`` in that path stands for every entry of a list or object, so that rows may
+    stand under names and inside each other. A mapping value is a field of the row (a dotted path in JSON, a heading in CSV; ``^``
+    is the entry around the row, ``@key`` its name), a constant after ``=``, or a text with fields in braces, in which spaces become
+    ``_``. In ``headers``, ``params`` and ``body``, ``${NAME}`` stands for an environment variable: so credentials stay out of the
+    settings. Pages end with an empty page, without a next one, or at ``most_pages``, which is noted.
+
+    A snapshot is stored once its last page has come: rows of one market that differ are rejected, wherever they stand, unless
+    ``several`` states how they count.
     """
 
     name = "http"
@@ -138,7 +263,7 @@ class HttpRows(LiveSource[HttpOptions]):
 
     def assumed(self, options: HttpOptions) -> tuple[str, ...]:
         """That rows without a time are true when they are read."""
-        if "observed_at" in options.columns:
+        if not options.is_snapshot:
             return ()
         return ("rows without a time of their own, observed when they were read",)
 
@@ -152,19 +277,58 @@ class HttpRows(LiveSource[HttpOptions]):
         """The pages; raises `FetchError` when one cannot be read or is not of the form that was described."""
         if asked.is_done(WHOLE):
             return
-        headers, params = _filled(options.headers, transport), _filled(options.query, transport)
-        token = asked.token(WHOLE)
+        request = _Request(
+            headers=_filled(options.headers, transport),
+            params=_filled(options.query, transport),
+            body=_filled_in(options.body, transport) if options.method == "POST" else None,
+        )
+        token = None if options.is_snapshot else asked.token(WHOLE)
         seen: set[str | None] = {token}
+        found, notes = _Rows(), tuple[str, ...]()
         while True:
-            url, query = _place(options, params, token)
-            answer, whole = _asked(options, transport, url, query, headers)
-            rows = _json_rows(whole, options, answer) if options.format == "json" else _csv_rows(answer)
+            url, query = _place(options, request.params, token)
+            answer, whole = _asked(options, transport, url, query, request)
+            try:
+                rows = _json_rows(whole, options, answer) if options.format == "json" else _csv_rows(answer)
+            except FetchError as error:  # it quotes the answer
+                raise transport.told(error) from error
             token = _next(options, whole, rows, token, answer)
             cut = token is not None and len(seen) >= options.most_pages
-            notes = (f"cut off after {options.most_pages} pages",) if cut else ()
-            yield _page(options, rows, asked, transport, token=None if cut else token, notes=notes)
+            if cut:
+                notes, token = (f"cut off after {options.most_pages} pages",), None
+            found.read(rows, options)
+            if token is None or not options.is_snapshot:
+                yield _page(options, found, asked, transport, token=token, notes=notes)
+                found = _Rows()
             if cut or next_page(token, seen, answer.url) is None:
                 return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What every request of a fetch has, with the environment filled in."""
+
+    headers: Mapping[str, str]
+    params: Mapping[str, str]
+    body: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A row: its value, its name in the list or object it stands in, and the row around it."""
+
+    value: Any
+    key: str = ""
+    around: _Entry | None = None
+
+    def field(self, path: str) -> Any:
+        """What stands at a dotted path of the row, None if there is nothing."""
+        entry: _Entry | None = self
+        while entry is not None and path.split(".")[0] == _AROUND:
+            entry, path = entry.around, path.partition(".")[2]
+        if entry is None:
+            return None
+        return entry.key if path == _KEY else at_path(entry.value, path)
 
 
 def at_path(value: Any, path: str) -> Any:
@@ -184,12 +348,14 @@ def at_path(value: Any, path: str) -> Any:
 
 
 def _asked(
-    options: HttpOptions, transport: Transport, url: str, query: Mapping[str, str], headers: Mapping[str, str]
+    options: HttpOptions, transport: Transport, url: str, query: Mapping[str, str], request: _Request
 ) -> tuple[Response, Any]:
     """The answer and, for JSON, what it says; an answer that is no JSON may have been cut, and is asked for again."""
 
     def once() -> tuple[Response, Any]:
-        answer = transport.ask_once("GET", url, params=query or None, headers=headers)
+        answer = transport.ask_once(
+            options.method, url, params=query or None, headers=request.headers, body=request.body
+        )
         return answer, answer.json() if options.format == "json" else None
 
     return transport.patiently(once)
@@ -203,6 +369,17 @@ def _filled(table: Mapping[str, str], transport: Transport) -> dict[str, str]:
         if any(ord(character) < 32 for character in filled[name]):
             raise FetchError(f"header or parameter {name!r} has a control character in it")
     return filled
+
+
+def _filled_in(value: Any, transport: Transport) -> Any:
+    """A JSON value with environment variables filled into its texts."""
+    if isinstance(value, Mapping):
+        return {name: _filled_in(one, transport) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_filled_in(one, transport) for one in value]
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda match: _from_environment(match[1], transport), value)
+    return value
 
 
 def _from_environment(name: str, transport: Transport) -> str:
@@ -256,27 +433,123 @@ def _next(
     return link
 
 
-def _json_rows(whole: Any, options: HttpOptions, answer: Response) -> list[object]:
-    rows = at_path(whole, options.rows)
-    if not isinstance(rows, list):
-        raise FetchError(
-            f"{answer.url} has no list of rows at {options.rows or 'the top'!r}",
-            remedy="correct the option rows",
-        )
-    return rows
+def _json_rows(whole: Any, options: HttpOptions, answer: Response) -> list[_Entry]:
+    """The entries at the path ``rows``; raises `FetchError` where the answer has no list there."""
+    names = options.rows.split(".") if options.rows else []
+    entries = [_Entry(value=whole)]
+    path: list[str] = []
+    for name in names if names[-1:] == [_EACH] else [*names, ""]:
+        if name not in (_EACH, ""):
+            path.append(name)
+            continue
+        entries = [
+            _Entry(value=value, key=key, around=entry)
+            for entry in entries
+            for key, value in _each(
+                at_path(entry.value, ".".join(path)), options, answer, keyed=name == _EACH
+            )
+        ]
+        path = []
+    return entries
 
 
-def _csv_rows(answer: Response) -> list[object]:
+def _each(found: Any, options: HttpOptions, answer: Response, *, keyed: bool) -> list[tuple[str, Any]]:
+    if isinstance(found, list):
+        return [(str(number), value) for number, value in enumerate(found)]
+    if isinstance(found, Mapping) and keyed:
+        return [(str(name), value) for name, value in found.items()]
+    raise FetchError(
+        f"{answer.url} has no list of rows at {options.rows or 'the top'!r}: {answer.text()[:80]!r}",
+        remedy="correct the option rows" + ("" if keyed else f"; {_EACH} reads the entries of an object"),
+    )
+
+
+def _csv_rows(answer: Response) -> list[_Entry]:
     csv.field_size_limit(_LARGEST_FIELD)
     try:
-        return list(csv.DictReader(io.StringIO(answer.text()), strict=True))
+        return [_Entry(value=row) for row in csv.DictReader(io.StringIO(answer.text()), strict=True)]
     except csv.Error as error:
         raise FetchError(f"{answer.url} is no CSV: {error}") from error
 
 
+class _Rows:
+    """The rows of one or more answers, and how many of them were left out."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Kind, Row, str]] = []
+        self._left_out: Counter[str] = Counter()
+        self._lines = 0
+
+    def read(self, entries: Sequence[_Entry], options: HttpOptions) -> None:
+        """Add the entries of an answer."""
+        for entry in entries:
+            self._lines += 1
+            raw = json.dumps(entry.value, default=str)[:1000]
+            if not isinstance(entry.value, Mapping):
+                self._found.append((*rejection(self._lines, raw, "not a row with fields"), raw))
+                continue
+            fields = {name: _text_at(entry, name, options) for name in options.where}
+            failed = [name for name, condition in options.where.items() if not condition.holds(fields[name])]
+            if failed:
+                self._left_out[f"where {failed[0]} is {fields[failed[0]][:40]!r}"] += 1
+                continue
+            self._found.append((*_row(self._lines, entry, options, raw), raw))
+
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, in words."""
+        return left_out(self._left_out)
+
+    def settled(self, options: HttpOptions) -> list[tuple[Kind, Row]]:
+        """Return the rows, of each market one: rows that differ are rejected or counted together, as ``several`` states."""
+        settled: list[tuple[Kind, Row]] = []
+        groups: dict[tuple[object, ...], list[tuple[Row, Decimal, str]]] = {}
+        for kind, row, raw in self._found:
+            number = _number(row, options) if kind == options.kind else None
+            if number is None:  # for the store to reject
+                settled.append((kind, row))
+            else:
+                groups.setdefault(tuple(row.get(name) for name in _IDENTITY), []).append((row, number, raw))
+        for same in groups.values():
+            settled += _settled(same, options)
+        return sorted(settled, key=lambda one: int(one[1]["line"]))
+
+
+def _number(row: Row, options: HttpOptions) -> Decimal | None:
+    """The price or count of a row, None where it has none or its market has no name."""
+    if not all(row.get(name) for name in _IDENTITY[:4]):
+        return None
+    try:
+        if options.kind == "price":
+            return price_of(row.get("price_usd"), "price_usd")
+        count = Decimal(str(row.get("available")))
+    except (NoPrice, InvalidOperation):
+        return None
+    return count if count.is_finite() and count >= 0 else None
+
+
+def _settled(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> list[tuple[Kind, Row]]:
+    """The rows of one market: as they are where they agree, one of them as ``several`` states, else all rejected."""
+    if len({_stated(row) for row, _, _ in same}) == 1:
+        return [(options.kind, row) for row, _, _ in same]
+    if options.several == "reject":
+        words = f"{len(same)} rows of one market that differ (the option several states how they count)"
+        return [rejection(int(row["line"]), raw, words) for row, _, raw in same]
+    ordered = sorted(same, key=lambda one: (one[1], _stated(one[0])))
+    if options.several != "sum":
+        return [(options.kind, ordered[0 if options.several == "lowest" else -1][0])]
+    total = {**ordered[0][0], "available": str(sum(number for _, number, _ in same))}
+    total.pop("capacity", None)
+    return [(options.kind, total)]
+
+
+def _stated(row: Row) -> str:
+    """What a row states, wherever it stands."""
+    return json.dumps({**row, "line": 0}, sort_keys=True, default=str)
+
+
 def _page(
     options: HttpOptions,
-    rows: Sequence[object],
+    found: _Rows,
     asked: FetchRequest,
     transport: Transport,
     *,
@@ -288,27 +561,94 @@ def _page(
         "file": options.source,
         "observed_at": asked.observed_at(transport.server_date),
     }
+    rows = found.settled(options)
+    memory = None
     if options.kind == "availability":
         constants |= {"gap_seconds": int(asked.every.total_seconds())}
-    found = (_row(line, row, options) for line, row in enumerate(rows, start=1))
-    return FetchedPage(part=WHOLE, batches=tuple(pack(found, constants)), token=token, notes=notes)
+    if options.absent == "zero":
+        listed = {_name(row) for kind, row in rows if kind == "availability"}
+        known = set(asked.mark(WHOLE).memory)
+        if not notes:  # of an answer that was cut off, what is absent is not known
+            rows += [("availability", _nothing(name, options)) for name in sorted(known - listed)]
+        memory = tuple(sorted(known | listed))
+    return FetchedPage(
+        part=WHOLE,
+        batches=tuple(pack(rows, constants)),
+        token=token,
+        memory=memory,
+        notes=notes + found.notes(),
+    )
 
 
-def _row(line: int, row: object, options: HttpOptions) -> tuple[Kind, Row]:
-    if not isinstance(row, Mapping):
-        return rejection(line, str(row)[:1000], "not a row with fields")
+def _name(row: Row) -> str:
+    return json.dumps([row.get(name) for name in _IDENTITY[:4]])
+
+
+def _nothing(name: str, options: HttpOptions) -> Row:
+    """A row that states 0 instances of a market that was listed before."""
+    row: dict[str, Any] = dict(zip(_IDENTITY[:4], json.loads(name), strict=True))
+    row |= {"available": "0", "truncated": "false", "line": 0}
+    kind = options.columns.get("kind", "")
+    return row | ({"kind": kind[1:]} if kind.startswith("=") else {})
+
+
+def _text_at(entry: _Entry, field: str, options: HttpOptions) -> str:
+    found = _found_at(entry, field, options)
+    return "" if found is None else _plain(found)
+
+
+def _found_at(entry: _Entry, field: str, options: HttpOptions) -> Any:
+    return entry.value.get(field) if options.format == "csv" else entry.field(field)
+
+
+def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind, Row]:
     values: dict[str, Any] = {"line": line}
     for name, field in options.columns.items():
         if field.startswith("="):
             values[name] = field[1:]
+            continue
+        names = _PLACEHOLDER.findall(field)
+        parts = {one: _found_at(entry, one, options) for one in names or [field]}
+        if any(isinstance(part, list | Mapping) for part in parts.values()):
+            return rejection(line, raw, f"{name} is a list or an object")
+        if any(part is None or part == "" for part in parts.values()):
+            values[name] = None
+        elif names:
+            values[name] = _PLACEHOLDER.sub(lambda match, parts=parts: _joined(parts[match[1]]), field)  # type: ignore[misc]
         else:
-            found = row.get(field) if options.format == "csv" else at_path(row, field)
-            if isinstance(found, list | Mapping):
-                return rejection(line, json.dumps(row, default=str)[:1000], f"{name} is a list or an object")
-            values[name] = None if found is None else _plain(found)
+            values[name] = _plain(parts[field])
+    try:
+        for name, factor in options.scale.items():
+            values[name] = _scaled(values[name], factor, _factor(entry, factor, options))
+    except NoPrice as error:
+        return rejection(line, raw, f"{name}: {error}")
+    if "available" in values and values["available"] is not None:
+        text = str(values["available"])
+        values["available"] = str(options.words.get(text, {"true": 1, "false": 0}.get(text, text)))
     if "observed_at" in values and options.time in _TIME_UNITS:
         values["observed_at"] = _epoch(values["observed_at"], _TIME_UNITS[options.time])
     return options.kind, values
+
+
+def _joined(found: object) -> str:
+    return _plain(found).strip().replace(" ", "_")
+
+
+def _factor(entry: _Entry, factor: str, options: HttpOptions) -> object:
+    try:
+        Decimal(factor)
+    except InvalidOperation:
+        return _found_at(entry, factor, options)
+    return factor
+
+
+def _scaled(text: object, name: str, factor: object) -> object:
+    """A price times a factor; what is no number stays as it is, for the store to reject. Raises `NoPrice` for no factor."""
+    times = price_of(factor, name)
+    try:
+        return None if text is None else f"{Decimal(str(text)) * times:f}"
+    except InvalidOperation:
+        return text
 
 
 def _plain(found: object) -> str:

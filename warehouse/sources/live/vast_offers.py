@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,19 @@ from pydantic import Field
 from warehouse.errors import FetchError
 from warehouse.sources.contract import Address, Kind, Options, Row, Texts, label_option, pack, rejection
 from warehouse.sources.files.vastai import MEDIAN, MINIMUM, MOST_GPUS
-from warehouse.sources.live.contract import WHOLE, Example, FetchedPage, FetchRequest, LiveSource, PartFailed
+from warehouse.sources.live.contract import (
+    WHOLE,
+    Example,
+    FetchedPage,
+    FetchRequest,
+    LiveSource,
+    NoPrice,
+    PartFailed,
+    left_out,
+    price_of,
+    unknown_names,
+    why_not_in_force,
+)
 from warehouse.sources.live.transport import Transport
 
 BASE = "https://console.vast.ai"
@@ -23,6 +36,37 @@ BASE = "https://console.vast.ai"
 QUARTILES = {0.25: "interruptible, quartile 1 over offers", 0.75: "interruptible, quartile 3 over offers"}
 _KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")
 _SEPARATOR = "\t"
+#: Sizes of GPU memory in GB as they are sold. A card reports up to `_LESS` less, as its driver and error correction take some.
+_MEMORY_GB = (
+    2,
+    3,
+    4,
+    6,
+    8,
+    10,
+    11,
+    12,
+    16,
+    20,
+    24,
+    32,
+    40,
+    48,
+    64,
+    72,
+    80,
+    94,
+    96,
+    128,
+    141,
+    180,
+    192,
+    256,
+    288,
+)
+_LESS = 0.08
+_MIB_PER_GIB = 1024
+_MOST_GB = 4096
 
 Place = tuple[str, str]
 
@@ -31,9 +75,17 @@ Place = tuple[str, str]
 class _Offer:
     """One usable offer: USD per hour of the whole offer, all its GPUs."""
 
-    line: int
     place: Place
     usd: float
+
+
+@dataclass(slots=True)
+class _Answer:
+    """The usable offers of one search, the rejected rows, and the number of offers left out."""
+
+    offers: list[_Offer] = field(default_factory=list)
+    rejected: list[tuple[Kind, Row]] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
 
 
 class VastOptions(Options):
@@ -51,17 +103,18 @@ class VastOptions(Options):
 class VastOffers(LiveSource[VastOptions]):
     """A snapshot in two searches, of interruptible (``bid``) and of on-demand offers.
 
-    n GPUs in one offer are the instance type ``MODEL_xn``; the region is the country code at the end of ``geolocation``, and
-    ``all`` sums over countries. An interruptible offer's price is ``min_bid``; beside it stands the median ``dph_base`` of
-    on-demand offers of the same size and country. A search that returns as many offers as it asked for was cut off: its counts
-    are marked ``truncated``. A series seen before that a whole answer does not list has 0 offers.
+    n GPUs of m GB in one offer are the instance type ``MODEL_mGB_xn``; the region is the country code at the end of
+    ``geolocation``, and ``all`` sums over countries. An interruptible offer's price is ``min_bid``, its on-demand price the median
+    ``dph_base`` of on-demand offers of the same size and country. Offers that are rented, not rentable, not verified or
+    past their end are left out. A search that returns as many offers as it asked for was cut off: its counts are marked
+    ``truncated``. A series seen before that a whole answer does not list has 0 offers.
     """
 
     name = "vast-offers"
     form = VastOptions
     example = Example(
         options={},
-        answer='{"offers": [{"gpu_name": "RTX 4090", "num_gpus": 1, "geolocation": "Sweden, SE", '
+        answer='{"offers": [{"gpu_name": "RTX 4090", "num_gpus": 1, "gpu_ram": 24564, "geolocation": "Sweden, SE", '
         '"min_bid": 0.3, "dph_base": 0.6}]}',
         credentials=("VAST_API_KEY",),
     )
@@ -83,26 +136,30 @@ class VastOffers(LiveSource[VastOptions]):
         bids = _search(options, transport, headers, kind="bid")
         asks = _search(options, transport, headers, kind="on-demand")
         truncated = len(bids) >= options.limit
-        rejected: list[tuple[Kind, Row]] = []
-        offers = _usable(bids, "min_bid", rejected)
-        standard = _by_place(_usable(asks, "dph_base", rejected))
-        places = _by_place(offers)
-        known = {_place(text) for text in asked.mark(WHOLE).memory}
+        at = asked.observed_at(transport.server_date)
+        bid = _usable(bids, "min_bid", options, at)
+        standard = _usable(asks, "dph_base", options, at)
+        places = _by_place(bid.offers)
+        # Of a type without memory in its name it is not known whether it is the same card: nothing says that it has no offers.
+        known = {_place(text) for text in asked.mark(WHOLE).memory if "GB_x" in text}
         rows = [
-            *rejected,
-            *_price_rows(places, standard),
+            *bid.rejected,
+            *standard.rejected,
+            *_price_rows(places, _by_place(standard.offers)),
             *_count_rows(places, set() if truncated else known - set(places), truncated),
         ]
         constants = {
             "source": options.source,
             "provider": "vast.ai",
             "zone": "all",
-            "observed_at": asked.observed_at(transport.server_date),
+            "observed_at": at,
             "gap_seconds": int(asked.every.total_seconds()),
             "kind": "offers",
             "file": options.source,
+            "line": 0,
         }
         notes = (f"cut off at {options.limit} offers: counts are lower bounds",) if truncated else ()
+        notes += left_out(bid.left_out) + unknown_names("GPU models without an offer", _absent(options, bids))
         yield FetchedPage(
             part=WHOLE,
             batches=tuple(pack(rows, constants)),
@@ -150,36 +207,105 @@ def _search(
     return offers
 
 
-def _usable(offers: Sequence[object], price: str, rejected: list[tuple[Kind, Row]]) -> list[_Offer]:
-    usable: list[_Offer] = []
+def _absent(options: VastOptions, offers: Sequence[object]) -> set[str]:
+    """The GPU models that were asked for and that no offer names."""
+    names = {str(offer.get("gpu_name")) for offer in offers if isinstance(offer, Mapping)}
+    return set(options.gpu_models) - names
+
+
+def _usable(offers: Sequence[object], price: str, options: VastOptions, at: datetime) -> _Answer:
+    found = _Answer()
+    stated: dict[str, list[tuple[int, object, _Offer]]] = defaultdict(list)
     for line, offer in enumerate(offers, start=1):
-        found = _offer(line, offer, price)
-        if isinstance(found, str):
-            rejected.append(rejection(line, str(offer)[:1000], found))
+        if not isinstance(offer, Mapping):
+            found.rejected.append(rejection(line, str(offer)[:1000], "not an offer"))
+            continue
+        try:
+            if other := _other(offer, options, at):
+                found.left_out[other] += 1
+                continue
+            usable = _offer(offer, price)
+        except NoPrice as error:
+            found.rejected.append(rejection(line, str(offer)[:1000], str(error)))
+            continue
+        name = offer.get("ask_contract_id", offer.get("id"))
+        stated[f"line {line}" if name is None else f"id {name}"].append((line, offer, usable))
+    for same in stated.values():
+        if len({usable for _, _, usable in same}) == 1:
+            found.offers.append(same[0][2])
         else:
-            usable.append(found)
-    return usable
+            found.rejected += [
+                rejection(line, str(offer)[:1000], f"{len(same)} offers of one id that differ")
+                for line, offer, _ in same
+            ]
+    return found
 
 
-def _offer(line: int, offer: object, price: str) -> _Offer | str:
-    """The offer, or why it cannot be used."""
-    if not isinstance(offer, Mapping):
-        return "not an offer"
+def _other(offer: Mapping[str, Any], options: VastOptions, at: datetime) -> str:
+    """Why an offer cannot be rented now, "" if it can; raises `NoPrice` for a time that is none."""
+    if offer.get("rented") is True:
+        return "rented"
+    if offer.get("rentable") is False:
+        return "not rentable"
+    if options.verified and offer.get("verification") not in (None, "verified"):
+        return "not verified"
+    return why_not_in_force(_epoch(offer, "start_date"), _epoch(offer, "end_date"), at)
+
+
+def _epoch(offer: Mapping[str, Any], name: str) -> datetime | None:
+    """A time that Vast.ai writes in seconds since the epoch."""
+    found = offer.get(name)
+    if found is None or found == "":
+        return None
+    try:
+        return datetime.fromtimestamp(float(str(found)), UTC)
+    except (ValueError, OverflowError, OSError):
+        raise NoPrice(f"{name} {str(found)[:40]!r} is not a time in seconds since 1970") from None
+
+
+def _offer(offer: Mapping[str, Any], price: str) -> _Offer:
+    """The offer; raises `NoPrice` where it cannot be used."""
     model = str(offer.get("gpu_name") or "").strip().replace(" ", "_")
     if not model or len(model) > 60 or "/" in model or "@" in model:
-        return "no usable gpu_name"
-    try:
-        gpus, usd = int(str(offer.get("num_gpus"))), float(str(offer.get(price)))
-    except ValueError:
-        return f"num_gpus or {price} is no number"
-    if not 1 <= gpus <= MOST_GPUS or not math.isfinite(usd) or usd < 0:
-        return f"{gpus} GPUs at {usd:g} USD, expected 1 to {MOST_GPUS} at a price of at least 0"
+        raise NoPrice("no usable gpu_name")
+    gpus = _whole(offer.get("num_gpus"))
+    if gpus is None or not 1 <= gpus <= MOST_GPUS:
+        raise NoPrice(f"num_gpus {str(offer.get('num_gpus'))[:40]!r}, expected 1 to {MOST_GPUS}")
+    memory = _memory(offer.get("gpu_ram"))
     country = str(offer.get("geolocation") or "").rpartition(",")[2].strip()
     return _Offer(
-        line=line,
-        place=(country if len(country) == 2 and country.isalpha() else "unknown", f"{model}_x{gpus}"),
-        usd=usd,
+        place=(
+            country if len(country) == 2 and country.isalpha() else "unknown",
+            f"{model}{memory}_x{gpus}",
+        ),
+        usd=float(price_of(offer.get(price), price)),
     )
+
+
+def _whole(found: object) -> int | None:
+    try:
+        number = float(str(found))
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else None
+
+
+def _memory(found: object) -> str:
+    """``_80GB`` for the MiB that a card of 80 GB reports, "" where an offer states none.
+
+    >>> _memory("81559"), _memory(46068), _memory(None)
+    ('_80GB', '_48GB', '')
+    """
+    if found is None:
+        return ""
+    try:
+        size = float(str(found)) / _MIB_PER_GIB
+    except ValueError:
+        size = math.nan
+    if not 0 < size <= _MOST_GB:
+        raise NoPrice(f"gpu_ram {str(found)[:40]!r} is no size in MB")
+    sold = next((gb for gb in _MEMORY_GB if gb * (1 - _LESS) <= size <= gb + 0.5), round(size))
+    return f"_{sold}GB"
 
 
 def _by_place(offers: Sequence[_Offer]) -> dict[Place, list[_Offer]]:
@@ -209,12 +335,11 @@ def _price_rows(
 ) -> Iterator[tuple[Kind, Row]]:
     for place, offers in places.items():
         prices = [offer.usd for offer in offers]
-        listed = [offer.usd for offer in standard.get(place, ()) if offer.usd > 0]
+        listed = [offer.usd for offer in standard.get(place, ())]
         row = {
             "region": place[0],
             "instance_type": place[1],
             "on_demand_usd": quantile(listed, 0.5) if listed else None,
-            "line": max(offer.line for offer in offers),
         }
         yield "price", {**row, "product": MINIMUM, "price_usd": min(prices)}
         yield "price", {**row, "product": MEDIAN, "price_usd": quantile(prices, 0.5)}
@@ -234,7 +359,6 @@ def _count_rows(
                 "instance_type": instance_type,
                 "available": count,
                 "truncated": truncated,
-                "line": 0,
             },
         )
 

@@ -1,0 +1,240 @@
+"""What an import brought, what was set aside and why, what will be followed and what not, and the command to type next."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from flows.command import DEFAULT_DB, QueryAt, counted, say
+from flows.show.blocks import Block, Column, Notes, Table
+from flows.show.formats import plural, utc, whole
+from flows.turn.context import Turn, why_not_followed
+from warehouse.errors import InputError
+from warehouse.observations import STANDARD_INPUT, Appended, imported_series
+from warehouse.products import product_rank, unplanned_words
+from warehouse.sources import SOURCES
+from warehouse.store.connection import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Markets that a terminal lists; a pipe, a page and JSON have all.
+SHOWN_MARKETS = 12
+#: Examples of a reason that are named.
+_EXAMPLES = 3
+#: Part of a reason -> what to do about it.
+_REMEDIES = {
+    "is not a time": "ISO 8601 with an offset, such as 2026-03-05T12:00:00Z; seconds since 1970: `--set time=epoch_s` of tabular",
+    "names no time zone": "an offset, such as 2026-03-05T12:00:00+00:00: the source does not document UTC",
+    "is a placeholder": "0 stands for a price that is not offered",
+    "contradicts line": "two rows of one market, product and time differ: is a column missing that tells them apart?",
+    "conflicts with stored": "the warehouse has another value of that time; the first one stays",
+    "is no spot instance": "prices of spot instances only; on-demand prices belong in their own column",
+    "is not per instance and hour": "convert the prices to USD per instance and hour",
+    "is far above on-demand": "is the unit right? `[bounds] price_times_on_demand` in slackwater.toml sets the bound",
+}
+READ_COLUMNS: dict[str, Column | str] = {
+    "market": "market",
+    "prices": Column(heading="prices", format=whole),
+    "counts": Column(heading="counts", format=whole),
+    "products": "products",
+    "followed": "followed",
+}
+
+
+@contextmanager
+def input_files(paths: Sequence[Path]) -> Iterator[tuple[list[Path], Path | None]]:
+    """The paths, with ``-`` as a copy of standard input, and that copy; raises `InputError` for a path that is not there."""
+    for path in paths:
+        if str(path).startswith("-") and str(path) != STANDARD_INPUT and not path.exists():
+            raise InputError(f"no option {path}", remedy="`slackwater ingest --help` lists the options")
+        if str(path) != STANDARD_INPUT and not path.exists():
+            raise InputError(f"no file or folder {path}", remedy="check the path")
+    if not any(str(path) == STANDARD_INPUT for path in paths):
+        yield list(paths), None
+        return
+    if sys.stdin is None or sys.stdin.isatty():
+        raise InputError("nothing on standard input", remedy="pipe a command into it, or name a file")
+    with TemporaryDirectory(prefix="slackwater-") as folder:
+        copy = Path(folder) / "standard-input"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        if not copy.stat().st_size:
+            raise InputError("standard input is empty", remedy="did the command before `|` fail?")
+        yield [copy if str(path) == STANDARD_INPUT else path for path in paths], copy
+
+
+def stated_options(
+    source: str, texts: Sequence[str], columns: Sequence[str], *, at: pd.Timestamp | None
+) -> dict[str, str | Mapping[str, str]]:
+    """The options of ``--set`` and ``--map``; a source of one time (``observed_at``) takes that of ``--at``."""
+    options: dict[str, str | Mapping[str, str]] = dict(_pair(text, "--set") for text in texts)
+    if columns:
+        options["map"] = dict(_pair(text, "--map") for text in columns)
+    if at is not None and "observed_at" in SOURCES[source].options:
+        options.setdefault("observed_at", at.isoformat())
+    return options
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise InputError(f"{option} {text!r}", expected="NAME=VALUE" if option == "--set" else "NAME=COLUMN")
+    return name.strip(), value.strip()
+
+
+def import_answer(
+    store: Store, done: Appended, source: str, *, session: QueryAt, clock: pd.Timestamp
+) -> tuple[dict[str, Any], list[Block]]:
+    """The values and blocks that say what an import brought."""
+    read = imported_series(store, done.batches)
+    reasons = _reasons_here(store, read, session)
+    for row in read:
+        row["followed"] = reasons.get(f"{row['market']}@{row['source']}", "")
+    value: dict[str, Any] = {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}
+    if done.reasons:
+        value["reasons"] = dict(done.reasons)
+    if done.set_aside:
+        value["set_aside"] = dict(done.set_aside)
+    value["markets"] = [
+        {**row, "followed": not row["followed"], "why_not": row["followed"] or None} for row in read
+    ]
+    value["next"] = _next_commands(read, done, session)
+    blocks: list[Block] = [_headline(done, source, read)]
+    if read:
+        rows = [
+            {**row, "products": "; ".join(row["products"]), "followed": "no" if row["followed"] else "yes"}
+            for row in read
+        ]
+        shown = (
+            READ_COLUMNS
+            if any(row["counts"] for row in read)
+            else {k: v for k, v in READ_COLUMNS.items() if k != "counts"}
+        )
+        blocks.append(Table("Markets read", rows, shown, most=SHOWN_MARKETS))
+    if done.reasons or done.set_aside:
+        blocks.append(_set_aside(done))
+    notes = [*_follow_notes(read), *_product_notes(read), *_age_notes(read, clock)]
+    if notes:
+        blocks.append(Notes(notes))
+    blocks.append("Next: " + "   or   ".join(f"`{command}`" for command in value["next"]))
+    return value, blocks
+
+
+def _reasons_here(store: Store, read: Sequence[Mapping[str, Any]], session: QueryAt) -> dict[str, str]:
+    """Why markets are not followed, each judged at the end of its own record."""
+    if not read:
+        return {}
+    config = session.config
+    last = max(row["last"] for row in read)
+    turn = Turn(store=store, at=last, settings=config, run_id="ingest", own_end=True, say=say, fan=counted)
+    return why_not_followed(turn, most=config.max_markets)
+
+
+def _headline(done: Appended, source: str, read: Sequence[Mapping[str, Any]]) -> str:
+    set_aside = f"; {plural(done.rejected, 'row')} set aside" if done.rejected else ""
+    repeated = f"; {plural(done.repeated, 'row')} already known" if done.repeated else ""
+    if not done.added:
+        found = "Nothing new" if done.repeated else "Nothing could be used"
+        return f"{found} from {source}{repeated}{set_aside}."
+    first, last = min(row["first"] for row in read), max(row["last"] for row in read)
+    n_markets = len({row["market"] for row in read})
+    return (
+        f"Read {plural(done.added, 'row')} of {plural(n_markets, 'market')} from {source}, "
+        f"{utc(first)} to {utc(last)}{repeated}{set_aside}."
+    )
+
+
+def _set_aside(done: Appended) -> Table:
+    """How many rows and values were set aside for which reason, and what is expected instead."""
+    found = [
+        *((reason, f"{plural(count, 'row')}") for reason, count in done.reasons.items()),
+        *((reason, f"{plural(count, 'value')}, spot price kept") for reason, count in done.set_aside.items()),
+    ]
+    rows = [
+        {
+            "reason": reason,
+            "what": what,
+            "remedy": next((words for part, words in _REMEDIES.items() if part in reason), ""),
+        }
+        for reason, what in found
+    ]
+    columns: dict[str, Column | str] = {"reason": "reason", "what": "how many"}
+    if any(row["remedy"] for row in rows):
+        columns["remedy"] = "meaning"
+    return Table("Set aside, by reason (`slackwater rejected` shows the rows)", rows, columns)
+
+
+def _follow_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which markets are followed without a job that names them, and why others are not."""
+    followed = [row["market"] for row in read if not row["followed"]]
+    notes = []
+    if followed:
+        notes.append(f"Followed (forecast in every turn): {_some(followed)}.")
+    for reason in dict.fromkeys(row["followed"] for row in read if row["followed"]):
+        markets = [row["market"] for row in read if row["followed"] == reason]
+        notes.append(f"Not followed unless a job names it: {_some(markets)}: {reason}.")
+    return notes
+
+
+def _product_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The markets without a product that jobs are planned on, and products with unknown names."""
+    notes = []
+    for words in dict.fromkeys(
+        unplanned_words(row["products"])
+        for row in read
+        if row["products"] and not _has_planned(row["products"])
+    ):
+        markets = [
+            row["market"]
+            for row in read
+            if row["products"]
+            and not _has_planned(row["products"])
+            and unplanned_words(row["products"]) == words
+        ]
+        notes.append(f"No price that a job can be planned on ({words}; jobs run on Linux): {_some(markets)}.")
+    others = sorted({name for row in read for name in row["products"] if product_rank(name) is None})
+    if others and any(_has_planned(row["products"]) for row in read):
+        notes.append(f"Kept, but not planned on: prices of {', '.join(others)}.")
+    return notes
+
+
+def _has_planned(products: Sequence[str]) -> bool:
+    from warehouse.products import planned
+
+    return planned(products, str) is not None
+
+
+def _age_notes(read: Sequence[Mapping[str, Any]], clock: pd.Timestamp) -> list[str]:
+    """That a record ended long ago, so that a turn at the present time does not use it."""
+    if not read:
+        return []
+    last = max(row["last"] for row in read)
+    days = (clock - last).days
+    if days < 2:
+        return []
+    return [
+        f"The newest row is {plural(days, 'day')} old: commands take a market at the end of its record, `run` at the present."
+    ]
+
+
+def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: QueryAt) -> list[str]:
+    db = "" if session.db == DEFAULT_DB else f" --db {session.db}"
+    if not read and done.rejected and not done.repeated:
+        return [f"slackwater rejected{db}"]
+    usable = [row for row in read if not row["products"] or _has_planned(row["products"])]
+    if not usable:
+        return [f"slackwater markets{db}"]
+    best = min(usable, key=lambda row: (bool(row["followed"]), row["market"]))
+    return [f"slackwater plan JOB.toml --market {best['market']}{db}", f"slackwater markets{db}"]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _EXAMPLES
+    return ", ".join(names[:_EXAMPLES]) + (f" and {more:,} more" if more > 0 else "")

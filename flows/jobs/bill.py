@@ -1,0 +1,174 @@
+"""``bill``: what jobs have cost, slot by slot, compared with on-demand only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from flows.command import Answer, Query, option
+from flows.show.blocks import Block, Column, Table
+from flows.show.formats import percent, plural, usd, utc
+
+#: Slots of one job that a terminal shows, the newest first.
+MOST_SLOTS = 48
+
+
+def bill(
+    job: Annotated[str | None, option("One job, slot by slot (default: every job).", metavar="JOB")] = None,
+    /,
+    *,
+    session: Query = Query(),
+) -> Answer:
+    """Show what jobs have cost, compared with on-demand only for the same work.
+
+    Instances are those that were reported in a slot, else those that were decided; prices are those of the decisions.
+    """
+    from flows.ledger.jobs import find_job
+
+    with session.reading() as store:
+        if job is not None:
+            find_job(store, job)
+        slots = cost_rows(store, job)
+    jobs = totals(slots)
+    value: dict[str, Any] = {"jobs": jobs, "weeks": weeks(slots), "slots": slots if job is not None else []}
+    blocks: list[Block] = [_headline(jobs), _totals_table(jobs), _weeks_table(value["weeks"])]
+    if job is not None:
+        blocks.append(_slots_table(slots))
+    return Answer(title="Bill" if job is None else f"Bill of {job}", value=value, blocks=blocks)
+
+
+def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
+    """Return the rows of the view `job_costs`, by job and slot; raises `StoreError` on a warehouse of an older version."""
+    import pandas as pd
+
+    from warehouse.errors import StoreError
+
+    if not store.execute("SELECT 1 FROM duckdb_views() WHERE view_name = 'job_costs'"):
+        raise StoreError(
+            f"warehouse {store.name} was last written by an older version, which kept no costs",
+            remedy="the next writing command, such as `slackwater run`, brings it up to date",
+        )
+    names = (
+        "job", "slot", "market", "on_demand", "spot", "held_from", "paid_usd", "on_demand_only_usd", "saved_usd", "work_share",
+    )  # fmt: skip
+    rows = store.execute(
+        f"SELECT {', '.join(names).replace('slot,', 'epoch_us(slot) AS slot,', 1)} FROM job_costs "
+        "WHERE $job IS NULL OR job = $job ORDER BY job, slot",
+        {"job": job},
+    )
+    return [
+        dict(zip(names, row, strict=True)) | {"slot": pd.Timestamp(int(row[1]), unit="us", tz="UTC")}
+        for row in rows
+    ]
+
+
+def totals(slots: Sequence[Mapping[str, Any]], key: str = "job") -> list[dict[str, Any]]:
+    """Return the sums by ``key``: what was paid, what on-demand only would have cost for the same work, and the difference.
+
+    ``unpriced`` counts slots whose price is not known: they are in no sum. Slots whose work is not known yet, the newest of an open
+    job, are paid and are compared with nothing.
+    """
+    groups: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in slots:
+        groups.setdefault(row[key], []).append(row)
+    found = []
+    for name, rows in groups.items():
+        both = [row for row in rows if row["saved_usd"] is not None]
+        alone = sum(row["on_demand_only_usd"] for row in both)
+        saved = sum(row["saved_usd"] for row in both)
+        found.append(
+            {
+                key: name,
+                "slots": len(rows),
+                "reported": sum(row["held_from"] == "reported" for row in rows),
+                "unpriced": sum(row["paid_usd"] is None for row in rows),
+                "paid_usd": sum(row["paid_usd"] or 0.0 for row in rows),
+                "on_demand_only_usd": alone if both else None,
+                "saved_usd": saved if both else None,
+                "saved_share": saved / alone if alone else None,
+            }
+        )
+    return found
+
+
+def weeks(slots: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return `totals` by the Monday of the week."""
+    named = [
+        row | {"week": f"{row['slot'].floor('D') - row['slot'].weekday() * _day():%Y-%m-%d}"}
+        for row in map(dict, slots)
+    ]
+    return sorted(totals(named, "week"), key=lambda row: str(row["week"]))
+
+
+def _day() -> Any:
+    import pandas as pd
+
+    return pd.Timedelta(days=1)
+
+
+def _headline(jobs: Sequence[Mapping[str, Any]]) -> str:
+    if not jobs:
+        return "No decision has been made yet, so nothing was paid."
+    paid = sum(row["paid_usd"] for row in jobs)
+    told = f"Paid ${usd(paid)} for {plural(len(jobs), 'job')}."
+    compared = [row for row in jobs if row["saved_usd"] is not None]
+    if compared:
+        alone, saved = (sum(row[key] for row in compared) for key in ("on_demand_only_usd", "saved_usd"))
+        told += (
+            f" On-demand only would have cost ${usd(alone)} for the work done: {percent(saved / alone)} saved."
+            if alone
+            else ""
+        )
+    decided = sum(row["slots"] - row["reported"] for row in jobs)
+    slots = sum(row["slots"] for row in jobs)
+    if decided == slots:
+        return f"{told} All of it by what was decided: nobody reported what ran."
+    return told + (
+        f" {decided} of {plural(slots, 'slot')} by what was decided, the others by reports."
+        if decided
+        else ""
+    )
+
+
+def _money() -> dict[str, Column | str]:
+    return {
+        "paid_usd": Column(heading="paid", unit="$", format=usd),
+        "on_demand_only_usd": Column(
+            heading="on-demand only",
+            unit="$",
+            format=usd,
+            words="What the same work costs on on-demand alone.",
+        ),
+        "saved_usd": Column(heading="saved", unit="$", format=usd),
+    }
+
+
+def _share() -> dict[str, Column | str]:
+    return {"saved_share": Column(heading="of on-demand only", format=percent)}
+
+
+def _totals_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
+    columns: dict[str, Column | str] = {
+        "job": "job",
+        **_money(),
+        **_share(),
+        "slots": "slots",
+        "reported": "reported",
+    }
+    if any(row["unpriced"] for row in jobs):
+        columns["unpriced"] = Column(
+            heading="no price", words="Slots whose spot price is not known; they are in no sum."
+        )
+    return Table("By job", jobs, columns)
+
+
+def _weeks_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    return Table("By week", rows, {"week": "week from", **_money(), **_share(), "slots": "slots"})
+
+
+def _slots_table(slots: Sequence[Mapping[str, Any]]) -> Table:
+    columns: dict[str, Column | str] = {
+        "slot": Column(heading="slot", format=utc), "on_demand": "on-demand", "spot": "spot", "held_from": "from", **_money(),
+        "work_share": Column(heading="work done", format=percent), "market": "market",
+    }  # fmt: skip
+    return Table("Slot by slot, the newest first", slots[::-1], columns, most=MOST_SLOTS)

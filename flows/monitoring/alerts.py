@@ -1,0 +1,215 @@
+"""Send alarms to people: a Slack channel, a web address, mail or a command; each once when it is raised."""
+
+from __future__ import annotations
+
+import json
+import os
+import smtplib
+import ssl
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from email.message import EmailMessage
+from urllib.parse import unquote, urlsplit
+
+import pandas as pd
+
+from flows.config import Alert, Sink
+from flows.delivery import FAILED, GIVEN_UP, SENT, CannotSendError, Delivered, Delivery, post, program_version
+from flows.monitoring.alarms import Alarm
+from warehouse.issued import read_rows, write_rows
+from warehouse.store.connection import Store
+
+#: Name and version of what a web address and a command are handed.
+SCHEMA = "slackwater.alert/1"
+#: How an alert's rows in the table of deliveries begin, so that no sink has the same name.
+PREFIX = "alert:"
+#: How far back an alarm that could not be sent is tried again.
+LOOK_BACK = pd.Timedelta(hours=24)
+
+
+def send_alerts(
+    store: Store,
+    alerts: Sequence[Alert],
+    alarms: Sequence[Alarm],
+    *,
+    at: pd.Timestamp,
+    say: Callable[[str], None],
+    environment: Mapping[str, str] = os.environ,
+) -> list[Delivery]:
+    """Send the standing ``alarms`` to every alert that wants them and has not had them yet.
+
+    What was sent is remembered right after, by kind, subject and time of raising; what fails is said, and tried again for a day at
+    later looks. Nothing is raised for an address that cannot be reached.
+    """
+    done: list[Delivery] = []
+    for alert in alerts:
+        known = _known(store, alert)
+        for alarm in alarms:
+            if alarm.raised_at is None or not alert.wants(alarm.kind, alarm.severity):
+                continue
+            before = known.get((f"{alarm.kind}: {alarm.subject}", alarm.raised_at))
+            if before is not None and before.status != FAILED:
+                continue
+            answer = _sent(alert, alarm, environment)
+            attempts = (before.attempts if before else 0) + 1
+            old = at - alarm.raised_at > LOOK_BACK
+            delivery = Delivery(
+                sink=PREFIX + alert.name,
+                job=f"{alarm.kind}: {alarm.subject}",
+                slot=alarm.raised_at,
+                status=SENT if not answer.reason else GIVEN_UP if old else FAILED,
+                attempts=attempts,
+                reason=answer.reason,
+            )
+            _remember(store, delivery, at)
+            done.append(delivery)
+    for delivery in done:
+        if delivery.status != SENT:
+            say(f"alert {delivery.sink.removeprefix(PREFIX)} was not sent: {delivery.reason}")
+    return done
+
+
+def _known(store: Store, alert: Alert) -> dict[tuple[str, pd.Timestamp], Delivery]:
+    rows = read_rows(store, "deliveries", where={"sink": PREFIX + alert.name})
+    return {
+        (str(row["job"]), pd.Timestamp(row["slot"]).tz_convert("UTC")): Delivery(
+            sink=str(row["sink"]), job=str(row["job"]), slot=pd.Timestamp(row["slot"]), status=str(row["status"]),
+            attempts=int(row["attempts"]), reason=str(row["reason"]),
+        )
+        for row in rows.to_dict("records")
+    }  # fmt: skip
+
+
+def _remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
+    with store.transaction():
+        store.execute(
+            "DELETE FROM deliveries WHERE sink = ? AND job = ? AND slot = ?",
+            [delivery.sink, delivery.job, delivery.slot.to_pydatetime()],
+        )
+        write_rows(store, "deliveries", pd.DataFrame([delivery.row() | {"logical_at": at}]))
+
+
+def headline(alarm: Alarm) -> str:
+    """The alarm in one line.
+
+    >>> import pandas as pd
+    >>> at = pd.Timestamp("2026-03-10T06:00Z")
+    >>> headline(Alarm(kind="job missed", subject="job lora", severity="serious", since=at, text="missed: 6 % done"))
+    'job lora: missed: 6 % done'
+    """
+    about = alarm.subject if alarm.subject.startswith("job ") else f"{alarm.kind}, {alarm.subject}"
+    return f"{about}: {alarm.text}"
+
+
+def payload(alarm: Alarm) -> dict[str, str]:
+    """The alarm as a web address and a command are handed it."""
+    return {
+        "schema": SCHEMA,
+        "program": "slackwater",
+        "version": program_version(),
+        "kind": alarm.kind,
+        "subject": alarm.subject,
+        "severity": alarm.severity,
+        "since": alarm.since.isoformat(),
+        "raised_at": "" if alarm.raised_at is None else alarm.raised_at.isoformat(),
+        "text": alarm.text,
+        "headline": headline(alarm),
+    }
+
+
+def _sent(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
+    try:
+        return _SENDERS[alert.kind](alert, alarm, environment)
+    except CannotSendError as error:
+        return Delivered(reason=str(error))
+
+
+def _address(alert: Alert, name: str | None, environment: Mapping[str, str]) -> str:
+    value = environment.get(name or "", "").strip()
+    if not value:
+        raise CannotSendError(f"environment variable {name} is not set")
+    return value
+
+
+def _post(alert: Alert, address: str, body: Mapping[str, object]) -> Delivered:
+    try:
+        sink = Sink.model_validate({"name": alert.name, "kind": "webhook", "url": address})
+    except ValueError:
+        raise CannotSendError(f"environment variable {alert.address_env} holds no web address") from None
+    text = json.dumps(body).encode()
+    headers = {"Content-Type": "application/json", "User-Agent": f"slackwater/{program_version()}"}
+    return post(sink, text, headers, seconds=alert.timeout_seconds)
+
+
+def _slack(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
+    address = _address(alert, alert.address_env, environment)
+    # Slack's own signs in a text that others wrote would become links and mentions.
+    safe = headline(alarm).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _post(alert, address, {"text": f"slackwater, {alarm.severity}: {safe}"})
+
+
+def _webhook(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
+    return _post(alert, _address(alert, alert.address_env, environment), payload(alarm))
+
+
+def _email(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
+    """Send a mail through the server that ``smtp_env`` names: smtps://user:password@host or smtp://host (with STARTTLS)."""
+    to = _address(alert, alert.address_env, environment)
+    parts = urlsplit(_address(alert, alert.smtp_env, environment))
+    if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
+        raise CannotSendError(f"environment variable {alert.smtp_env} holds no smtp:// or smtps:// address")
+    message = EmailMessage()
+    message["Subject"] = " ".join(f"slackwater: {alarm.kind}: {alarm.subject}".split())
+    message["From"] = unquote(parts.username or "") or to.split(",")[0].strip()
+    message["To"] = to
+    message.set_content(
+        f"{headline(alarm)}\n\nseverity: {alarm.severity}\nsince: {alarm.since.isoformat()}\n"
+    )
+    try:
+        if parts.scheme == "smtps":
+            server: smtplib.SMTP = smtplib.SMTP_SSL(
+                parts.hostname,
+                parts.port or 465,
+                timeout=alert.timeout_seconds,
+                context=ssl.create_default_context(),
+            )
+        else:
+            server = smtplib.SMTP(parts.hostname, parts.port or 25, timeout=alert.timeout_seconds)
+        with server:
+            if parts.scheme == "smtp" and server.has_extn("starttls"):
+                server.starttls(context=ssl.create_default_context())
+            if parts.username:
+                server.login(unquote(parts.username), unquote(parts.password or ""))
+            server.send_message(message)
+    except (OSError, smtplib.SMTPException) as error:
+        return Delivered(reason=f"the mail server answered {type(error).__name__}", again=True)
+    return Delivered()
+
+
+def _command(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
+    """Run the command with the alarm as JSON on its standard input; it succeeds with exit code 0."""
+    try:
+        done = subprocess.run(
+            list(alert.command),
+            input=json.dumps(payload(alarm)) + "\n",
+            text=True,
+            capture_output=True,
+            timeout=alert.timeout_seconds,
+            check=False,
+            env=dict(environment),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Delivered(reason=f"{alert.command[0]}: {type(error).__name__}", again=True)
+    return (
+        Delivered()
+        if done.returncode == 0
+        else Delivered(reason=f"{alert.command[0]} ended with {done.returncode}")
+    )
+
+
+_SENDERS: Mapping[str, Callable[[Alert, Alarm, Mapping[str, str]], Delivered]] = {
+    "slack": _slack,
+    "webhook": _webhook,
+    "email": _email,
+    "command": _command,
+}

@@ -1,0 +1,233 @@
+"""Alarms about jobs: a deadline in danger or missed, money, decisions that reach nobody, reports that do not come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from flows.config import AlarmSettings, Settings
+from flows.ledger.endings import ending_of
+from flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
+from flows.ledger.records import decisions_by_job
+from flows.show.formats import percent, plural, rows_of, utc
+from warehouse.amounts import duration
+from warehouse.issued import read_rows
+from warehouse.store.connection import Store
+from warehouse.times import moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What is known of one job at ``at``: its decisions by slot, the reports that count, and the deliveries that failed.
+
+    ``newest`` is the time of the newest observation of its newest market, None where there is none.
+    """
+
+    job: StoredJob
+    at: pd.Timestamp
+    rules: AlarmSettings
+    decisions: Sequence[Mapping[str, Any]]
+    reports: Sequence[Report]
+    undelivered: Sequence[Mapping[str, Any]]
+    newest: pd.Timestamp | None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it runs now."""
+        return self.job.start <= self.at < self.job.deadline and not any(
+            report.finished for report in self.reports
+        )
+
+    @property
+    def last(self) -> Mapping[str, Any] | None:
+        """Its newest decision."""
+        return self.decisions[-1] if self.decisions else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFinding:
+    """Something wrong with a job: since when, and a sentence with what was found and what to do."""
+
+    since: pd.Timestamp
+    text: str
+    part: str = ""
+
+
+def at_risk(facts: JobFacts) -> list[JobFinding]:
+    """The newest decision says that the deadline is likely enough to be missed."""
+    row = facts.last
+    if not facts.is_open or row is None or row.get("late_probability") is None:
+        return []
+    if row["late_probability"] < facts.rules.risk or row.get("shortfall"):
+        return []
+    return [
+        JobFinding(
+            since=pd.Timestamp(row["slot"]),
+            text=f"misses its deadline {utc(facts.job.deadline)} with a probability of {percent(row['late_probability'])}; "
+            "a later deadline, more instances or another market would help",
+        )
+    ]
+
+
+def infeasible(facts: JobFacts) -> list[JobFinding]:
+    """On-demand alone cannot finish the job in time."""
+    row = facts.last
+    if not facts.is_open or row is None or not row.get("shortfall"):
+        return []
+    return [JobFinding(since=pd.Timestamp(row["slot"]), text=str(row["shortfall"]))]
+
+
+def missed(facts: JobFacts) -> list[JobFinding]:
+    """The deadline has passed, recently, and the work was not done."""
+    passed = facts.at - facts.job.deadline
+    if not pd.Timedelta(0) <= passed <= pd.Timedelta(hours=facts.rules.recent_hours):
+        return []
+    ending = ending_of(facts.job, facts.decisions, facts.reports)
+    if ending.state != "missed":
+        return []
+    return [
+        JobFinding(
+            since=facts.job.deadline,
+            text=f"{ending.words()}; `slackwater job add` goes on from its checkpoint, "
+            f"`slackwater job report {facts.job.request.name} --finished` says that it was done",
+        )
+    ]
+
+
+def unreported(facts: JobFacts) -> list[JobFinding]:
+    """A job that was reported of before has had no report for some slots."""
+    if not facts.is_open or not facts.reports or not facts.rules.report_slots:
+        return []
+    newest = max(report.reported_at for report in facts.reports)
+    silent = facts.at - newest
+    if silent <= facts.rules.report_slots * facts.job.step:
+        return []
+    return [
+        JobFinding(
+            since=newest + facts.rules.report_slots * facts.job.step,
+            text=f"the newest report is of {utc(newest)}, {duration(silent)} ago; decisions assume that what was decided ran; "
+            "check whether the job still runs",
+        )
+    ]
+
+
+def not_delivered(facts: JobFacts) -> list[JobFinding]:
+    """Decisions of recent slots that a sink did not take."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in facts.undelivered:
+        found.setdefault(str(row["sink"]), []).append(row)
+    return [
+        JobFinding(
+            since=pd.Timestamp(rows[0]["slot"]),
+            text=f"{plural(len(rows), 'decision')} not delivered to {sink}: {rows[-1]['reason']}",
+            part=sink,
+        )
+        for sink, rows in found.items()
+    ]
+
+
+def market_gone(facts: JobFacts) -> list[JobFinding]:
+    """The market of an open job has not been observed for long: it may be closed, renamed or no longer read."""
+    row = facts.last
+    if not facts.is_open or row is None:
+        return []
+    limit = pd.Timedelta(hours=facts.rules.gone_hours)
+    if facts.newest is not None and facts.at - facts.newest <= limit:
+        return []
+    told = "never" if facts.newest is None else f"for {duration(facts.at - facts.newest)}"
+    since = facts.job.start if facts.newest is None else facts.newest + limit
+    return [
+        JobFinding(
+            since=since,
+            text=f"its market {row['market']} has not been observed {told}; check whether it is still offered and its source "
+            "still read, or let the job run elsewhere",
+        )
+    ]
+
+
+#: Kind of the alarm -> its check. `flows.config.ALARM_KINDS` says what each means and how serious it is.
+CHECKS: Mapping[str, Callable[[JobFacts], list[JobFinding]]] = {
+    "job at risk": at_risk,
+    "job infeasible": infeasible,
+    "job missed": missed,
+    "no report": unreported,
+    "decision not delivered": not_delivered,
+    "market gone": market_gone,
+}
+
+
+def job_findings(store: Store, settings: Settings, *, at: pd.Timestamp) -> list[tuple[str, str, JobFinding]]:
+    """Return what is wrong with jobs at ``at``, as kind, subject (``job NAME``, with a part after it) and finding."""
+    found = []
+    for facts in read_job_facts(store, settings, at=at):
+        name = facts.job.request.name
+        for kind, check in CHECKS.items():
+            for one in check(facts):
+                found.append((kind, f"job {name}" + (f" {one.part}" if one.part else ""), one))
+    return found
+
+
+def read_job_facts(store: Store, settings: Settings, *, at: pd.Timestamp) -> list[JobFacts]:
+    """The facts of every job of a user that is open at ``at`` or ended within the recent hours; nothing known later is read."""
+    recent = at - pd.Timedelta(hours=settings.alarms.recent_hours)
+    jobs = [
+        job
+        for job in stored_jobs(store, known_at=at)
+        if job.origin == "user" and job.start <= at and job.deadline >= recent and job.created_at <= at
+    ]
+    names = [job.request.name for job in jobs]
+    decisions, reports = decisions_by_job(store, names), reports_by_job(store, names, known_at=at)
+    failed = read_rows(
+        store,
+        "deliveries",
+        where={"job": names, "status": ["failed", "given_up"], "slot": slice(recent, at)},
+        order_by=["slot"],
+    )
+    past = {
+        name: [row for row in rows if pd.Timestamp(row["slot"]) <= at] for name, rows in decisions.items()
+    }
+    places = {name: (str(rows[-1]["market"]), str(rows[-1]["source"])) for name, rows in past.items() if rows}
+    newest = _newest_observed(store, places.values(), at)
+    found = []
+    for job in jobs:
+        name = job.request.name
+        found.append(
+            JobFacts(
+                job=job,
+                at=at,
+                rules=settings.alarms,
+                decisions=past[name],
+                reports=reports[name],
+                undelivered=rows_of(failed[failed["job"] == name]),
+                newest=newest.get(places.get(name, ("", ""))),
+            )
+        )
+    return found
+
+
+def _newest_observed(
+    store: Store, places: Iterable[tuple[str, str]], at: pd.Timestamp
+) -> dict[tuple[str, str], pd.Timestamp]:
+    """The newest observation known at a time of some markets, by market and source."""
+    asked = dict.fromkeys(places)
+    if not asked:
+        return {}
+    rows = store.execute(
+        "WITH own AS (SELECT sid, source, concat_ws('/', provider, region, zone, instance_type) AS market "
+        "FROM series JOIN markets USING (mid) "
+        "JOIN (SELECT unnest($markets) AS market, unnest($sources) AS source) AS asked USING (source) "
+        "WHERE concat_ws('/', provider, region, zone, instance_type) = asked.market) "
+        "SELECT market, source, epoch_us(max(observed_at)) FROM ("
+        "SELECT sid, observed_at FROM price SEMI JOIN own USING (sid) WHERE known_at <= $at AND observed_at <= $at UNION ALL "
+        "SELECT sid, observed_at FROM availability SEMI JOIN own USING (sid) WHERE known_at <= $at AND observed_at <= $at) "
+        "JOIN own USING (sid) GROUP BY market, source",
+        {
+            "markets": [market for market, _ in asked],
+            "sources": [source for _, source in asked],
+            "at": moment(at, "at"),
+        },
+    )
+    return {(str(m), str(s)): pd.Timestamp(int(us), unit="us", tz="UTC") for m, s, us in rows}

@@ -1,0 +1,101 @@
+"""The bill: what was paid by job, slot and week, from reports where there are any, and what on-demand only would have cost."""
+
+import pandas as pd
+import pytest
+from command_kit import call
+
+from flows.ledger.jobs import save_jobs
+from flows.ledger.records import save_decisions
+from optimization.job.request import parse_request
+from warehouse.issued import write_rows
+from warehouse.store.connection import open_reader, open_store
+
+STEP = pd.Timedelta(minutes=30)
+START = pd.Timestamp("2026-03-08T23:00Z")  # a Sunday
+
+
+def decision(job, slot, on_demand, spot, share, price=1.0, **more):
+    return {
+        "job": job, "slot": slot.isoformat(), "slot_end": (slot + STEP).isoformat(), "market": "lab/r/z/x", "source": "lab",
+        "policy": "UP", "reason": "because", "step_minutes": 30.0, "on_demand": on_demand, "spot": spot,
+        "progress_share": share, "on_demand_only_usd": 80.0, "on_demand_usd_per_hour": 4.0, "spot_usd_per_hour": price,
+    } | more  # fmt: skip
+
+
+def reported(job, at, **more):
+    return {
+        "job": job, "reported_at": at, "known_at": at, "revision": 0, "progress": None, "on_demand": None, "spot": None,
+        "finished": False, "note": "", "market": None,
+    } | more  # fmt: skip
+
+
+@pytest.fixture
+def db(tmp_path):
+    """Four slots of one job: decided, reported otherwise, decided, and finished after that; a second job without a price."""
+    path = tmp_path / "w.duckdb"
+    terms = {"deadline_in": "10h", "n_max": 4, "workload": {"amount": 20, "unit": "slots"},
+             "throughput": {"form": "linear"}, "checkpoint": {"resumable": True}}  # fmt: skip
+    requests = [
+        parse_request({"name": name} | terms, "test").placed(at=START, market="lab/r/z/x", source="lab")
+        for name in ("lora", "other")
+    ]
+    slots = [START + k * STEP for k in range(4)]
+    rows = [
+        decision("lora", slots[0], 0, 4, 0.0),
+        decision("lora", slots[1], 0, 4, 0.25),
+        decision("lora", slots[2], 1, 1, 0.50, price=2.0),
+        decision("lora", slots[3], 2, 0, 0.75),
+        decision("other", slots[0], 0, 2, 0.0, price=None),
+    ]
+    with open_store(path) as store:
+        save_jobs(store, requests, origin="user", at=START, step=STEP)
+        save_decisions(store, [("r", row) for row in rows])
+        write_rows(store, "reports", [
+            reported("lora", slots[1] + pd.Timedelta(minutes=5), spot=3),
+            reported("lora", slots[3] + STEP, finished=True),
+        ])  # fmt: skip
+    return path
+
+
+def test_each_slot_is_paid_as_it_was_held(db):
+    """4 spot at $1, 3 reported spot at $1, 1 on-demand at $4 and 1 spot at $2, 2 on-demand at $4; half an hour each."""
+    found = call("bill", "lora", "--db", db, "--json").value
+    assert [row["paid_usd"] for row in found["slots"]] == [2.0, 1.5, 3.0, 4.0]
+    assert [row["held_from"] for row in found["slots"]] == ["decided", "reported", "decided", "decided"]
+    assert [row["on_demand_only_usd"] for row in found["slots"]] == [20.0] * 4
+    (total,) = found["jobs"]
+    assert (total["paid_usd"], total["on_demand_only_usd"], total["saved_usd"]) == (10.5, 80.0, 69.5)
+    assert total["saved_share"] == pytest.approx(69.5 / 80)
+
+
+def test_weeks_begin_on_monday(db):
+    found = call("bill", "--db", db, "--json").value
+    assert [(row["week"], row["paid_usd"]) for row in found["weeks"]] == [
+        ("2026-03-02", 3.5),
+        ("2026-03-09", 7.0),
+    ]
+    with open_reader(db) as store:
+        rows = store.execute(
+            "SELECT job, date_trunc('week', slot) AS week, sum(saved_usd) FROM job_costs WHERE job = 'lora' "
+            "GROUP BY ALL ORDER BY ALL"
+        )
+    assert [saved for *_, saved in rows] == [36.5, 33.0]
+
+
+def test_a_slot_without_a_price_is_counted_and_in_no_sum(db):
+    other = call("bill", "--db", db, "--json").value["jobs"][1]
+    assert (other["job"], other["unpriced"], other["paid_usd"], other["saved_usd"]) == ("other", 1, 0.0, None)
+
+
+def test_the_sum_comes_first_and_says_where_it_comes_from(db):
+    first = call("bill", "lora", "--db", db).said
+    assert first.startswith(
+        "Paid $10.50 for 1 job. On-demand only would have cost $80.00 for the work done: 87 % saved. "
+        "3 of 4 slots by what was decided, the others by reports."
+    )
+
+
+def test_a_job_that_is_not_there_is_named(db):
+    called = call("bill", "nobody", "--db", db)
+    assert called.code == 2
+    assert "no job 'nobody'" in called.err

@@ -1,0 +1,286 @@
+"""Alarms that matter to a person: each rings when it should, once, and reaches Slack, a web address, mail or a command."""
+
+import json
+import socketserver
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pandas as pd
+import pytest
+
+from flows.config import ALARM_KINDS, AlarmSettings, Alert, Settings, read_settings
+from flows.ledger.endings import ending_of
+from flows.ledger.jobs import Report, StoredJob, save_jobs
+from flows.ledger.records import save_decisions
+from flows.monitoring.alarms import Alarm, alarms_of, settle_alarms, standing_alarms
+from flows.monitoring.alerts import headline, payload, send_alerts
+from flows.monitoring.job_alarms import CHECKS, JobFacts
+from optimization.job.request import parse_request
+from warehouse.errors import SettingsError
+from warehouse.issued import write_rows
+from warehouse.store.connection import open_store
+
+STEP = pd.Timedelta(minutes=30)
+START = pd.Timestamp("2026-03-10T06:00Z")
+DEADLINE = START + pd.Timedelta(hours=10)
+NOW = START + pd.Timedelta(hours=6)
+
+
+def job(name="lora"):
+    terms = {
+        "name": name, "deadline_in": "10h", "n_max": 4, "workload": {"amount": 20, "unit": "slots"},
+        "throughput": {"form": "linear"}, "checkpoint": {"resumable": True},
+    }  # fmt: skip
+    request = parse_request(terms, "test").placed(at=START, market="lab/r/z/x", source="lab")
+    return StoredJob(request=request, origin="user", step=STEP, created_at=START)
+
+
+def decision(slot=NOW, **more):
+    return {
+        "slot": slot.isoformat(), "market": "lab/r/z/x", "source": "lab", "late_probability": 0.02, "shortfall": None,
+        "progress_share": 0.5, "expected_finish": (DEADLINE - STEP).isoformat(),
+    } | more  # fmt: skip
+
+
+def report(at=NOW, **more):
+    return Report(job="lora", reported_at=at, known_at=at, **more)
+
+
+def facts(**more):
+    usual = JobFacts(
+        job=job(),
+        at=NOW,
+        rules=AlarmSettings(),
+        decisions=[decision()],
+        reports=[],
+        undelivered=[],
+        newest=NOW,
+    )
+    return replace(usual, **more)
+
+
+LATER = DEADLINE + STEP
+RINGING = [
+    ("job at risk", {"decisions": [decision(late_probability=0.3)]}, "probability of 30 %"),
+    ("job infeasible", {"decisions": [decision(shortfall="cannot be done by noon")]}, "cannot be done by noon"),
+    ("job missed", {"at": LATER, "reports": [report(DEADLINE, progress=1.2)]}, "missed: 6 % done at its deadline"),
+    ("no report", {"reports": [report(START + STEP, progress=1.0)]}, "5.5 h ago"),
+    ("decision not delivered", {"undelivered": [{"sink": "hook", "slot": NOW, "reason": "answered 500"}]}, "answered 500"),
+    ("market gone", {"newest": NOW - pd.Timedelta(hours=40)}, "not been observed for 40 h"),
+    ("market gone", {"newest": None}, "not been observed never"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "wrong", "words"), RINGING[:-1])
+def test_each_rings_and_alone(kind, wrong, words):
+    rung = {name: check(facts(**wrong)) for name, check in CHECKS.items()}
+    assert [name for name, found in rung.items() if found] == [kind]
+    assert words in rung[kind][0].text
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        {},
+        {"decisions": []},
+        {"reports": [report(NOW - STEP, progress=3.0)]},
+        {"at": LATER, "reports": [report(DEADLINE, finished=True)]},
+        {"at": LATER, "reports": [report(DEADLINE, progress=20.0)]},
+        {"at": LATER + pd.Timedelta(days=3), "reports": [report(DEADLINE, progress=1.0)]},
+        {"newest": NOW - pd.Timedelta(hours=30)},
+    ],
+)
+def test_nothing_rings_without_a_reason(quiet):
+    assert not [one for check in CHECKS.values() for one in check(facts(**quiet))]
+
+
+def test_every_kind_has_a_check_and_every_check_a_kind():
+    of_jobs = {name for name in ALARM_KINDS if name in CHECKS}
+    assert of_jobs == set(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "reports", "words"),
+    [
+        ([], [], "missed: 0 % done at its deadline by its decisions; nobody reported it"),
+        ([decision(expected_finish=(DEADLINE + 3 * STEP).isoformat(), progress_share=0.61)], [], "missed: 61 % done at its "
+         "deadline by its decisions; nobody reported it"),
+        ([decision()], [], "finished by its decisions; nobody reported it"),
+        ([decision()], [report(DEADLINE, finished=True)], "finished"),
+        ([decision()], [report(DEADLINE, progress=10.0)], "missed: 50 % done at its deadline"),
+    ],
+)  # fmt: skip
+def test_how_a_job_ended_in_words(decisions, reports, words):
+    assert ending_of(job(), decisions, reports).words() == words
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A warehouse with a job whose newest decision is late."""
+    with open_store(tmp_path / "w.duckdb") as store:
+        save_jobs(store, [job().request], origin="user", at=START, step=STEP)
+        row = decision(late_probability=0.4) | {
+            "job": "lora", "policy": "UP", "on_demand": 1, "spot": 0, "reason": "because", "run": "r",
+        }  # fmt: skip
+        save_decisions(store, [("r", row)])
+        yield store
+
+
+def look(store, at=NOW):
+    settle_alarms(store, alarms_of(store, Settings(), [], at=at), at=at)
+    return standing_alarms(store, at=at)
+
+
+def test_an_alarm_of_a_job_is_kept_and_cleared(stored):
+    kinds = {one.kind: one for one in look(stored)}
+    assert set(kinds) == {"job at risk", "market gone"}
+    assert kinds["job at risk"].subject == "job lora"
+    assert kinds["job at risk"].severity == "serious"
+    write_rows(stored, "reports", [{
+        "job": "lora", "reported_at": NOW, "known_at": NOW, "revision": 0, "progress": None, "on_demand": None, "spot": None,
+        "finished": True, "note": "", "market": None,
+    }])  # fmt: skip
+    assert look(stored, NOW + STEP) == []
+
+
+class Receiver(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.received.append(json.loads(body))
+        self.send_response(self.server.answers.pop(0) if self.server.answers else 200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def web():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    server.received, server.answers = [], []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def alert(**more):
+    return Alert.model_validate({"name": "team", "kind": "slack", "address_env": "HOOK"} | more)
+
+
+def told(store, alerts, alarms, environment, at=NOW):
+    said = []
+    done = send_alerts(store, alerts, alarms, at=at, say=said.append, environment=environment)
+    return [one.status for one in done], said
+
+
+@pytest.mark.parametrize("kind", ["slack", "webhook"])
+def test_an_alarm_is_sent_once(stored, web, kind):
+    alarms = look(stored)
+    environment = {"HOOK": f"http://127.0.0.1:{web.server_port}/x"}
+    assert told(stored, [alert(kind=kind)], alarms, environment) == (["sent"] * 2, [])
+    assert told(stored, [alert(kind=kind)], look(stored, NOW + STEP), environment, NOW + STEP) == ([], [])
+    first = web.received[0]
+    if kind == "slack":
+        assert first == {"text": f"slackwater, serious: {headline(alarms[0])}"}
+    else:
+        assert first == payload(alarms[0])
+
+
+def test_what_fails_is_said_and_sent_at_the_next_look(stored, web):
+    alarms = look(stored)[:1]
+    web.answers = [500]
+    environment = {"HOOK": f"http://127.0.0.1:{web.server_port}/x"}
+    assert told(stored, [alert()], alarms, environment) == (
+        ["failed"], ["alert team was not sent: answered 500"],
+    )  # fmt: skip
+    assert told(stored, [alert()], alarms, environment, NOW + STEP)[0] == ["sent"]
+
+
+def test_an_address_that_is_missing_or_none_stops_nothing_and_stays_secret(stored):
+    alarms = look(stored)[:1]
+    _, said = told(stored, [alert()], alarms, {})
+    assert said == ["alert team was not sent: environment variable HOOK is not set"]
+    _, said = told(stored, [alert()], alarms, {"HOOK": "secret-token"})
+    assert said == ["alert team was not sent: environment variable HOOK holds no web address"]
+
+
+def test_slack_signs_in_a_text_of_others_are_no_links(stored, web):
+    strange = Alarm(
+        kind="no report", subject="job <!channel>", severity="serious", since=NOW, text="a & b", raised_at=NOW
+    )
+    told(stored, [alert()], [strange], {"HOOK": f"http://127.0.0.1:{web.server_port}/x"})
+    assert web.received[0]["text"] == "slackwater, serious: job &lt;!channel&gt;: a &amp; b"
+
+
+def test_a_command_gets_the_alarm_as_json(stored, tmp_path):
+    out = tmp_path / "alarm.json"
+    alarms = look(stored)[:1]
+    command = ["/bin/sh", "-c", f"cat > {out}"]
+    asked = alert(kind="command", address_env=None, command=command)
+    assert told(stored, [asked], alarms, {"PATH": "/bin:/usr/bin"})[0] == ["sent"]
+    assert json.loads(out.read_text()) == payload(alarms[0])
+    failing = alert(name="other", kind="command", address_env=None, command=["/bin/false"])
+    assert told(stored, [failing], alarms, {})[1] == ["alert other was not sent: /bin/false ended with 1"]
+
+
+class Mailbox(socketserver.StreamRequestHandler):
+    """Enough of SMTP to take one message."""
+
+    def handle(self):
+        self.wfile.write(b"220 hello\r\n")
+        data = None
+        for raw in self.rfile:
+            line = raw.decode().rstrip("\r\n")
+            if data is not None:
+                if line == ".":
+                    self.server.received.append("\n".join(data))
+                    data = None
+                    self.wfile.write(b"250 ok\r\n")
+                else:
+                    data.append(line)
+            elif line.upper() == "DATA":
+                data = []
+                self.wfile.write(b"354 go on\r\n")
+            elif line.upper() == "QUIT":
+                self.wfile.write(b"221 bye\r\n")
+                return
+            else:
+                self.wfile.write(b"250 ok\r\n")
+
+
+def test_mail_goes_through_the_server_that_is_named(stored):
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mailbox) as server:
+        server.received = []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = {"MAIL": "me@example.com", "SMTP_URL": f"smtp://127.0.0.1:{server.server_address[1]}"}
+        asked = alert(kind="email", address_env="MAIL")
+        assert told(stored, [asked], look(stored)[:1], environment) == (["sent"], [])
+        server.shutdown()
+    assert "Subject: slackwater: job at risk: job lora" in server.received[0]
+    assert "To: me@example.com" in server.received[0]
+
+
+def test_only_the_kinds_and_the_severity_that_are_wanted(stored, web):
+    alarms = [replace(one, severity="warning") for one in look(stored)]
+    environment = {"HOOK": f"http://127.0.0.1:{web.server_port}/x"}
+    assert told(stored, [alert()], alarms, environment)[0] == []
+    assert len(told(stored, [alert(severity="all")], alarms, environment)[0]) == 2
+    named = alert(name="other", only=["market gone"])
+    assert len(told(stored, [named], alarms, environment)[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('name = "a"\nkind = "slack"', "needs address_env"),
+        ('name = "a"\nkind = "command"', "needs command"),
+        ('name = "a"\nkind = "slack"\naddress_env = "X"\nonly = ["nothing"]', "no alarm 'nothing'"),
+        ('name = "a"\nkind = "pigeon"\naddress_env = "X"', "kind"),
+    ],
+)
+def test_a_wrong_alert_is_refused_with_words(tmp_path, text, words):
+    (tmp_path / "s.toml").write_text(f"[[alerts]]\n{text}\n")
+    with pytest.raises(SettingsError, match=words):
+        read_settings(tmp_path / "s.toml")

@@ -1,0 +1,137 @@
+"""The recipes of docs/live-sources.md for the `http` source, on answers of the form that each service documents."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from live_fetching import items, rows_of
+from loopback import AT, Reply, serve
+
+from flows.config import Feed
+from warehouse.errors import FetchError
+from warehouse.sources.live.contract import Mark
+
+PAGE = Path(__file__).parents[3] / "docs/live-sources.md"
+KEYS = ("LAMBDA_API_KEY", "RUNPOD_API_KEY", "PRIME_API_KEY")
+
+
+def recipes():
+    blocks = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8").split("### Recipes")[1], re.S)
+    return {feed["name"]: feed for block in blocks for feed in tomllib.loads(block)["feeds"]}
+
+
+RECIPES = {name: feed for name, feed in recipes().items() if feed["source"] == "http"}
+
+
+def lambda_type(name, cents, *regions):
+    """An entry of GET /api/v1/instance-types, whose ``data`` is an object by name."""
+    specs = {"vcpus": 30, "memory_gib": 200, "storage_gib": 512, "gpus": 1}
+    return {name: {
+        "instance_type": {"name": name, "description": "1x", "price_cents_per_hour": cents, "specs": specs},
+        "regions_with_capacity_available": [{"name": region, "description": "somewhere"} for region in regions],
+    }}  # fmt: skip
+
+
+def runpod_type(name, gb, bid, usual, stock):
+    price = {"minimumBidPrice": bid, "uninterruptablePrice": usual, "stockStatus": stock}
+    return {"displayName": name, "memoryInGb": gb, "lowestPrice": price}
+
+
+def prime_offer(usd, *, spot=True, stock="Available", gpus=8, provider="datacrunch", **others):
+    return {
+        "cloudId": "H100.8", "gpuType": "H100_80GB", "socket": "SXM5", "provider": provider, "dataCenter": "FIN-01",
+        "country": "FI", "gpuCount": gpus, "gpuMemory": 80, "stockStatus": stock, "security": "secure_cloud",
+        "prices": {"onDemand": usd, "communityPrice": None, "isVariable": False, "currency": "USD"}, "isSpot": spot, **others,
+    }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in KEYS:
+        monkeypatch.setenv(name, f"secret-of-{name}")
+
+
+def fetched(name, answer, **others):
+    feed = Feed(**RECIPES[name])
+    with serve(lambda _: Reply(answer)) as server:
+        found = items("http", dict(feed.options) | {"url": server.url}, **others)
+        (seen,) = server.seen
+    assert seen.headers["authorization"] == f"Bearer secret-of-{name.split('-')[0].upper()}_API_KEY"
+    return seen, found
+
+
+def of(found, kind, value):
+    return {(row["region"], row["zone"], row["instance_type"]): row[value] for row in rows_of(found, kind)}
+
+
+def test_every_recipe_is_here():
+    assert {name.split("-")[0] for name in RECIPES} >= {"lambda", "runpod", "prime"}
+
+
+def test_lambda_counts_regions_with_capacity_and_keeps_the_price_as_on_demand():
+    types = lambda_type("gpu_8x_h100_sxm5", 2392, "us-east-1", "us-west-3") | lambda_type("gpu_1x_a10", 75)
+    _, found = fetched("lambda-prices", {"data": types})
+    assert of(found, "price", "price_usd") == {
+        ("us-east-1", "all", "gpu_8x_h100_sxm5"): "23.92",
+        ("us-west-3", "all", "gpu_8x_h100_sxm5"): "23.92",
+    }
+    assert {row["product"] for row in rows_of(found, "price")} == {"on-demand"}
+    _, (page,) = fetched("lambda-capacity", {"data": types})
+    assert set(of([page], "availability", "available").values()) == {"1"}
+    # An hour later one region is no longer listed.
+    gone = {"data": lambda_type("gpu_8x_h100_sxm5", 2392, "us-west-3")}
+    _, found = fetched("lambda-capacity", gone, marks={"all": Mark(memory=page.memory)}, at=AT)
+    assert of(found, "availability", "available") == {
+        ("us-east-1", "all", "gpu_8x_h100_sxm5"): "0",
+        ("us-west-3", "all", "gpu_8x_h100_sxm5"): "1",
+    }
+
+
+def test_runpod_bids_and_stock_by_a_posted_query():
+    types = [
+        runpod_type("RTX 4090", 24, 0.2, 0.44, "High"),
+        runpod_type("A100 SXM", 80, 0, 1.74, None),
+        runpod_type("A100 SXM", 40, 0.6, 1.2, "Low"),
+    ]
+    seen, found = fetched("runpod-prices", {"data": {"gpuTypes": types}})
+    assert seen.method == "POST"
+    assert "minimumBidPrice" in seen.json["query"]
+    bids = {kind: row["price_usd"] for row in rows_of(found, "price") if (kind := row["instance_type"])}
+    assert (bids["RTX_4090_24GB_x1"], bids["A100_SXM_40GB_x1"]) == ("0.2", "0.6")
+    _, found = fetched("runpod-stock", {"data": {"gpuTypes": types}})
+    assert of(found, "availability", "available") == {
+        ("all", "all", "RTX_4090_24GB_x1"): "1",
+        ("all", "all", "A100_SXM_80GB_x1"): None,  # no answer is not the answer 0: the store rejects it
+        ("all", "all", "A100_SXM_40GB_x1"): "1",
+    }
+
+
+def test_prime_intellect_takes_the_lowest_spot_offer_of_each_provider():
+    offers = [
+        prime_offer(16.0),
+        prime_offer(14.0, cloudId="H100.8b"),
+        prime_offer(9.0, stock="Unavailable"),
+        prime_offer(8.0, spot=False),
+        prime_offer(2.0, gpus=1, provider="hyperstack"),
+    ]
+    answer = {"H100_80GB": offers, "A100_80GB": []}
+    _, found = fetched("prime-prices", answer)
+    assert of(found, "price", "price_usd") == {
+        ("FI", "datacrunch", "H100_80GB_SXM5_x8"): "14.0",
+        ("FI", "hyperstack", "H100_80GB_SXM5_x1"): "2.0",
+    }
+    assert found[0].notes == ("left out: 1 where isSpot is 'false', 1 where stockStatus is 'Unavailable'",)
+    _, found = fetched("prime-stock", answer)
+    assert of(found, "availability", "available") == {
+        ("FI", "datacrunch", "H100_80GB_SXM5_x8"): "2",
+        ("FI", "hyperstack", "H100_80GB_SXM5_x1"): "1",
+    }
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_an_error_in_the_place_of_rows_is_quoted(name):
+    with pytest.raises(FetchError, match="no list of rows at"):
+        fetched(name, {"message": "bad key"})

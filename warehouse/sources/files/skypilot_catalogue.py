@@ -1,0 +1,187 @@
+"""SkyPilot catalogues: a CSV of instance types with their on-demand and spot prices, true at a time that somebody states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from warehouse.errors import SourceFileError
+from warehouse.sources.contract import Batch, Kind, Moment, Options, Row, label_option, pack, rejection
+from warehouse.sources.files.reading import FileSource, csv_chunks, head, plain_name, shown
+
+_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
+_OPTIONAL = ("AvailabilityZone", "GpuInfo")
+#: Providers of SkyPilot, as its catalogue names their folders.
+_PROVIDERS = frozenset((
+    "aws", "azure", "cudo", "do", "fluidstack", "gcp", "hyperbolic", "hyperstack", "ibm", "jarvislabs", "lambda",
+    "lium", "mithril", "nebius", "oci", "ovhcloud", "paperspace", "primeintellect", "runpod", "scaleway", "scp",
+    "seeweb", "shadeform", "simplepod", "spheron", "vast", "verda", "yotta",
+))  # fmt: skip
+_DATE = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
+#: Zone of a row that states none.
+_WHOLE_REGION = "all"
+_TOTAL_MEMORY = re.compile(r"'TotalGpuMemoryInMiB': (\d+)")
+
+
+class SkyPilotCatalogueOptions(Options):
+    """Options of catalogues, whose files state neither provider nor time."""
+
+    provider: str | None = Field(
+        None, description="provider of the file (default: from a name such as aws/vms.csv)"
+    )
+    observed_at: Moment = Field(
+        None,
+        description="when these prices were true, ISO 8601 (default: `ingest --at TIME`, else a date in the file or folder name)",
+    )
+    source: str = label_option("skypilot-catalogue")
+
+
+class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
+    """Every line is one price row of a Linux instance: ``SpotPrice``, with ``Price`` as its on-demand price, in USD per hour.
+
+    The file states no time: it comes from the option, from `ingest --at`, or from a date in a name (``2026-07-30/aws/vms.csv``);
+    without one the file is refused. A spot price of 0 or none stands for "not sold as spot" and is a rejected row. A line without
+    a zone is of zone ``all`` of its region. Where one instance type has lines of several GPU memories (``GpuInfo``), the memory
+    becomes part of its name.
+
+    The catalogue of Google Cloud is refused: it prices a machine in two lines, the host and its GPUs, and many of its GPU lines
+    hold commitment prices. A line without an instance type, which is of GPUs alone, is rejected in every catalogue.
+    """
+
+    name = "skypilot-catalogue"
+    form = SkyPilotCatalogueOptions
+    expected = f"a CSV with the columns {', '.join(_COLUMNS)} and perhaps AvailabilityZone"
+    examples: Mapping[str, str] = {
+        "aws_2026-07-30.csv": "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Price,SpotPrice,"
+        "Region,AvailabilityZone\n"
+        "p4d.24xlarge,96.0,1152.0,A100,8.0,,21.957642,9.83,us-east-1,us-east-1a\n"
+    }
+
+    def recognised(self, path: Path) -> bool:
+        """By the suffix and columns in the first line."""
+        first = head(path).split(b"\n", 1)[0]
+        return (
+            path.suffix == ".csv"
+            and b"InstanceType" in first
+            and b"SpotPrice" in first
+            and b"Accelerator" in first
+        )
+
+    def batches(self, path: Path, options: SkyPilotCatalogueOptions) -> Iterator[Batch]:
+        """The rows of one catalogue; raises `SourceFileError` for one of Google Cloud, or without a time."""
+        provider = options.provider or _provider_in(path)
+        if provider == "gcp":
+            raise SourceFileError(
+                path,
+                1,
+                "the catalogue of Google Cloud, which prices a machine in two lines, the host and its GPUs",
+                expected="prices of whole instances",
+                remedy="use the live source gcp-catalogue, or a table of your own with `ingest tabular`",
+            )
+        constants = {
+            "source": options.source,
+            "provider": provider,
+            "product": "Linux/UNIX",
+            "observed_at": options.observed_at or _date_in(path),
+            "file": str(path),
+        }
+        return pack(self._rows(path, constants), constants)
+
+    def assumed(self, path: Path, options: SkyPilotCatalogueOptions) -> Iterator[str]:
+        """The time, which is in no line."""
+        at = options.observed_at or _date_in(path)
+        if at is not None:
+            yield f"catalogue taken as true at {at.isoformat()}"
+
+    def _rows(self, path: Path, constants: Mapping[str, Any]) -> Iterator[tuple[Kind, Row]]:
+        several = self._several_memories(path)
+        lacking = {"provider": "--set provider=aws", "observed_at": "--at 2026-07-30T00:00Z"}
+        for name, option in lacking.items():
+            if constants[name] is None:
+                found = f"no {'time' if name == 'observed_at' else name} in the catalogue, nor in its file or folder name"
+                raise SourceFileError(path, 1, found, remedy=f"state it: `ingest ... {option}`")
+        for line, fields in self._lines(path):
+            if isinstance(fields, tuple):
+                yield rejection(line, *fields)
+                continue
+            name = fields["InstanceType"].strip()
+            if not name:
+                yield rejection(
+                    line, ",".join(fields.values()), "price of GPUs without the instance that has them"
+                )
+                continue
+            memory = _memory(fields)
+            yield (
+                "price",
+                {
+                    "region": fields["Region"],
+                    "zone": fields.get("AvailabilityZone", "").strip() or _WHOLE_REGION,
+                    "instance_type": f"{name}_{memory}GB" if name in several and memory else name,
+                    "price_usd": fields["SpotPrice"],
+                    "on_demand_usd": fields["Price"],
+                    "line": line,
+                },
+            )
+
+    def _lines(self, path: Path) -> Iterator[tuple[int, dict[str, str] | tuple[str, str]]]:
+        """(line, fields by name) of every line, or the line and why it cannot be taken apart."""
+        names: dict[str, str] = {}
+
+        def check(header: Sequence[str]) -> None:
+            plain = {plain_name(name): name for name in header}
+            names.update(
+                {one: plain[plain_name(one)] for one in (*_COLUMNS, *_OPTIONAL) if plain_name(one) in plain}
+            )
+            if missing := [one for one in _COLUMNS if one not in names]:
+                raise self.wrong(path, 1, f"no column {missing[0]!r} among {shown(header)}")
+
+        for chunk in csv_chunks(path, check_header=check):
+            for line, raw, reason in chunk.rejected:
+                yield line, (raw, reason)
+            if len(chunk):
+                columns = {one: chunk.columns[theirs].to_pylist() for one, theirs in names.items()}
+                for place, line in enumerate(chunk.lines.to_pylist()):
+                    yield line, {one: values[place] for one, values in columns.items()}
+
+    def _several_memories(self, path: Path) -> set[str]:
+        """The instance types with lines of more than one GPU memory."""
+        found: dict[str, set[str]] = {}
+        for _, fields in self._lines(path):
+            if not isinstance(fields, tuple):
+                found.setdefault(fields["InstanceType"].strip(), set()).add(_memory(fields))
+        return {name for name, memories in found.items() if len(memories) > 1}
+
+
+def _provider_in(path: Path) -> str | None:
+    """The provider that a word of the file name or a whole folder name is, the nearest first."""
+    words = (
+        *re.split(r"[^a-z0-9]+", path.name.lower()),
+        *(part.lower() for part in reversed(path.parts[:-1])),
+    )
+    return next((word for word in words if word in _PROVIDERS), None)
+
+
+def _date_in(path: Path) -> datetime | None:
+    """Midnight UTC of the date (YYYY-MM-DD) in the nearest name that has one."""
+    for name in (path.name, *reversed(path.parts[:-1])):
+        if match := _DATE.search(name):
+            try:
+                return datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
+            except ValueError:
+                continue
+    return None
+
+
+def _memory(fields: Mapping[str, Any]) -> str:
+    """GPU memory of one GPU in GB, "" where the line does not state it."""
+    total = _TOTAL_MEMORY.search(fields.get("GpuInfo", ""))
+    try:
+        gpus = float(fields["AcceleratorCount"])
+    except ValueError:
+        return ""
+    return f"{round(int(total[1]) / 1024 / gpus)}" if total and gpus > 0 else ""
