@@ -38,6 +38,7 @@ COMMANDS: Final = {
     ),
     "bill": Command("flows.jobs.bill:bill", "llama-8b-lora"),
     "markets": Command("flows.exchange:markets"),
+    "catalogue": Command("flows.catalogue:catalogue", "aws H100 us-east-1"),
     "ingest": Command("flows.exchange:ingest", "tabular data"),
     "rejected": Command("flows.exchange:rejected", "--source aws-spot"),
     "feeds": Command("flows.feeds.command:feeds"),

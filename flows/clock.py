@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pandas as pd
 
+from warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR
 from warehouse.errors import SettingsError
+
+_SUCH = "a time such as 2025-10-10T12:00Z"
+_ISO = re.compile(r"\d{4}(-\d{2}(-\d{2})?|\d{4})?([T ]|$)")
 
 
 def now() -> pd.Timestamp:
@@ -15,11 +20,19 @@ def now() -> pd.Timestamp:
 
 
 def parse_time(text: str, option: str) -> pd.Timestamp:
-    """An ISO 8601 time, UTC unless it says otherwise; raises `SettingsError` naming the option."""
+    """An ISO 8601 time, UTC unless it says otherwise; raises `SettingsError` naming the option.
+
+    Its year is from `EARLIEST_YEAR` to `LATEST_YEAR`, in its own time zone and in UTC.
+    """
+    if not _ISO.match(text.strip()):  # words such as "now", and numbers, are times to pandas, but not to us
+        raise SettingsError(f"{option} {text!r}", expected=_SUCH)
     try:
-        stamp = pd.Timestamp(text)
-    except ValueError as error:
-        raise SettingsError(f"{option} {text!r}", expected="a time such as 2025-10-10T12:00Z") from error
-    if pd.isna(stamp):
-        raise SettingsError(f"{option} {text!r}", expected="a time such as 2025-10-10T12:00Z")
-    return stamp.tz_localize("UTC") if stamp.tz is None else stamp.tz_convert("UTC")
+        stamp = pd.Timestamp(text.strip())
+        at = stamp.tz_localize("UTC") if stamp.tz is None else stamp.tz_convert("UTC")
+    except (ValueError, OverflowError) as error:
+        raise SettingsError(f"{option} {text!r}", expected=_SUCH) from error
+    if not all(EARLIEST_YEAR <= one.year <= LATEST_YEAR for one in (stamp, at)):
+        raise SettingsError(
+            f"{option} {text!r}", expected=f"a time from the year {EARLIEST_YEAR} to {LATEST_YEAR}"
+        )
+    return at.floor("us") if at.nanosecond else at  # the warehouse keeps microseconds

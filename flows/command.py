@@ -411,7 +411,7 @@ def parsed_time(text: str | None, name: str) -> pd.Timestamp | None:
     """The time an option gives, None for none; raises `SettingsError` naming the option ``name``."""
     from flows.clock import parse_time
 
-    return parse_time(text, name) if text else None
+    return None if text is None else parse_time(text, name)
 
 
 def parsed_duration(text: str, name: str) -> pd.Timedelta:
@@ -541,6 +541,8 @@ class Program:
             _user_errors()
         ) as error:  # looked up when something is raised: what it needs is more than a help needs
             return self._complain(str(error))
+        except MemoryError as error:
+            return self._complain(_no_memory(error))
         except KeyboardInterrupt:
             return self._complain("stopped", STOPPED)
         except BrokenPipeError:  # `| head`: who reads has enough
@@ -614,6 +616,12 @@ def _function(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function
+
+
+def _no_memory(error: MemoryError) -> str:
+    from warehouse.errors import why_raised
+
+    return f"{why_raised(error)}; use a machine with more memory, or ask for less at a time"
 
 
 def _user_errors() -> type[Exception]:

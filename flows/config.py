@@ -18,6 +18,8 @@ from pydantic.fields import FieldInfo
 
 from flows.paths import ALLOWED
 from forecasting.predictors import DEFAULT, TURN, predictor_names
+from warehouse.amounts import LARGEST_COUNT
+from warehouse.catalogue import OnDemandTerms
 from warehouse.errors import SettingsError, nearest
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class Sink(BaseModel):
     Secrets stand in environment variables; here are only their names.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name, by which deliveries are remembered"
@@ -60,7 +62,7 @@ class Sink(BaseModel):
         description="most time that one turn spends on this sink; the rest waits for the next turn",
     )
     give_up_after: int = Field(
-        12, ge=1, description="turns in which a decision is tried before it is given up"
+        12, ge=1, le=10_000, description="turns in which a decision is tried before it is given up"
     )
 
     @field_validator("url")
@@ -119,7 +121,7 @@ class Sink(BaseModel):
 class Feed(BaseModel):
     """One live feed, ``[[feeds]]`` in ``slackwater.toml``: a source, how often it is fetched, and the source's options."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,59}$", description="name of the feed, unique")
     source: str = Field(description="a live source: see `slackwater ingest --list`")
@@ -161,19 +163,48 @@ def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
 
 
 # ---
+# On-demand prices as the user knows them.
+
+
+class OnDemandSettings(BaseModel):
+    """The on-demand price of some markets, ``[[on_demand]]`` in ``slackwater.toml``: it goes before observed and listed prices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    market: str = Field(description="provider/region/zone/type, with * for any part")
+    usd: float | None = Field(
+        None, gt=0, le=1e6, allow_inf_nan=False, description="USD per on-demand instance-hour"
+    )
+    on_demand: bool = Field(True, description="false: nothing is sold on demand there")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> OnDemandSettings:
+        parts = self.market.split("/")
+        if self.market != "*" and (len(parts) != 4 or not all(parts)):
+            raise ValueError(
+                f"market {self.market!r}, expected provider/region/zone/type, for example aws/us-east-1/*/p4d.24xlarge"
+            )
+        if (self.usd is None) == self.on_demand:
+            raise ValueError(
+                f"market {self.market!r}: expected usd = PRICE or on_demand = false, and not both"
+            )
+        return self
+
+
+# ---
 # What no observation is beyond; rows that are stay aside as rejected ones.
 
 
 class BoundSettings(BaseModel):
     """What an ingest does not take for an observation; stands under ``[bounds]`` in ``slackwater.toml``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     future_hours: float = Field(
         24.0, ge=0, le=876_000, description="how far after it is read a row may say to be from"
     )
     price_times_on_demand: float = Field(
-        1000.0, gt=1, allow_inf_nan=False, description="a price above this many times on-demand is none"
+        1000.0, gt=1, le=1e9, description="a price above this many times on-demand is none"
     )
 
     def at(self, clock: pd.Timestamp | None) -> Bounds:
@@ -281,27 +312,38 @@ def _alarm_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
 class AlarmSettings(BaseModel):
     """When something is wrong enough to be told; stands under ``[alarms]`` in ``slackwater.toml``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     off: tuple[str, ...] = Field((), description="kinds of alarms that are not wanted")
     grace_minutes: float = Field(
-        15.0, ge=0, description="how long after a slot's start its work may take before it is missing"
+        15.0,
+        ge=0,
+        le=10_080,
+        description="how long after a slot's start its work may take before it is missing",
     )
     recent_hours: float = Field(
-        24.0, gt=0, description="how long a jump, an impossible price, a drift or rejected rows stay an alarm"
+        24.0,
+        gt=0,
+        le=8784,
+        description="how long a jump, an impossible price, a drift or rejected rows stay an alarm",
     )
     empty_gaps: float = Field(
         2.0,
         ge=1,
+        le=1e6,
         description="nominal gaps without a new observation after which an ingest that adds nothing is empty",
     )
-    flat_factor: float = Field(4.0, gt=1, description="times the longest past stretch that is a flat line")
-    flat_least: int = Field(10, ge=2, description="past stretches needed to judge a flat line")
-    price_times_on_demand: float = Field(
-        3.0, gt=0, description="a price above this many times on-demand is impossible"
+    flat_factor: float = Field(
+        4.0, gt=1, le=1e6, description="times the longest past stretch that is a flat line"
     )
-    jump_factor: float = Field(3.0, gt=1, description="times the largest past change that is a price jump")
-    jump_least: int = Field(20, ge=2, description="past changes needed to judge a jump")
+    flat_least: int = Field(10, ge=2, le=10**6, description="past stretches needed to judge a flat line")
+    price_times_on_demand: float = Field(
+        3.0, gt=0, le=1e9, description="a price above this many times on-demand is impossible"
+    )
+    jump_factor: float = Field(
+        3.0, gt=1, le=1e6, description="times the largest past change that is a price jump"
+    )
+    jump_least: int = Field(20, ge=2, le=10**6, description="past changes needed to judge a jump")
     rejected_share: float = Field(
         0.01, ge=0, lt=1, description="share of the recent rows that may be rejected"
     )
@@ -309,13 +351,18 @@ class AlarmSettings(BaseModel):
         0.1, gt=0, le=1, description="probability of missing the deadline from which a job is at risk"
     )
     report_slots: int = Field(
-        8, ge=0, description="slots without a report after which a job that was reported of rings (0: never)"
+        8,
+        ge=0,
+        le=100_000,
+        description="slots without a report after which a job that was reported of rings (0: never)",
     )
     gone_hours: float = Field(
-        36.0, gt=0, description="hours without any observation after which a job's market is gone"
+        36.0, gt=0, le=8_784, description="hours without any observation after which a job's market is gone"
     )
-    coverage_days: float = Field(7.0, gt=0, description="forecasts of so many days are judged by coverage")
-    coverage_least: int = Field(24, ge=5, description="independent values needed to judge coverage")
+    coverage_days: float = Field(
+        7.0, gt=0, le=366, description="forecasts of so many days are judged by coverage"
+    )
+    coverage_least: int = Field(24, ge=5, le=10**6, description="independent values needed to judge coverage")
     coverage_chance: float = Field(
         0.001, gt=0, lt=0.5, description="probability that coverage leaves its band by chance, each side"
     )
@@ -336,37 +383,52 @@ SETTINGS_FILE = "slackwater.toml"
 class Settings(BaseModel):
     """Everything a turn of the loop can be told; all of it has a default and may stand in ``slackwater.toml`` or a variable."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     step_minutes: int = Field(30, ge=3, le=1440, description="slot length (M1.3)")
     horizon: int = Field(12, ge=1, le=48, description="slots ahead that forecasts are measured over")
     models: tuple[str, ...] = Field(predictor_names(TURN), description="forecasters to measure")
     planner: str = Field(DEFAULT, description="the forecaster whose forecasts plans are made from")
     planning_horizon: int = Field(48, ge=1, le=96, description="slots ahead that plans and risks look")
-    history_days: float = Field(14.0, gt=0, description="how far back a forecaster looks")
-    refit_hours: float = Field(24.0, gt=0, description="how often forecasters are estimated again (M6.4)")
+    history_days: float = Field(14.0, ge=0.125, le=3660, description="how far back a forecaster looks")
+    refit_hours: float = Field(
+        24.0, ge=0.05, le=8784, description="how often forecasters are estimated again (M6.4)"
+    )
     price_history_days: float | None = Field(
-        None, gt=0, description="`history_days` of prices, where another"
+        None, ge=0.125, le=3660, description="`history_days` of prices, where another"
     )
-    price_refit_hours: float | None = Field(None, gt=0, description="`refit_hours` of prices, where another")
+    price_refit_hours: float | None = Field(
+        None, ge=0.05, le=8784, description="`refit_hours` of prices, where another"
+    )
     measured_origins: int = Field(
-        32, ge=0, description="forecast origins measured on a market never seen before"
+        32, ge=0, le=5000, description="forecast origins measured on a market never seen before"
     )
-    max_markets: int = Field(24, ge=1, description="markets followed when no job names them")
+    max_markets: int = Field(
+        24,
+        ge=1,
+        le=5000,
+        description="markets followed when no job names them; up to 24 at most 2 of those held and 2 of offers",
+    )
     first_policy: str = Field(
         "UP", description="the policy that decides before any job has ended where nothing was measured before"
     )
     prior: Path | None = Field(
         None, description="file of what was measured of policies before; the built-in one if absent (M5.6)"
     )
-    prior_jobs: int = Field(60, ge=0, description="jobs that it counts as; 0: nothing is known before (M5.6)")
+    prior_jobs: int = Field(
+        60, ge=0, le=10**6, description="jobs that it counts as; 0: nothing is known before (M5.6)"
+    )
     learner: str = Field("blend", description="how trust in the policies is learned (M5)")
     risk_paths: int = Field(
-        100, ge=10, description="sampled futures behind expected cost and late probability"
+        100, ge=10, le=10_000, description="sampled futures behind expected cost and late probability"
     )
-    solver_seconds: float = Field(10.0, gt=0, description="time limit of one live solve (M3.4)")
-    seed: int = Field(7, description="seed of the simulated market and of the sampled futures")
-    simulated_days: float = Field(21.0, gt=1, description="days of simulated history before the first turn")
+    solver_seconds: float = Field(10.0, ge=0.01, le=3600, description="time limit of one live solve (M3.4)")
+    seed: int = Field(
+        7, ge=0, lt=2**63, description="seed of the simulated market and of the sampled futures"
+    )
+    simulated_days: float = Field(
+        21.0, gt=1, le=366, description="days of simulated history before the first turn"
+    )
     trust: tuple[str, ...] = Field((), description="source labels (globs), the most trusted first")
     assumed_spot_share: float = Field(
         0.30,
@@ -377,19 +439,34 @@ class Settings(BaseModel):
     assumed_capacity: int = Field(
         8,
         ge=0,
+        le=LARGEST_COUNT,
         description="instances always available where a market has a price but no counts; 0 refuses it",
     )
     stale_hours: float = Field(
-        2.0, gt=0, description="a market's newest count older than this, and than two slots, is said (M1.3)"
+        2.0,
+        gt=0,
+        le=8784,
+        description="a market's newest count older than this, and than two slots, is said (M1.3)",
     )
     bounds: BoundSettings = Field(
         BoundSettings.model_validate({}), description="what is not taken for an observation"
     )
     alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
+    on_demand: tuple[OnDemandSettings, ...] = Field(
+        (),
+        description="on-demand prices by market, before observed and listed ones; the first that matches counts",
+    )
     feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when they are due")
     sinks: tuple[Sink, ...] = Field((), description="where decisions are handed to")
     alerts: tuple[Alert, ...] = Field((), description="where alarms are sent to")
     pool: Path | None = Field(None, description="TOML file of the policy pool; the built-in one if absent")
+
+    @property
+    def on_demand_terms(self) -> tuple[OnDemandTerms, ...]:
+        """The on-demand prices as `load_histories` takes them."""
+        return tuple(
+            OnDemandTerms(market=one.market, usd=one.usd, stated_in="settings") for one in self.on_demand
+        )
 
     @field_validator("sinks", "alerts")
     @classmethod
@@ -416,6 +493,7 @@ class Settings(BaseModel):
 
 #: What a list of tables of the settings looks like.
 _EXAMPLES = {
+    "on_demand": '[[on_demand]]\nmarket = "aws/us-east-1/*/p4d.24xlarge"\nusd = 21.96',
     "feeds": '[[feeds]]\nname = "us-east"\nsource = "aws-spot"\nevery_minutes = 60',
     "sinks": '[[sinks]]\nname = "drop"\nkind = "file"\nfolder = "decisions"',
     "alerts": '[[alerts]]\nname = "team"\nkind = "slack"\naddress_env = "SLACK_WEBHOOK_URL"',
@@ -571,6 +649,7 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
 def _names_beside(key: tuple[str, ...]) -> Iterable[str]:
     """The names that could have stood in the place of the last one of a key."""
     tables: dict[str, type[BaseModel]] = {
+        "on_demand": OnDemandSettings,
         "feeds": Feed,
         "sinks": Sink,
         "alerts": Alert,

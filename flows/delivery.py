@@ -45,7 +45,8 @@ _MARK = re.compile(r"-[0-9a-f]{12}")
 def document(decision: Mapping[str, Any]) -> dict[str, Any]:
     """The document of a decision as it was made or as the warehouse keeps it: what `DECISION` names, and what else it says.
 
-    ``key`` is the same for the same job, market and slot, so that what is received twice is acted on once. Raises `InputError` for
+    ``key`` is the same for the same job, market and slot, so that what is received twice is acted on once. What only ``plan``
+    knows is null unless the decision says it. Raises `InputError` for
     a decision of a version that did not write down what the document says.
     """
     row = whole_row(decision)
@@ -70,6 +71,7 @@ def document(decision: Mapping[str, Any]) -> dict[str, Any]:
             "instance_type": market.instance_type,
         },
         "valid_until": row["slot_end"],
+        **dict.fromkeys(("issued_at", "expired", "alone", "decided_with")),
     }
     whole: dict[str, Any] = plain({name: (added | row)[name] for name in DECISION} | row)
     return whole

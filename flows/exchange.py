@@ -13,7 +13,8 @@ from flows.show.formats import percent, price, usd, utc, whole
 MARKET_COLUMNS: dict[str, Column | str] = {
     "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
     "price_rows": Column(heading="prices", format=whole), "capacity": "capacity",
-    "on_demand_usd": Column(heading="on-demand", unit="$", format=price), "gap_seconds": Column(heading="gap", unit="s"),
+    "on_demand_usd": Column(heading="on-demand", unit="$", format=price), "on_demand_from": "on-demand price from",
+    "gap_seconds": Column(heading="gap", unit="s"),
     "first_observed": Column(heading="first", unit="UTC"), "last_observed": Column(heading="last", unit="UTC"),
     "missing": "missing",
 }  # fmt: skip
@@ -169,12 +170,13 @@ def markets(
 ) -> Answer:
     """List the markets the warehouse knows: what was measured, how often, and what is missing."""
     from flows.show.formats import rows_of
-    from warehouse.observations import list_markets
+    from warehouse.observations import list_markets, with_on_demand
 
     if job is not None:
         return _ranked(job, session)
     with session.market_data() as store:
-        rows = rows_of(list_markets(store, known_at=session.time))
+        listed = list_markets(store, known_at=session.time)
+    rows = rows_of(with_on_demand(listed, terms=session.config.on_demand_terms, known_at=session.time))
     return Answer(title="Markets", value={"markets": rows}, blocks=[Table("Markets", rows, MARKET_COLUMNS)])
 
 
@@ -188,8 +190,9 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 
 def _ranked(job: str, session: Session) -> Answer:
     """The markets of a job that may move, by what being there in the next slot is worth to it."""
-    from flows.turn.answer import asked_job, movable_as_of, ranked_rows
+    from flows.turn.answer import ranked_rows
     from flows.turn.context import Turn
+    from flows.turn.planning import asked_job
 
     with session.market_data() as store:
         at, own_end = session.moment(store)
@@ -203,16 +206,15 @@ def _ranked(job: str, session: Session) -> Answer:
             fan=counted,
         )
         asked = asked_job(turn, job)
-        movable = movable_as_of(turn, asked)
-    rows = ranked_rows(movable)
-    title = f"Markets for {movable.request.name} at {utc(movable.live.now)}"
+        rows = ranked_rows(turn, asked)
+    title = f"Markets for {asked.name} at {utc(asked.at)}"
     note = (
         "What to hold there in this slot, and how much more the job would be expected to pay in all than in the first, "
         "later moves priced in."
     )
     return Answer(
         title=title,
-        value={"job": movable.request.name, "at": movable.live.now, "markets": rows}
+        value={"job": asked.name, "at": asked.at, "markets": rows}
         | ({"proposed": asked.proposal} if asked.proposal else {}),
         blocks=[Table(title, rows, RANKED_COLUMNS), note, *([asked.proposal] if asked.proposal else [])],
     )

@@ -16,6 +16,9 @@ LEVELS = np.round(np.arange(0.05, 0.951, 0.05), 2)
 Variable = Literal["price", "count"]
 #: Chance that a count lies below q05, where it can, and above q95: half of what the quantiles leave open.
 TAIL = 0.025
+#: From this count on all are one outcome of a law: four times what the widest job may hold (M2.8), so that no array grows with a
+#: capacity.
+WIDEST_LAW = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,9 @@ class Forecast:
         return self.quantiles(variable)[:, 9]
 
     def probability_at_least(self, n: int, step_ahead: int) -> float:
-        """P(count >= n) at ``step_ahead`` (1-based) by `count_law`."""
+        """P(count >= n) at ``step_ahead`` (1-based) by `count_law`; raises `ForecastError` above `WIDEST_LAW`."""
+        if n > WIDEST_LAW:
+            raise ForecastError(f"probability of {n:,} instances", expected=f"at most {WIDEST_LAW:,}")
         return float(count_law(self.count[step_ahead - 1], self.capacity)[max(0, n) :].sum())
 
     @property
@@ -108,17 +113,20 @@ def share_below(quantiles: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 
 def count_law(quantiles: np.ndarray, capacity: int, tail: float = TAIL) -> np.ndarray:
-    """The laws on 0..capacity of counts given by their quantiles (..., 19), shape (..., capacity + 1).
+    """The laws on 0..capacity of counts given by their quantiles (..., 19), shape (..., min(capacity, `WIDEST_LAW`) + 1).
 
-    P(count < n) is `share_below` half a count below n. What the quantiles do not say is how likely it is below q05 and above q95:
-    where there is room, each is given the chance ``tail``, evenly (ours). With none, outcomes that were called impossible came.
+    The last element of a law that ends before the capacity is the chance of its count or more. P(count < n) is `share_below`
+    half a count below n. What the quantiles do not say is how likely it is below q05 and above q95: where there is room, each is
+    given the chance ``tail``, evenly (ours). With none, outcomes that were called impossible came.
     """
-    n = np.arange(capacity + 1)
+    n = np.arange(min(capacity, WIDEST_LAW) + 1)
     low, high = quantiles[..., :1], quantiles[..., -1:]
     upto = share_below(quantiles, n + 0.5)
     below = tail * (n + 1) / np.maximum(low, 1.0)
     above = 1.0 - tail * (capacity - n) / np.maximum(capacity - high + 1.0, 1.0)
     upto = np.where(n < low, below, np.where(n >= high, above, upto))
+    if capacity > WIDEST_LAW:
+        upto[..., -1] = 1.0
     return np.asarray(np.diff(np.minimum(upto, 1.0), axis=-1, prepend=0.0))
 
 

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING: Final = "—"
+#: No market has more instances than this (M1.2).
+LARGEST_COUNT: Final = 1_000_000
+#: Seconds between two observations of a source, at least and at most (M1.2).
+SHORTEST_GAP, LONGEST_GAP = 1.0, 366 * 86_400.0
+#: The years of times that a person may give: of jobs, and of the options of commands (M2.8).
+EARLIEST_YEAR, LATEST_YEAR = 1970, 2199
+#: The longest duration that a person may give.
+LONGEST_DAYS: Final = 36_600
 _NUMBER: Final = re.compile(r"\d+(\.\d*)?")
 
 
@@ -38,6 +46,8 @@ def parsed_duration(text: str) -> pd.Timedelta:
         raise ValueError(f"{text!r}; expected a duration such as 10min, 12h or 2d") from error
     if not span > pd.Timedelta(0):  # NaT is not
         raise ValueError(f"{text!r}; expected a positive duration such as 1h")
+    if span > pd.Timedelta(days=LONGEST_DAYS):
+        raise ValueError(f"{text!r}; expected at most {LONGEST_DAYS:,} days")
     return span
 
 

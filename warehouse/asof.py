@@ -15,9 +15,22 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
+from warehouse.amounts import LARGEST_COUNT
+from warehouse.catalogue import OnDemandTerms, list_price, terms_for
 from warehouse.errors import MarketError, SettingsError
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, UNOBSERVED, History, Market
-from warehouse.packaged import list_prices, read_sql
+from warehouse.history import (
+    AVAILABLE,
+    NOT_SOLD,
+    OBSERVED,
+    PRICE,
+    ROW_KNOWN_AT,
+    UNKNOWN,
+    UNOBSERVED,
+    History,
+    Market,
+    OnDemandOrigin,
+)
+from warehouse.packaged import read_sql
 from warehouse.products import planned, product_rank, unplanned_words
 from warehouse.sources.contract import Conventions, known_conventions
 from warehouse.store.connection import Store
@@ -74,6 +87,7 @@ class KnownSeries:
     latest_us: int | None
     single: bool
     highest: float
+    newest: float | None
     on_demand_usd: float | None
     capacity: int | None
     capacity_stated: bool
@@ -293,7 +307,7 @@ def within_asked(grid: SlotGrid, series: KnownSeries | None) -> list[PathAsked]:
     """The grids between the slots that `readings_within` reads, oldest first; none where the source reads about once a slot."""
     if series is None or grid.first_us is None or not series.nominal_us:
         return []
-    m = min(round(grid.step_us / series.nominal_us) - 1, MOST_WITHIN)
+    m = round(min(grid.step_us / series.nominal_us, MOST_WITHIN + 1)) - 1
     backs = [grid.step_us * (m - j) // (m + 1) for j in range(m)]
     age_us = int(WITHIN_GAPS * series.nominal_us)
     return [
@@ -441,6 +455,15 @@ class HistoryAssumptions:
             raise SettingsError(f"on-demand price {self.on_demand_usd}", expected="USD per hour > 0")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnDemand:
+    """The on-demand price of a market, USD per instance-hour, where it comes from, and the assumptions behind it in words."""
+
+    usd: float
+    origin: OnDemandOrigin
+    assumed: tuple[str, ...] = ()
+
+
 def find_on_demand(
     reader: Reader,
     market: Market,
@@ -449,43 +472,68 @@ def find_on_demand(
     prices: tuple[KnownSeries | None, KnownSeries | None],
     assumptions: HistoryAssumptions,
     trust: Sequence[str],
-) -> tuple[float, tuple[str, ...]]:
-    """USD per instance-hour and the assumption behind it, if any; ``prices`` are the market's own series and a borrowed one.
+    terms: Sequence[OnDemandTerms] = (),
+) -> OnDemand:
+    """The on-demand price of a market; ``prices`` are the market's own series and a borrowed one.
 
-    In this order: the latest price stated in the market's own series; in the borrowed series; in the same provider, region and
-    instance type of any source; in any region; the assumed one; the list price; the highest spot price known by then.
-    Raises `MarketError` if there is none of them.
+    In this order (M1.1): the ``terms`` of the job and of the settings; the latest price stated in the borrowed series; in the
+    market's own; in the same provider and instance type elsewhere; the assumed price; the catalogue. Else, and where nothing is
+    sold on demand, a stand-in. Raises `MarketError` where there is no spot price to make a stand-in of.
     """
     own, borrowed = prices
-    if own is not None and own.on_demand_usd is not None and borrowed is None:
-        return own.on_demand_usd, ()
+    stated = terms_for(market.key, terms)
+    if stated is not None and stated.usd is not None:
+        return OnDemand(usd=stated.usd, origin=OnDemandOrigin(kind=stated.stated_in))
+    if stated is not None:
+        return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=NOT_SOLD, words=stated.stated_in))
     if borrowed is not None and borrowed.on_demand_usd is not None:
-        return borrowed.on_demand_usd, (
-            f"on-demand price {borrowed.on_demand_usd:g} USD of the borrowed price path",
-        )
+        usd = borrowed.on_demand_usd
+        words = f"on-demand price {usd:g} USD of the borrowed price path"
+        return OnDemand(usd=usd, origin=OnDemandOrigin(kind="borrowed"), assumed=(words,))
     if own is not None and own.on_demand_usd is not None:
-        return own.on_demand_usd, ()
+        return OnDemand(usd=own.on_demand_usd, origin=OBSERVED)
     elsewhere = _elsewhere(reader, market, grid, trust)
     if elsewhere is not None:
         usd, place = elsewhere
-        return usd, (f"on-demand price {usd:g} USD taken from {place}",)
+        words = f"on-demand price {usd:g} USD taken from {place}"
+        return OnDemand(usd=usd, origin=OnDemandOrigin(kind="elsewhere", words=place), assumed=(words,))
     if assumptions.on_demand_usd is not None:
         usd = assumptions.on_demand_usd
-        return usd, (f"on-demand price assumed to be {usd:g} USD",)
-    for entry in list_prices():
-        listed = entry.price_of(market.provider, market.instance_type)
-        if listed is not None:
-            return listed, (
-                f"on-demand price {listed:g} USD is a list price of {entry.date} ({entry.source})",
-            )
-    for series in (borrowed, own):
-        if series is not None and series.highest > 0:
-            return series.highest, (
-                f"on-demand price unknown: the highest spot price known, {series.highest:g} USD",
-            )
-    raise MarketError(
-        f"{market.key} has no on-demand price: none observed, none in the list",
-        remedy="state one (assumed on-demand price), or ingest prices of this instance type",
+        words = f"on-demand price assumed to be {usd:g} USD"
+        return OnDemand(usd=usd, origin=OnDemandOrigin(kind="assumed"), assumed=(words,))
+    listed = list_price(market.provider, market.region, market.instance_type, grid.known_at)
+    if listed is None:
+        return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=UNKNOWN))
+    if listed.usd is None:
+        return _stand_in(market, prices, assumptions, OnDemandOrigin(kind=NOT_SOLD, words=listed.words))
+    assumed = (f"on-demand price {listed.usd:g} USD: {listed.words}",) if listed.elsewhere else ()
+    return OnDemand(
+        usd=listed.usd, origin=OnDemandOrigin(kind="catalogue", words=listed.words), assumed=assumed
+    )
+
+
+def _stand_in(
+    market: Market,
+    prices: tuple[KnownSeries | None, KnownSeries | None],
+    assumptions: HistoryAssumptions,
+    origin: OnDemandOrigin,
+) -> OnDemand:
+    """A price to plan with where none is known: the newest spot price / the usual share, at least the highest spot price."""
+    own, borrowed = prices
+    series = borrowed or own
+    share = assumptions.spot_share or USUAL_SPOT_SHARE
+    newest = series.newest if series is not None else assumptions.constant_price_usd
+    usd = max((newest or 0.0) / share, series.highest if series is not None else 0.0)
+    if not usd > 0:
+        raise MarketError(
+            f"{market.key} has no on-demand price and no spot price: none observed, none in the catalogue",
+            remedy="state on_demand_usd in the job, or an [[on_demand]] entry in the settings",
+        )
+    if not origin.sold:
+        return OnDemand(usd=usd, origin=origin)
+    words = f"{usd:g} USD assumed, the newest spot price / {share:g}"
+    return OnDemand(
+        usd=usd, origin=replace(origin, words=words), assumed=(f"on-demand price unknown: {words}",)
     )
 
 
@@ -542,6 +590,7 @@ class HistoryRequest:
     max_age: pd.Timedelta | None = None
     assumptions: HistoryAssumptions = NO_ASSUMPTIONS
     within: bool = False
+    on_demand: tuple[OnDemandTerms, ...] = ()
 
     def grid(self) -> SlotGrid:
         """The slots asked for; raises `SettingsError` for a step or time out of form."""
@@ -574,6 +623,7 @@ def load_history(
     max_age: pd.Timedelta | None = None,
     assumptions: HistoryAssumptions = NO_ASSUMPTIONS,
     within: bool = False,
+    on_demand: Sequence[OnDemandTerms] = (),
 ) -> History:
     """Price and count of a market from ``start`` to ``end`` (slots, both inclusive), from rows known at ``known_at`` only.
 
@@ -587,7 +637,8 @@ def load_history(
     trusted first; unlisted last, alphabetical). The price is of the same source if it has any, else of the most
     trusted one that overlaps, which is an assumption; counts likewise when a source with prices only is named. One
     variable never mixes two sources. ``product``: default the one that is planned on (`warehouse.products`); a price of
-    another, Windows say, never answers unless it is asked for. `find_on_demand` tells where the on-demand price comes from.
+    another, Windows say, never answers unless it is asked for.
+    ``on_demand``: terms of a job or of settings, which go before any observed or listed on-demand price (`find_on_demand`).
 
     ``within``: also the counts read between slots (`History.within`), those that were known by the slot's start: m = step /
     nominal gap - 1 evenly spaced ones, at most `MOST_WITHIN`; the value at each is the last reading at or before it, not
@@ -598,7 +649,7 @@ def load_history(
     """
     request = HistoryRequest(
         market=market, end=end, step=step, known_at=known_at, start=start, source=source, trust=trust,
-        product=product, max_age=max_age, assumptions=assumptions, within=within,
+        product=product, max_age=max_age, assumptions=assumptions, within=within, on_demand=tuple(on_demand),
     )  # fmt: skip
     return load_histories(store, [request])[0]
 
@@ -646,16 +697,17 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
     counts, capacity, stated = _counts_of(reader, request, grid, chosen)
     price = _measured_price(reader, request, grid, chosen)
     borrowed = price.series if assumptions.price_from is not None and price is not None else None
-    on_demand, words = find_on_demand(
+    on_demand = find_on_demand(
         reader,
         market,
         grid,
         prices=(chosen.price, borrowed),
         assumptions=assumptions,
         trust=request.trust,
+        terms=request.on_demand,
     )
     if price is None:
-        price = _assumed_price(market, grid, assumptions, on_demand, unplanned=chosen.unplanned)
+        price = _assumed_price(market, grid, assumptions, on_demand.usd, unplanned=chosen.unplanned)
     used = [
         series for series in (chosen.counts, chosen.price, counts.series, price.series) if series is not None
     ]
@@ -666,12 +718,16 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
         step=request.step,
         known_at=pd.Timestamp(request.known_at).tz_convert("UTC"),
         frame=_frame(grid, price, counts),
-        on_demand_usd=on_demand,
+        on_demand_usd=on_demand.usd,
+        on_demand=on_demand.origin,
         capacity=capacity,
         capacity_stated=stated,
         real_clock=all(reader.conventions.real_clock(series.source) for series in used),
         source=request.source or used[0].source,
-        assumptions=_join_words(chosen, request.source, counts, price) + counts.words + price.words + words,
+        assumptions=_join_words(chosen, request.source, counts, price)
+        + counts.words
+        + price.words
+        + on_demand.assumed,
         within=readings_within(grid, [reader.path(path) for path in between]),
         newest_count=_newest(counts.series),
         newest_price=_newest(price.series),
@@ -694,10 +750,22 @@ def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
     trust = request.trust
     counts = pick_series(known, "availability", grid, preferred=request.source, trust=trust)
     if counts is not None:
+        _require_counts(request.market, counts)
         grid = _starting(grid, counts)
     beside = request.source or (counts.source if counts is not None else None)
     price = pick_series(known, "price", grid, preferred=beside, trust=trust, product=request.product)
     return _Chosen(known=known, counts=counts, price=price)
+
+
+def _require_counts(market: Market, series: KnownSeries) -> None:
+    """Raise `MarketError` if an older version let in a count that no market has (M1.2)."""
+    most = max(series.highest, series.capacity or 0)
+    if most > LARGEST_COUNT:
+        raise MarketError(
+            f"{market.key} has a row of {series.source} with {most:,.0f} instances",
+            expected=f"at most {LARGEST_COUNT:,}",
+            remedy="`slackwater export DIR`, then `slackwater import DIR --db NEW.duckdb` leaves such rows out",
+        )
 
 
 def _starting(grid: SlotGrid, series: KnownSeries) -> SlotGrid:

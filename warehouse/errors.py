@@ -53,6 +53,13 @@ def nearest(name: str, known: Iterable[str], *, most: int = 3) -> str:
     return ", ".join(get_close_matches(name, names, n=most) or names[:most])
 
 
+def why_raised(error: Exception) -> str:
+    """An error in one line, for an answer that goes on without what failed."""
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {str(error) or 'an array or list that is too large'}"
+    return str(error) if isinstance(error, SlackwaterError) else f"{type(error).__name__}: {error}"
+
+
 class InputError(SlackwaterError):
     """Something the user gave cannot be used."""
 

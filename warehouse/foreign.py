@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from pyarrow import types
 
+from warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP
 from warehouse.documents import why_unreadable
 from warehouse.errors import InputError
 from warehouse.store.connection import Store
@@ -29,7 +30,6 @@ MOST_ROWS, MOST_CHUNK_BYTES, LONGEST_TEXT = 1_000_000_000, 1 << 31, 1 << 24
 _BATCH_ROWS = 50_000
 #: Characters of a name, and of a reason that is shown.
 _LONGEST_NAME, _LONGEST_REASON = 1000, 200
-_MOST_INSTANCES = 1_000_000
 _UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]"
 
 #: DuckDB's type of a column -> the type it is read as.
@@ -57,7 +57,7 @@ JSON_COLUMNS: Mapping[tuple[str, str], type] = {
     ("fetches", "watermark"): dict,
     ("accuracy", "more"): dict,
 }
-_COUNT = "{0} IS NOT NULL AND {0} NOT BETWEEN 0 AND " + str(_MOST_INSTANCES)
+_COUNT = "{0} IS NOT NULL AND {0} NOT BETWEEN 0 AND " + str(LARGEST_COUNT)
 _STEP = "{0} NOT BETWEEN 1 AND 31536000"
 _AHEAD = "{0} NOT BETWEEN 0 AND 100000"
 _LATE = "known_at < observed_at"
@@ -74,16 +74,19 @@ _WRONG: Mapping[str, Sequence[tuple[str, str]]] = {
         (_LATE, "known_at is before observed_at"),
     ],
     "availability": [
-        (_COUNT.format("available"), f"available is not within 0 to {_MOST_INSTANCES:,}"),
-        (_COUNT.format("capacity"), f"capacity is not within 0 to {_MOST_INSTANCES:,}"),
+        (_COUNT.format("available"), f"available is not within 0 to {LARGEST_COUNT:,}"),
+        (_COUNT.format("capacity"), f"capacity is not within 0 to {LARGEST_COUNT:,}"),
         ("available > capacity", "available is above capacity"),
-        ("NOT isfinite(gap_seconds) OR gap_seconds <= 0", "gap_seconds is not a positive number"),
+        (
+            f"NOT isfinite(gap_seconds) OR gap_seconds NOT BETWEEN {SHORTEST_GAP} AND {LONGEST_GAP}",
+            "gap_seconds is not within a second and a year",
+        ),
         (_LATE, "known_at is before observed_at"),
     ],
     "vintages": [
         (_STEP.format("step_seconds"), "step_seconds is out of range"),
         (_AHEAD.format("horizon"), "horizon is out of range"),
-        (_COUNT.format("capacity"), f"capacity is not within 0 to {_MOST_INSTANCES:,}"),
+        (_COUNT.format("capacity"), f"capacity is not within 0 to {LARGEST_COUNT:,}"),
     ],
     "forecasts": [
         ("variable NOT IN ('price', 'count')", "variable is not price or count"),
@@ -96,8 +99,8 @@ _WRONG: Mapping[str, Sequence[tuple[str, str]]] = {
         ("deadline_at <= start_at", "deadline_at is not after start_at"),
     ],
     "decisions": [
-        (_COUNT.format("on_demand"), f"on_demand is not within 0 to {_MOST_INSTANCES:,}"),
-        (_COUNT.format("spot"), f"spot is not within 0 to {_MOST_INSTANCES:,}"),
+        (_COUNT.format("on_demand"), f"on_demand is not within 0 to {LARGEST_COUNT:,}"),
+        (_COUNT.format("spot"), f"spot is not within 0 to {LARGEST_COUNT:,}"),
     ],
     "outcomes": [
         ("NOT isfinite(utility_usd) OR NOT isfinite(cost_usd)", "utility or cost is not a number"),
@@ -105,8 +108,8 @@ _WRONG: Mapping[str, Sequence[tuple[str, str]]] = {
     "weights": [("NOT isfinite(utility) OR isnan(log_weight)", "utility or weight is not a number")],
     "reports": [
         ("NOT isfinite(progress)", "progress is not a number"),
-        (_COUNT.format("on_demand"), f"on_demand is not within 0 to {_MOST_INSTANCES:,}"),
-        (_COUNT.format("spot"), f"spot is not within 0 to {_MOST_INSTANCES:,}"),
+        (_COUNT.format("on_demand"), f"on_demand is not within 0 to {LARGEST_COUNT:,}"),
+        (_COUNT.format("spot"), f"spot is not within 0 to {LARGEST_COUNT:,}"),
     ],
 }  # fmt: skip
 

@@ -54,6 +54,36 @@ UNOBSERVED = "counts not observed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnDemandOrigin:
+    """Where the on-demand price of a history comes from (M1.1).
+
+    ``kind`` is "job", "settings", "observed", "borrowed", "elsewhere", "assumed", "catalogue", "unknown" or "not sold"; ``words``
+    adds place, date and source. A price of kind "unknown" or "not sold" is a stand-in for plans; no saving is relative to it.
+    """
+
+    kind: str
+    words: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether the price is a price and no stand-in."""
+        return self.kind not in (UNKNOWN, NOT_SOLD)
+
+    @property
+    def sold(self) -> bool:
+        """Whether instances can be had on demand at all."""
+        return self.kind != NOT_SOLD
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.words}" if self.words else self.kind
+
+
+#: Kinds of origin without a price.
+UNKNOWN, NOT_SOLD = "unknown", "not sold"
+OBSERVED = OnDemandOrigin(kind="observed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """Price and count of one market on a regular slot grid, as known at one time.
 
@@ -69,6 +99,8 @@ class History:
 
     ``within`` (slots, m), if given, holds the counts read between a slot's start and the start of the one before, oldest
     first, NaN where there was none: a probe every 10 minutes gives a half-hour slot m = 2 readings beside its value.
+
+    ``on_demand_usd`` is a stand-in where ``on_demand`` says that no price is known, or that nothing is sold on demand.
 
     ``newest_count`` and ``newest_price`` are the times of the newest observations known (None: there is none, or nobody asked).
     """
@@ -86,6 +118,7 @@ class History:
     within: np.ndarray | None = None
     newest_count: pd.Timestamp | None = None
     newest_price: pd.Timestamp | None = None
+    on_demand: OnDemandOrigin = OBSERVED
 
     def __post_init__(self) -> None:
         validate_history(self)
@@ -114,6 +147,19 @@ class History:
     def synthetic(self) -> bool:
         """True if any of it was assumed instead of measured."""
         return bool(self.assumptions)
+
+    @property
+    def on_demand_note(self) -> str | None:
+        """What to know where there is no on-demand price, or no on-demand at all, and what to do about it; None otherwise."""
+        if not self.on_demand.sold:
+            return f"{self.market.key}: no on-demand here ({self.on_demand.words}): the deadline holds only while spot lasts"
+        if not self.on_demand.known:
+            return (
+                f"{self.market.key}: on-demand price unknown, so no saving is stated and the plan assumes "
+                f"{self.on_demand_usd:.2f} USD an instance-hour: "
+                "state on_demand_usd in the job, or an [[on_demand]] entry in the settings"
+            )
+        return None
 
     @property
     def slot_hours(self) -> float:

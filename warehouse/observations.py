@@ -22,12 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from warehouse.amounts import duration
+from warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP, duration
+from warehouse.catalogue import OnDemandTerms, highest_list_price, highest_of_all, list_price, terms_for
 from warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
-from warehouse.packaged import list_prices, listed_price, read_sql
+from warehouse.history import NOT_SOLD, OBSERVED, OnDemandOrigin
+from warehouse.history import UNKNOWN as NO_PRICE
+from warehouse.packaged import read_sql
 from warehouse.products import UNKNOWN_RANK, rank_sql, unplanned_words
 from warehouse.sources import SOURCES
-from warehouse.sources.contract import LARGEST_COUNT, Batch, Source, SourceOptions, known_conventions
+from warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.store.schema import quoted
 from warehouse.times import microseconds
@@ -447,10 +450,7 @@ def _price_reasons(found: _Found, bounds: Bounds) -> list[tuple[str, str]]:
 
 def _whole(name: str) -> str:
     number = f"{name}_number"
-    return (
-        f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) "
-        f"AND {number} BETWEEN 0 AND {LARGEST_COUNT})"
-    )
+    return f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) AND {number} >= 0)"
 
 
 def _count_reasons(found: _Found) -> list[tuple[str, str]]:
@@ -462,6 +462,10 @@ def _count_reasons(found: _Found) -> list[tuple[str, str]]:
             f"NOT {found.absent('capacity')} AND NOT {_whole('capacity')}",
             found.says("capacity", "is not a whole number >= 0"),
         ),
+        *(
+            (f"{name}_number > {LARGEST_COUNT} AND NOT isnan({name}_number)", found.says(name, _TOO_MANY))
+            for name in ("available", "capacity")
+        ),
         (
             "isfinite(capacity_number) AND available_number > capacity_number",
             f"{found.says('available', 'is above the capacity ')} || {found.shown('capacity')}",
@@ -469,6 +473,10 @@ def _count_reasons(found: _Found) -> list[tuple[str, str]]:
         (
             f"NOT {found.absent('gap_seconds')} AND ({gap} IS NULL OR NOT isfinite({gap}) OR {gap} <= 0)",
             found.says("gap_seconds", "is not a positive number"),
+        ),
+        (
+            f"{gap} NOT BETWEEN {SHORTEST_GAP} AND {LONGEST_GAP} AND NOT isnan({gap})",
+            found.says("gap_seconds", "is not within a second and a year"),
         ),
         (
             f"kind NOT IN ({', '.join(map(quoted, COUNT_KINDS))})",
@@ -505,13 +513,16 @@ def _typed_count() -> str:
 
 #: The end of the reason of a row that said to be from later than it was read.
 IN_THE_FUTURE = "is in the future"
+#: What is said of a count that no market has.
+_TOO_MANY = f"is more than {LARGEST_COUNT:,} instances"
 #: What reasons say of a column, behind the text that was found in it.
 _SAID = (
     "contains / or @", "contains a character that cannot be printed", "is longer than", "is not a time", "names no time zone",
     IN_THE_FUTURE, "is outside", "is before observed_at", "is not a number", "is not finite", "is negative",
     "is a placeholder, not a price", "is not a price", "is no spot instance", "is not per instance and hour", "is not USD",
     "is after the time of the price", "is not after the time of the price", "is none of",
-    "is not a positive number", "is not a whole number", "is above the capacity", "is far above on-demand", "is not true or false",
+    "is not a positive number", "is not a whole number", "is more than", "is not within a second and a year",
+    "is above the capacity", "is far above on-demand", "is not true or false",
 )  # fmt: skip
 #: A name that a source does not know is shown: each is a kind of reason of its own.
 UNKNOWN = "unknown "
@@ -649,7 +660,7 @@ class Stage:
 
     def _list_prices(self) -> None:
         """The on-demand price on the list beside every place, the dearest where there is none of its type."""
-        dearest = max(entry.usd for entry in list_prices())
+        dearest = highest_of_all()
         pairs = self._store.execute(
             "SELECT DISTINCT provider, instance_type FROM places WHERE reason IS NULL"
         )
@@ -657,7 +668,7 @@ class Stage:
             {
                 "provider": [provider for provider, _ in pairs],
                 "instance_type": [kind for _, kind in pairs],
-                "usd": pa.array([listed_price(*pair) or dearest for pair in pairs], pa.float64()),
+                "usd": pa.array([highest_list_price(*pair) or dearest for pair in pairs], pa.float64()),
             }
         )
         with self._store.registered("listed", listed):
@@ -1463,6 +1474,61 @@ def _listed(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataF
     frame["real_clock"] = [known_conventions().real_clock(source) for source in frame["source"]]
     frame["missing"] = [_lacks(row) for row in cast("list[dict[str, Any]]", frame.to_dict("records"))]
     return frame
+
+
+def with_on_demand(
+    frame: pd.DataFrame, *, terms: Sequence[OnDemandTerms] = (), known_at: pd.Timestamp | None = None
+) -> pd.DataFrame:
+    """A listing whose ``on_demand_usd`` is the price that plans use, and ``on_demand_from`` its origin, in the order of M1.1.
+
+    NaN where none is known or nothing is sold on demand; ``missing`` then names it. ``terms`` are those of the settings.
+    """
+    rows = frame.to_dict("records")
+    observed: dict[tuple[str, str], list[tuple[str, str, float, str, float]]] = {}
+    for row in rows:
+        if not np.isnan(row["on_demand_usd"]):
+            place = f"{row['provider']}/{row['region']}/{row['zone']} ({row['source']})"
+            own = (row["region"], row["zone"], -row["last_observed"].timestamp(), place, row["on_demand_usd"])
+            observed.setdefault((row["provider"], row["instance_type"]), []).append(own)
+    found: list[tuple[float, str, str]] = []
+    for row in rows:
+        at = row["last_observed"] if known_at is None else known_at
+        usd, origin = _listed_on_demand(row, terms, observed, at)
+        missing = [name for name in row["missing"].split(", ") if name and name != "on-demand price"]
+        missing += [] if origin.known else ["on-demand price" if origin.sold else "on-demand"]
+        found.append((usd, str(origin), ", ".join(missing)))
+    return frame.assign(
+        on_demand_usd=np.array([usd for usd, _, _ in found], dtype=float),
+        on_demand_from=[origin for _, origin, _ in found],
+        missing=[words for _, _, words in found],
+    )
+
+
+def _listed_on_demand(
+    row: Mapping[Any, Any],
+    terms: Sequence[OnDemandTerms],
+    observed: Mapping[tuple[str, str], Sequence[tuple[str, str, float, str, float]]],
+    at: pd.Timestamp,
+) -> tuple[float, OnDemandOrigin]:
+    """The on-demand price of a row of the listing and its origin; ``observed`` are those of the listing by provider and type."""
+    term = terms_for(row["market"], terms)
+    if term is not None:
+        if term.usd is None:
+            return np.nan, OnDemandOrigin(kind=NOT_SOLD, words=term.stated_in)
+        return term.usd, OnDemandOrigin(kind=term.stated_in)
+    if not np.isnan(row["on_demand_usd"]):
+        return row["on_demand_usd"], OBSERVED
+    if others := observed.get((row["provider"], row["instance_type"])):
+        *_, place, usd = min(
+            others, key=lambda one: (one[0] != row["region"], one[1] != row["zone"], *one[2:])
+        )
+        return usd, OnDemandOrigin(kind="elsewhere", words=place)
+    listed = list_price(row["provider"], row["region"], row["instance_type"], at.to_pydatetime())
+    if listed is None:
+        return np.nan, OnDemandOrigin(kind=NO_PRICE)
+    if listed.usd is None:
+        return np.nan, OnDemandOrigin(kind=NOT_SOLD, words=listed.words)
+    return listed.usd, OnDemandOrigin(kind="catalogue", words=listed.words)
 
 
 def _lacks(row: Mapping[str, Any]) -> str:

@@ -15,8 +15,7 @@ import pandas as pd
 from flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
 from flows.accuracy.series import VARIABLES, Measured, SeriesChoice, accuracy_of_vintages, measured_panels
 from flows.accuracy.units import BacktestPlan, Medians, cores, kept_path, read_blocks, run_course
-from flows.clock import parse_time
-from flows.command import Session, parsed_duration, progress
+from flows.command import Session, parsed_duration, parsed_time, progress
 from flows.config import Settings
 from flows.show.blocks import Block, Notes, Page
 from flows.show.formats import plain, rows_of
@@ -223,7 +222,7 @@ def _issued(course: BacktestPlan, measured: Measured, options: AccuracyOptions, 
             horizon=options.horizon,
             timetable=course.rolling.timetable,
             default=course.default,
-            since=parse_time(options.since, "--since") if options.since else None,
+            since=parsed_time(options.since, "--since"),
             progress=tell,
         )
 
@@ -245,7 +244,7 @@ def read_measured(options: AccuracyOptions, settings: Settings, session: Session
     asked = SeriesChoice(
         market=options.market,
         variables=[one for one in VARIABLES if options.variable in (None, one)],
-        since=parse_time(options.since, "--since") if options.since else None,
+        since=parsed_time(options.since, "--since"),
     )
     with session.market_data() as store, progress("reading series") as tell:
         return measured_panels(store, settings, asked, progress=tell)

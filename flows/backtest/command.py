@@ -93,7 +93,9 @@ def backtest_answer(found: Backtest) -> Answer:
     best = [run.hindsight_usd for run in found.runs if run.policy == found.policies[0]]
     where = found.markets[0] if len(found.markets) == 1 else plural(len(found.markets), "market")
     starts = sorted({run.start for run in found.runs})
-    mean_alone, mean_best = sum(alone) / len(alone), sum(best) / len(best)
+    known = [usd for usd in alone if usd is not None]
+    mean_alone = sum(known) / len(known) if len(known) == len(alone) else None
+    mean_best = sum(best) / len(best)
     value = {
         "schema": BACKTEST,
         "job": found.job,
@@ -138,6 +140,8 @@ def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -
     own = next((row for row in rows if row.policy == found.leader), rows[0])
     length = duration(found.deadline_slots * found.step)
     saved = f"{percent(own.saved_share)} less than on-demand only"
+    if own.saved_share is None:
+        saved = "no on-demand price known to compare with"
     if own.saved_low is not None and own.saved_high is not None:
         saved += f" (95 % interval {percent(own.saved_low)} to {percent(own.saved_high)})"
     late = "never late" if not own.late else f"late {own.late} of {own.starts} times"
@@ -148,14 +152,14 @@ def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -
     ]
 
 
-def _table(rows: Sequence[Summary], best: float, alone: float) -> Table:
+def _table(rows: Sequence[Summary], best: float, alone: float | None) -> Table:
     shown: list[dict[str, Any]] = [asdict(row) | {"interval": _interval(row)} for row in rows]
     shown.append(
         {
             "policy": HINDSIGHT,
             "mean_cost_usd": best,
-            "saved_usd": alone - best,
-            "saved_share": 1.0 - best / alone,
+            "saved_usd": None if alone is None else alone - best,
+            "saved_share": None if not alone else 1.0 - best / alone,
         }
     )
     columns: dict[str, Column | str] = {
@@ -218,7 +222,7 @@ def _figure(found: Backtest) -> Figure:
             rows += [
                 {"x": run.start, "y": run.on_demand_only_usd, "series": "on-demand only"}
                 for run in found.runs
-                if run.policy == first
+                if run.policy == first and run.on_demand_only_usd is not None
             ]
         series = list(dict.fromkeys(str(row["series"]) for row in rows))
         return [

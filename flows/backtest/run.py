@@ -56,7 +56,8 @@ ON_DEMAND_ONLY = "OD-only"
 class Run:
     """One policy on one start: costs in USD, ``finish`` None where the job was given up.
 
-    ``hindsight_usd`` is the cost of the optimum with the market known in advance.
+    ``hindsight_usd`` is the cost of the optimum with the market known in advance, ``on_demand_only_usd`` None where no on-demand
+    price is known.
     """
 
     start: pd.Timestamp
@@ -65,7 +66,7 @@ class Run:
     on_time: bool
     finish: pd.Timestamp | None
     spot_share: float
-    on_demand_only_usd: float
+    on_demand_only_usd: float | None
     hindsight_usd: float
 
 
@@ -125,7 +126,7 @@ def backtest(
     else:
         if market is None and floating.market is None:
             raise MarketError(f"job {floating.name!r} names no market", remedy="give --market MARKET")
-        places = (market_of(turn, market or floating.place),)
+        places = (market_of(turn, market or floating.place).for_job(floating),)
     slots = math.floor(length / step + 1e-9)
     wanted = _wanted(
         first, last, every, step=step, latest=min(place.at for place in places) + step - slots * step
@@ -322,7 +323,7 @@ def _runs(
             EndedMovable(job=job, alone=tuple(alone), markets=markets), chosen, each_market=False
         )
         outcomes, best = scored.outcomes, scored.hindsight_usd
-        unit = scored.ledger[0].on_demand_only_usd
+        unit = scored.ledger[0].on_demand_only_usd if scored.on_demand_known else None
     else:
         outcomes = replay_pool(
             chosen, ended.job, ended.window, forecasts=ended.forecasts, record=ended.record
@@ -330,7 +331,7 @@ def _runs(
         for outcome in outcomes:
             audit_outcome(ended.job, ended.window, outcome)
         best = hindsight(ended.job, ended.window).cost_usd
-        unit = on_demand_only_cost(ended.job, ended.window)
+        unit = on_demand_only_cost(ended.job, ended.window) if ended.window.on_demand.known else None
     step = pd.Timedelta(hours=ended.window.slot_hours)
     for outcome in outcomes:
         yield Run(
@@ -354,7 +355,7 @@ class Summary:
     """One policy over all starts; costs in USD, shares of the cost of on-demand only.
 
     ``saved_low`` and ``saved_high`` are the 95 % interval of ``saved_share`` over blocks of starts, None for fewer than two blocks
-    and where the share is the same in every block.
+    and where the share is the same in every block. Without an on-demand price nothing is saved: None.
     """
 
     policy: str
@@ -364,8 +365,8 @@ class Summary:
     worst_start: pd.Timestamp
     late: int
     given_up: int
-    saved_usd: float
-    saved_share: float
+    saved_usd: float | None
+    saved_share: float | None
     saved_low: float | None
     saved_high: float | None
     spot_share: float
@@ -390,12 +391,15 @@ def _block(start: pd.Timestamp, found: Backtest) -> int:
 
 def _summary(name: str, runs: Sequence[Run], found: Backtest) -> Summary:
     cost = np.array([run.cost_usd for run in runs])
-    alone = np.array([run.on_demand_only_usd for run in runs])
+    alone = np.array([np.nan if run.on_demand_only_usd is None else run.on_demand_only_usd for run in runs])
+    known = bool(np.isfinite(alone).all())
     block = np.array([_block(run.start, found) for run in runs])
     block -= block.min()
     paid = np.bincount(block, weights=cost)[:, None]
     base = np.bincount(block, weights=alone)[:, None]
-    low, high = (float(end[0]) for end in block_interval(paid[base[:, 0] > 0], base[base[:, 0] > 0]))
+    low = high = math.nan
+    if known:
+        low, high = (float(end[0]) for end in block_interval(paid[base[:, 0] > 0], base[base[:, 0] > 0]))
     worst = int(cost.argmax())
     return Summary(
         policy=name,
@@ -405,8 +409,8 @@ def _summary(name: str, runs: Sequence[Run], found: Backtest) -> Summary:
         worst_start=runs[worst].start,
         late=sum(not run.on_time for run in runs),
         given_up=sum(run.finish is None for run in runs),
-        saved_usd=float((alone - cost).mean()),
-        saved_share=float(1.0 - cost.sum() / alone.sum()),
+        saved_usd=float((alone - cost).mean()) if known else None,
+        saved_share=float(1.0 - cost.sum() / alone.sum()) if known else None,
         saved_low=low if math.isfinite(low) else None,
         saved_high=high if math.isfinite(high) else None,
         spot_share=float(np.mean([run.spot_share for run in runs])),

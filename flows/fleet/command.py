@@ -42,15 +42,17 @@ def plan(
 
     The joint plan looks some slots ahead, knows teams and caps and lets jobs move. It advises: nothing is stored.
     """
-    from flows.fleet.plan import common_time, fleet_answer, read_terms, request_on
+    from flows.clock import now
+    from flows.fleet.plan import fleet_answer, read_terms, request_on
     from flows.turn.command import decision_blocks
-    from flows.turn.context import Turn, step_of
+    from flows.turn.context import Turn
+    from flows.turn.planning import fleet_moment
 
     config, terms = session.config, read_terms(teams)
     requests = [request_on(path, market) for path in jobs or []]
     with session.market_data() as store:
-        moment, own_end = session.moment(store)
-        at = common_time(store, moment, own_end=own_end, step=step_of(config))
+        folder = session.data is not None
+        at = fleet_moment(store, config, requests, given=session.time, clock=now(), folder=folder)
         turn = Turn(store=store, at=at, settings=config, run_id="fleet", say=say, fan=counted)
         value = fleet_answer(turn, terms, requests, window=window)
     title = f"{len(value['decisions'])} jobs together for the slot of {utc(value['slot'])}"

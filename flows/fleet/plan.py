@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +14,12 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flows.command import say
-from flows.ledger.jobs import OpenJob, every_report, open_job, stored_jobs
-from flows.ledger.records import allocations_of, decisions_of
-from flows.show.formats import percent, rows_of, usd
-from flows.turn.answer import decisions_as_of
-from flows.turn.context import Followed, Turn, choose_markets, market_of, own_time, placed_among, step_of
+from flows.ledger.jobs import OpenJob, StoredJob, stored_jobs
+from flows.show.formats import percent, usd
+from flows.turn.context import Followed, Turn, choose_markets, market_of, placed_among, step_of
 from flows.turn.forecast import forecasts_of, ready
+from flows.turn.opening import open_jobs
+from flows.turn.planning import decisions_as_of
 from flows.turn.stages import Decided
 from optimization.fleet.audit import audit_joint
 from optimization.fleet.prices import QUICK, Order, SearchEffort, plan_apart, plan_jointly, plan_one_by_one
@@ -40,8 +39,6 @@ from optimization.market.window import MarketWindow, market_window, point_foreca
 from optimization.window.plan import Allocation
 from warehouse.errors import JobError, MarketError, SettingsError
 from warehouse.history import AVAILABLE, PRICE, History
-from warehouse.observations import list_markets
-from warehouse.store.connection import Store
 
 # ---
 # The file that says how jobs share one market: teams with budgets, and per job its priority, caps and allowed markets.
@@ -151,26 +148,6 @@ class Fleet:
     left_out: tuple[str, ...]
 
 
-def common_time(store: Store, when: pd.Timestamp, *, own_end: bool, step: pd.Timedelta) -> pd.Timestamp:
-    """The slot at which jobs are planned together: ``when``, or without a time given the one at which most jobs are open.
-
-    Histories end in different years; jobs that stand at different ends share no market.
-    """
-    if not own_end:
-        return when.floor(step)
-    ends = {str(row["market"]): pd.Timestamp(row["last_observed"]) for row in rows_of(list_markets(store))}
-    votes: Counter[pd.Timestamp] = Counter()
-    for job in stored_jobs(store):
-        market = str(job.request.market)
-        if market in ends:
-            at = own_time(ends[market], when, step, own_end=True)
-            votes[at] += int(job.start <= at < job.deadline)
-    best = max(votes.values(), default=0)
-    return (
-        max((at for at, count in votes.items() if count == best), default=when) if best else when.floor(step)
-    )
-
-
 def decided_together(turn: Turn, requests: Sequence[JobRequest]) -> Decided:
     """What `slackwater run` would decide in the slot for the open jobs, and for ``requests``, which begin then (M3.7)."""
     left_out: list[str] = []
@@ -210,15 +187,34 @@ def make_fleet(turn: Turn, terms: FleetTerms, requests: Sequence[JobRequest], *,
         windows[one.key] = _window(histories[one], issued, window)
         fallbacks += [f"{one.key}: {forecast.fallback}" for forecast in issued if forecast.fallback]
     made, opened = [], []
-    for request, markets in allowed.values():
-        running = _opened(turn, request, histories[markets[0]])
+    homes = [
+        (
+            StoredJob(request=request, origin="user", step=step_of(turn.settings), created_at=turn.at),
+            (markets[0],),
+        )
+        for request, markets in allowed.values()
+    ]
+    for (request, markets), running in zip(allowed.values(), open_jobs(turn, homes), strict=True):
+        if not isinstance(running, OpenJob):
+            left_out.append(f"job {request.name} is left out: {running}")
+            continue
+        places = [one for one in markets if histories[one].on_demand.sold]
+        if places[:1] != list(markets[:1]):
+            left_out.append(
+                f"job {request.name} is left out of the joint plan: nothing is sold on demand in {markets[0].market.key}; "
+                "its decided spot is kept for it"
+            )
+            continue
         if running.live.slot >= running.live.job.deadline_slots or running.live.is_finished:
             left_out.append(f"job {request.name} is left out: its work is done or its deadline past")
             continue
         made.append(_joint_job(running, markets, histories, terms))
         opened.append(running)
     if not made:
-        raise JobError(f"no job has work left at {turn.at}", expected="an unfinished job before its deadline")
+        raise JobError(
+            f"no job has work left at {turn.at}" + (f" ({left_out[-1]})" if left_out else ""),
+            expected="an unfinished job before its deadline",
+        )
     used = {key for job in made for key in job.runs}
     assumed = [
         f"{one.key}: {text}" for one in followed if one.key in used for text in histories[one].assumptions
@@ -269,7 +265,7 @@ def _placed(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest 
     if request.start is not None and pd.Timestamp(request.start) > turn.at:
         left_out.append(f"job {request.name} is left out: it starts at {request.start}")
         return None
-    followed = market_of(turn, request.market)
+    followed = market_of(turn, request.market).for_job(request)
     return request.placed(at=turn.at, market=followed.market.key, source=followed.source)
 
 
@@ -278,7 +274,7 @@ def _markets_of(turn: Turn, request: JobRequest, terms: FleetTerms, left_out: li
     own_terms = terms.of(request.name)
     texts = [request.place, *(own_terms.markets or ())]
     try:
-        found = [market_of(turn, text) for text in texts]
+        found = [market_of(turn, text).for_job(request) for text in texts]
     except MarketError as error:
         left_out.append(f"job {request.name} is left out: {error}")
         return []
@@ -308,15 +304,12 @@ def _window(history: History, issued: Sequence[object], window: int) -> MarketWi
             float(ahead.available[min(i, len(ahead.available) - 1)]) if ahead is not None else count[0]
         )
     return market_window(
-        np.array(price), np.array(count), on_demand_usd=history.on_demand_usd, slot_hours=history.slot_hours
+        np.array(price),
+        np.array(count),
+        on_demand_usd=history.on_demand_usd,
+        slot_hours=history.slot_hours,
+        on_demand=history.on_demand,
     )
-
-
-def _opened(turn: Turn, request: JobRequest, history: History) -> OpenJob:
-    """Where a job stands: by its own decisions and reports."""
-    name = request.name
-    decided = allocations_of(decisions_of(turn.store, name))
-    return open_job(request, history, decided=decided, forecasts=[], reports=every_report(turn.store, [name]))
 
 
 def _joint_job(
@@ -489,7 +482,8 @@ def _market_rows(fleet: Fleet, plan: JointPlan, apart: JointPlan) -> list[dict[s
         {
             "market": key,
             "spot_usd_per_hour": float(window.price[0]),
-            "on_demand_usd_per_hour": window.on_demand_usd,
+            "on_demand_usd_per_hour": window.on_demand_usd if window.on_demand.known else None,
+            "on_demand_from": str(window.on_demand),
             "available": int(window.available[0]),
             "used": int(used[key][0]),
             "wanted_alone": int(wanted[key][0]),

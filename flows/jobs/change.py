@@ -10,15 +10,14 @@ import pandas as pd
 from pydantic import ValidationError
 
 from flows.config import Settings
-from flows.ledger.jobs import StoredJob, every_report, open_job, open_movable
-from flows.ledger.records import allocations_of, places_held
+from flows.ledger.jobs import StoredJob
 from flows.show.formats import utc
-from flows.turn.context import Turn, market_of, parse_market, places_of, read_all, step_of
+from flows.turn.context import Turn, markets_of, read_all
+from flows.turn.opening import JobLedger, opened, read_ledger
 from optimization.job.definition import Job, Progress, finished
 from optimization.job.request import (
     JobRequest,
     TermChange,
-    first_slot,
     job_on,
     shortfall_told,
     slot_job,
@@ -46,23 +45,6 @@ def with_terms(request: JobRequest, terms: Mapping[str, Any]) -> JobRequest:
         raise JobError(f"job {request.name!r}: {key} = {first['input']}: {first['msg']}") from error
 
 
-def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
-    """The request of a job file placed where the job is: what the file leaves open (start, market, source) is the job's own.
-
-    Its ``deadline_in`` counts from the job's start, as it did when the job was added.
-    """
-    own = stored.request
-    if request.names_no_market:  # the markets that it may move among were chosen when it was added
-        request = request.model_copy(update={"markets": own.markets})
-    market, source = own.market, request.source
-    if request.market is not None:
-        there, named = parse_market(request.market)
-        market, source = there.key, named or source
-    return request.placed(
-        at=own.starts, market=market, source=source or (own.source if market == own.market else None)
-    )
-
-
 def change_time(
     store: Store,
     stored: StoredJob,
@@ -79,9 +61,7 @@ def change_time(
     if not own_end:
         return when.floor(stored.step)
     turn = Turn(store=store, at=when, settings=settings, run_id="change", own_end=True)
-    request = stored.request
-    followed = places_of(turn, request)[0] if request.may_move else market_of(turn, request.place)
-    return max([followed.at, stored.known_at, *decided])
+    return max([markets_of(turn, stored.request)[0].at, stored.known_at, *decided])
 
 
 # ---
@@ -97,33 +77,23 @@ class UnderTerms:
     shortfall: str
 
 
-def under_terms(turn: Turn, request: JobRequest, decisions: Sequence[Mapping[str, Any]]) -> UnderTerms:
-    """A placed request at the turn's time, what was decided and reported for it counted; before its start with nothing done.
+def under_terms(turn: Turn, job: StoredJob, ledger: JobLedger) -> UnderTerms:
+    """A job at the turn's time, what was decided and reported for it counted; before its start with nothing done.
 
     Raises `MarketError` where its market cannot be read, `JobError` where its markets are not those it was decided to be in.
     """
-    first = first_slot(request, step_of(turn.settings))
-    reports = every_report(turn.store, [request.name])
-    if not request.may_move:
-        followed = market_of(turn, request.place)
-        (history,) = read_all(turn, [(followed, min(first, followed.at))])
-        if followed.at < first:
-            job, start = job_on(request, history)
-            return UnderTerms(
-                job=job, progress=Progress(), shortfall=shortfall_told(job, start, history.step)
-            )
-        opened = open_job(request, history, decided=allocations_of(decisions), reports=reports)
-        progress = opened.live.progress()
-        return UnderTerms(job=opened.live.job, progress=progress, shortfall=opened.shortfall(progress))
-    places = places_of(turn, request)
-    histories = read_all(turn, [(one, min(first, one.at)) for one in places])
-    if places[0].at < first:
-        runs = movable_job(request, histories, None if request.market is None else 0).runs
-        told = [shortfall_told(one, first, histories[0].step) for one in runs]
+    request, places = job.request, markets_of(turn, job.request)
+    if places[0].at < job.start:
+        histories = read_all(turn, [(one, one.at) for one in places])
+        if request.may_move:
+            runs = movable_job(request, histories, None if request.market is None else 0).runs
+        else:
+            runs = (job_on(request, histories[0])[0],)
+        told = [shortfall_told(one, job.start, histories[0].step) for one in runs]
         return UnderTerms(job=runs[0], progress=Progress(), shortfall=told[0] if all(told) else "")
-    movable = open_movable(request, histories, decided=places_held(decisions), reports=reports)
-    progress = movable.live.progress()
-    there = movable.in_market(progress.place)
+    running = opened(turn, (job, places), ledger=ledger)
+    progress = running.live.progress()
+    there = running.in_market(progress.place)
     return UnderTerms(job=there.live.job, progress=progress, shortfall=there.shortfall(progress))
 
 
@@ -153,9 +123,12 @@ def change_of(
     slot = max(stored.start, turn.at)
     while slot in decided:
         slot += stored.step
+    name = stored.request.name
+    ledger = replace(read_ledger(turn.store, [name]), decisions={name: [dict(row) for row in decisions]})
     change = Change(changes=tuple(term_changes(stored.request, request)), counts_from=slot)
     try:
-        found, before = (under_terms(turn, one, decisions) for one in (request, stored.request))
+        jobs = (replace(stored, request=request), stored)
+        found, before = (under_terms(turn, job, ledger) for job in jobs)
     except InputError as error:
         return replace(change, unknown=(f"whether it can be done in time is not known: {error}",))
     amount, unit = stored.request.workload.amount, request.workload.unit

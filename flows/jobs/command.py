@@ -55,7 +55,7 @@ def add(
         return _add_movable(request, market, session)
     with session.writing() as store:
         at, own_end = session.moment(store)
-        followed = find_market(store, text, at=at, settings=settings, own_end=own_end)
+        followed = find_market(store, text, at=at, settings=settings, own_end=own_end).for_job(request)
         placed = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
         history = read_history(store, followed, settings=settings, start=followed.at)
         job = slot_job(placed, step=step_of(settings), on_demand_usd=history.on_demand_usd)
@@ -100,7 +100,7 @@ def _old(told: str | None, at: pd.Timestamp) -> list[Block]:
     return [
         Notes(
             [
-                f"OLD DATA: {told}. A start or deadline that was not given counts from {utc(at)}: `slackwater run --at "
+                f"STALE DATA: {told}. A start or deadline that was not given counts from {utc(at)}: `slackwater run --at "
                 f"{at:%Y-%m-%dT%H:%MZ}` decides that slot, and --at TIME adds a job as of another time."
             ]
         )
@@ -118,8 +118,9 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     from flows.clock import now
     from flows.exchange import RANKED_COLUMNS
     from flows.ledger.jobs import save_jobs
-    from flows.turn.answer import asked_job, movable_as_of, ranked_rows
+    from flows.turn.answer import ranked_rows
     from flows.turn.context import Turn, placed_among, proposed, read_all, step_of
+    from flows.turn.planning import asked_job
     from optimization.job.definition import infeasible_by
     from optimization.job.request import first_slot, shortfall_told
     from optimization.moving.terms import movable_job
@@ -136,7 +137,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         job = movable_job(placed, histories, None if placed.market is None else 0)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
-            ranked = ranked_rows(movable_as_of(turn, asked_job(turn, placed.name)))
+            ranked = ranked_rows(turn, asked_job(turn, placed.name))
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
     old = turn.fresh.stale(newest, places[0].at)
     run = job.job
@@ -200,10 +201,10 @@ def change(
     """Change the terms of a job that has not ended; what was done counts on, and what was decided stays."""
     import pandas as pd
 
-    from flows.jobs.change import as_filed, change_of, change_rows, change_time, not_replayed, with_terms
+    from flows.jobs.change import change_of, change_rows, change_time, not_replayed, with_terms
     from flows.ledger.jobs import find_job, save_change
     from flows.ledger.records import decisions_of
-    from flows.turn.context import Turn
+    from flows.turn.context import Turn, as_filed
     from optimization.job.request import names_file, read_request
 
     terms: dict[str, Any] = {
@@ -449,6 +450,8 @@ def report(
     session: Query = Query(),
 ) -> Answer:
     """Tell what a job has really done and held; the next plan starts from it. Reporting a time again corrects it."""
+    import pandas as pd
+
     from flows.clock import now
     from flows.ledger.jobs import (
         Report,
@@ -463,14 +466,21 @@ def report(
         throughput_told,
     )
     from flows.ledger.records import allocations_of, decisions_of, places_held
+    from warehouse.errors import SettingsError
 
-    when = parsed_time(at, "--at") or now().floor("s")
+    when, clock = parsed_time(at, "--at") or now().floor("s"), now()
+    known = parsed_time(known_at, "--known-at") or when
+    if known > clock + pd.Timedelta(days=1):
+        raise SettingsError(
+            f"--known-at {known.isoformat()}" if known_at else f"--at {known.isoformat()}",
+            expected=f"a time that is not in the future (now {clock:%Y-%m-%d %H:%M} UTC)",
+        )
     with session.writing() as store:
         stored = find_job(store, name)
         said = Report(
             job=name,
             reported_at=when,
-            known_at=parsed_time(known_at, "--known-at") or when,
+            known_at=known,
             progress=_work_done(
                 stored.request, progress=progress, progress_share=progress_share, tokens=tokens
             ),

@@ -16,14 +16,12 @@ from flows.ledger.jobs import (
     counting,
     every_report,
     measured_rows,
-    open_job,
     report_row,
     work_said,
 )
 from flows.ledger.records import allocations_of
-from flows.turn.context import find_market, read_history
-from optimization.replay.decision import record_start
-from optimization.window.plan import Allocation
+from flows.turn.context import Turn, markets_of
+from flows.turn.opening import JobLedger, open_jobs
 from warehouse.errors import MarketError
 from warehouse.store.connection import Store
 
@@ -41,7 +39,8 @@ def reports_shown(
     if not reports:
         return []
     decided = allocations_of(decisions)
-    opened = _opened_until(store, stored, decided, reports, settings)
+    ledger = JobLedger(decisions={stored.request.name: [dict(row) for row in decisions]}, reports={})
+    opened = _opened_until(store, stored, ledger, reports, settings)
     throughput = measured_rows(stored, decided, reports)
     rows = []
     for k, report in enumerate(reports):
@@ -56,25 +55,22 @@ def reports_shown(
 
 
 def _opened_until(
-    store: Store,
-    stored: StoredJob,
-    decided: Mapping[pd.Timestamp, Allocation],
-    reports: Sequence[Report],
-    settings: Settings,
+    store: Store, stored: StoredJob, ledger: JobLedger, reports: Sequence[Report], settings: Settings
 ) -> OpenJob | None:
     """The job on its market's record up to the newest report, None where there is no record of it, and of a job that may move."""
     if stored.request.may_move:
         return None
     settings = settings.model_copy(update={"step_minutes": int(stored.step / pd.Timedelta(minutes=1))})
     at = max(stored.start, min(reports[-1].reported_at.floor(stored.step), stored.deadline - stored.step))
+    turn = Turn(store=store, at=at, settings=settings, run_id="reports", own_end=True)
     try:
-        followed = find_market(store, stored.request.place, at=at, settings=settings, own_end=True)
-        if followed.at < stored.start:
-            return None
-        history = read_history(store, followed, settings=settings, start=record_start(stored.start))
+        places = markets_of(turn, stored.request)
     except MarketError:
         return None
-    return open_job(stored.request, history, decided=decided)
+    if places[0].at < stored.start:
+        return None
+    (found,) = open_jobs(turn, [(stored, places)], ledger=ledger)
+    return found if isinstance(found, OpenJob) else None
 
 
 def predicted_work(opened: OpenJob, at: pd.Timestamp, reports: Sequence[Report]) -> float | None:

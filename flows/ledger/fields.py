@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 from typing_extensions import TypedDict
 
 from flows.show.blocks import Column, Table
-from flows.show.formats import auto, percent, usd
+from flows.show.formats import auto, percent, price, usd
 
 if TYPE_CHECKING:
     from flows.ledger.jobs import OpenJob
@@ -146,10 +146,14 @@ def _finish(job: OpenJob, made: Decision) -> str:
 
 
 def _saved(job: OpenJob, made: Decision) -> float | None:
-    """What is expected to be saved beside on-demand only; None where the job is more likely given up than done."""
-    if made.expected.given_up_probability > 0.5:
+    """What is expected to be saved compared with on-demand only.
+
+    None where no on-demand price is known, or the job is more likely given up than done.
+    """
+    alone = job.on_demand_only_usd
+    if alone is None or made.expected.given_up_probability > 0.5:
         return None
-    return job.on_demand_only_usd - made.expected.cost_usd
+    return alone - made.expected.cost_usd
 
 
 def _saved_usd(job: OpenJob, made: Decision) -> float | None:
@@ -159,7 +163,20 @@ def _saved_usd(job: OpenJob, made: Decision) -> float | None:
 
 def _saved_share(job: OpenJob, made: Decision) -> float | None:
     saved = _saved(job, made)
-    return None if saved is None else round(saved / job.on_demand_only_usd, 6)
+    alone = job.on_demand_only_usd
+    return None if saved is None or not alone else round(saved / alone, 6)
+
+
+def _on_demand_only(job: OpenJob, made: Decision) -> float | None:
+    alone = job.on_demand_only_usd
+    return None if alone is None else round(alone, 4)
+
+
+def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
+    """What a person must know where no on-demand price is known, or nothing is sold on demand."""
+    if not job.history.on_demand.sold and any(other.seen.on_demand.sold for other in job.others):
+        return f"{job.history.market.key}: no on-demand here: the deadline is kept by a move to a market that sells it"
+    return job.history.on_demand_note
 
 
 def _spot_price(job: OpenJob, made: Decision) -> float | None:
@@ -211,6 +228,40 @@ def _probe_next(job: OpenJob, made: Decision) -> str | None:
     return None if moved is None or moved.probe_next is None else job.places[moved.probe_next]
 
 
+def _kept(job: OpenJob, made: Decision) -> tuple[int, int]:
+    """On-demand and spot instances that were held before and go on: none where the job moves."""
+    moved = _moved(job, made)
+    if moved is not None and moved.moved_from is not None:
+        return 0, 0
+    before, now = job.held.allocation, made.allocation
+    return min(before.on_demand, now.on_demand), min(before.spot, now.spot)
+
+
+def change_told(row: Mapping[str, Any]) -> str:
+    """What to start and stop for a decision, in words.
+
+    >>> none = {"start_on_demand": 0, "start_spot": 0, "stop_on_demand": 0, "stop_spot": 0, "spot": 2, "on_demand": 0}
+    >>> change_told({**none, "start_spot": 2, "stop_on_demand": 1}), change_told({**none, "start_spot": 2, "start_on_demand": 1})
+    ('start 2 spot, stop 1 on-demand', 'start 1 on-demand and 2 spot')
+    >>> change_told(none), change_told({**none, "spot": 0})
+    ('no change', 'nothing to start')
+    """
+    parts = [
+        f"{verb} {' and '.join(f'{row[key]} {kind}' for kind, key in kinds if row[key])}"
+        for verb in ("start", "stop")
+        for kinds in [(("on-demand", f"{verb}_on_demand"), ("spot", f"{verb}_spot"))]
+        if any(row[key] for _, key in kinds)
+    ]
+    if parts:
+        return ", ".join(parts)
+    return "no change" if row["on_demand"] + row["spot"] else "nothing to start"
+
+
+def _change(job: OpenJob, made: Decision) -> str:
+    names = ("on_demand", "spot", "start_on_demand", "start_spot", "stop_on_demand", "stop_spot")
+    return change_told({name: value(job, made) for name in names if (value := DECISION[name].value)})
+
+
 def zone_of(market: str | None) -> str:
     """The zone of a market's name, as tables show it.
 
@@ -221,8 +272,10 @@ def zone_of(market: str | None) -> str:
     return parts[2] if len(parts) == 4 else auto(market)
 
 
-#: What is added to a decision when it is handed over; its row has the rest of `DECISION`.
-DELIVERED: Final = ("schema", "program", "version", "key", "market_parts", "valid_until")
+#: What is added to a decision when it is handed over or shown by ``plan``; its row has the rest of `DECISION`.
+DELIVERED: Final = (
+    "schema", "program", "version", "key", "market_parts", "valid_until", "issued_at", "expired", "alone", "decided_with",
+)  # fmt: skip
 #: Everything that a decision says, in the order of its document.
 DECISION: Final[dict[str, Field]] = {
     "schema": Field(kind=Literal["slackwater.decision/1"], words="Name and version of this form."),
@@ -288,6 +341,26 @@ DECISION: Final[dict[str, Field]] = {
     "valid_until": Field(
         kind=str, limits=TIME, words="When the decision is over: do not start anything for it later."
     ),
+    "issued_at": Field(
+        kind=str | None,
+        limits=TIME,
+        words="Time of the turn that issued the decision, as `slackwater plan` shows it; null where no turn has issued it yet, and "
+        "in what is handed over.",
+    ),
+    "expired": Field(
+        kind=bool | None,
+        words="Whether the slot was over when `slackwater plan` showed the decision; null in what is handed over.",
+    ),
+    "alone": Field(
+        kind=bool | None,
+        words="Whether the job was planned by itself (`slackwater plan --alone`), as if no other job wanted spot; null in what is "
+        "handed over.",
+    ),
+    "decided_with": Field(
+        kind=list[str] | None,
+        words="The other open jobs with which it shares the spot of the slot, as `slackwater plan` shows them; null in what is "
+        "handed over.",
+    ),
     "step_minutes": Field(
         kind=float,
         limits=POSITIVE,
@@ -313,6 +386,56 @@ DECISION: Final[dict[str, Field]] = {
         heading="spot",
         card=12,
         glance=True,
+    ),
+    "held_on_demand": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="On-demand instances that the job holds as the slot begins, by the newest report or the decision before.",
+        value=lambda job, made: job.held.allocation.on_demand,
+    ),
+    "held_spot": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="Spot instances that the job holds as the slot begins: by the newest report, else those decided for the slot before "
+        "that were available.",
+        value=lambda job, made: job.held.allocation.spot,
+    ),
+    "held_from": Field(
+        kind=Literal["decided", "reported"] | None,
+        words="Where held_on_demand and held_spot come from: reported by the job's owner, or computed from what was decided.",
+        value=lambda job, made: "reported" if job.held.reported else "decided",
+    ),
+    "start_on_demand": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="On-demand instances to start now, compared with what is held; of a job that moves all of its new market.",
+        value=lambda job, made: made.allocation.on_demand - _kept(job, made)[0],
+    ),
+    "start_spot": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="Spot instances to start now, compared with what is held; of a job that moves all of its new market.",
+        value=lambda job, made: made.allocation.spot - _kept(job, made)[1],
+    ),
+    "stop_on_demand": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="On-demand instances to stop now, of those held; of a job that moves all in the market it leaves.",
+        value=lambda job, made: job.held.allocation.on_demand - _kept(job, made)[0],
+    ),
+    "stop_spot": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="Spot instances to stop now, of those held; of a job that moves all in the market it leaves.",
+        value=lambda job, made: job.held.allocation.spot - _kept(job, made)[1],
+    ),
+    "change": Field(
+        kind=str | None,
+        words="What to start and stop, compared with what is held.",
+        value=_change,
+        heading="change",
+        card=14,
+        beneath=True,
     ),
     "policy": Field(
         kind=str,
@@ -361,13 +484,13 @@ DECISION: Final[dict[str, Field]] = {
     "on_demand_only_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="What the whole job costs on on-demand alone, from its first slot to its last.",
-        value=lambda job, made: round(job.on_demand_only_usd, 4),
+        words="What the whole job costs on on-demand alone, from first slot to last; null where no on-demand price is known.",
+        value=_on_demand_only,
     ),
     "saved_usd": Field(
         kind=float | None,
-        words="What the expected cost is below that, negative where it is above; null where the job is more likely given up than "
-        "done.",
+        words="What the expected cost is below that, negative where it is above; null where no on-demand price is known, "
+        "or the job is more likely given up than done.",
         value=_saved_usd,
         heading="saved",
         unit="$",
@@ -422,10 +545,26 @@ DECISION: Final[dict[str, Field]] = {
         value=lambda job, made: job.live.job.must_finish,
     ),
     "on_demand_usd_per_hour": Field(
-        kind=float,
+        kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Price of an on-demand instance that was reckoned with.",
-        value=lambda job, made: job.history.on_demand_usd,
+        words="Price of an on-demand instance; null where none is known, or nothing is sold on demand.",
+        value=lambda job, made: job.history.on_demand_usd if job.history.on_demand.known else None,
+    ),
+    "on_demand_from": Field(
+        kind=str | None,
+        words="Where that price comes from: job, settings, observed, elsewhere, catalogue with region, date and source; "
+        "unknown, with the price that the plan assumes; or not sold.",
+        value=lambda job, made: str(job.history.on_demand),
+        heading="on-demand price from",
+        shown=(JOB,),
+    ),
+    "on_demand_note": Field(
+        kind=str | None,
+        words="That no on-demand price is known, or that nothing is sold on demand, and what that means; null otherwise.",
+        value=_on_demand_note,
+        heading="on-demand",
+        shown=(JOB,),
+        place=3,
     ),
     "spot_usd_per_hour": Field(
         kind=float | None,
@@ -572,11 +711,35 @@ MOST_STALE, MOST_ASSUMED = 3, 3
 
 
 def stale_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What decisions say of old data, once a market (at its newest slot), and not of more than a few."""
+    """The notes of decisions on old data, of a few markets."""
+    return _notes(rows, "stale")
+
+
+def on_demand_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The notes of decisions on markets without an on-demand price, or without on-demand, of a few markets."""
+    return _notes(rows, "on_demand_note")
+
+
+def on_demand_prices_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """On-demand prices that were not observed in the market itself, and where they come from, of a few markets."""
+    named = [
+        {
+            **row,
+            "price": f"{row['market']}: {price(row['on_demand_usd_per_hour'])} USD an instance-hour, {row['on_demand_from']}",
+        }
+        for row in rows
+        if row.get("on_demand_from") not in (None, "observed")
+        and row.get("on_demand_usd_per_hour") is not None
+    ]
+    return _notes(named, "price")
+
+
+def _notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
+    """The notes of decisions under a key, once a market (at its newest slot), and of no more than a few."""
     newest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for row in sorted(rows, key=lambda row: str(row.get("slot"))):
         newest[row.get("market"), row.get("source")] = row
-    told = [str(row["stale"]) for row in newest.values() if row.get("stale")]
+    told = list(dict.fromkeys(str(row[key]) for row in newest.values() if row.get(key)))
     more = len(told) - MOST_STALE
     return told[:MOST_STALE] + (
         [f"and so of {more} more markets" if more > 1 else "and so of another market"] if more > 0 else []
@@ -622,14 +785,15 @@ BOARD: Final[dict[str, Field]] = {
         kind=float, words="Rent of a job, USD.", heading="cost a job", unit="$", format=usd
     ),
     "mean_saved_usd": Field(
-        kind=float,
-        words="What that is below the cost of the same jobs on on-demand alone, USD.",
+        kind=float | None,
+        words="What that is below the cost of the same jobs on on-demand alone, USD; of the jobs whose on-demand price "
+        "is known, null where it is known of none.",
         heading="saved",
         unit="$",
         format=usd,
     ),
     "saved_share": Field(
-        kind=float,
+        kind=float | None,
         limits={"maximum": 1},
         words="The same as a share of it.",
         heading="of on-demand only",
@@ -674,14 +838,15 @@ OUTCOME: Final[dict[str, Field]] = {
         format=usd,
     ),
     "saved_usd": Field(
-        kind=float,
-        words="What the cost is below that of the job on on-demand alone, negative where it is above.",
+        kind=float | None,
+        words="What the cost is below that of the job on on-demand alone, negative where it is above; "
+        "null where no on-demand price is known.",
         heading="saved",
         unit="$",
         format=usd,
     ),
     "saved_share": Field(
-        kind=float, words="The same as a share of it.", heading="of on-demand only", format=percent
+        kind=float | None, words="The same as a share of it.", heading="of on-demand only", format=percent
     ),
     "on_time": Field(kind=bool, words="Whether it was done by its deadline.", heading="on time"),
     "finish": Field(
@@ -720,13 +885,13 @@ OUTCOME: Final[dict[str, Field]] = {
 }
 
 
-def in_hindsight(cost: float, alone: float) -> dict[str, Any]:
-    """The outcome of the best that could have been done, in the columns of the others; ``alone`` is on-demand only."""
+def in_hindsight(cost: float, alone: float | None) -> dict[str, Any]:
+    """The hindsight optimum in the columns of the other outcomes; ``alone`` is the cost of on-demand only, None if unknown."""
     return {
         "policy": HINDSIGHT,
         "cost_usd": cost,
-        "saved_usd": alone - cost,
-        "saved_share": 1.0 - cost / alone,
+        "saved_usd": None if alone is None else alone - cost,
+        "saved_share": None if not alone else 1.0 - cost / alone,
     }
 
 
@@ -780,6 +945,7 @@ def beside_hindsight(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
     cost = board[0].get("mean_hindsight_usd") if board else None
     if cost is None:
         return list(board)
-    own = in_hindsight(cost, board[0]["mean_cost_usd"] + board[0]["mean_saved_usd"])
+    saved = board[0]["mean_saved_usd"]
+    own = in_hindsight(cost, None if saved is None else board[0]["mean_cost_usd"] + saved)
     means = {"mean_cost_usd": own["cost_usd"], "mean_saved_usd": own["saved_usd"]}
     return [*board, {**own, **means, "jobs": board[0]["jobs"]}]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from flows.show.formats import rows_of, utc
+from flows.show.formats import age, rows_of, utc
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress, finished
 from optimization.job.request import (
@@ -27,7 +27,8 @@ from optimization.job.request import (
 from optimization.moving.definition import Mover, MovingHold
 from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
 from optimization.moving.terms import movable_job
-from optimization.replay.decision import LiveJob, Reported, live_job
+from optimization.replay.decision import NOTHING, LiveJob, Reported, live_job
+from optimization.replay.decision import held as could_hold
 from optimization.window.plan import Allocation
 from warehouse.asof import PRICE_MAX_AGE
 from warehouse.errors import JobError
@@ -424,13 +425,26 @@ class Freshness:
             return None
         what = "this slot" if at == slot else "now: this slot is long over"
         return (
-            f"the newest {name} of {history.market.key} is from {utc(seen)}, {_age(at - seen)} before {what}"
+            f"the newest {name} of {history.market.key} is from {utc(seen)}, {age(at - seen)} before {what}"
         )
 
 
-def _age(length: pd.Timedelta) -> str:
-    hours = length / pd.Timedelta(hours=1)
-    return f"{hours:,.0f} hours" if hours < 96 else f"{hours / 24:,.0f} days"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBefore:
+    """The instances that a job holds as a slot begins; ``reported``: its owner reported them, else they follow from decisions."""
+
+    allocation: Allocation = NOTHING
+    reported: bool = False
+
+
+def _held_before(
+    slot: int, reports: Sequence[Report], reported: Sequence[Reported], decided: Allocation
+) -> HeldBefore:
+    """What is held at the start of ``slot``: by the report for that slot, else what could be held of the decision before."""
+    for report, one in zip(reversed(reports), reversed(reported), strict=True):
+        if one.slot == slot and report.held is not None:
+            return HeldBefore(allocation=report.held, reported=True)
+    return HeldBefore(allocation=decided)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -439,7 +453,7 @@ class OpenJob:
 
     ``reports`` are those that count by then; ``fresh`` says which observation is old.
     ``places`` names the markets of a job that may move, this one among them; ``others``
-    is the job as it stands in each other of them.
+    is the job as it stands in each other of them, and ``held_anywhere`` what it holds in any of them.
     """
 
     request: JobRequest
@@ -449,6 +463,35 @@ class OpenJob:
     places: tuple[str, ...] = ()
     others: tuple[LiveJob, ...] = ()
     fresh: Freshness | None = None
+    held_anywhere: HeldBefore | None = None
+
+    @property
+    def histories(self) -> tuple[History, ...]:
+        """The history of its market."""
+        return (self.history,)
+
+    def in_market(self, m: int) -> OpenJob:
+        """The job as it is seen from its market."""
+        return self
+
+    @property
+    def held(self) -> HeldBefore:
+        """The instances that it holds as the slot to decide begins."""
+        if self.held_anywhere is not None:
+            return self.held_anywhere
+        return _held_before(
+            self.live.slot, self.reports, self.live.reported, self.held_in(self.live.slot - 1)
+        )
+
+    def held_in(self, slot: int) -> Allocation:
+        """What could be held of the decision of an earlier slot."""
+        decided, live = self.live.decided.get(slot), self.live
+        return NOTHING if decided is None else could_hold(live.job, decided, live.seen.available[slot])
+
+    def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenJob:
+        """The job with later decisions, by slot: a market's name (None: nothing held), and what to hold there."""
+        own = {slot: allocation for slot, (_, allocation) in decided.items()}
+        return replace(self, live=replace(self.live, decided={**self.live.decided, **own}))
 
     @property
     def stale(self) -> str | None:
@@ -456,9 +499,13 @@ class OpenJob:
         return None if self.fresh is None else self.fresh.stale(self.history, self.live.now)
 
     @property
-    def on_demand_only_usd(self) -> float:
-        """What the whole job costs on on-demand alone, USD; of a job that may move in the market where that is least."""
-        return min(live.on_demand_only_usd for live in (self.live, *self.others))
+    def on_demand_only_usd(self) -> float | None:
+        """What the whole job costs on on-demand alone, USD; of a job that may move in the market where that is least.
+
+        None where no on-demand price is known.
+        """
+        known = [live.on_demand_only_usd for live in (self.live, *self.others)]
+        return min((usd for usd in known if usd is not None), default=None)
 
     def shortfall(self, progress: Progress) -> str:
         """Why the job cannot be done in time, "" where it can; of a job that may move where no market can do it."""
@@ -519,6 +566,30 @@ class OpenMovable:
         """The names of its markets, as decisions have them."""
         return tuple(history.market.key for history in self.histories)
 
+    @property
+    def held(self) -> HeldBefore:
+        """The instances that it holds as the slot to decide begins."""
+        return _held_before(
+            self.live.slot, self.reports, self.live.reported, self.held_in(self.live.slot - 1)
+        )
+
+    def held_in(self, slot: int) -> Allocation:
+        """What could be held of the decision of an earlier slot, in whichever market."""
+        decided, live = self.live.decided.get(slot), self.live
+        if decided is None or decided.market is None:
+            return NOTHING
+        there = live.lives[decided.market].seen.available[slot]
+        return could_hold(live.job.runs[decided.market], decided.allocation, there)
+
+    def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenMovable:
+        """The job with later decisions, by slot: a market's name (None: nothing held), and what to hold there."""
+        own = {
+            slot: MovingHold(None if key is None else self.places.index(key), allocation)
+            for slot, (key, allocation) in decided.items()
+            if key is None or key in self.places
+        }
+        return replace(self, live=replace(self.live, decided={**self.live.decided, **own}))
+
     def in_market(self, m: int) -> OpenJob:
         """The job as it is seen from one of its markets; of one that is nowhere yet the first, with what is assumed of any."""
         if m < len(self.histories):
@@ -534,6 +605,7 @@ class OpenMovable:
             places=self.places,
             others=tuple(live for k, live in enumerate(self.live.lives) if k != m),
             fresh=self.fresh,
+            held_anywhere=self.held,
         )
 
 

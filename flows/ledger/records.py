@@ -259,7 +259,8 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
                 {
                     "utility": row.utility,
                     "gap_to_hindsight": row.gap_to_hindsight,
-                    "on_demand_only_usd": row.on_demand_only_usd,
+                    "on_demand_only_usd": row.on_demand_only_usd if scored.on_demand_known else None,
+                    "unit_usd": row.on_demand_only_usd,
                     "hindsight_usd": scored.hindsight_usd,
                     "lost_to_forecast_error_usd": (
                         None if isnan(row.lost_to_forecast_error_usd) else row.lost_to_forecast_error_usd
@@ -305,18 +306,23 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
             "utility": [detail["utility"] for detail in details],
             "utility_usd": rows["utility_usd"].to_numpy(dtype=float),
             "cost_usd": rows["cost_usd"].to_numpy(dtype=float),
-            "on_demand_only_usd": [detail["on_demand_only_usd"] for detail in details],
+            "on_demand_only_usd": [_number(detail["on_demand_only_usd"]) for detail in details],
             "hindsight_usd": [detail.get("hindsight_usd", np.nan) for detail in details],
             "on_time": rows["on_time"].to_numpy(dtype=bool),
             "gap_to_hindsight": [detail["gap_to_hindsight"] for detail in details],
             "lost_to_forecast_error": [
                 np.nan
                 if detail.get("lost_to_forecast_error_usd") is None
-                else detail["lost_to_forecast_error_usd"] / detail["on_demand_only_usd"]
+                else detail["lost_to_forecast_error_usd"]
+                / (detail.get("unit_usd") or detail["on_demand_only_usd"])
                 for detail in details
             ],
         }
     )
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value
 
 
 def outcomes_of(store: Store, job: StoredJob) -> list[dict[str, Any]]:
@@ -344,7 +350,7 @@ def _outcome(
         "policy": row["policy"],
         "cost_usd": row["cost_usd"],
         "on_demand_only_usd": alone,
-        "saved_usd": alone - row["cost_usd"],
+        "saved_usd": None if alone is None else alone - row["cost_usd"],
         "saved_share": 1.0 - row["cost_usd"] / alone if alone else None,
         "on_time": bool(row["on_time"]),
         "finish": None if finished is None else job.start + finished * job.step,

@@ -43,6 +43,8 @@ FRESHNESS_COLUMNS: Final = (
     "stale",
 )
 _ZERO: Final = pd.Timedelta(0)
+#: Slots of one map at most.
+MOST_SLOTS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -819,6 +821,12 @@ def window_of(
     if first > last:
         raise SettingsError(
             f"no slot from {start} to {last}", expected="--since before --until and before the time of --at"
+        )
+    if (slots := (last - first) // step + 1) > MOST_SLOTS:
+        raise SettingsError(
+            f"{slots:,} slots from {start} to {last}",
+            expected=f"at most {MOST_SLOTS:,}",
+            remedy="give a later --since",
         )
     return SlotMap(first=first, last=last, step=step, at=at)
 

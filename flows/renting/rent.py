@@ -51,7 +51,7 @@ from optimization.renting.speedup import (
     Speedup,
     TableSpeedup,
 )
-from warehouse.errors import JobError, SettingsError, SlackwaterError
+from warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
 
 if TYPE_CHECKING:
     from flows.schemas.forms import Elasticity, FrontierPoint, RentedType, Sensitivity
@@ -511,6 +511,11 @@ def market_price(
         histories, prepared = ready(turn, {followed: [followed.at]}, [model or chosen.planner])
         history = histories[followed].until(followed.at)
         (forecast,) = forecasts_of(history, prepared.batches[followed], settings=chosen)
+    if note := history.on_demand_note:
+        raise MarketError(
+            f"{market}: the budget buys at an on-demand price, and there is none: {note}",
+            remedy="state the price under [[on_demand]] in the settings, or give --price instead of --market",
+        )
     losses = loss_rate(history.available, budget_usd / history.on_demand_usd, slot_hours=history.slot_hours)
     outlook = forecast_outlook(forecast, on_demand_usd=history.on_demand_usd, loss_rate=losses)
     price = affordable(outlook, budget_usd, overhead_hours=restart_hours)

@@ -31,7 +31,7 @@ from flows.turn.forecast import forecasts_of, ready
 from flows.turn.stages import effort_of
 from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations
 from forecasting.configurations.runs import runs_frame
-from optimization.job.gpus import GpuType, gpu_type_of, gpu_types
+from optimization.job.gpus import GpuType
 from optimization.job.request import JobRequest, first_slot, job_on
 from optimization.market.lately import LATELY
 from optimization.policies import OnDemandOnly
@@ -42,6 +42,7 @@ from optimization.replay.run import PlanMemo, replay_pool
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from optimization.requests import choice as filling
 from optimization.requests.candidates import (
+    NO_GPU,
     Candidate,
     Knowledge,
     Offer,
@@ -51,6 +52,7 @@ from optimization.requests.candidates import (
     model_name_of,
     moving_terms,
     offer_of,
+    rated_gpu,
     with_rates,
 )
 from optimization.requests.choice import RULES, Loser, MarketNow, Misjudged, Planned
@@ -105,8 +107,8 @@ def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_o
         told = f": {'; '.join(left_out[:3])}" if left_out else ""
         raise MarketError(
             f"no market with a known GPU has a record at {turn.at}{told}",
-            expected=f"a market of one of {', '.join(sorted({one.instance_type for one in gpu_types()}))}",
-            remedy="ingest one, or choose another --at",
+            expected="a market of an instance type whose GPU is known",
+            remedy="ingest one, or choose another --at; `slackwater catalogue` lists the instance types",
         )
     return kept
 
@@ -115,9 +117,9 @@ def _asked(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Follow
     found = {}
     for text in asked:
         followed = market_of(turn, text)
-        gpu = gpu_type_of(followed.market)
+        gpu = rated_gpu(followed.market)
         if gpu is None:
-            left_out.append(f"{followed.key}: which GPU its instance type has is not known")
+            left_out.append(f"{followed.key}: {NO_GPU}")
         else:
             found[followed] = gpu
     return found
@@ -128,7 +130,7 @@ def _listed(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
     found, step = {}, step_of(turn.settings)
     for row in turn.listed():
         market = Market.parse(str(row["market"]))
-        gpu = gpu_type_of(market)
+        gpu = rated_gpu(market)
         if gpu is None or not row["has_counts"]:
             continue
         first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
@@ -153,6 +155,11 @@ def _offers(turn: Turn, found: Mapping[Followed, GpuType], left_out: list[str]) 
             (history,) = read_all(turn, [(followed, followed.at - LATELY)])
         except MarketError as error:
             left_out.append(f"{followed.key}: {error}")
+            continue
+        if not history.on_demand.sold:
+            left_out.append(
+                f"{followed.key}: nothing is sold on demand there, so no deadline can be promised"
+            )
             continue
         offers.append(offer_of(history))
     return offers
@@ -378,7 +385,8 @@ def _configuration(candidate: Candidate) -> Configuration:
         "torch_dtype": terms.torch_dtype,
         "market": offer.market.key,
         "source": offer.source,
-        "on_demand_usd_per_hour": candidate.offer.on_demand_usd,
+        "on_demand_usd_per_hour": candidate.offer.on_demand_usd if candidate.offer.on_demand.known else None,
+        "on_demand_from": str(candidate.offer.on_demand),
         "spot_usd_per_hour": candidate.offer.spot_usd,
     }
 
@@ -463,7 +471,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
         "low": widest.low,
         "high": widest.high,
         "planned": planned is not None,
-        "on_demand_usd": loser.screened.alone.cost_usd,
+        "on_demand_usd": loser.screened.alone.cost_usd if candidate.offer.on_demand.known else None,
         "expected_cost_usd": planned.expected.cost_usd if planned else None,
         "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
         "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
@@ -632,13 +640,14 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
         _outcome_row(outcome, ended.start, step, valued) | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
         for outcome, row in zip(ran.scored.outcomes, ran.scored.ledger, strict=True)
     ]
-    mine, alone = rows[0], ran.scored.ledger[0].on_demand_only_usd
+    mine = rows[0]
+    alone = ran.scored.ledger[0].on_demand_only_usd if ran.scored.on_demand_known else None
     return {
         "from": ended.start,
         "deadline": ended.start + ended.job.deadline_slots * step,
         "outcome": mine,
         "on_demand_only_usd": alone,
-        "saved_share": 1.0 - mine["cost_usd"] / alone,
+        "saved_share": None if not alone else 1.0 - mine["cost_usd"] / alone,
         "expected_cost_usd": expected.cost_usd,
         "expected_inside": expected.cost_p10_usd - 1e-9 <= mine["cost_usd"] <= expected.cost_p90_usd + 1e-9,
         "policies": rows,
@@ -655,7 +664,7 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
                 "market": one.candidate.offer.key,
                 "expected_cost_usd": one.expected.cost_usd,
                 **_outcome_row(decided, one.live.start, step, valued),
-                "on_demand_only_usd": other.total_cost_usd,
+                "on_demand_only_usd": other.total_cost_usd if one.live.seen.on_demand.known else None,
             }
             for one, decided, other in ran.others
         ],

@@ -195,9 +195,13 @@ def _replayed(answer: Mapping[str, Any]) -> Section:
         "How it came out",
         [
             f"It cost {usd(score['outcome']['cost_usd'])} USD where {usd(score['expected_cost_usd'])} "
-            "were expected; on-demand only costs "
-            f"{usd(score['on_demand_only_usd'])}, at best {usd(score['hindsight']['cost_usd'])} with hindsight; "
-            f"saved {percent(score['saved_share'])}.",
+            "were expected; "
+            + (
+                "no on-demand price is known; "
+                if score["saved_share"] is None
+                else f"on-demand only costs {usd(score['on_demand_only_usd'])}, saved {percent(score['saved_share'])}; "
+            )
+            + f"at best {usd(score['hindsight']['cost_usd'])} with hindsight.",
             *figures,
             numbers(SCORE_COLUMNS, score_rows(score), digits=2),
         ],

@@ -268,9 +268,11 @@ class ReplayedPolicy(_From):
     finish_slots: float | None
     on_time: bool
     spot_share: Share
-    on_demand_only_usd: float
-    saved_usd: Annotated[float, Keys(description="What the cost is below that; negative where it is above.")]
-    saved_share: Annotated[float, Keys(description="The same as a share of it.")]
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
+    saved_usd: Annotated[
+        float | None, Keys(description="What the cost is below that; negative where it is above.")
+    ]
+    saved_share: Annotated[float | None, Keys(description="The same as a share of it.")]
     hindsight: Bracket
     gap_to_hindsight: float
     must_finish: bool
@@ -339,8 +341,10 @@ class BacktestPolicy(TypedDict):
     worst_start: datetime
     late: Annotated[int, Keys(**NOT_NEGATIVE, description="Starts that missed the deadline.")]
     given_up: Annotated[int, Keys(**NOT_NEGATIVE, description="Of these, starts that were given up.")]
-    saved_usd: Annotated[float, Keys(description="Mean cost of on-demand only less the mean cost.")]
-    saved_share: Annotated[float, Keys(description="The same as a share of the cost of on-demand only.")]
+    saved_usd: Annotated[float | None, Keys(description="Mean cost of on-demand only less the mean cost.")]
+    saved_share: Annotated[
+        float | None, Keys(description="The same as a share of the cost of on-demand only.")
+    ]
     saved_low: Annotated[
         float | None,
         Keys(
@@ -360,7 +364,7 @@ class BacktestRun(TypedDict):
     on_time: bool
     finish: Annotated[datetime | None, Keys(description="Null where it was given up.")]
     spot_share: Share
-    on_demand_only_usd: float
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
     hindsight_usd: Annotated[float, Keys(description="Cost of the optimum with the market known in advance.")]
 
 
@@ -383,7 +387,7 @@ class BacktestAnswer(_From):
     gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots that were not observed, over all starts.")]
     blocks: Annotated[int, Keys(**NOT_NEGATIVE, description="Blocks of starts behind the intervals.")]
     leader: Annotated[str, Keys(description="The policy that a turn would take now.")]
-    on_demand_only_usd: float
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
     hindsight_usd: float
     policies: list[BacktestPolicy]
     runs: list[BacktestRun]
@@ -667,7 +671,8 @@ class Configuration(TypedDict):
     torch_dtype: str | None
     market: str
     source: str
-    on_demand_usd_per_hour: float
+    on_demand_usd_per_hour: Annotated[float | None, Keys(description="Null where none is known.")]
+    on_demand_from: Annotated[str, Keys(description="Where that price comes from.")]
     spot_usd_per_hour: float | None
 
 
@@ -748,7 +753,7 @@ class RunnerUp(TypedDict):
     low: float
     high: float
     planned: bool
-    on_demand_usd: float
+    on_demand_usd: float | None
     expected_cost_usd: float | None
     expected_cost_p10_usd: float | None
     expected_cost_p90_usd: float | None
@@ -780,7 +785,7 @@ class ScoredRunnerUp(FilledOutcome):
     label: str
     market: str
     expected_cost_usd: float
-    on_demand_only_usd: float
+    on_demand_only_usd: float | None
 
 
 class FilledScore(_From):
@@ -788,8 +793,8 @@ class FilledScore(_From):
 
     deadline: datetime
     outcome: ScoredPolicy
-    on_demand_only_usd: float
-    saved_share: float
+    on_demand_only_usd: float | None
+    saved_share: float | None
     expected_cost_usd: float
     expected_inside: bool
     policies: list[ScoredPolicy]

@@ -360,7 +360,7 @@ def _sql_type(field: Field) -> str:
     """The type of a decision's field in SQL."""
     kinds = [kind for kind in (get_args(field.kind) or (field.kind,)) if kind is not type(None)]
     plain = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
-    if get_origin(field.kind) is Literal:
+    if get_origin(kinds[0] if kinds else field.kind) is Literal or get_origin(field.kind) is Literal:
         return "VARCHAR"
     if get_origin(field.kind) is list or kinds[0] not in plain:
         return "JSON"
@@ -428,7 +428,8 @@ def _costs() -> Relation:
             "work_share": "Share of the job's work done in the slot; null where it is not known yet.",
         },
         sql="SELECT job, slot, market, on_demand, spot, held_from, "
-        "hours * (on_demand * on_demand_usd_per_hour + CASE WHEN spot = 0 THEN 0 ELSE spot * spot_usd_per_hour END) AS paid_usd, "
+        "hours * (CASE WHEN on_demand = 0 THEN 0 ELSE on_demand * on_demand_usd_per_hour END "
+        "+ CASE WHEN spot = 0 THEN 0 ELSE spot * spot_usd_per_hour END) AS paid_usd, "
         "on_demand_only_usd, on_demand_only_usd - paid_usd AS saved_usd, work_share "
         f"FROM ({paid}) AS paid",
     )
@@ -610,7 +611,7 @@ def views() -> dict[str, Relation]:
                 "policy": "The policy.",
                 "scored_at": "Logical time of the turn that scored the job, UTC.",
                 "cost_usd": outcome["cost_usd"],
-                "on_demand_only_usd": "What the whole job costs on on-demand alone.",
+                "on_demand_only_usd": "What the whole job costs on on-demand alone; null where no on-demand price is known.",
                 "saved_usd": outcome["saved_usd"],
                 "saved_share": outcome["saved_share"],
                 "on_time": outcome["on_time"],
@@ -666,7 +667,7 @@ def views() -> dict[str, Relation]:
             columns={name: one.words for name, one in BOARD.items()},
             sql="SELECT policy, count(*) AS jobs, avg(utility) AS mean_utility, avg(o.utility_usd) AS mean_utility_usd, "
             "avg(cost_usd) AS mean_cost_usd, avg(saved_usd) AS mean_saved_usd, "
-            "1 - avg(cost_usd) / avg(on_demand_only_usd) AS saved_share, "
+            "avg(saved_usd) / avg(on_demand_only_usd) AS saved_share, "
             "CASE WHEN count(hindsight_usd) = count(*) THEN avg(hindsight_usd) END AS mean_hindsight_usd, "
             "avg(CAST(on_time AS INTEGER)) AS on_time, avg(gap_to_hindsight) AS gap_to_hindsight, "
             "coalesce(any_value(weight), 0) AS weight "

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "MISSING", "as_json", "as_number", "auto", "decimals", "duration", "fixed", "listed", "missing", "number", "percent", "plain",
-    "plain_scalar", "plural", "price", "ranges", "rows_of", "significant", "text", "time", "usd", "utc", "whole",
+    "MISSING", "age", "as_json", "as_number", "auto", "decimals", "duration", "fixed", "listed", "missing", "number", "percent",
+    "plain", "plain_scalar", "plural", "price", "ranges", "rows_of", "significant", "text", "time", "usd", "utc", "whole",
 ]  # fmt: skip
 
 #: A time as ISO 8601; a person reads it to the minute, in UTC.
@@ -114,6 +114,19 @@ def utc(value: Any) -> str:
     """
     written = time(value)
     return f"{written} UTC" if re.fullmatch(r"[\d-]{10} [\d:]{5}", written) else written
+
+
+def age(length: Any) -> str:
+    """How long ago something was, in whole minutes, hours or days.
+
+    >>> from datetime import timedelta
+    >>> age(timedelta(minutes=40)), age(timedelta(minutes=60)), age(timedelta(hours=41)), age(timedelta(hours=2, days=5))
+    ('40 minutes', '60 minutes', '41 hours', '5 days')
+    """
+    minutes = length.total_seconds() / 60.0
+    if minutes < 120:
+        return plural(int(minutes), "minute")
+    return f"{minutes / 60:,.0f} hours" if minutes < 96 * 60 else f"{minutes / 1440:,.0f} days"
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -2,57 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.fields import decision_row
 from flows.ledger.jobs import (
-    OpenJob,
     OpenMovable,
-    Report,
-    StoredJob,
-    every_report,
-    find_job,
-    open_job,
-    open_movable,
-    stored_jobs,
 )
-from flows.ledger.records import allocations_of, decisions_by_job, decisions_of, places_held
-from flows.show.formats import rows_of
+from flows.show.formats import rows_of, utc
 from flows.turn.context import (
     Followed,
     Turn,
     choose_markets,
-    deciding_policy,
     market_of,
     peers_of,
     placed_among,
-    proposed,
     read_all,
     read_pool,
-    sorted_jobs,
     step_of,
     why_not_followed,
 )
 from flows.turn.forecast import forecasts_of, ready
-from flows.turn.stages import Decided, decide_together, effort_of, moved_row
+from flows.turn.planning import AskedJob, opened_to_decide
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
-from optimization.job.request import JobRequest, first_slot, job_on, names_file, read_request
-from optimization.moving.live import decide_moving, ranked_markets
+from optimization.job.request import JobRequest, first_slot, job_on
+from optimization.moving.live import ranked_markets
 from optimization.moving.movers import Alone
 from optimization.moving.replay import MovedOutcome
-from optimization.moving.score import MOVERS, EndedMovable, mover_named, score_movable
+from optimization.moving.score import MOVERS, EndedMovable, score_movable
 from optimization.moving.terms import movable_job
 from optimization.policies.pool import policy_named
 from optimization.policies.stochastic import Stochastic
-from optimization.replay.decision import decide, record_start
+from optimization.replay.decision import record_start
 from optimization.replay.score import (
     EndedJob,
     Scored,
@@ -146,197 +132,18 @@ def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedJob:
-    """A job by file or by name, with the decisions made for it and the reports of it; how its markets were proposed, if so."""
+def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
+    """The markets of a job that may move as plain values, by what being there in the next slot is worth to it.
 
-    request: JobRequest
-    decisions: Sequence[dict[str, Any]] = ()
-    reports: Sequence[Report] = ()
-    proposal: str = ""
-
-
-def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
-    """The job that a command names; a file that names no market, where no ``market`` is given either, as `proposed`."""
-    if names_file(job):
-        request = read_request(Path(job))
-        if request.names_no_market and market is None:
-            request, told = proposed(turn, request)
-            return AskedJob(request=request, proposal=told)
-        return AskedJob(request=request)
-    store = turn.store
-    return AskedJob(
-        request=find_job(store, job, known_at=turn.terms_at).request,
-        decisions=decisions_of(store, job),
-        reports=every_report(store, [job]),
-    )
-
-
-def planned_decision(turn: Turn, job: AskedJob, *, market: str | None, policy: str | None) -> dict[str, Any]:
-    """The decision of one job's next slot, and why its policy was chosen; nothing is stored."""
-    if job.request.may_move:
-        movable = movable_as_of(turn, job, market=market, mover=policy)
-        return moved_row(movable, decide_moving(movable.live, effort_of(turn.settings)))
-    running = job_as_of(turn, job, market=market)
-    by, why = (policy_named(policy), "asked for") if policy else deciding_policy(turn)
-    return decision_row(running, decide(running.live, by, effort_of(turn.settings))) | {"chosen_because": why}
-
-
-def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
-    """The decisions that a turn at this time would issue for the open jobs together (M3.7), and for placed ``requests``.
-
-    Those that it has issued stay as they are. Nothing is stored.
+    Raises `JobError` for a job that may not move, and as `opened_to_decide` does.
     """
-    settings, left_out = turn.settings, list[str]()
-    jobs = stored_jobs(turn.store, known_at=turn.terms_at)
-    known = [job for job in jobs if job.start <= turn.at < job.deadline]
-    names = {job.request.name for job in known}
-    known += [
-        StoredJob(request=request, origin="user", step=step_of(settings), created_at=turn.at)
-        for request in requests
-        if request.name not in names
-    ]
-    work = sorted_jobs(turn, known, [], left_out, ())
-    issued = decisions_by_job(turn.store, [job.request.name for job, _ in work.running])
-    rows: list[dict[str, Any]] = []
-    lacking: list[tuple[StoredJob, tuple[Followed, ...], bool]] = []
-    for job, followed in work.running:
-        name = job.request.name
-        old = [row for row in issued[name] if pd.Timestamp(row["slot"]) == followed.at]
-        rows += old
-        if not old:
-            lacking.append((job, work.places.get(name, (followed,)), name in work.places))
-    opened, why = _opened_together(turn, lacking, issued) if lacking else ([], [])
-    (fresh,) = decide_together(
-        [(0, one) for one in opened], [deciding_policy(turn)], [rows], effort_of(settings), turn.fan
-    )
-    rows += [row for row in fresh.values() if not isinstance(row, str)]
-    left_out += why + [text for text in fresh.values() if isinstance(text, str)]
-    return Decided(rows=tuple(sorted(rows, key=lambda row: str(row["job"]))), left_out=tuple(left_out))
-
-
-def _opened_together(
-    turn: Turn,
-    lacking: Sequence[tuple[StoredJob, tuple[Followed, ...], bool]],
-    issued: Mapping[str, Sequence[dict[str, Any]]],
-) -> tuple[list[OpenJob | OpenMovable], list[str]]:
-    """Jobs as they stand on forecasts made now, those that may move marked so; and in words which of them cannot be opened."""
-    settings, step = turn.settings, step_of(turn.settings)
-    origins: dict[Followed, set[pd.Timestamp]] = {}
-    for job, markets, moves in lacking:
-        for one in markets:
-            origins.setdefault(one, set()).update(
-                [one.at] if moves else pd.date_range(job.start, one.at, freq=step)
-            )
-    histories, prepared = ready(
-        turn, {one: sorted(slots) for one, slots in origins.items()}, [settings.planner]
-    )
-    forecasts = {
-        one: forecasts_of(histories[one], prepared.batches[one], settings=settings) for one in origins
-    }
-    reports: dict[str, list[Report]] = {job.request.name: [] for job, _, _ in lacking}
-    for report in every_report(turn.store, list(reports)):
-        reports[report.job].append(report)
-    opened: list[OpenJob | OpenMovable] = []
-    left_out: list[str] = []
-    for job, markets, moves in lacking:
-        name, start = job.request.name, record_start(job.start)
-        peers = peers_of(turn, markets, start=start)
-        own = read_all(turn, [(one, start) for one in markets])
-        if not moves:
-            opened.append(
-                open_job(
-                    job.request,
-                    own[0],
-                    decided=allocations_of(issued[name]),
-                    forecasts=forecasts[markets[0]],
-                    peers=peers[markets[0]],
-                    reports=reports[name],
-                    fresh=turn.fresh,
-                )
-            )
-            continue
-        try:
-            movable = open_movable(
-                job.request,
-                own,
-                decided=places_held(issued[name]),
-                forecasts=[forecasts[one] for one in markets],
-                peers=[peers[one] for one in markets],
-                reports=reports[name],
-                fresh=turn.fresh,
-            )
-        except JobError as error:
-            left_out.append(f"job {name} is not decided: {error}")
-        else:
-            opened.append(movable)
-    return opened, left_out
-
-
-def job_as_of(turn: Turn, job: AskedJob, *, market: str | None = None) -> OpenJob:
-    """A job at the time of ``turn``: where it stands, what was decided and reported of it, its market and the forecast in force.
-
-    ``market`` is where it runs if it does not say so. Raises `JobError` where the
-    market is taken outside of the job's time.
-    """
-    settings = turn.settings
-    request = job.request
-    followed = market_of(turn, _market_text(request, market))
-    if request.deadline is None or request.start is None:
-        request = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-    first = _running_since(request, followed.at, settings)
-    slots = list(pd.date_range(first, followed.at, freq=step_of(settings)))
-    turn = replace(turn, at=followed.at)
-    histories, prepared = ready(turn, {followed: slots}, [settings.planner])
-    history = histories[followed]
-    return open_job(
-        request,
-        history,
-        decided=allocations_of(job.decisions),
-        forecasts=forecasts_of(history, prepared.batches[followed], settings=settings),
-        peers=peers_of(turn, [followed], start=record_start(first))[followed],
-        reports=job.reports,
-        fresh=turn.fresh,
-    )
-
-
-def movable_as_of(
-    turn: Turn, job: AskedJob, *, market: str | None = None, mover: str | None = None
-) -> OpenMovable:
-    """`job_as_of` for a job that may move; ``market`` is its home if given, ``mover`` decides (None: the one that leads).
-
-    It raises as that, and as `places_of` and `mover_named` do.
-    """
-    settings = turn.settings
-    request = job.request
-    if not request.may_move:
+    movable = opened_to_decide(turn, asked)
+    if not isinstance(movable, OpenMovable):
         raise JobError(
-            f"job {request.name!r} runs in one market",
+            f"job {asked.name!r} runs in one market",
             expected="a job that may move",
             remedy='say markets = ["provider/*/*/type"] in its file',
         )
-    by = (mover_named(mover), "asked for") if mover else None
-    request, places = placed_among(turn, request, market=market)
-    at = places[0].at
-    first = _running_since(request, at, settings)
-    turn = replace(turn, at=at)
-    histories, prepared = ready(turn, {one: [at] for one in places}, [settings.planner])
-    start = record_start(first)
-    peers = peers_of(turn, places, start=start)
-    return open_movable(
-        request,
-        read_all(turn, [(one, start) for one in places]),
-        decided=places_held(job.decisions),
-        forecasts=[forecasts_of(histories[one], prepared.batches[one], settings=settings) for one in places],
-        peers=[peers[one] for one in places],
-        reports=job.reports,
-        by=by or read_pool(turn).movers_deciding([at])[0],
-        fresh=turn.fresh,
-    )
-
-
-def ranked_rows(movable: OpenMovable) -> list[dict[str, Any]]:
-    """The markets of a job that may move as plain values, by what being there in the next slot is worth to it."""
     return [
         {
             "market": movable.places[one.market],
@@ -355,36 +162,16 @@ def ranked_rows(movable: OpenMovable) -> list[dict[str, Any]]:
     ]
 
 
-def _running_since(request: JobRequest, at: pd.Timestamp, settings: Settings) -> pd.Timestamp:
-    """The first slot of a placed request; raises `JobError` where it does not run at a time."""
-    first = first_slot(request, step_of(settings))
-    if not first <= at < request.ends:
-        raise JobError(
-            f"job {request.name!r} runs from {first} to {request.deadline}, the market is taken at {at}",
-            expected="a time between the two",
-            remedy="give --at TIME",
-        )
-    return first
-
-
-def _market_text(request: JobRequest, market: str | None) -> str:
-    if market is not None:
-        return market
-    if request.market is None:
-        raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
-    return request.place
-
-
 def replayed(
     turn: Turn, job: JobRequest, *, market: str, policy: str, start: pd.Timestamp | None, model: str | None
 ) -> list[ReplayedSlots]:
     """What one policy, or ``all`` of the pool, would have made of one job on a market's record, the best first.
 
-    Raises `MarketError` if the job starts after the record.
+    Raises `MarketError` if the job starts after the record, or is over before it begins.
     """
     settings, step = turn.settings, step_of(turn.settings)
     planner = model or settings.planner
-    followed = market_of(turn, market)
+    followed = market_of(turn, market).for_job(job)
     placed = _placed_in_record(job, followed, start, settings)
     first = first_slot(placed, step)
     if first > followed.at:
@@ -393,6 +180,7 @@ def replayed(
             expected="a start within the record",
             remedy="choose an earlier --from",
         )
+    _require_record(turn, placed, [followed])
     policies = list(read_pool(turn).policies) if policy == "all" else [policy_named(policy)]
     ended = _with_forecasts(turn, placed, followed, planner)
     if policy != "OD-only":
@@ -411,6 +199,23 @@ def replayed(
 
 def _best_first(scored: Scored) -> list[int]:
     return sorted(range(len(scored.outcomes)), key=lambda i: -scored.outcomes[i].utility_usd)
+
+
+def _require_record(turn: Turn, placed: JobRequest, places: Sequence[Followed]) -> None:
+    """Raise `MarketError` where a placed request is over before the records of its markets begin."""
+    keys = {one.key for one in places}
+    begun = [
+        pd.Timestamp(row["first_observed"])
+        for row in turn.listed()
+        if f"{row['market']}@{row['source']}" in keys
+    ]
+    if begun and placed.ends <= min(begun):
+        raise MarketError(
+            f"job {placed.name!r} runs from {utc(placed.starts)} to {utc(placed.ends)}, "
+            f"the record of {places[0].key} begins at {utc(min(begun))}",
+            expected="a start within the record",
+            remedy="choose a later --from",
+        )
 
 
 def _placed_in_record(
@@ -460,6 +265,7 @@ def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: s
     step = pd.Timedelta(hours=ended.window.slot_hours)
     finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
     valued = not ended.job.must_finish
+    alone = row.on_demand_only_usd if scored.on_demand_known else None
     return {
         "job": ended.job.name,
         "market": market.key,
@@ -477,9 +283,9 @@ def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: s
         "finish_slots": outcome.finish_slots,
         "on_time": outcome.on_time,
         "spot_share": outcome.spot_share,
-        "on_demand_only_usd": row.on_demand_only_usd,
-        "saved_usd": row.on_demand_only_usd - outcome.total_cost_usd,
-        "saved_share": 1.0 - outcome.total_cost_usd / row.on_demand_only_usd,
+        "on_demand_only_usd": alone,
+        "saved_usd": None if alone is None else alone - outcome.total_cost_usd,
+        "saved_share": None if not alone else 1.0 - outcome.total_cost_usd / alone,
         "hindsight": {
             "low": scored.hindsight_low if valued else None,
             "high": scored.hindsight_high if valued else None,
@@ -532,6 +338,7 @@ def replayed_over_markets(
             f"mover {policy!r}", expected=f"all, or one of {', '.join(mover.name for mover in movers)}"
         )
     request = _placed_in_record(job, places[0], start, settings)
+    _require_record(turn, request, places)
     alone = []
     for one in places:
         turn.say(f"replay: {one.key}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,8 @@ from flows.ledger.fields import (
     columns_of,
     folded,
     in_hindsight,
+    on_demand_prices_told,
+    on_demand_told,
     stale_told,
     stands_alone,
 )
@@ -60,8 +64,15 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Decisions as every command shows them, below what they say of old data and above what they assume."""
     old, assumed = stale_told(rows), assumed_told(rows)
-    blocks: list[Block] = [Notes([f"OLD DATA: {text}" for text in old])] if old else []
+    blocks: list[Block] = [Notes([f"STALE DATA: {text}" for text in old])] if old else []
+    blocks += (
+        [Notes([f"NO ON-DEMAND PRICE: {text}" for text in lacking])]
+        if (lacking := on_demand_told(rows))
+        else []
+    )
     blocks.append(Table(title, [as_shown(row) for row in rows], columns_of(DECISION, rows=rows), cards=True))
+    listed = on_demand_prices_told(rows)
+    blocks += [Notes([f"On-demand price of {text}" for text in listed])] if listed else []
     return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
 
 
@@ -161,26 +172,88 @@ def plan(
     /,
     *,
     market: MarketName = None,
-    policy: Annotated[str | None, option("Policy (default: the leader of the selection).")] = None,
+    policy: Annotated[
+        str | None, option("What this policy would do (default: the decision of the turn, by the leader).")
+    ] = None,
+    alone: Annotated[
+        bool, option("Plan the job by itself, as if no other job wanted spot (default: together).")
+    ] = False,
+    held_spot: Annotated[
+        int | None,
+        option(
+            "Spot instances held now, for this slot only (default: from reports and decisions).",
+            metavar="N",
+            least=0,
+        ),
+    ] = None,
+    held_on_demand: Annotated[
+        int | None,
+        option(
+            "On-demand instances held now, for this slot only; given one of the two, the other is 0.",
+            metavar="N",
+            least=0,
+        ),
+    ] = None,
     session: Session = Session(),
 ) -> Answer:
-    """Decide the next slot of one job: instances to hold, expected cost and finish, and why. Nothing is stored."""
+    """Show the decision of one job's slot, as a turn has issued it or would issue it now: what to run, the cost, and why.
+
+    Nothing is stored. Jobs that are open together share the spot. Without --at the slot is the present one if the job is open
+    and the data are newer than the newest turn, else that of the newest turn.
+    """
     from flows.clock import now
     from flows.delivery import document
-    from flows.turn.answer import asked_job, planned_decision
+    from flows.ledger.headline import issued_told, over_since
     from flows.turn.context import Turn
+    from flows.turn.planning import PlanQuery, asked_job, named_moment, plan_job
+    from optimization.window.plan import Allocation
 
+    clock, held = now(), None
+    if held_spot is not None or held_on_demand is not None:
+        held = Allocation(held_on_demand or 0, held_spot or 0)
     with session.market_data() as store:
-        at, own_end = session.moment(store)
+        moment = named_moment(
+            store, session.config, job, given=session.time, clock=clock, folder=session.data is not None
+        )
         turn = Turn(
-            store=store, at=at, settings=session.config, run_id="plan", own_end=own_end, say=say, fan=counted,
-            clock=now(),
+            store=store, at=moment.at, settings=session.config, run_id="plan", own_end=moment.own_end, say=say, fan=counted,
+            clock=clock,
         )  # fmt: skip
         asked = asked_job(turn, job, market=market)
-        decision = planned_decision(turn, asked, market=market, policy=policy)
-    title = f"Decision for {utc(decision['slot'])}"
-    blocks = decision_blocks(title, [decision]) + ([asked.proposal] if asked.proposal else [])
-    return Answer(title=title, value=document(decision), blocks=blocks)
+        planned = plan_job(turn, asked, PlanQuery(policy=policy, alone=alone, held=held))
+    row = planned.row | {"expired": bool(over_since(planned.row, clock))}
+    issued = issued_told(row, asked.name, is_stored=asked.is_stored, is_of_turn=planned.is_of_turn)
+    told = [asked.proposal] if asked.proposal else []
+    return replace(plan_answer(row, [issued, *told], planned.notes, clock), value=document(row))
+
+
+def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime) -> Answer:
+    """A decision for a person: what to run until when and for how much, the reason, then the details."""
+    from flows.ledger.headline import details, headline, outlook, over_since
+
+    first, over = headline(row, clock), over_since(row, clock)
+    if row.get("shortfall"):
+        first = f"Warning: job {row['job']} {row['shortfall']}. Best effort: {first}"
+    stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
+    items = [
+        *(f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told([row])),
+        *notes,
+        *(f"SYNTHETIC: {text}" for text in assumed_told([row])),
+    ]
+    blocks: list[Block] = [
+        outlook(row),
+        *([Notes(stale)] if stale else []),
+        f"Why: {row['reason']}",
+        *(text for text in told if text),
+        *([Notes(items)] if items else []),
+        Table("Details", details(row), {"what": "what", "value": "value"}),
+    ]
+    return Answer(
+        title=f"Decision for {utc(row['slot'])}",
+        value=row,
+        about=f"{over} It was: {first}" if over else first,
+        blocks=blocks,
+    )
 
 
 def replay(

@@ -21,7 +21,7 @@ from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
 from flows.show.formats import listed, plural, rows_of, utc
 from forecasting.quantiles import Forecast
 from optimization.job.gpus import gpu_type_of
-from optimization.job.request import JobRequest, check_bounds, first_slot, read_request
+from optimization.job.request import JobRequest, check_bounds, first_slot, on_demand_terms, read_request
 from optimization.market.lately import LATELY, shown_lately
 from optimization.moving.definition import Mover
 from optimization.moving.score import MOVERS
@@ -43,7 +43,8 @@ from warehouse.asof import (
     load_histories,
     not_known_yet,
 )
-from warehouse.errors import InputError, JobError, MarketError
+from warehouse.catalogue import OnDemandTerms
+from warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
 from warehouse.history import History, Market
 from warehouse.issued import read_forecasts, read_vintages
 from warehouse.observations import list_markets, list_markets_at
@@ -92,7 +93,7 @@ class Reads:
             new = [one for one in dict.fromkeys(requests) if one not in self._histories]
             try:
                 self._histories |= zip(new, self._loaded(new), strict=True)
-            except MarketError:
+            except (MarketError, HistoryError, MemoryError):
                 for one in new:
                     self._histories[one] = self._loaded_or_why(one)
             return [self._histories[one] for one in requests]
@@ -105,6 +106,8 @@ class Reads:
             return self._loaded([request])[0]
         except MarketError as error:
             return error
+        except (HistoryError, MemoryError) as error:
+            return MarketError(f"market {request.market.key}: {why_raised(error)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +156,8 @@ class Turn:
 
     @property
     def fresh(self) -> Freshness:
-        """Which observation is old: by the settings, and at least two slots."""
-        after = max(pd.Timedelta(hours=self.settings.stale_hours), 2 * step_of(self.settings))
-        return Freshness(after=after, clock=self.clock if self.own_end else None)
+        """Which observation is old."""
+        return Freshness(after=stale_after(self.settings), clock=self.clock if self.own_end else None)
 
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
         """The row of the ledger that says that a stage of the turn is done."""
@@ -184,11 +186,19 @@ MOST_PEERS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """A market of one source, taken at ``at`` (the turn's time, or the end of its own record)."""
+    """A market of one source, taken at ``at`` (the turn's time, or the end of its own record).
+
+    ``on_demand`` are the terms of the job that it is read for; they are no part of its identity.
+    """
 
     market: Market
     source: str
     at: pd.Timestamp
+    on_demand: tuple[OnDemandTerms, ...] = field(default=(), compare=False)
+
+    def for_job(self, request: JobRequest) -> Followed:
+        """The same market with the on-demand terms that a job states."""
+        return replace(self, on_demand=on_demand_terms(request))
 
     @property
     def key(self) -> str:
@@ -205,6 +215,11 @@ def parse_market(text: str) -> tuple[Market, str | None]:
 def step_of(settings: Settings) -> pd.Timedelta:
     """The slot length of the settings."""
     return pd.Timedelta(minutes=settings.step_minutes)
+
+
+def stale_after(settings: Settings) -> pd.Timedelta:
+    """The age from which a market's newest count is stale: by the settings, and at least two slots (M1.3)."""
+    return max(pd.Timedelta(hours=settings.stale_hours), 2 * step_of(settings))
 
 
 def read_history(
@@ -272,6 +287,7 @@ def _asked(
             on_demand_usd=on_demand_usd,
         ),
         within=True,
+        on_demand=(*followed.on_demand, *settings.on_demand_terms),
     )
 
 
@@ -426,7 +442,7 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     began = turn.at if turn.own_end else min(turn.at, first_slot(request, step))
     home = None
     if request.market is not None:
-        home = market_of(turn, request.place)
+        home = market_of(turn, request.place).for_job(request)
     rows = [
         row
         for row in turn.listed(began)
@@ -443,6 +459,7 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
             market=Market.parse(row["market"]),
             source=str(row["source"]),
             at=own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end),
+            on_demand=on_demand_terms(request),
         )
         for row in ranked
         if home is None or row["market"] != home.market.key
@@ -460,6 +477,16 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     return places
 
 
+def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
+    """The markets of a placed request: the one it runs in, or those that it may move among, its home first.
+
+    Raises as `find_market` and `places_of` do.
+    """
+    return (
+        places_of(turn, request) if request.may_move else (market_of(turn, request.place).for_job(request),)
+    )
+
+
 def placed_among(
     turn: Turn, request: JobRequest, *, market: str | None = None
 ) -> tuple[JobRequest, tuple[Followed, ...]]:
@@ -475,6 +502,23 @@ def placed_among(
     placed = request.placed(at=at, market=request.market, source=request.source)
     found = places_of(turn, placed)
     return request.placed(at=found[0].at, market=request.market, source=request.source), found
+
+
+def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
+    """The request of a job file placed where the job is: what the file leaves open (start, market, source) is the job's own.
+
+    Its ``deadline_in`` counts from the job's start, as it did when the job was added.
+    """
+    own = stored.request
+    if request.names_no_market:  # the markets that it may move among were chosen when it was added
+        request = request.model_copy(update={"markets": own.markets})
+    market, source = own.market, request.source
+    if request.market is not None:
+        there, named = parse_market(request.market)
+        market, source = there.key, named or source
+    return request.placed(
+        at=own.starts, market=market, source=source or (own.source if market == own.market else None)
+    )
 
 
 #: Other instance types that a proposal names.
@@ -746,7 +790,8 @@ def _readable(turn: Turn, asked: Sequence[Followed], left_out: list[str]) -> set
     found: set[Followed] = set()
     for followed, history in zip(asked, try_histories(turn, [(one, one.at) for one in asked]), strict=True):
         if isinstance(history, MarketError):
-            left_out.append(f"market {followed.key} is left out: {history}")
+            text = f"market {followed.key} is left out: {history}"
+            left_out += [] if text in left_out else [text]
         else:
             found.add(followed)
     return found
@@ -789,11 +834,12 @@ def sorted_jobs(
                 left_out.append(_begins_after(job, found[0]))
             continue
         try:
-            followed = market_of(turn, job.request.place)
+            followed = market_of(turn, job.request.place).for_job(job.request)
         except MarketError as error:
             left_out.append(f"job {job.request.name} is left out: {error}")
             continue
-        if followed not in chosen and not _readable(turn, [followed], left_out):
+        if (followed.on_demand or followed not in chosen) and not _readable(turn, [followed], left_out):
+            left_out.append(f"job {job.request.name} is left out, as its market cannot be read")
             continue
         if job.deadline <= followed.at:
             ended.append((job, followed))

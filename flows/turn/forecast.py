@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import MappingProxyType
@@ -40,8 +40,8 @@ from forecasting.predictor import FittedPredictor, restored, state_text
 from forecasting.predictors import make_predictor
 from forecasting.quantiles import Forecast, Variable
 from forecasting.series import EPOCH, Series, series_of
-from optimization.replay.decision import record_start
-from warehouse.errors import ForecastError
+from optimization.replay.decision import RAISED, record_start
+from warehouse.errors import ForecastError, why_raised
 from warehouse.history import ROW_KNOWN_AT, History, Market
 from warehouse.issued import (
     FittedState,
@@ -346,6 +346,24 @@ def forecast_market(
     stored: Sequence[Forecast],
     presents: Sequence[pd.Timestamp],
     live: bool = True,
+) -> MarketForecasts | str:
+    """`issue_and_measure`, or in words why one market cannot be forecast: others do not wait for it."""
+    try:
+        return issue_and_measure(
+            history, settings=settings, batches=batches, stored=stored, presents=presents, live=live
+        )
+    except RAISED as error:
+        return f"market {history.market.key}@{history.source} is left out: {why_raised(error)}"
+
+
+def issue_and_measure(
+    history: History,
+    *,
+    settings: Settings,
+    batches: Mapping[str, Sequence[OriginBatch]],
+    stored: Sequence[Forecast],
+    presents: Sequence[pd.Timestamp],
+    live: bool = True,
 ) -> MarketForecasts:
     """Forecast one market with every model at the origins it lacks, and measure all its forecasts (M6.4, M6.5).
 
@@ -412,11 +430,15 @@ Place = tuple[Market, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredErrors:
-    """Errors per market, variable, model and step, and the history and newest planning forecast of each market."""
+    """Errors per market, variable, model and step, and the history and newest planning forecast of each market.
+
+    ``left_out`` says in words which markets could not be forecast, and why.
+    """
 
     accuracy: pd.DataFrame = field(default_factory=pd.DataFrame)
     histories: dict[Followed, History] = field(default_factory=dict)
     forecasts: dict[Followed, Forecast] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -616,11 +638,16 @@ def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> list[MeasuredE
         }
         for one, place in zip(markets, places, strict=True)
     ]
-    made: list[MarketForecasts] = turn.fan(forecast_market, calls)
+    made: list[MarketForecasts | str] = turn.fan(forecast_market, calls)
     del calls  # what was read for them is not held while all of it is written
-    done = dict(zip(places, made, strict=True))
+    done = {place: one for place, one in zip(places, made, strict=True) if isinstance(one, MarketForecasts)}
+    left_out = tuple(one for one in made if isinstance(one, str))
+    if left_out and not done:
+        raise ForecastError(left_out[0])
+    for text in left_out:
+        turn.say(text)
     parts = {place: _by_time(one.accuracy) for place, one in done.items()}
-    measured = [_measured(asked, done, parts) for asked in group]
+    measured = [replace(_measured(asked, done, parts), left_out=left_out) for asked in group]
     with turn.store.transaction():
         prepared.save(turn.store)
         for source, own in groupby(_in_order(group, done), key=lambda pair: pair[0]):
@@ -630,7 +657,7 @@ def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> list[MeasuredE
         save_accuracy(
             turn.store, [(asked.turn.at, own.accuracy) for asked, own in zip(group, measured, strict=True)]
         )
-        save_runs(turn.store, [_run_row(asked) for asked in group])
+        save_runs(turn.store, [_run_row(asked, done, left_out) for asked in group])
     return measured
 
 
@@ -653,7 +680,9 @@ def _in_order(
     }
     for asked in group:
         for place, followed in asked.by_place().items():
-            own = made[place]
+            own = made.get(place)
+            if own is None:
+                continue
             for model, slots in asked.missing[followed].items():
                 for slot in slots:
                     yield followed.source, own[model, slot]
@@ -689,6 +718,8 @@ def _measured(
     """
     tables, newest = [], {}
     for place, followed in asked.by_place().items():
+        if place not in done:
+            continue
         if followed.at in parts[place]:
             tables.append(parts[place][followed.at])
         newest[followed] = done[place].planned[followed.at]
@@ -703,9 +734,11 @@ def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
     return {at: errors.iloc[places] for at, places in rows.items()}
 
 
-def _run_row(asked: _Asked) -> RunRow:
-    made = sum(len(slots) for models in asked.missing.values() for slots in models.values())
-    details = {"markets": len(asked.work.markets), "forecasts": made, "left_out": list(asked.work.left_out)}
+def _run_row(asked: _Asked, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
+    places = [followed for place, followed in asked.by_place().items() if place in done]
+    made = sum(len(slots) for one in places for slots in asked.missing[one].values())
+    told = [*asked.work.left_out, *left_out]
+    details = {"markets": len(places), "forecasts": made, "left_out": told}
     turn = asked.turn
     return turn.done("forecast", details)
 

@@ -19,6 +19,7 @@ from flows.ledger.fields import (
     as_shown,
     beside_hindsight,
     columns_of,
+    on_demand_told,
     stale_told,
     zone_of,
 )
@@ -291,8 +292,12 @@ def _board_rows(group: Group[Any], outcomes: pd.DataFrame) -> list[dict[str, Any
             "mean_utility": round(float(row["mean_utility"]), 6),
             "mean_utility_usd": round(float(row["mean_utility_usd"]), 4),
             "mean_cost_usd": round(float(row["mean_cost_usd"]), 4),
-            "mean_saved_usd": round(float(row["mean_on_demand_only_usd"] - row["mean_cost_usd"]), 4),
-            "saved_share": round(1.0 - float(row["mean_cost_usd"] / row["mean_on_demand_only_usd"]), 6),
+            "mean_saved_usd": None
+            if pd.isna(row["mean_saved_usd"])
+            else round(float(row["mean_saved_usd"]), 4),
+            "saved_share": None
+            if pd.isna(row["mean_saved_usd"])
+            else round(float(row["mean_saved_usd"] / row["mean_on_demand_only_usd"]), 6),
             "mean_hindsight_usd": None
             if pd.isna(row["mean_hindsight_usd"])
             else round(float(row["mean_hindsight_usd"]), 4),
@@ -320,8 +325,13 @@ def _cost_told(row: Mapping[str, Any]) -> str:
     """What a policy costs a job beside on-demand only and, where that is known, hindsight."""
     known = row["mean_hindsight_usd"]
     return (
-        f"{row['policy']}, {usd(row['mean_cost_usd'])} USD a job, {usd(row['mean_saved_usd'])} USD "
-        f"({percent(row['saved_share'])}) less than on-demand only, on time {percent(row['on_time'])} of the jobs"
+        f"{row['policy']}, {usd(row['mean_cost_usd'])} USD a job, "
+        + (
+            "no on-demand price known, "
+            if row["mean_saved_usd"] is None
+            else f"{usd(row['mean_saved_usd'])} USD ({percent(row['saved_share'])}) less than on-demand only, "
+        )
+        + f"on time {percent(row['on_time'])} of the jobs"
         + ("" if known is None else f"; hindsight {usd(known)} USD")
     )
 
@@ -478,7 +488,9 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
         "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
         "whole job, what was paid before this slot included."
     )
-    old = [Notes(told)] if (told := [f"OLD DATA: {text}" for text in stale_told(decisions)]) else []
+    told = [f"STALE DATA: {text}" for text in stale_told(decisions)]
+    told += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(decisions)]
+    old = [Notes(told)] if told else []
     return Section("What to hold", [*old, decisions_summary(decisions), table, note], "decisions")
 
 

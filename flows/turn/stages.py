@@ -19,17 +19,10 @@ from flows.ledger.fields import decision_row
 from flows.ledger.jobs import (
     OpenJob,
     OpenMovable,
-    Report,
     StoredJob,
-    every_report,
-    open_job,
-    open_movable,
 )
 from flows.ledger.records import (
     LIVE,
-    allocations_of,
-    decisions_by_job,
-    places_held,
     save_decisions,
     save_runs,
     save_scored,
@@ -48,8 +41,10 @@ from flows.turn.context import (
     read_pool,
     require_markets,
     step_of,
+    try_histories,
 )
 from flows.turn.forecast import MeasuredErrors, forecast_turns
+from flows.turn.opening import JobForecasts, JobLedger, PlacedJob, open_jobs, read_ledger
 from flows.turn.recent_errors import recent_errors
 from optimization.fleet.competition import Course, MovingCourse, decide_all
 from optimization.job.request import JobRequest, job_on
@@ -58,10 +53,11 @@ from optimization.moving.live import MovedDecision
 from optimization.moving.score import EndedMovable, ended_movable, score_movable
 from optimization.moving.terms import movable_job
 from optimization.policies.contract import Policy
-from optimization.replay.decision import RAISED, Effort, Fan, Undecided, record_start
+from optimization.replay.decision import RAISED, Decision, Effort, Fan, Undecided, record_start
 from optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from optimization.window.plan import Allocation
 from warehouse.amounts import plural
-from warehouse.errors import InputError
+from warehouse.errors import InputError, MarketError, why_raised
 from warehouse.history import History
 from warehouse.observations import (
     USUAL,
@@ -232,26 +228,23 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
     The forecasts of the turns must be there, and ``pool`` with what was learned before each. Each decision of a job knows those
     before it (M2.4), and jobs are never promised more spot together than there is (M3.7).
     """
-    issued = _decisions(turns, works)
+    names = [job.request.name for work in works for job, _ in work.running]
+    ledger = read_ledger(turns[-1].store, names)
     rows: list[list[Row]] = [[] for _ in turns]
-    lacking: list[tuple[int, StoredJob, Followed]] = []
-    moving: list[Lacking] = []
+    lacking: list[tuple[int, PlacedJob]] = []
     for place, work in enumerate(works):
         for job, followed in work.running:
-            old = [row for row in issued[job.request.name] if pd.Timestamp(row["slot"]) == followed.at]
+            name = job.request.name
+            old = [row for row in ledger.decisions[name] if pd.Timestamp(row["slot"]) == followed.at]
             rows[place] += old
-            if old:
-                continue
-            if job.request.name in work.places:
-                moving.append((place, job, work.places[job.request.name]))
-            else:
-                lacking.append((place, job, followed))
+            if not old:
+                lacking.append((place, (job, work.places.get(name, (followed,)))))
     running: list[tuple[int, OpenJob | OpenMovable]] = []
     left_out: list[list[str]] = [[] for _ in turns]
-    standing = [*_opened(turns, lacking, issued), *_opened_movables(turns, moving, issued, pool)]
-    for (place, job, _), opened in zip([*lacking, *moving], standing, strict=True):
+    standing = _opened(turns, lacking, ledger, pool)
+    for (place, (job, _)), opened in zip(lacking, standing, strict=True):
         if isinstance(opened, Exception):
-            left_out[place].append(f"job {job.request.name} is not decided: {opened}")
+            left_out[place].append(undecided(job, opened))
         else:
             running.append((place, opened))
     fresh = decide_together(
@@ -299,13 +292,17 @@ def decide_together(
     made = decide_all(courses, effort, promised=promised, fan=fan)
     fresh: list[dict[str, Row | str]] = [{} for _ in issued]
     for (name, own), decisions in zip(opened.items(), made, strict=True):
+        before: dict[int, tuple[str | None, Allocation]] = {}
         for (place, one), decision in zip(own, decisions, strict=True):
             if isinstance(decision, Undecided):
                 fresh[place][name] = f"job {name} is not decided: {decision.why}"
-            elif isinstance(one, OpenMovable) and isinstance(decision, MovedDecision):
-                fresh[place][name] = moved_row(one, decision)
-            elif isinstance(one, OpenJob) and decision is not None:
-                fresh[place][name] = decision_row(one, decision) | {"chosen_because": deciding[place][1]}
+            elif decision is not None:
+                row = row_of(one.after(before), decision, deciding[place][1])
+                before[decision.slot] = (
+                    row["market"] if decision.allocation.total else None,
+                    decision.allocation,
+                )
+                fresh[place][name] = row
     return fresh
 
 
@@ -333,106 +330,52 @@ def _counted(history: History) -> str:
     return f"{history.market.key}@{history.source}"
 
 
-def _decisions(turns: Sequence[Turn], works: Sequence[Work]) -> dict[str, list[Row]]:
-    """What was decided before for every running job."""
-    names = dict.fromkeys(job.request.name for work in works for job, _ in work.running)
-    return decisions_by_job(turns[-1].store, list(names))
+def undecided(job: StoredJob, why: Exception) -> str:
+    """That a running job has no decision, and why."""
+    return f"job {job.request.name} is not decided: {why_raised(why)}"
+
+
+def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob:
+    """Return a job with those of its markets that have a forecast at their time; where its home has none, with all of them.
+
+    A market that could not be forecast costs itself: the forecast stage has said why, and a decision without a forecast says so.
+    """
+    stored, markets = job
+    name = stored.request.name
+    known = tuple(
+        one for one in markets if any(made.issued_at == one.at for made in forecasts.get((name, one.key), ()))
+    )
+    homeless = stored.request.may_move and stored.request.market is None
+    return (stored, known) if known and (homeless or markets[0] in known) else job
 
 
 def _opened(
-    turns: Sequence[Turn],
-    lacking: Sequence[tuple[int, StoredJob, Followed]],
-    issued: Mapping[str, Sequence[Row]],
-) -> list[OpenJob | Exception]:
-    """The jobs that lack a decision, each as it stands at its turn's time, or why that is not known.
+    turns: Sequence[Turn], lacking: Sequence[tuple[int, PlacedJob]], ledger: JobLedger, pool: Pool
+) -> list[OpenJob | OpenMovable | Exception]:
+    """The jobs that lack a decision, each as it stands at its turn's time, or why that is not known; turns ascend.
 
     Of what is read only what was known by then is taken.
     """
     if not lacking:
         return []
-    store = turns[-1].store
-    last = {job.request.name: (job, followed) for _, job, followed in lacking}
-    forecasts = planned_forecasts(turns[-1], list(last.values()))
-    reports: dict[str, list[Report]] = {name: [] for name in last}
-    for report in every_report(store, list(last)):
-        reports[report.job].append(report)
-    decided = {name: allocations_of(issued[name]) for name in last}
-    opened: list[OpenJob | Exception] = []
-    for place, own in groupby(lacking, key=lambda one: one[0]):
-        jobs = [(job, followed) for _, job, followed in own]
-        turn = turns[place]
-        peers = peers_of(
-            turn,
-            [followed for _, followed in jobs],
-            start=record_start(min(job.start for job, _ in jobs)),
-        )
-        asked = [(followed, record_start(job.start)) for job, followed in jobs]
-        for (job, followed), history in zip(jobs, read_all(turn, asked), strict=True):
-            name = job.request.name
-            try:
-                opened.append(
-                    open_job(
-                        job.request,
-                        history,
-                        decided=decided[name],
-                        forecasts=forecasts[name, followed.key],
-                        peers=peers[followed],
-                        reports=reports[name],
-                        fresh=turn.fresh,
-                    )
-                )
-            except RAISED as error:
-                opened.append(error)
-    return opened
-
-
-#: A job that may move and lacks a decision in one of some turns: which, and its markets then.
-Lacking = tuple[int, StoredJob, tuple[Followed, ...]]
-
-
-def moved_row(running: OpenMovable, decision: MovedDecision) -> Row:
-    """The decision of a job that may move as plain values, as `decision_row` has them, with why it was asked."""
-    why = f"it may run in {len(running.places)} markets, which the pool's policies know nothing of"
-    return decision_row(running.in_market(decision.market), decision) | {
-        "chosen_because": running.because or why
-    }
-
-
-def _opened_movables(
-    turns: Sequence[Turn], lacking: Sequence[Lacking], issued: Mapping[str, Sequence[Row]], pool: Pool
-) -> list[OpenMovable | Exception]:
-    """The jobs that may move, each as it stands at its turn's time with who decides it, or why that is not known."""
-    store = turns[-1].store
-    deciding = pool.movers_deciding([turn.at for turn in turns])
-    names = list(dict.fromkeys(job.request.name for _, job, _ in lacking))
-    newest = {
-        (job.request.name, one.key): (job, one) for _, job, markets in lacking for one in markets
-    }  # of each market the last time
+    newest = {(job.request.name, one.key): (job, one) for _, (job, markets) in lacking for one in markets}
     forecasts = planned_forecasts(turns[-1], list(newest.values()))
-    reports: dict[str, list[Report]] = {name: [] for name in names}
-    for report in every_report(store, names):
-        reports[report.job].append(report)
-    opened: list[OpenMovable | Exception] = []
-    for place, job, markets in lacking:
-        turn, name, start = turns[place], job.request.name, record_start(job.start)
-        peers = peers_of(turn, markets, start=start)
-        histories = read_all(turn, [(one, start) for one in markets])
-        try:
-            opened.append(
-                open_movable(
-                    job.request,
-                    histories,
-                    decided=places_held(issued[name]),
-                    forecasts=[forecasts[name, one.key] for one in markets],
-                    peers=[peers[one] for one in markets],
-                    reports=reports[name],
-                    by=deciding[place],
-                    fresh=turn.fresh,
-                )
-            )
-        except RAISED as error:
-            opened.append(error)
+    deciding = pool.movers_deciding([turn.at for turn in turns])
+    opened: list[OpenJob | OpenMovable | Exception] = []
+    for place, own in groupby(lacking, key=lambda one: one[0]):
+        jobs = [_with_forecasts(job, forecasts) for _, job in own]
+        opened += open_jobs(turns[place], jobs, ledger=ledger, forecasts=forecasts, by=deciding[place])
     return opened
+
+
+def row_of(running: OpenJob | OpenMovable, decision: Decision, why: str) -> Row:
+    """A decision as plain values, with ``why`` its policy decides; a job that may move has reasons of its own."""
+    if isinstance(running, OpenMovable) and isinstance(decision, MovedDecision):
+        many = f"it may run in {len(running.places)} markets, which the pool's policies know nothing of"
+        there, why = running.in_market(decision.market), running.because or many
+    else:
+        there = running.in_market(0)
+    return decision_row(there, decision) | {"chosen_because": why}
 
 
 def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]], left_out: Sequence[Sequence[str]]) -> None:
@@ -484,7 +427,7 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
             name, moves = job.request.name, job.request.may_move
             ended = _ended_movable(turn, job, work.places[name]) if moves else standing[name]
             if isinstance(ended, Exception):
-                left_out[-1].append(f"job {name} is not scored: {ended}")
+                left_out[-1].append(f"job {name} is not scored: {why_raised(ended)}")
                 continue
             if moves:
                 moving.append({"ended": ended, "movers": pool.movers.lacking(name)})
@@ -529,7 +472,7 @@ def score_ended(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored | st
     try:
         return score_job(ended, policies)
     except RAISED as error:
-        return f"job {ended.job.name} is not scored: {error}"
+        return f"job {ended.job.name} is not scored: {why_raised(error)}"
 
 
 def score_ended_movable(ended: EndedMovable, movers: Sequence[Mover[Any]]) -> Scored | str:
@@ -537,7 +480,7 @@ def score_ended_movable(ended: EndedMovable, movers: Sequence[Mover[Any]]) -> Sc
     try:
         return score_movable(ended, movers)
     except RAISED as error:
-        return f"job {ended.job.job.name} is not scored: {error}"
+        return f"job {ended.job.job.name} is not scored: {why_raised(error)}"
 
 
 def _counts(job: StoredJob) -> bool:
@@ -560,9 +503,12 @@ def ended_jobs(
         [followed for _, followed in jobs],
         start=record_start(min(job.start for job, _ in ended)),
     )
-    histories = read_all(turn, [(followed, record_start(job.start)) for job, followed in jobs])
+    histories = try_histories(turn, [(followed, record_start(job.start)) for job, followed in jobs])
     found: list[EndedJob | Exception] = []
     for (job, followed), history in zip(jobs, histories, strict=True):
+        if isinstance(history, MarketError):
+            found.append(history)
+            continue
         try:
             own = job_on(job.request, history)
             found.append(ended_job(*own, history, forecasts[job.request.name, followed.key], peers[followed]))
@@ -574,7 +520,10 @@ def ended_jobs(
 def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> EndedMovable | Exception:
     """A job that may move and has ended, on the histories of its markets with the forecasts as they were issued then."""
     start, home = record_start(job.start), job.request.market is not None
-    read = read_all(turn, [(one, start) for one in places])
+    try:
+        read = read_all(turn, [(one, start) for one in places])
+    except MarketError as error:
+        return error
     # Taken at their own ends, markets may have come that were not there when the job began.
     kept = [k for k, one in enumerate(read) if (home and not k) or job.start in one.slots]
     places, histories = [places[k] for k in kept], [read[k] for k in kept]
@@ -727,7 +676,7 @@ def report(turn: Turn, found: Found) -> Found:
         turn,
         learned=learned(turn, known.pool),
         decisions=list(found.decisions),
-        left_out=[*known.work.left_out, *found.undecided],
+        left_out=[*known.work.left_out, *measured.left_out, *found.undecided],
         accuracy=measured.accuracy,
         ingested=found.ingested,
         drawn=[panel(history, measured.forecasts.get(one)) for one, history in measured.histories.items()],

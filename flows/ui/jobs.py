@@ -11,21 +11,14 @@ import pandas as pd
 
 from flows.jobs.predicted import reports_shown
 from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of, folded, outcome_table
-from flows.ledger.jobs import (
-    Report,
-    StoredJob,
-    counting,
-    find_job,
-    open_job,
-    open_movable,
-    reports_by_job,
-    stored_jobs,
-)
-from flows.ledger.records import allocations_of, outcomes_of, places_held, stored_decisions
+from flows.ledger.headline import headline, over_since
+from flows.ledger.jobs import OpenJob, OpenMovable, StoredJob, find_job, stored_jobs
+from flows.ledger.records import outcomes_of, stored_decisions
 from flows.show.blocks import Block, Figure, Fold, Table
 from flows.show.charts import Axis, holdings, lines
 from flows.show.formats import number, percent, plural, usd, utc
-from flows.turn.context import Followed, find_market, places_of, read_histories, try_histories
+from flows.turn.context import Followed, find_market, places_of, try_histories
+from flows.turn.opening import PlacedJob, open_jobs, read_ledger
 from flows.turn.report import (
     LIKELY,
     ROUTE_SLOTS,
@@ -38,8 +31,10 @@ from flows.turn.report import (
 )
 from flows.ui.reading import Reading
 from optimization.job.definition import Job, Progress, finished
+from optimization.moving.definition import MovingHold
+from optimization.moving.live import LiveMovable
 from optimization.moving.score import BEST_MARKET
-from optimization.replay.decision import NOTHING, held
+from optimization.replay.decision import NOTHING
 from optimization.window.plan import Allocation
 from warehouse.errors import SlackwaterError
 from warehouse.history import History, Market
@@ -131,7 +126,7 @@ def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str
         [*names, BEST_MARKET],
     )
     return {
-        str(job): {"policy": str(policy), "cost_usd": float(cost), "on_demand_only_usd": float(alone)}
+        str(job): {"policy": str(policy), "cost_usd": float(cost), "on_demand_only_usd": alone}
         for job, policy, cost, alone in rows
     }
 
@@ -173,6 +168,8 @@ def job_row(
             **newest,
             "risk": risk_of(newest["late_probability"]),
             "current": pd.Timestamp(newest["slot"]) == _due(reading),
+            "headline": headline(newest, reading.now),
+            "over": over_since(newest, reading.now),
         }
     return row
 
@@ -247,10 +244,14 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
     best = next((row for row in outcomes if row["policy"] != BEST_MARKET), outcomes[0])
     moves = "" if best["moves"] is None else f", {plural(best['moves'], 'move')}"
     late = "" if best["on_time"] else ", late"
+    saved = (
+        "no on-demand price known"
+        if best["saved_usd"] is None
+        else f"{usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) less than on-demand only"
+    )
     told = (
         "After a job has ended its market is known, so every policy is replayed on it with the forecasts issued then. The best "
-        f"policy is {best['policy']}: {usd(best['cost_usd'])} USD, {usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) "
-        f"less than on-demand only{moves}{late}."
+        f"policy is {best['policy']}: {usd(best['cost_usd'])} USD, {saved}{moves}{late}."
     )
     rows = folded(outcomes)
     top = [row for i, row in enumerate(rows) if i < TOP_OUTCOMES or row["policy"] in BASELINES]
@@ -428,7 +429,7 @@ def standings(
     reading: Reading, jobs: Sequence[StoredJob], decided: Decisions
 ) -> dict[str, JobStanding | str]:
     """The standing of each job that anything was decided for; a sentence where its market cannot be read."""
-    asked: dict[str, tuple[StoredJob, tuple[Followed, ...]]] = {}
+    asked: dict[str, PlacedJob] = {}
     found: dict[str, JobStanding | str] = {}
     for job in jobs:
         rows = decided.get(job.request.name, ())
@@ -438,19 +439,17 @@ def standings(
             asked[job.request.name] = (job, _markets_of(reading, job, rows))
         except SlackwaterError as error:
             found[job.request.name] = str(error)
-    histories = _histories(reading, [(job, one) for job, own in asked.values() for one in own])
-    reports = reports_by_job(reading.store, list(asked))
-    for name, (job, followed) in asked.items():
-        own = [history for one in followed if isinstance(history := histories[one], History)]
-        unread = [why for one in followed if isinstance(why := histories[one], str)]
-        said = counting(reports[name], known_at=followed[0].at)
+    ledger = replace(
+        read_ledger(reading.store, asked),
+        decisions={name: [dict(row) for row in decided[name]] for name in asked},
+    )
+    for name, running in zip(
+        asked, open_jobs(reading.turn, list(asked.values()), ledger=ledger), strict=True
+    ):
         try:
-            if unread:
-                found[name] = unread[0]
-            elif job.request.may_move:
-                found[name] = _moving_standing(job, own, decided[name], said)
-            else:
-                found[name] = _standing(job, own[0], decided[name], said)
+            found[name] = (
+                str(running) if isinstance(running, Exception) else _standing(running, decided[name])
+            )
         except SlackwaterError as error:  # a job that does not fit the present settings
             found[name] = str(error)
     return found
@@ -485,99 +484,46 @@ def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> F
         market=Market.parse(str(job.request.market or newest["market"])),
         source=job.request.source or str(newest["source"]),
         at=min(slot, job.deadline),
-    )
+    ).for_job(job.request)
 
 
-def _histories(
-    reading: Reading, asked: Sequence[tuple[StoredJob, Followed]]
-) -> dict[Followed, History | str]:
-    """Histories from each job's first slot on, by one read; one by one where a market of them has none."""
-    starts: dict[Followed, pd.Timestamp] = {}
-    for job, followed in asked:
-        starts[followed] = min(job.start, starts.get(followed, job.start))
-    try:
-        return dict(read_histories(reading.store, starts, settings=reading.settings))
-    except SlackwaterError:
-        found: dict[Followed, History | str] = {}
-        for followed, start in starts.items():
-            try:
-                found |= read_histories(reading.store, {followed: start}, settings=reading.settings)
-            except SlackwaterError as error:
-                found[followed] = str(error)
-        return found
-
-
-def _standing(
-    stored: StoredJob, history: History, rows: Sequence[Mapping[str, Any]], reports: Sequence[Report]
-) -> JobStanding:
-    running = open_job(stored.request, history, decided=allocations_of(rows), forecasts=[], reports=reports)
-    live = running.live
-    job, slot, decided = live.job, min(live.slot, live.job.deadline_slots), live.decided
-    now, views = live.standing(slot)
+def _standing(running: OpenJob | OpenMovable, rows: Sequence[Mapping[str, Any]]) -> JobStanding:
+    """Where a job stands; of a job that may move price and count of each slot are those of the market it was decided for."""
+    live, histories = running.live, running.histories
+    job, start, step = running.in_market(0).live.job, live.start, live.step
+    slot = min(live.slot, job.deadline_slots)
+    now, views = live.standing() if isinstance(live, LiveMovable) else live.standing(slot)
     done = np.full(slot + 1, np.nan)
     had: list[Allocation] = [NOTHING] * slot
     for view in views:
         done[view.slot] = view.progress.done
-        had[view.slot] = held(job, decided.get(view.slot, NOTHING), view.available)
+        had[view.slot] = running.held_in(view.slot)
     done[slot] = now.done
-    table = history.frame.reindex(pd.date_range(stored.start, periods=job.deadline_slots, freq=history.step))
+    grid = pd.date_range(start, periods=job.deadline_slots, freq=step)
+    tables = [history.frame.reindex(grid) for history in histories]
+    places = [history.market.key for history in histories]
+    at = {round((pd.Timestamp(row["slot"]) - start) / step): str(row["market"]) for row in rows}
+    columns: dict[str, np.ndarray] = {}
+    for name in ("price_usd", "available"):
+        columns[name] = tables[0][name].to_numpy(dtype=float, copy=True)
+        if running.request.may_move:
+            columns[name][:] = np.nan
+            for k, key in at.items():
+                if 0 <= k < len(grid):
+                    columns[name][k] = float(tables[places.index(key)][name].iloc[k])
+    said = [one for one in running.reports if one.finished or one.progress is not None]
     return JobStanding(
         job=job,
-        start=stored.start,
-        step=history.step,
+        start=start,
+        step=step,
         slot=slot,
         # a slot without a view is one in which the work was finished
         done=tuple(np.where(np.isnan(done), job.workload, done).tolist()),
         held=tuple(had),
         now=now,
-        decided=decided,
-        price=table["price_usd"].to_numpy(dtype=float),
-        available=table["available"].to_numpy(dtype=float),
-        reported_at=None if running.progress_report is None else running.progress_report.reported_at,
-    )
-
-
-def _moving_standing(
-    stored: StoredJob,
-    histories: Sequence[History],
-    rows: Sequence[Mapping[str, Any]],
-    reports: Sequence[Report],
-) -> JobStanding:
-    """The standing of a job that may move; price and count of each slot are those of the market it was decided for."""
-    running = open_movable(stored.request, histories, decided=places_held(rows), reports=reports)
-    live, places = running.live, running.places
-    job, step = live.job.job, live.step
-    slot = live.slot
-    now, views = live.standing()
-    done = np.full(slot + 1, np.nan)
-    had: list[Allocation] = [NOTHING] * slot
-    for view in views:
-        done[view.slot] = view.progress.done
-        told = live.decided.get(view.slot)
-        if told is not None and told.market is not None:
-            there = view.views[told.market].available
-            had[view.slot] = held(live.job.runs[told.market], told.allocation, there)
-    done[slot] = now.done
-    grid = pd.date_range(stored.start, periods=job.deadline_slots, freq=step)
-    tables = [history.frame.reindex(grid) for history in histories]
-    at = {round((pd.Timestamp(row["slot"]) - stored.start) / step): str(row["market"]) for row in rows}
-    columns: dict[str, np.ndarray] = {}
-    for name in ("price_usd", "available"):
-        values = np.full(len(grid), np.nan)
-        for k, key in at.items():
-            if 0 <= k < len(grid):
-                values[k] = float(tables[places.index(key)][name].iloc[k])
-        columns[name] = values
-    said = [one for one in running.reports if one.finished or one.progress is not None]
-    return JobStanding(
-        job=job,
-        start=stored.start,
-        step=step,
-        slot=slot,
-        done=tuple(np.where(np.isnan(done), job.workload, done).tolist()),
-        held=tuple(had),
-        now=now,
-        decided={k: one.allocation for k, one in live.decided.items()},
+        decided={
+            k: one.allocation if isinstance(one, MovingHold) else one for k, one in live.decided.items()
+        },
         price=columns["price_usd"],
         available=columns["available"],
         reported_at=said[-1].reported_at if said else None,

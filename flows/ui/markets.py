@@ -19,7 +19,7 @@ from forecasting.quantiles import LEVELS, Forecast
 from warehouse.errors import InputError, SlackwaterError
 from warehouse.history import History, Market
 from warehouse.issued import read_rows
-from warehouse.observations import list_markets
+from warehouse.observations import list_markets, with_on_demand
 
 #: Slots of the past that are drawn before a vintage; vintages that the slider reaches back over.
 PAST_SLOTS: Final = 72
@@ -30,7 +30,8 @@ STALE_GAPS: Final = 3
 
 def markets_data(reading: Reading) -> dict[str, Any]:
     """Every market and source: what is observed of it, its newest values and how old they are against what is nominal."""
-    known = rows_of(list_markets(reading.store, known_at=reading.at))
+    listed = list_markets(reading.store, known_at=reading.at)
+    known = rows_of(with_on_demand(listed, terms=reading.settings.on_demand_terms, known_at=reading.at))
     forecast = _newest_vintages(reading)
     newest = _newest_values(reading)
     rows = []
@@ -40,8 +41,10 @@ def markets_data(reading: Reading) -> dict[str, Any]:
         age = None if reading.at is None else reading.at - pd.Timestamp(one["last_observed"])
         rows.append(
             {
-                "key": key, "market": one["market"], "source": one["source"], "kind": one["kind"],
+                "key": key, "market": one["market"], "source": one["source"],
+                "kind": one["kind"] if isinstance(one["kind"], str) else None,
                 "capacity": _number(one["capacity"]), "on_demand_usd": _number(one["on_demand_usd"]),
+                "on_demand_from": one["on_demand_from"],
                 "price_usd": newest.get((key, "price")), "available": newest.get((key, "count")),
                 "count_rows": one["count_rows"], "price_rows": one["price_rows"], "missing": one["missing"],
                 "first_observed": one["first_observed"], "last_observed": one["last_observed"],
@@ -149,7 +152,9 @@ def market_data(reading: Reading, view: MarketView) -> dict[str, Any]:
         "market": history.market.key,
         "source": history.source,
         "key": view.followed.key,
-        "on_demand_usd": history.on_demand_usd,
+        "on_demand_usd": history.on_demand_usd if history.on_demand.known else None,
+        "on_demand_from": str(history.on_demand),
+        "on_demand_note": history.on_demand_note,
         "capacity": history.capacity,
         "assumptions": list(history.assumptions),
         "real_clock": history.real_clock,

@@ -356,13 +356,13 @@ VIEWS: Final = (
     ),
     PageView(
         name="jobs", template="jobs.html", menu="/jobs",
-        about="Jobs with their progress; ?state=running|waiting|finished|ended, ?page=N.", data=_jobs,
+        about="Jobs with their progress; ?state=running|waiting|finished|ended, ?page=N.", data=_jobs, timed=True,
     ),
     PageView(
         name="job", template="job.html", menu="/jobs",
         about="One job, ?name=NAME: slots, decisions, and every policy's outcome once it has ended.",
         data=lambda reading, query: job_data(reading, query.get("name", "")),
-        values=lambda reading, data, query: job_values(reading, data),
+        values=lambda reading, data, query: job_values(reading, data), timed=True,
     ),
     PageView(
         name="markets", template="markets.html", menu="/markets", about="Markets with their newest values and freshness.",

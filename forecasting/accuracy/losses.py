@@ -13,7 +13,7 @@ from numba import njit
 from forecasting.accuracy import losses as measures
 from forecasting.origins import Timetable
 from forecasting.predictors import FLOOR
-from forecasting.quantiles import LEVELS, Forecast, Variable, count_law
+from forecasting.quantiles import LEVELS, WIDEST_LAW, Forecast, Variable, count_law
 from forecasting.series import Series, series_of, slot_at
 from warehouse.errors import ForecastError
 from warehouse.history import History
@@ -22,6 +22,8 @@ from warehouse.history import History
 ENDS = {50: (4, 14), 80: (1, 17), 90: (0, 18)}
 #: Prices are sums of floats: a value that was forecast exactly must not fall out of its own interval.
 _SLACK = 1e-9
+#: Numbers that one step of a calculation holds at most: 128 MB of floats.
+_MOST_NUMBERS = 1 << 24
 _STEP = 0.05
 #: Less mass than this is none: sums of chances are exact to about so much.
 _NO_MASS = 1e-12
@@ -52,7 +54,7 @@ def width(quantiles: np.ndarray, percent: int) -> np.ndarray:
 
 
 def chances(quantiles: np.ndarray, capacity: int) -> np.ndarray:
-    """Chance of "at least n" for n = 1..capacity, shape (m, h, capacity).
+    """Chance of "at least n" for n = 1..capacity, at most `WIDEST_LAW`, shape (m, h, n).
 
     As `Forecast.probability_at_least`.
     """
@@ -112,14 +114,21 @@ def shares_below(span: tuple[np.ndarray, np.ndarray], actual: np.ndarray) -> np.
 
 
 def conditional_frequencies(values: np.ndarray, capacity: int, steps: int) -> np.ndarray:
-    """P(y(t+k) >= n | [y(t) >= n]) counted over the observed pairs of ``values``, shape (steps, capacity, 2).
+    """P(y(t+k) >= n | [y(t) >= n]) counted over the observed pairs of ``values``, shape (steps, n, 2).
 
-    The last axis is the state [y(t) >= n] = 0 or 1. A state that was never seen k slots before an observed one stays
-    what it is.
+    n = 1..capacity, at most `WIDEST_LAW`. The last axis is the state [y(t) >= n] = 0 or 1. A state that was never seen k slots
+    before an observed one stays what it is.
     """
-    out = np.empty((steps, capacity, 2))
+    n = np.arange(1, min(capacity, WIDEST_LAW) + 1)
+    few = max(1, _MOST_NUMBERS // max(1, values.size))
+    parts = [_frequencies(values, part, steps) for part in np.split(n, range(few, n.size, few))]
+    return np.concatenate(parts, axis=1)
+
+
+def _frequencies(values: np.ndarray, n: np.ndarray, steps: int) -> np.ndarray:
+    """`conditional_frequencies` of some counts ``n``."""
+    out = np.empty((steps, n.size, 2))
     out[...] = np.array([0.0, 1.0])
-    n = np.arange(1, capacity + 1)
     seen = ~np.isnan(values)
     above = seen[:, None] & (np.where(seen, values, -1.0)[:, None] >= n)
     for k in range(1, min(steps, values.size - 1) + 1):
@@ -259,12 +268,16 @@ def losses_of(
 
 
 def brier_by_capacity(quantiles: np.ndarray, actual: np.ndarray, capacity: np.ndarray) -> np.ndarray:
-    """Brier score of "at least n" averaged over n = 1..capacity, which may differ between forecasts; NaN for capacity 0."""
+    """Brier score of "at least n" averaged over n = 1..capacity, which may differ between forecasts; NaN for capacity 0.
+
+    Forecasts are taken a few at a time, so that their laws stay within `_MOST_NUMBERS`.
+    """
     out = np.full(actual.shape, np.nan)
     for most in np.unique(capacity[capacity > 0]):
-        of_it = capacity == most
-        chance = measures.chances(quantiles[of_it], int(most))
-        out[of_it] = measures.brier(chance, actual[of_it])
+        of_it = np.flatnonzero(capacity == most)
+        few = max(1, _MOST_NUMBERS // max(1, actual.shape[1] * min(int(most), WIDEST_LAW)))
+        for part in np.split(of_it, range(few, of_it.size, few)):
+            out[part] = measures.brier(measures.chances(quantiles[part], int(most)), actual[part])
     return out
 
 

@@ -27,7 +27,7 @@ from forecasting.accuracy.losses import (
 from forecasting.origins import Block, Timetable
 from forecasting.predictor import Outlook, Panel
 from forecasting.predictors import FLOOR
-from forecasting.quantiles import LEVELS
+from forecasting.quantiles import LEVELS, WIDEST_LAW
 from forecasting.series import Series
 from warehouse.errors import ForecastError
 
@@ -53,6 +53,8 @@ _DAY_US = 86_400_000_000
 _MONDAY = 3
 #: Origins scored at once.
 _CHUNK = 1024
+#: Counts with more states than this are scored fewer at a time.
+_FEW_STATES = 128
 #: Example forecasts kept of every market.
 FANS = 4
 
@@ -178,7 +180,7 @@ def tally(block: Block, tested: Tested, *, fans: bool = False) -> Tally:
         # Up to twice the horizon: a newest value may be old.
         past = series.since(stick.start).as_of(series.first_slot + int(origins[0]))
         frequencies = conditional_frequencies(past.values, stick.scale.capacity, 2 * horizon)
-    for first, piece in _pieces(block):
+    for first, piece in _pieces(block, series):
         _add(out, first, piece, series, stick, frequencies)
     return replace(out, fans=_kept_fans(block, origins, out.places)) if fans else out
 
@@ -197,11 +199,13 @@ def _kept_fans(
     return tuple((int(places[i]), mean[i].copy(), quantiles[i].copy()) for i in own)
 
 
-def _pieces(block: Block) -> Iterator[tuple[int, Block]]:
-    """The block in parts of at most `_CHUNK` origins, each with where it begins."""
+def _pieces(block: Block, series: Series) -> Iterator[tuple[int, Block]]:
+    """The block in parts of at most `_CHUNK` origins, fewer of counts with many states, each with where it begins."""
     given = block.outlook
-    for first in range(0, block.origins.size, _CHUNK):
-        cut = slice(first, first + _CHUNK)
+    states = min(int(series.upper.max(initial=0)), WIDEST_LAW) if series.variable == "count" else 0
+    size = max(1, _CHUNK * _FEW_STATES // max(states, _FEW_STATES))
+    for first in range(0, block.origins.size, size):
+        cut = slice(first, first + size)
         outlook = Outlook(quantiles=given.quantiles[cut], mean=given.mean[cut], reasons=given.reasons[cut])
         yield first, replace(block, origins=block.origins[cut], outlook=outlook)
 

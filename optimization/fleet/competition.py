@@ -8,6 +8,7 @@ is left to it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -44,7 +45,7 @@ from optimization.replay.decision import (
 from optimization.replay.run import catch_up, checked
 from optimization.window.plan import Allocation
 from warehouse.amounts import usd
-from warehouse.errors import PolicyError
+from warehouse.errors import PolicyError, why_raised
 
 # ---
 # Who may have how many: a pure function of what each job makes of fewer.
@@ -197,7 +198,12 @@ def at_prices(
     """
     place = [_only_market(one, claim) for one, claim in zip(contenders, begin, strict=True)]
     movers = [j for j, one in enumerate(contenders) if len(one.markets) > 1]
-    room = {market: there[market] for one in contenders for market in one.markets}
+    # No table reaches beyond what all of them together could take.
+    wanted: Counter[str] = Counter()
+    for one in contenders:
+        for market in one.markets:
+            wanted[market] += max(claim.spot for claim in one.claims if claim.market == market)
+    room = {market: min(there[market], wanted[market]) for market in wanted}
     stake = sum(one.wish.value_usd - one.claims[0].value_usd for one in contenders)
     for _ in range(ROUNDS if movers else 0):
         before = list(place)
@@ -495,7 +501,7 @@ def _policy(standing: Standing) -> Policy[Any]:
 
 def _undecided(live: LiveJob | LiveMovable, error: Exception) -> Undecided:
     job = live.job.job if isinstance(live, LiveMovable) else live.job
-    return Undecided(job=job.name, slot=live.slot, why=f"{type(error).__name__}: {error}")
+    return Undecided(job=job.name, slot=live.slot, why=why_raised(error))
 
 
 class _Run:

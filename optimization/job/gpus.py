@@ -3,53 +3,60 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 
+from warehouse.catalogue import SIZES, catalogue, is_named, rows_of
 from warehouse.errors import JobError
 from warehouse.history import Market
-from warehouse.packaged import read_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuType:
-    """What one instance of a type holds: ``gpus`` GPUs of the model ``gpu_model``, named as in the measured runs."""
+    """The GPUs of one instance of a type: ``gpus`` GPUs of the model ``gpu_model``, named as in the measured runs.
+
+    ``gpu_memory_gib`` is the memory of one of them, None where it is not known.
+    """
 
     provider: str
     instance_type: str
     gpu_model: str
     gpus: int
-    sizes: bool = False
+    gpu_memory_gib: float | None = None
 
 
 @cache
 def gpu_types() -> tuple[GpuType, ...]:
-    """The entries of ``optimization/data/gpu_instances.toml``."""
-    return tuple(GpuType(**entry) for entry in read_data("optimization", "gpu_instances")["instance"])
+    """The instance types of the catalogue whose GPUs are known; of a marketplace's ``<type>_xN`` the machine of one."""
+    found: dict[tuple[str, str], GpuType | None] = {}
+    for row in catalogue():
+        name = row.instance_type.removesuffix(SIZES)
+        kept = f"{name}_x1" if row.instance_type.endswith(SIZES) else name
+        found.setdefault((row.provider, kept), _gpu_type(row.provider, kept))
+    return tuple(one for one in found.values() if one is not None)
 
 
 def gpu_type_of(market: Market) -> GpuType | None:
-    """What an instance of a market holds, None for a type that is not in the table.
+    """The GPUs of an instance of a market, None for a type that is not in the catalogue.
 
     A marketplace's ``<type>_xN`` is a machine of N; the bare type counts machines of different sizes together and is none.
 
     >>> gpu_type_of(Market.parse("primeintellect/any/all/A100_80GB_SXM4_x4")).gpus
     4
     """
-    base, mark, count = market.instance_type.rpartition("_x")
-    for entry in gpu_types():
-        if entry.provider != market.provider:
-            continue
-        if entry.sizes:
-            if mark and base == entry.instance_type and count.isdigit() and int(count) > 0:
-                return GpuType(
-                    provider=entry.provider,
-                    instance_type=market.instance_type,
-                    gpu_model=entry.gpu_model,
-                    gpus=entry.gpus * int(count),
-                )
-        elif market.instance_type == entry.instance_type:
-            return entry
+    return _gpu_type(market.provider, market.instance_type)
+
+
+@lru_cache(maxsize=4096)
+def _gpu_type(provider: str, instance_type: str) -> GpuType | None:
+    for row in rows_of(provider, instance_type):
+        if row.gpu_model is not None and row.gpus is not None:
+            return GpuType(
+                provider=provider,
+                instance_type=instance_type,
+                gpu_model=row.gpu_model,
+                gpus=row.gpus,
+                gpu_memory_gib=row.gpu_memory_gib,
+            )
     return None
 
 
@@ -59,7 +66,7 @@ def has_gpu(wanted: str, gpu_model: str) -> bool:
     >>> has_gpu("h100", "NVIDIA-H100-SXM5-80GB"), has_gpu("A100*80GB", "NVIDIA-A100-SXM4-40GB")
     (True, False)
     """
-    return fnmatchcase(gpu_model.casefold(), f"*{wanted.casefold()}*")
+    return is_named(wanted, gpu_model)
 
 
 def check_gpu(wanted: str) -> None:
@@ -69,5 +76,5 @@ def check_gpu(wanted: str) -> None:
         raise JobError(
             f"gpu_type {wanted!r}",
             expected=f"a part of one of {', '.join(known)}",
-            remedy='for example gpu_type = "H100"; optimization/data/gpu_instances.toml has the instance types',
+            remedy='for example gpu_type = "H100"; `slackwater catalogue` lists the instance types',
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -27,8 +27,9 @@ from optimization.job.definition import (
     shortfall,
 )
 from optimization.job.gpus import check_gpu
-from optimization.kernels.rules import efficiency_table, slots_needed_each
-from warehouse.amounts import duration, parsed_duration, plural
+from optimization.kernels.rules import after_growing, after_shrinking, slots_needed_each
+from warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR, duration, parsed_duration, plural
+from warehouse.catalogue import OnDemandTerms
 from warehouse.errors import JobError, nearest
 from warehouse.history import History
 
@@ -96,21 +97,39 @@ def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> f
     d, last = job.deadline_slots, math.ceil(job.late_limit) - 1
     sizes = np.arange(job.n_min, job.n_max + 1)
     gain = rates(job.throughput, job.n_max)[sizes] * slot_hours
-    first = efficiency_table(job.restart, job.n_max)[:, sizes]
-    need, owed = 0.0, max(0.0, -float((first * gain).min()))
+    # By whether a size grows from, keeps or shrinks the size held before: one row each, instead of one for every such size.
+    first = np.array(
+        [(after_growing(job.restart, n), 1.0, after_shrinking(job.restart, n)) for n in sizes.tolist()]
+    ).T
+    owed = max(0.0, -float((first[:2] * gain).min()), -float((first[2] * gain)[:-1].min(initial=0.0)))
+    need = 0.0
     for slot in range(d + 1):
         slots_left = last - slot
         if slots_left < 1:
             continue
-        most = ((first + (slots_left - 1)) * gain).max(axis=1)
-        rest = np.minimum(job.workload + slot * owed, most)[:, None] - TOLERANCE * job.workload
-        k = slots_needed_each(rest, first * gain, gain)
-        late = np.maximum(0.0, slot + k - d)
-        share = 1.0 - late / ((job.gamma - 1.0) * d)
-        price = np.full(k.shape, np.inf)
-        np.divide(k * sizes * on_demand_usd * slot_hours, share, out=price, where=(k <= slots_left))
-        need = max(need, float(price.min(axis=1).max()))
+        most = -_least_by_size_before(-(first + (slots_left - 1)) * gain, job)
+        rest = np.minimum(job.workload + slot * owed, most) - TOLERANCE * job.workload
+        for amount in np.unique(rest):
+            k = slots_needed_each(amount, first * gain, gain)
+            late = np.maximum(0.0, slot + k - d)
+            share = 1.0 - late / ((job.gamma - 1.0) * d)
+            price = np.full(k.shape, np.inf)
+            np.divide(k * sizes * on_demand_usd * slot_hours, share, out=price, where=(k <= slots_left))
+            need = max(need, float(_least_by_size_before(price, job)[rest == amount].max()))
     return (1.0 + VALUE_MARGIN) * need
+
+
+def _least_by_size_before(values: np.ndarray, job: Job) -> np.ndarray:
+    """The least over all sizes after each size before, shape (n_max + 1,).
+
+    ``values`` has shape (3, sizes): a size that grew, that was kept and that shrank.
+    """
+    before, count = np.arange(job.n_max + 1), values.shape[1]
+    grown = np.append(np.minimum.accumulate(values[0, ::-1])[::-1], np.inf)
+    shrunk = np.append(np.inf, np.minimum.accumulate(values[2]))
+    kept = np.concatenate([np.full(job.n_min, np.inf), values[1]])
+    larger, smaller = (np.clip(before + by - job.n_min, 0, count) for by in (1, 0))
+    return np.asarray(np.minimum(np.minimum(grown[larger], shrunk[smaller]), kept))
 
 
 # ---
@@ -118,7 +137,7 @@ def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> f
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Workload(_Part):
@@ -168,7 +187,7 @@ class TableForm(_Part):
     """H(1), H(2), ... as measured."""
 
     form: Literal["table"]
-    rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1)
+    rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1, max_length=1024)
 
     def build(self) -> Throughput:
         """The throughput it describes."""
@@ -183,8 +202,11 @@ class Checkpoint(_Part):
     shrink_overhead_minutes: float | None = Field(None, ge=0)
 
 
-Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Whole = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(ge=0, le=1e12)]
+Whole = Annotated[int, Field(ge=0, le=10**9)]
+#: Tables of a configuration, one value for each number of instances.
+Rates = Annotated[tuple[Rate, ...], Field(max_length=1024)]
+Wholes = Annotated[tuple[Whole, ...], Field(max_length=1024)]
 
 
 class FilledConfiguration(_Part):
@@ -198,15 +220,15 @@ class FilledConfiguration(_Part):
     model_name: str
     method: str
     gpu_model: str
-    gpus_per_instance: int = Field(ge=1)
-    tokens_per_sample: int = Field(ge=1)
-    batch_size: int = Field(ge=1)
+    gpus_per_instance: int = Field(ge=1, le=1024)
+    tokens_per_sample: int = Field(ge=1, le=10**9)
+    batch_size: int = Field(ge=1, le=10**9)
     torch_dtype: str | None = None
-    tokens_per_second: tuple[Rate, ...]
-    low: tuple[Rate, ...]
-    high: tuple[Rate, ...]
-    round_samples: tuple[Whole, ...]
-    rounds: tuple[Whole, ...]
+    tokens_per_second: Rates
+    low: Rates
+    high: Rates
+    round_samples: Wholes
+    rounds: Wholes
 
     @model_validator(mode="after")
     def _one_length(self) -> FilledConfiguration:
@@ -229,11 +251,11 @@ class MovingTerms(_Part):
     transfer and the egress of its way (``optimization/data/egress.toml``, or ``egress_usd_per_gb`` on every way).
     """
 
-    minutes: float = Field(0.0, ge=0, allow_inf_nan=False)
-    usd: float = Field(0.0, ge=0, allow_inf_nan=False)
-    checkpoint_gb: float = Field(0.0, ge=0, allow_inf_nan=False)
-    bandwidth_gb_per_minute: float | None = Field(None, gt=0, allow_inf_nan=False)
-    egress_usd_per_gb: float | None = Field(None, ge=0, allow_inf_nan=False)
+    minutes: float = Field(0.0, ge=0)
+    usd: float = Field(0.0, ge=0)
+    checkpoint_gb: float = Field(0.0, ge=0)
+    bandwidth_gb_per_minute: float | None = Field(None, gt=0)
+    egress_usd_per_gb: float | None = Field(None, ge=0)
 
     @property
     def takes_minutes(self) -> float:
@@ -265,6 +287,14 @@ def _is_empty(value: object) -> bool:
     return not value
 
 
+def _is_true(value: object) -> bool:
+    return value is True
+
+
+#: USD per instance-hour.
+Price = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+
 ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Field(discriminator="form")]
 
 
@@ -279,6 +309,9 @@ class JobRequest(_Part):
     ``gpu_type`` and the region fits one of ``regions``, if they are given; ``market`` is then where its data are at first
     (None: nowhere, and its first start is free anywhere). ``throughput`` holds in all of them, but for the instance types in
     ``throughput_on``. What only such a job says is not written for others.
+
+    ``on_demand_usd`` is the price of an on-demand instance-hour, for all of its markets or by pattern; ``on_demand`` False: nothing
+    is sold on demand there. They go before what is observed or listed (M1.1).
     """
 
     name: str = Field(min_length=1, max_length=LONGEST_NAME)
@@ -296,11 +329,13 @@ class JobRequest(_Part):
     throughput: ThroughputForm
     checkpoint: Checkpoint
     configuration: FilledConfiguration | None = None
-    markets: tuple[str, ...] = Field((), exclude_if=_is_empty)
+    markets: tuple[str, ...] = Field((), max_length=1000, exclude_if=_is_empty)
     gpu_type: str | None = Field(None, min_length=1, exclude_if=_is_empty)
-    regions: tuple[str, ...] = Field((), exclude_if=_is_empty)
+    regions: tuple[str, ...] = Field((), max_length=1000, exclude_if=_is_empty)
     moving: MovingTerms | None = Field(None, exclude_if=_is_empty)
     throughput_on: Mapping[str, ThroughputForm] = Field(default_factory=dict, exclude_if=_is_empty)
+    on_demand_usd: Price | Mapping[str, Price] | None = Field(None, exclude_if=_is_empty)
+    on_demand: bool | Mapping[str, bool] = Field(True, exclude_if=_is_true)
 
     @field_validator("name")
     @classmethod
@@ -319,8 +354,13 @@ class JobRequest(_Part):
 
     @model_validator(mode="after")
     def _may_move(self) -> JobRequest:
-        for text in self.markets:
+        for text in (*self.markets, *_patterns(self.on_demand_usd), *_patterns(self.on_demand)):
             pattern_parts(text)
+        if self.on_demand is False and self.on_demand_usd is not None:
+            raise JobError(
+                f"job {self.name!r}: on_demand_usd beside on_demand = false",
+                expected="one of them: a price, or that nothing is sold on demand",
+            )
         if self.gpu_type is not None:
             check_gpu(self.gpu_type)
         for text in self.regions:
@@ -409,6 +449,21 @@ class JobRequest(_Part):
         return _placed_time(self.deadline, self.name)
 
 
+def _patterns(terms: object) -> Sequence[str]:
+    return list(terms) if isinstance(terms, Mapping) else []
+
+
+def on_demand_terms(request: JobRequest) -> tuple[OnDemandTerms, ...]:
+    """The on-demand terms that a job states for its markets, first those where nothing is sold on demand."""
+    sold = request.on_demand if isinstance(request.on_demand, Mapping) else {"*": request.on_demand}
+    usd = (
+        request.on_demand_usd if isinstance(request.on_demand_usd, Mapping) else {"*": request.on_demand_usd}
+    )
+    stated: list[tuple[str, float | None]] = [(market, None) for market, on in sold.items() if not on]
+    stated += [(market, price) for market, price in usd.items() if price is not None]
+    return tuple(OnDemandTerms(market=market, usd=price, stated_in="job") for market, price in stated)
+
+
 def _placed_time(value: datetime | None, name: str) -> pd.Timestamp:
     if value is None:
         raise JobError(f"job {name!r} has no start or deadline yet", expected="a request that was placed")
@@ -432,11 +487,23 @@ def _duration(text: str, name: str) -> pd.Timedelta:
         raise JobError(f"job {name!r}: deadline_in {error}") from error
 
 
-#: Times that a job may name, and how long it may run; what is further off is a slip of the pen, and no table holds it.
-EARLIEST_YEAR, LATEST_YEAR = 1970, 2200
+#: How long a job may run; what is longer is a slip of the pen, and no table holds it.
 LONGEST = pd.Timedelta(days=100)
 #: Slots of a job at most: the tables of a decision grow with them.
 MOST_SLOTS = 5000
+#: Slots times instances of a job at most: a decision takes seconds up to here.
+MOST_STATES = 250_000
+_A_WEEK = "minutes, a week"
+#: The least amounts and rates that mean anything, by the name of their key (ours, M2.8).
+LEAST = {
+    "value_usd": 0.01,
+    "workload.amount": 1e-6,
+    "throughput.alpha": 1e-9,
+    "throughput.scale": 1e-9,
+    "throughput.exponent": 1e-6,
+    "throughput.rates": 1e-9,
+    "moving.bandwidth_gb_per_minute": 1e-6,
+}
 #: The most that a job may ask for, by the name of its key, and its unit (ours, M2.8).
 MOST = {
     "n_max": (1024, "instances"),
@@ -448,11 +515,14 @@ MOST = {
     "throughput.scale": (1e12, "units of work per hour"),
     "throughput.exponent": (2, "(twice the instances do four times the work)"),
     "throughput.rates": (1e12, "units of work per hour"),
-    "checkpoint.overhead_minutes": (10080, "minutes, a week"),
-    "checkpoint.shrink_overhead_minutes": (10080, "minutes, a week"),
-    "moving.minutes": (10080, "minutes, a week"),
+    "checkpoint.overhead_minutes": (10080, _A_WEEK),
+    "checkpoint.shrink_overhead_minutes": (10080, _A_WEEK),
+    "moving.minutes": (10080, _A_WEEK),
     "moving.usd": (1e9, "USD"),
     "moving.checkpoint_gb": (1e6, "GB"),
+    "moving.bandwidth_gb_per_minute": (1e9, "GB per minute"),
+    "moving.egress_usd_per_gb": (1e6, "USD per GB"),
+    "moving.takes_minutes": (10080, _A_WEEK),
 }
 
 
@@ -465,18 +535,18 @@ def check_bounds(request: JobRequest, where: str = "") -> None:
         part, _, field = key.rpartition(".")
         holders = own if part == "throughput" else {part: getattr(request, part) if part else request}
         for place, holder in holders.items():
-            told = getattr(holder, field, None)
+            told, least = getattr(holder, field, None), LEAST.get(key, -most)
             for value in told if isinstance(told, tuple) else (told,):
-                if value is not None and not abs(value) <= most:
+                if value is not None and not least <= value <= most:
                     raise JobError(
                         f"{who}: {f'{place}.{field}' if place else field} = {value:g}",
-                        expected=f"at most {most:,.0f} {unit}",
+                        expected=f"at least {least:g}" if value < least else f"at most {most:,.0f} {unit}",
                     )
     for field, time in (("start", request.start), ("deadline", request.deadline)):
-        if time is not None and not EARLIEST_YEAR <= time.year < LATEST_YEAR:
+        if time is not None and not EARLIEST_YEAR <= time.year <= LATEST_YEAR:
             raise JobError(
                 f"{who}: {field} = {time:%Y-%m-%d}",
-                expected=f"a time from {EARLIEST_YEAR} to {LATEST_YEAR - 1}",
+                expected=f"a time from {EARLIEST_YEAR} to {LATEST_YEAR}",
             )
     if (
         request.start is not None
@@ -664,6 +734,12 @@ def slot_job(
             expected=f"at most {MOST_SLOTS:,}",
             remedy="use a longer step or an earlier deadline",
         )
+    if slots * request.n_max > MOST_STATES:
+        raise JobError(
+            f"job {request.name!r}: {slots:,} slots of {step} with up to {request.n_max:,} instances",
+            expected=f"slots times instances of at most {MOST_STATES:,}",
+            remedy="use a longer step, an earlier deadline or a smaller n_max",
+        )
     slot_hours = step / pd.Timedelta(hours=1)
     throughput = request.throughput.build()
     own = request.throughput_on.get(instance_type or "")
@@ -703,9 +779,17 @@ def shortfall_told(
     found = shortfall(job, progress or Progress(), slot=slot, slot_hours=step / pd.Timedelta(hours=1))
     if found is None:
         return ""
-    deadline, end = start + job.deadline_slots * step, start + (slot + found.slots) * step
+    deadline = start + job.deadline_slots * step
     given_up = math.ceil(job.late_limit) <= slot + found.slots
     until = start + job.late_limit * step
+    if found.slots * (step / pd.Timedelta(days=1)) > LONGEST.days:
+        return (
+            f"cannot be done by {_minute(deadline)}: {plural(found.n, 'on-demand instance')}, the fastest it may have, "
+            f"{'needs' if found.n == 1 else 'need'} more than {LONGEST.days} days for the rest"
+            + (f"; {plural(found.enough, 'instance')} would do" if found.enough is not None else "")
+            + (f"; it is given up at {_minute(until)}" if given_up else "")
+        )
+    end = start + (slot + found.slots) * step
     could = [f"a deadline of {_minute(end)}"]
     if found.enough is not None:
         could.insert(0, plural(found.enough, "instance"))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from forecasting.quantiles import LEVELS, count_law, share_below
+from forecasting.quantiles import LEVELS, WIDEST_LAW, count_law, share_below
 from optimization.kernels.induction import tilt
 from optimization.market.window import Past, PointForecast, Record
 from warehouse.errors import SettingsError
@@ -224,7 +224,7 @@ class Belief:
     ``counts`` and ``prices`` are the chains beyond the forecast's horizon of h slots (0: there was no forecast), prices in USD per
     instance-hour; ``count_now`` (S,) and ``price_now`` (K,) the shares of their states in the present slot, which in a gap is not
     known; ``count_steps`` (h, S, S) and ``price_steps`` (h, K, K) the transitions into each slot of the horizon. ``count_law``
-    (h, counts) is the forecast's law on 0..capacity, ``price_quantiles`` (h, 19) its prices at `LEVELS`. ``slot`` counts from the
+    (h, counts) is the forecast's law (`count_law`), ``price_quantiles`` (h, 19) its prices at `LEVELS`. ``slot`` counts from the
     first slot of the job or market it was made for.
     """
 
@@ -440,7 +440,7 @@ def make_common(past: Past, issued: PointForecast | None, *, now: Now, forgettin
     told = None if issued is None else issued.quantiles
     price, count = _newest(past.price, now.price, past.age), _newest(past.available, now.available, past.age)
     known = np.append(past.available, count.value)
-    capacity = int(np.nanmax(known, initial=1.0)) if told is None else told.capacity
+    capacity = min(int(np.nanmax(known, initial=1.0)) if told is None else told.capacity, WIDEST_LAW)
     dear = told is not None and bool((told.price >= on_demand_usd).any())
     usd = on_demand_usd if np.isnan(price.value) else price.value
     prices = price_chain(past, usd, on_demand_usd, slot_hours=slot_hours, forgetting=forgetting, dear=dear)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from warehouse.history import AVAILABLE, PRICE, History, Market
+from warehouse.history import AVAILABLE, OBSERVED, PRICE, History, Market, OnDemandOrigin
 
 #: What a market has shown lately is read over this long.
 LATELY = pd.Timedelta(days=1)
@@ -18,7 +18,8 @@ class Lately:
     """A market with what it has shown over `LATELY`.
 
     ``at`` is the time it is looked at. ``spot_usd`` is its last observed spot price, NaN where none was observed lately, and
-    ``on_demand_usd`` the on-demand price, both USD per instance-hour. ``counts`` are the counts of its observed slots.
+    ``on_demand_usd`` the on-demand price, both USD per instance-hour; ``on_demand`` says where it comes from.
+    ``counts`` are the counts of its observed slots.
     """
 
     market: Market
@@ -27,6 +28,7 @@ class Lately:
     on_demand_usd: float
     spot_usd: float
     counts: tuple[int, ...]
+    on_demand: OnDemandOrigin = OBSERVED
 
     @property
     def key(self) -> str:
@@ -58,4 +60,5 @@ def shown_lately(history: History) -> Lately:
         on_demand_usd=history.on_demand_usd,
         spot_usd=float(prices.iloc[-1]) if len(prices) else float("nan"),
         counts=tuple(int(count) for count in counts),
+        on_demand=history.on_demand,
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from forecasting.quantiles import LEVELS, TAIL, Forecast
 from warehouse.errors import MarketError
+from warehouse.history import AVAILABLE, OBSERVED, PRICE, History, OnDemandOrigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +17,8 @@ class MarketWindow:
     """Consecutive slots of one market.
 
     ``price`` (USD per instance-hour) and ``available`` (instances) have shape (slots,). ``observed`` is False in a gap
-    (M1.3); there, ``available`` must be 0: an unknown count gives no right to spot (ours).
+    (M1.3); there, ``available`` must be 0: an unknown count gives no right to spot (ours). ``on_demand`` says where the on-demand
+    price comes from; where nothing is sold on demand the price is one that no value pays (`plan_price`).
     """
 
     price: np.ndarray
@@ -23,6 +26,7 @@ class MarketWindow:
     on_demand_usd: float
     slot_hours: float
     observed: np.ndarray
+    on_demand: OnDemandOrigin = OBSERVED
 
     def __len__(self) -> int:
         return int(self.price.shape[0])
@@ -35,11 +39,42 @@ class MarketWindow:
             on_demand_usd=self.on_demand_usd,
             slot_hours=self.slot_hours,
             observed=self.observed[start:stop],
+            on_demand=self.on_demand,
         )
 
 
+#: Where nothing is sold on demand, an instance on demand costs so many times the value of the job a slot.
+PROHIBITIVE = 2.0
+
+
+def plan_price(history: History, value: float) -> float:
+    """The on-demand price to plan with, USD per instance-hour; where nothing is sold on demand a price that no value pays.
+
+    It lies above every spot price too, and stays finite: ``value`` is that of the job, USD.
+    """
+    if history.on_demand.sold:
+        return history.on_demand_usd
+    return max(PROHIBITIVE * value / history.slot_hours, 10.0 * history.on_demand_usd)
+
+
+def window_of(rows: pd.DataFrame, history: History, value: float) -> MarketWindow:
+    """The slots ``rows`` of a history as a job of this value plans with them."""
+    return market_window(
+        rows[PRICE].to_numpy(dtype=float),
+        rows[AVAILABLE].to_numpy(dtype=float),
+        on_demand_usd=plan_price(history, value),
+        slot_hours=history.slot_hours,
+        on_demand=history.on_demand,
+    )
+
+
 def market_window(
-    price: np.ndarray, available: np.ndarray, *, on_demand_usd: float, slot_hours: float
+    price: np.ndarray,
+    available: np.ndarray,
+    *,
+    on_demand_usd: float,
+    slot_hours: float,
+    on_demand: OnDemandOrigin = OBSERVED,
 ) -> MarketWindow:
     """Build a window from arrays with NaN in gaps: a gap has no spot (count 0) and is priced at on-demand (ours)."""
     price = np.asarray(price, dtype=float)
@@ -51,6 +86,7 @@ def market_window(
         on_demand_usd=float(on_demand_usd),
         slot_hours=float(slot_hours),
         observed=observed,
+        on_demand=on_demand,
     )
 
 

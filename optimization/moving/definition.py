@@ -18,7 +18,7 @@ from optimization.kernels.moving import Ground, KeptDeadline, arrival, ending_at
 from optimization.kernels.rules import efficiency_table, spot_held
 from optimization.policies.contract import View
 from optimization.policies.pace import WORK_TOLERANCE
-from optimization.window.plan import Allocation
+from optimization.window.plan import Allocation, spot_alone
 from warehouse.errors import JobError, PolicyError
 
 S = TypeVar("S")
@@ -58,12 +58,14 @@ class MovableJob:
 
     ``runs`` is the job as each market runs it: workload, deadline and value are the same, throughput, sizes and restart may differ
     (M11.3). ``home`` is the market where its data are at first; None: nowhere, and its first start is no move. A job of one
-    market is at home there: what waiting nowhere is worth would forget the count that is seen in it (M11.6).
+    market is at home there: what waiting nowhere is worth would forget the count that is seen in it (M11.6). ``sold`` says in which
+    markets instances are sold on demand; empty: in all.
     """
 
     runs: tuple[Job, ...]
     moving: Moving
     home: int | None = None
+    sold: tuple[bool, ...] = ()
     _pace: dict[float, _Pace] = field(default_factory=dict, init=False, repr=False)
     _worth: dict[tuple[tuple[float, ...], float], bool] = field(default_factory=dict, init=False, repr=False)
 
@@ -201,8 +203,10 @@ def _pace(job: MovableJob, slot_hours: float) -> _Pace:
             else:
                 work[place, :, m, sizes] = (arrival(ground, place, m) * gain[sizes])[:, None]
     reach = np.zeros((job.job.deadline_slots + 1, markets + 1, most + 1))
+    unsold = [m for m in range(markets) if job.sold and not job.sold[m]]
     for k in range(1, len(reach)):
         then = work + reach[k - 1, :markets][None, None]
+        then[:, :, unsold, 1:] = -np.inf
         reach[k] = np.maximum(then.max(axis=(2, 3)), reach[k - 1, :, 0][:, None])
     return _Pace(work=work, reach=reach)
 
@@ -288,6 +292,10 @@ class MarketsView:
         spot = spot_held(n, view.available, view.price, view.on_demand_usd)
         return MovingHold(market, Allocation(n - spot, spot))
 
+    def can_hold(self, held: MovingHold) -> bool:
+        """Whether instances on demand are asked for only where they are sold."""
+        return held.market is None or not held.allocation.on_demand or self.views[held.market].on_demand.sold
+
     def keeps_deadline(self, held: MovingHold) -> bool:
         """True if after this slot on-demand alone, in any market, can still finish by d."""
         n, job = held.allocation.total, self.job
@@ -330,11 +338,12 @@ class MarketsView:
     def options(self) -> list[MovingHold]:
         """Everything the job may hold in this slot: nothing, and every size in every market it may be in."""
         markets = range(len(self.views)) if self.committed is None else [self.committed]
-        return [IDLE] + [
+        found = [
             self.split(m, n)
             for m in markets
             for n in range(self.job.runs[m].n_min, self.job.runs[m].n_max + 1)
         ]
+        return [IDLE] + [held for held in found if self.can_hold(held)]
 
 
 def net(view: MarketsView, wish: MovingHold) -> MovingHold:
@@ -409,7 +418,10 @@ def step(view: MarketsView, held: MovingHold) -> Progress:
 
 
 def checked(held: MovingHold, view: MarketsView, policy: str) -> MovingHold:
-    """``held``; raises `PolicyError` if it breaks M2.3 or M11.1, `JobError` if M2.7."""
+    """``held``, its spot alone where nothing is sold on demand (M2.3).
+
+    Raises `PolicyError` if it breaks M2.3 or M11.1, `JobError` if M2.7.
+    """
     if held.market is None or not held.allocation.total:
         if held.market is None and held.allocation.total:
             raise PolicyError(
@@ -437,6 +449,9 @@ def checked(held: MovingHold, view: MarketsView, policy: str) -> MovingHold:
         )
     if spot:
         check_job(run, uses_spot=True)
+    if not view.can_hold(held):
+        alone = spot_alone(spot, run.n_min)
+        return MovingHold(held.market, alone) if alone.total else IDLE
     return held
 
 

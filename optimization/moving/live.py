@@ -15,7 +15,7 @@ from optimization.moving.definition import IDLE, MarketsView, MovableJob, Mover,
 from optimization.moving.movers import MeanField
 from optimization.moving.tables import MovingTables
 from optimization.policies.contract import View
-from optimization.policies.pace import LETS_GO, narrate
+from optimization.policies.pace import LETS_GO, narrate, price_text
 from optimization.replay.decision import (
     Decision,
     Effort,
@@ -327,6 +327,8 @@ def _gain(view: MarketsView, wish: MovingHold) -> str:
     more = min(there.available, most) - min(here.available, most)
     if more > 0 and wish.allocation.spot:
         return f"{more} spot instance{'s' if more > 1 else ''} more"
+    if not here.available and not here.on_demand.known:
+        return "a better outlook"
     less = (here.price if here.available else here.on_demand_usd) - (
         there.price if wish.allocation.spot else there.on_demand_usd
     )
@@ -364,7 +366,7 @@ class RankedMarket:
     move_usd: float
     price_usd: float | None
     available: int | None
-    on_demand_usd: float
+    on_demand_usd: float | None
     chance: float
     reason: str
 
@@ -388,7 +390,7 @@ def ranked_markets(live: LiveMovable) -> list[RankedMarket]:
                 move_usd=view.move_usd(m) if moves else 0.0,
                 price_usd=own.price if own.observed else None,
                 available=own.available if own.observed else None,
-                on_demand_usd=own.on_demand_usd,
+                on_demand_usd=own.on_demand_usd if own.on_demand.known else None,
                 chance=own.belief(LIVE_MOVER.forgetting).chance_of_spot(live.job.runs[m].n_min),
                 reason=_why_there(live, view, m, held),
             )
@@ -406,5 +408,5 @@ def _why_there(live: LiveMovable, view: MarketsView, m: int, held: MovingHold) -
         return "no spot now"
     if own.price >= own.on_demand_usd:
         return "spot is dearer than on-demand"
-    text = f"{there} of {most} on spot at {own.price / own.on_demand_usd:.2f} of on-demand"
+    text = f"{there} of {most} on spot at {price_text(own)}"
     return text if held.allocation.total else f"{text}; waiting is worth more"

@@ -221,6 +221,8 @@ def _catching_up(view: MarketsView, spot: MovingHold, due: float) -> MovingHold:
     if enough:
         return min(enough, key=view.usd)
     ways = [held for held in ways if spot.market in (None, held.market)]
+    if not ways:  # no spot, and nothing is sold on demand
+        return spot
     least = min(missing(held) for held in ways)
     runs = {held.market: view.job.runs[held.market or 0] for held in ways}.values()
     if least < missing(IDLE) - slack and any(after_growing(run.restart, run.n_max) > 0.0 for run in runs):

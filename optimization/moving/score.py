@@ -110,7 +110,12 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
         best = max(alone, key=lambda outcome: outcome.utility_usd)
         outcomes.append(replace(best, policy=BEST_MARKET))
     bracket, value = hindsight_over_markets(job, windows), job.job.value
-    unit = min(on_demand_only_cost(run, window) for run, window in zip(job.runs, windows, strict=True))
+    known = [window.on_demand.known for window in windows]
+    unit = min(
+        on_demand_only_cost(run, window)
+        for run, window, is_known in zip(job.runs, windows, known, strict=True)
+        if is_known or not any(known)
+    )
     assumed = dict.fromkeys(text for one in ended.alone for text in one.assumptions)
     return Scored(
         ended=replace(ended.alone[0], job=job.job, assumptions=tuple(assumed)),
@@ -123,6 +128,7 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
         ],
         hindsight_low=bracket.low,
         hindsight_high=bracket.high,
+        on_demand_known=any(known),
         hindsight_usd=walk(job, windows, bracket.held).total_cost_usd,
         markets=ended.markets,
     )

@@ -97,4 +97,5 @@ def movable_job(request: JobRequest, histories: Sequence[History], home: int | N
         runs=tuple(replace(run, value=value) for run in runs),
         moving=moves(request.moving, markets, step=step),
         home=home,
+        sold=tuple(history.on_demand.sold for history in histories),
     )

@@ -165,6 +165,10 @@ class Ahap:
         end = view.slot + len(window)
         if end_rule is EndRule.EXPECTED_TO_GO and end == view.job.deadline_slots:
             end_rule = EndRule.ON_DEMAND_TO_GO
+        elif (
+            end_rule is EndRule.ON_DEMAND_TO_GO and not view.on_demand.sold and end < view.job.deadline_slots
+        ):
+            end_rule = EndRule.TARGET  # there is no on-demand to go
         problem = HorizonProblem(
             job=view.job,
             slot=view.slot,

@@ -11,6 +11,7 @@ from optimization.job.definition import Job, Progress
 from optimization.market.belief import Belief, Believed, Forgetting
 from optimization.market.window import MarketWindow, Past, PointForecast
 from optimization.window.plan import Allocation
+from warehouse.history import OBSERVED, OnDemandOrigin
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -27,7 +28,7 @@ class View:
     the views of one replay keep the windows they have made, by everything a window is made of (with the forecast, so that its
     identity stays its own); ``tables`` is where they keep what else depends on the market alone, and ``beliefs`` what is believed
     of it, slot by slot. ``others`` is the spot that other jobs are promised in this slot: ``available`` is what they leave of the
-    market's ``count``.
+    market's ``count``. ``on_demand`` says where the on-demand price comes from, and whether instances are sold on demand at all.
     """
 
     job: Job
@@ -44,6 +45,7 @@ class View:
     tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
     beliefs: Believed | None = field(default=None, compare=False, repr=False)
     others: int = 0
+    on_demand: OnDemandOrigin = OBSERVED
 
     @property
     def count(self) -> int:
@@ -99,6 +101,7 @@ class View:
             on_demand_usd=self.on_demand_usd,
             slot_hours=self.slot_hours,
             observed=np.full(width, True),
+            on_demand=self.on_demand,
         )
 
 

@@ -20,6 +20,7 @@ from optimization.job.definition import (
 from optimization.kernels.rules import Restart, after_growing, efficiency_table, slots_needed, spot_held
 from optimization.policies.contract import View
 from optimization.window.plan import Allocation
+from warehouse.amounts import price as usd_price
 
 #: Relative slack of a comparison of work, below the one that declares a job finished, so that the net errs to the safe side.
 WORK_TOLERANCE = TOLERANCE / 10
@@ -346,11 +347,13 @@ def spot_text(view: View) -> str:
     """``5 of 8 spot instances are there at 0.31 of on-demand``."""
     there = min(view.available, view.job.n_max)
     text = f"{there} of {view.job.n_max} spot instances are {'left to it' if view.others else 'there'}"
-    return f"{text} at {_ratio(view)} of on-demand" if there else text
+    return f"{text} at {price_text(view)}" if there else text
 
 
 def slack_text(view: View) -> str:
     """``slack is 2 slots``, or by how much the deadline is missed on the fastest on-demand."""
+    if not view.on_demand.sold:
+        return "no on-demand here: the deadline holds only while spot lasts"
     slack = slack_slots(view)
     if deadline_in_reach(view):
         return f"slack is {_slots(max(slack, 0), 0)}"
@@ -367,7 +370,7 @@ def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
         return f"{held}: the market was not observed in this slot, {slack_text(view)}{tail}"
     on_demand, spot = allocation.on_demand, allocation.spot
     if spot and not on_demand:
-        return f"spot only: {pace_text(view)}, price {_ratio(view)} of on-demand{tail}"
+        return f"spot only: {pace_text(view)}, price {price_text(view)}{tail}"
     if on_demand and spot:
         return f"{on_demand} on-demand beside {spot} spot: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"
     if on_demand:
@@ -375,8 +378,11 @@ def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
     return f"nothing: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"
 
 
-def _ratio(view: View) -> str:
-    return f"{view.price / view.on_demand_usd:.2f}"
+def price_text(view: View) -> str:
+    """``0.31 of on-demand``; where no on-demand price is known, ``11.80 USD``."""
+    if view.on_demand.known:
+        return f"{view.price / view.on_demand_usd:.2f} of on-demand"
+    return f"{usd_price(view.price)} USD"
 
 
 def _slots(count: float, digits: int) -> str:

@@ -97,7 +97,8 @@ class Ross:
             return Outage(cheapest)
         if state.since is not None:
             return Outage(cheapest, state.since, state.buying)
-        buying = _drawn(self.seed, view.job.name, view.slot) < buying_chance(cheapest, view.on_demand_usd)
+        chance = buying_chance(cheapest, view.on_demand_usd) if view.on_demand.sold else 1.0
+        buying = _drawn(self.seed, view.job.name, view.slot) < chance
         return Outage(cheapest, view.slot, buying)
 
 

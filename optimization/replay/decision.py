@@ -13,7 +13,7 @@ from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress, finished, needed
 from optimization.job.request import shortfall_told
 from optimization.market.belief import Belief, Believed, Forgetting
-from optimization.market.window import MarketWindow, Record, market_window, point_forecast, record_of
+from optimization.market.window import MarketWindow, Record, point_forecast, record_of, window_of
 from optimization.policies import OnDemandOnly
 from optimization.policies.contract import Paths, Policy, Together, View, belief_of
 from optimization.policies.pace import always_worth_finishing, pace, slot_gain, step
@@ -28,7 +28,7 @@ from optimization.replay.run import (
     settle,
     with_shared_plans,
 )
-from optimization.window.plan import Allocation, Outcome
+from optimization.window.plan import Allocation, Outcome, spot_alone
 from warehouse.errors import MarketError, SlackwaterError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
@@ -229,8 +229,13 @@ class LiveJob:
         return self.standing()[0]
 
     @property
-    def on_demand_only_usd(self) -> float:
-        """What OD-only pays for the whole job, after d too, USD: of the market it reads the on-demand price alone."""
+    def on_demand_only_usd(self) -> float | None:
+        """What OD-only pays for the whole job, after d too, USD; None where no on-demand price is known.
+
+        Of the market it reads the on-demand price alone.
+        """
+        if not self.seen.on_demand.known:
+            return None
         policy, seen = OnDemandOnly(), replace(self.seen, record=None)
         return run_from(policy, policy.start(self.job), self.job, seen, (0, Progress())).total_cost_usd
 
@@ -280,12 +285,7 @@ def live_job(
     step = history.step
     grid = pd.date_range(start, periods=job.deadline_slots, freq=step)
     rows = history.frame.reindex(grid)
-    window = market_window(
-        rows[PRICE].to_numpy(dtype=float),
-        rows[AVAILABLE].to_numpy(dtype=float),
-        on_demand_usd=history.on_demand_usd,
-        slot_hours=history.slot_hours,
-    )
+    window = window_of(rows, history, job.value)
     now = history.known_at.floor(step)
     issued = {forecast.issued_at: forecast for forecast in forecasts if forecast.issued_at <= now}
     points = [point_forecast(issued[slot]) if slot in issued else None for slot in grid]
@@ -431,6 +431,8 @@ def _run_together(
         if n is None:
             return None
         spot = np.where(price < view.on_demand_usd, np.minimum(n, available), 0)
+        if not view.on_demand.sold:
+            n = np.where(spot >= job.n_min, spot, 0)
         cost[own] += ((n - spot) * view.on_demand_usd + spot * price) * view.slot_hours
         after = done[own] + work[before[own], n]
         done[own] = np.where(after >= needed(job.workload), job.workload, after)
@@ -456,6 +458,7 @@ def _windows(view: View, beliefs: Believed, prices: np.ndarray, counts: np.ndarr
             on_demand_usd=view.on_demand_usd,
             slot_hours=view.slot_hours,
             observed=np.concatenate([np.full(past, view.observed), np.full(later, True)]),
+            on_demand=view.on_demand,
         )
         seen.append(replace(see(view.job, window, forecasts, record), tables=view.tables, beliefs=beliefs))
     return seen
@@ -576,8 +579,15 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
         ),
         solver=solver.summary() if solver else "",
         progress=progress,
-        planned=solver.plans[-1].allocations[1:] if solver and solver.plans else None,
+        planned=_planned(live, solver.plans[-1].allocations[1:]) if solver and solver.plans else None,
     )
+
+
+def _planned(live: LiveJob, later: Sequence[Allocation]) -> tuple[Allocation, ...]:
+    """What a plan holds in later slots: its spot alone where nothing is sold on demand."""
+    if live.seen.on_demand.sold:
+        return tuple(later)
+    return tuple(spot_alone(one.spot, live.job.n_min) for one in later)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -589,8 +599,10 @@ class Undecided:
     why: str
 
 
-#: What a policy may raise without stopping other jobs.
-RAISED = (SlackwaterError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+#: What may be raised for one job or market without stopping others.
+RAISED = (
+    SlackwaterError, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError
+)  # fmt: skip
 
 
 #: ``fan(function, calls)``: the results of ``function(**call)`` for every call, in their order, made perhaps side by side.

@@ -24,8 +24,9 @@ from optimization.market.window import MarketWindow, PointForecast, Record
 from optimization.policies.committed_horizon import Solve, solve_by_labels
 from optimization.policies.contract import Memoryless, Policy, View, Windows
 from optimization.policies.pace import step
-from optimization.window.plan import Allocation, HorizonProblem, Outcome, Plan
+from optimization.window.plan import Allocation, HorizonProblem, Outcome, Plan, spot_alone
 from warehouse.errors import JobError, MarketError, PolicyError, SettingsError
+from warehouse.history import OBSERVED, OnDemandOrigin
 
 S = TypeVar("S")
 Forecasts = Sequence[PointForecast | None]
@@ -89,6 +90,7 @@ class Seen:
     record: Record | None = None
     windows: Windows = field(default_factory=dict, compare=False, repr=False)
     tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
+    on_demand: OnDemandOrigin = OBSERVED
 
     def view(self, job: Job, progress: Progress, slot: int) -> View:
         """What a policy sees in ``slot``."""
@@ -106,6 +108,7 @@ class Seen:
             windows=self.windows,
             tables=self.tables,
             beliefs=self.beliefs,
+            on_demand=self.on_demand,
         )
 
 
@@ -157,6 +160,7 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Rec
         forecast=ahead,
         on_demand_usd=window.on_demand_usd,
         slot_hours=window.slot_hours,
+        on_demand=window.on_demand,
         record=record,
         beliefs=Believed(
             price=np.where(observed, window.price[:d], np.nan),
@@ -170,7 +174,10 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Rec
 
 
 def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
-    """``allocation`` as plain whole numbers; `PolicyError` if it breaks M2.3, `JobError` if M2.7."""
+    """``allocation`` as plain whole numbers, its spot alone where nothing is sold on demand (M2.3).
+
+    Raises `PolicyError` if it breaks M2.3, `JobError` if M2.7.
+    """
     job = view.job
     try:
         on_demand, spot = operator.index(allocation.on_demand), operator.index(allocation.spot)
@@ -190,6 +197,8 @@ def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
         )
     if spot:
         check_job(job, uses_spot=True)
+    if on_demand and not view.on_demand.sold:
+        return spot_alone(spot, job.n_min)
     return Allocation(on_demand, spot)
 
 

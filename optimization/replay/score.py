@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from optimization.market.window import (
     PointForecast,
     Record,
     certain,
-    market_window,
     point_forecast,
+    window_of,
 )
 from optimization.policies.baselines import OnDemandOnly
 from optimization.policies.contract import Policy
@@ -29,7 +29,7 @@ from optimization.window.audit import audit_outcome
 from optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome
 from optimization.window.twin import solve_window
 from warehouse.errors import MarketError, SettingsError
-from warehouse.history import AVAILABLE, PRICE, History
+from warehouse.history import OBSERVED, History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,7 @@ def _usable(job: Job, window: MarketWindow) -> MarketWindow:
         on_demand_usd=window.on_demand_usd,
         slot_hours=window.slot_hours,
         observed=window.observed,
+        on_demand=window.on_demand,
     )
 
 
@@ -141,8 +142,20 @@ class LedgerRow:
 
 
 def on_demand_only_cost(job: Job, window: MarketWindow) -> float:
-    """All that OD-only pays for the job, after d too, in USD: the unit in which jobs are compared."""
-    return replay(OnDemandOnly(), job, window).total_cost_usd
+    """All that OD-only pays for the job, after d too, in USD: the unit in which jobs are compared.
+
+    Where nothing is sold on demand, it is what OD-only would pay at the price of `unit_window`.
+    """
+    return replay(OnDemandOnly(), job, unit_window(window)).total_cost_usd
+
+
+def unit_window(window: MarketWindow) -> MarketWindow:
+    """The window whose on-demand price measures utilities: where nothing is sold on demand, the highest spot price of its slots."""
+    if window.on_demand.sold:
+        return window
+    seen = window.price[window.observed & (window.price > 0)]
+    usd = float(seen.max()) if len(seen) else 1.0
+    return replace(window, on_demand_usd=usd, on_demand=OBSERVED)
 
 
 def perfect_forecasts(window: MarketWindow, horizon: int) -> list[PointForecast]:
@@ -201,7 +214,8 @@ def score(
             "perfect outcomes of other policies", expected="the same policies in the same order"
         )
     unit = on_demand_only_cost(job, window)
-    bounds = utility_bounds(job, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)
+    usd = unit_window(window).on_demand_usd
+    bounds = utility_bounds(job, on_demand_usd=usd, slot_hours=window.slot_hours)
     best = [float("nan") if perfect is None else perfect[i].utility_usd for i in range(len(outcomes))]
     return [
         ledger_row(outcome, unit=unit, bounds=bounds, hindsight_low=hindsight_low, perfect_usd=usd)
@@ -249,16 +263,18 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
     """Mean result per policy, best first.
 
     Columns: policy, jobs, mean_utility and gap_to_hindsight (units of each job's on-demand-only cost),
-    mean_utility_usd, mean_cost_usd, mean_on_demand_only_usd, mean_hindsight_usd (NaN where that of a job is
-    not known), on_time (share of jobs finished by d), weight (NaN without ``weights`` or
-    for a policy they do not know). ``rows`` as a table needs only the columns policy, utility, utility_usd,
-    cost_usd, on_demand_only_usd, on_time, gap_to_hindsight, and may have hindsight_usd.
+    mean_utility_usd, mean_cost_usd, mean_on_demand_only_usd and mean_saved_usd (of the jobs where the first is
+    known, NaN where it is of none), mean_hindsight_usd (NaN where that of a job is not known), on_time (share of
+    jobs finished by d), weight (NaN without ``weights`` or for a policy they do not know). ``rows`` as a table needs
+    only the columns policy, utility, utility_usd, cost_usd, on_demand_only_usd, on_time, gap_to_hindsight, and may
+    have hindsight_usd.
     """
     frame = rows if isinstance(rows, pd.DataFrame) else ledger_frame(rows)
     if frame.empty:
         raise SettingsError("a leaderboard of no jobs", expected="at least one scored job")
     if "hindsight_usd" not in frame:
         frame = frame.assign(hindsight_usd=np.nan)
+    frame = frame.assign(saved_usd=frame["on_demand_only_usd"] - frame["cost_usd"])
     board = (
         frame.groupby("policy", sort=False)
         .agg(
@@ -267,6 +283,7 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
             mean_utility_usd=("utility_usd", "mean"),
             mean_cost_usd=("cost_usd", "mean"),
             mean_on_demand_only_usd=("on_demand_only_usd", "mean"),
+            mean_saved_usd=("saved_usd", "mean"),
             mean_hindsight_usd=("hindsight_usd", lambda column: column.mean(skipna=False)),
             on_time=("on_time", "mean"),
             gap_to_hindsight=("gap_to_hindsight", "mean"),
@@ -320,12 +337,7 @@ def ended_job(
     return EndedJob(
         job=job,
         start=grid[0],
-        window=market_window(
-            rows[PRICE].to_numpy(dtype=float),
-            rows[AVAILABLE].to_numpy(dtype=float),
-            on_demand_usd=history.on_demand_usd,
-            slot_hours=history.slot_hours,
-        ),
+        window=window_of(rows, history, job.value),
         forecasts=[issued.get(slot) for slot in grid],
         record=market_record(history, peers, first=grid[0], last=grid[-1], known_by=grid[0]),
         assumptions=history.assumptions,
@@ -337,7 +349,7 @@ class Scored:
     """Every policy's outcome on one job, its ledger rows in the same order, and the bracket of hindsight (USD of utility).
 
     ``hindsight_usd`` is what its lower end pays. ``markets`` names those of a job that may move; ``ended`` is then the job in the
-    first of them.
+    first of them. Without ``on_demand_known`` nothing may be said relative to on-demand only.
     """
 
     ended: EndedJob
@@ -347,6 +359,7 @@ class Scored:
     hindsight_high: float
     hindsight_usd: float
     markets: tuple[str, ...] = ()
+    on_demand_known: bool = True
 
     def utilities(self) -> dict[str, float]:
         """What each policy is learned by: its utility in the job's fixed bounds, in [0, 1] (M5.2)."""
@@ -372,4 +385,5 @@ def score_job(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored:
         hindsight_low=bracket.low,
         hindsight_high=bracket.high,
         hindsight_usd=bracket.cost_usd,
+        on_demand_known=ended.window.on_demand.known,
     )

@@ -8,16 +8,16 @@ from typing import Protocol
 
 import pandas as pd
 
-from forecasting.configurations.facts import Configuration, Predicted, Validity, architecture, gpu
+from forecasting.configurations.facts import Configuration, Predicted, Validity, architecture, gpu, known_gpus
 from optimization.job.definition import Job, RateTable, needed, rates
-from optimization.job.gpus import GpuType, gpu_type_of, gpu_types
+from optimization.job.gpus import GpuType, gpu_type_of
 from optimization.job.request import FilledConfiguration, JobRequest, MovingTerms, parse_request, slot_job
 from optimization.kernels.rules import after_growing, slots_needed
 from optimization.market.lately import Lately, shown_lately
 from optimization.requests.request import Completed
 from warehouse.amounts import price
 from warehouse.errors import JobError, MarketError
-from warehouse.history import History
+from warehouse.history import History, Market
 
 # ---
 # Markets that a request could run on: which GPUs their instances hold, and what they have shown lately (M9.1, M1.2).
@@ -33,13 +33,22 @@ class Offer(Lately):
     gpu: GpuType
 
 
+#: Why a market of another GPU cannot be filled for.
+NO_GPU = "the GPU of its instance type is not known, or has no known peak figures"
+
+
+def rated_gpu(market: Market) -> GpuType | None:
+    """The GPUs of an instance of a market; None where they, or the peak figures of their model, are not known."""
+    held = gpu_type_of(market)
+    return held if held is not None and held.gpu_model in known_gpus() else None
+
+
 def offer_of(history: History) -> Offer:
     """What a market offers at the time its history is known; raises `MarketError` for an instance type whose GPU is not known."""
-    gpu = gpu_type_of(history.market)
+    gpu = rated_gpu(history.market)
     if gpu is None:
         raise MarketError(
-            f"{history.market.key}: which GPU its instance type has is not known",
-            expected=f"one of {', '.join(sorted({one.instance_type for one in gpu_types()}))}",
+            f"{history.market.key}: {NO_GPU}", remedy="`slackwater catalogue` lists the instance types"
         )
     lately = shown_lately(history)
     return Offer(**{part.name: getattr(lately, part.name) for part in fields(lately)}, gpu=gpu)

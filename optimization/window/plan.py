@@ -102,6 +102,15 @@ class ExpectedToGo:
         return self._content
 
 
+def spot_alone(spot: int, n_min: int) -> Allocation:
+    """What is held where nothing is sold on demand: the spot instances, nothing where they are fewer than ``n_min`` (M2.3).
+
+    >>> spot_alone(3, 2), spot_alone(3, 4)
+    (Allocation(on_demand=0, spot=3), Allocation(on_demand=0, spot=0))
+    """
+    return Allocation(0, spot if spot >= n_min else 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HorizonProblem:
     """One program of M3.1: the job at slot ``slot`` with ``done`` work and ``n_previous`` instances, and w slots of market.

@@ -43,8 +43,6 @@ AVAILABILITY_COLUMNS = (
 )  # fmt: skip
 #: Columns of a ``rejected`` batch: rows that could not even be taken apart.
 REJECTED_COLUMNS = ("file", "line", "raw", "reason")
-#: A count above this is none.
-LARGEST_COUNT = 2**31 - 1
 #: Why a row with half a surrogate pair in a text is rejected.
 HALF_CHARACTER = "has half a character in it"
 #: The reason of a row with bytes that are no text. Until it is set aside they stand in its texts as `surrogateescape` has them.

@@ -53,7 +53,7 @@ SELECT place, concat_ws('/', provider, region, zone, instance_type) AS market, s
     greatest(max(prices.last_at), max(counts.last_at)) AS last_observed,
     CASE WHEN bool_or(counts.capacity_stated) THEN max(counts.capacity) ELSE greatest(max(counts.largest), 1) END AS capacity,
     coalesce(bool_or(counts.capacity_stated), FALSE) AS capacity_stated,
-    max(counts.gap_seconds) AS gap_seconds,
+    least(max(counts.gap_seconds), 31622400) AS gap_seconds,
     max(counts.kind) AS kind,
     coalesce(string_agg(series.product, '; ' ORDER BY series.product) FILTER (WHERE prices.n > 0), '') AS products,
     max(prices.on_demand_usd) FILTER (WHERE series.sid = planned_sid) AS on_demand_usd

@@ -4,11 +4,11 @@
     SELECT sid, at_us,
         min(at_us) OVER past AS first_us,
         min(value) OVER past = max(value) OVER past AND coalesce(min(gap_us) OVER past > $repeat_us, TRUE) AS single,
-        max(value) OVER past AS highest,
+        max(value) OVER past AS highest, value AS newest,
         last_value(on_demand_usd IGNORE NULLS) OVER past AS on_demand_usd,
         max(capacity) OVER past AS capacity,
         count(capacity) OVER past = count(*) OVER past AS capacity_stated,
-        1000000 * last_value(gap_seconds IGNORE NULLS) OVER past AS stated_us
+        1000000 * least(last_value(gap_seconds IGNORE NULLS) OVER past, 31622400) AS stated_us
     FROM spaced
     WINDOW past AS (PARTITION BY sid ORDER BY at_us ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ),
@@ -22,6 +22,6 @@ medians AS (
     FROM at_times JOIN spaced ON at_times.sid = spaced.sid AND spaced.at_us <= time_us
     WHERE stated_us IS NULL GROUP BY ALL
 )
-SELECT time_us, place, sid, source, kind, product, first_us, at_us AS latest_us, single, highest, on_demand_usd, capacity,
+SELECT time_us, place, sid, source, kind, product, first_us, at_us AS latest_us, single, highest, newest, on_demand_usd, capacity,
     capacity_stated, coalesce(stated_us, median_us) AS nominal_us
 FROM at_times LEFT JOIN medians USING (time_us, sid) ORDER BY time_us, place, kind, source, product

@@ -19,7 +19,7 @@ from test_turn import AT, one_turn, small_settings
 
 from flows.command import PIPE_WIDTH
 from flows.config import read_settings
-from flows.ledger.fields import DECISION, columns_of
+from flows.ledger.headline import details, headline, outlook
 
 JOB = """
 name = "a-job-with-a-long-name-{name}"
@@ -106,17 +106,11 @@ def squeezed(text):
     return re.sub(r"\s", "", text)
 
 
-def decision_words(row):
-    """Every value of a decision that belongs in its table, as written there."""
-    columns = columns_of(DECISION, rows=[row])
-    return [column.format(row[name]) for name, column in columns.items()]
-
-
 def test_a_decision_is_whole_on_a_terminal_of_80_columns_and_in_a_pipe(place, monkeypatch):
     words = ("plan", "short.toml", "--market", MARKET, "--at", AT.isoformat())
     monkeypatch.chdir(place)
     row = call(*words, "--json").value
-    told = decision_words(row)
+    told = [headline(row), outlook(row), row["reason"], *(one["value"] for one in details(row))]
     assert row["saved_usd"] == pytest.approx(row["on_demand_only_usd"] - row["expected_cost_usd"], abs=1e-3)
     # A pipe is whatever is no terminal and has no width; `test_no_command_runs_wide` asks real ones.
     monkeypatch.delenv("COLUMNS")
@@ -130,8 +124,9 @@ def test_a_decision_is_whole_on_a_terminal_of_80_columns_and_in_a_pipe(place, mo
 
 def test_a_job_that_cannot_be_done_says_so_first_and_what_could_be_done(at_80_columns):
     lines = called("plan", "impossible.toml", "--market", MARKET, "--at", AT.isoformat())
-    assert lines[2].startswith("  warning: cannot be done by")
     said = " ".join(" ".join(lines).split())
+    assert "It was: Warning: job impossible cannot be done by" in said[:300]
+    assert "Best effort: Run 8" in said
     assert (
         "8 on-demand instances, the fastest it may have, need 60.5 h for the rest and there are 6 h" in said
     )

@@ -27,13 +27,13 @@ from test_turn import AT, LIGHT
 
 from flows.backfill.run import Backfill, backfill, stretch_of
 from flows.config import Settings
-from flows.jobs.change import as_filed, change_of, with_terms
+from flows.jobs.change import change_of, with_terms
 from flows.ledger.jobs import Report, find_job, save_change, save_jobs, save_report, stored_jobs, terms_of
 from flows.ledger.records import decisions_of, save_decisions
 from flows.monitoring.completeness import SlotMap, read_facts
 from flows.turn import stages
-from flows.turn.answer import asked_job, decisions_as_of, job_as_of
-from flows.turn.context import Turn, find_work, read_pool, run_id_of
+from flows.turn.context import Turn, as_filed, find_work, read_pool, run_id_of
+from flows.turn.planning import asked_job, decisions_as_of, opened_to_decide
 from flows.turn.stages import Found, score_jobs
 from optimization.job.request import check_change, parse_request, term_changes
 from warehouse.errors import JobError
@@ -226,9 +226,9 @@ def test_a_plan_is_made_by_the_terms_known_at_its_time(tmp_path):
         save_change(store, due(7), at=at(4))
         assert decisions_as_of(quick_turn(store, 3)).rows == before
         turn = quick_turn(store, 3)
-        assert job_as_of(turn, asked_job(turn, "demo")).live.job.deadline_slots == 12
+        assert opened_to_decide(turn, asked_job(turn, "demo")).live.job.deadline_slots == 12
         turn = quick_turn(store, 4)
-        assert job_as_of(turn, asked_job(turn, "demo")).live.job.deadline_slots == 7
+        assert opened_to_decide(turn, asked_job(turn, "demo")).live.job.deadline_slots == 7
         (after,) = decisions_as_of(quick_turn(store, 4)).rows
         assert after["deadline"] == at(7).isoformat()
         own_end = replace(quick_turn(store, 3), own_end=True)

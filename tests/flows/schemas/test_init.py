@@ -27,8 +27,11 @@ def test_with_every_comment_taken_off_it_says_the_defaults(tmp_path):
     path = tmp_path / "slackwater.toml"
     path.write_text(UNCOMMENTED)
     read = read_settings(path)
-    assert read.model_copy(update={"feeds": (), "sinks": ()}) == Settings.model_validate({})
+    assert read.model_copy(
+        update={"on_demand": (), "feeds": (), "sinks": (), "alerts": ()}
+    ) == Settings.model_validate({})
     assert [(feed.name, feed.source) for feed in read.feeds] == [("us-east", "aws-spot")]
+    assert [(one.market, one.usd) for one in read.on_demand] == [("aws/us-east-1/*/p4d.24xlarge", 21.96)]
     assert [sink.kind for sink in read.sinks] == ["file"]
 
 

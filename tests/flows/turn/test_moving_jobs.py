@@ -497,13 +497,13 @@ def test_a_stored_job_is_planned_as_the_turn_decided_it(three_turns, settings_fi
         with open_store(three_turns) as store:
             row = decisions_of(store, name)[-1]
         planned = call("plan", name, *where).value
-        # It is asked by itself: only a turn knows what it leaves to jobs with less slack in later slots.
-        crowded = "jobs with less slack need" in row["reason"]
-        assert crowded == (name == "free")
-        same = ("job", "slot", "policy", "progress", "place", "n_previous") if crowded else tuple(row)
-        assert {key: planned[key] for key in same if key in row} == {
-            key: row[key] for key in same if key in row
-        }
+        assert {key: planned[key] for key in row} == row
+        assert planned["issued_at"] == at.isoformat()
+        alone = call("plan", name, *where, "--alone").value
+        assert (alone["alone"], alone["issued_at"]) == (True, None)
+        # Only jobs together know what they leave to those with less slack in later slots.
+        assert ("jobs with less slack need" in row["reason"]) == (name == "free")
+        assert "jobs with less slack need" not in alone["reason"]
 
 
 def test_a_job_that_is_nowhere_yet_is_shown_in_none_of_its_markets(warehouse, three_turns, settings):
@@ -552,7 +552,7 @@ def test_its_page_stands_where_its_decisions_say(three_turns, settings):
 def test_reports_count_and_what_was_predicted_is_not_claimed(three_turns, settings_file, tmp_path):
     db = shutil.copy(three_turns, tmp_path / "w.duckdb")
     where = ("--db", db, "--settings", settings_file, "--json")
-    at = AT + 2 * STEP
+    at = AT + 3 * STEP
     told = call("job", "report", "homed", "--progress", "5", "--at", at.isoformat(), *where)
     assert told.value["progress"] == 5.0
     planned = call("plan", "homed", "--at", at.isoformat(), *where).value
@@ -564,9 +564,9 @@ def test_reports_count_and_what_was_predicted_is_not_claimed(three_turns, settin
 
 def test_a_report_says_where_it_ran_and_the_next_decision_starts_there(three_turns, settings_file, tmp_path):
     db = shutil.copy(three_turns, tmp_path / "w.duckdb")
-    where, at = ("--db", db, "--settings", settings_file), AT + 2 * STEP
+    where, at = ("--db", db, "--settings", settings_file), AT + 3 * STEP
     with open_store(db) as store:
-        before = decisions_of(store, "homed")[1]["place"]
+        before = decisions_of(store, "homed")[-1]["place"]
     planned = call("plan", "homed", "--at", at.isoformat(), *where, "--json").value
     other = "simulated/east/east-a/h100" if before != "simulated/east/east-a/h100" else HOME
     said = ("job", "report", "homed", "--at", at.isoformat(), *where)

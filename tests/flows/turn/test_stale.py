@@ -53,7 +53,7 @@ def test_a_plan_long_after_the_last_count_says_how_old_it_is(folder):
     at = ("--at", LATER.isoformat())
     assert plan(folder, *at, "--json").value["stale"] == TOLD
     said = " ".join(plan(folder, *at).out.split())
-    assert said.count(f"OLD DATA: {TOLD}") == 1
+    assert said.count(f"STALE DATA: {TOLD}") == 1
 
 
 def test_a_plan_soon_after_the_last_count_says_nothing(folder):
@@ -98,11 +98,11 @@ def test_a_job_added_at_the_end_of_an_old_record_says_so_and_the_turn_of_later_w
     roaming.write_text(JOB.replace(f'market = "{MARKET}"', f'markets = ["{MARKET}"]'))
     for file, name in ((folder / "late.toml", "late"), (roaming, "roaming")):
         added = call("job", "add", file, *where, "--name", name)
-        assert "OLD DATA: the newest count" in added.said
+        assert "STALE DATA: the newest count" in added.said
         assert f"`slackwater run --at {began:%Y-%m-%dT%H:%MZ}` decides that slot" in added.said
         assert "long over" in call("job", "add", file, *where, "--name", name, "--json").value["stale"]
         soon = ("--name", f"{name}-soon", "--at", LAST.ceil("30min").isoformat())
-        assert "OLD DATA" not in call("job", "add", file, *where, *soon).said
+        assert "STALE DATA" not in call("job", "add", file, *where, *soon).said
     with open_store(db) as store:
         turn = Turn(store=store, at=LATER, settings=read_settings(folder / "slackwater.toml"), run_id="r")
         notes = whole_turn(turn, data=folder / "data", requests=[], report=tmp_path / "r.html").notes

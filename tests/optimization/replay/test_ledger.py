@@ -101,7 +101,7 @@ def test_the_leaderboard_is_the_mean_per_policy():
     board = leaderboard(rows, weights)
     assert list(board.columns) == [
         "policy", "jobs", "mean_utility", "mean_utility_usd", "mean_cost_usd", "mean_on_demand_only_usd",
-        "mean_hindsight_usd", "on_time", "gap_to_hindsight", "weight",
+        "mean_saved_usd", "mean_hindsight_usd", "on_time", "gap_to_hindsight", "weight",
     ]  # fmt: skip
     assert board["mean_utility"].is_monotonic_decreasing
     frame = ledger_frame(rows)

@@ -1,5 +1,7 @@
 """M1.2, M1.3: a history on the slot grid from what was known, gaps marked, every assumption said."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +18,7 @@ from warehouse.asof import (
     load_histories,
     load_history,
 )
+from warehouse.catalogue import OnDemandTerms
 from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
 from warehouse.issued import read_rows, record_assumptions
@@ -392,8 +395,10 @@ def test_where_the_on_demand_price_comes_from(store):
         return history.on_demand_usd, history.assumptions[-1]
 
     add(store, count_row(T0, 1))
-    assert on_demand()[0] == 3.06  # p3.2xlarge in the list
-    assert "list price of" in on_demand()[1]
+    listed = read(store, assumptions=HistoryAssumptions(spot_share=0.3))
+    assert (listed.on_demand_usd, listed.on_demand.kind) == (3.06, "catalogue")
+    assert listed.on_demand.words.startswith("list price in us-west-2, read 2026")
+    assert len(listed.assumptions) == 1  # the share of it that spot costs: the list price itself is none
     assert on_demand(on_demand_usd=5.0) == (5.0, "on-demand price assumed to be 5 USD")
     add(store, price_row(T0, 1.0, region="eu", zone="eu-1", on_demand_usd=3.5))
     assert on_demand() == (3.5, "on-demand price 3.5 USD taken from aws/eu/eu-1 (lab)")
@@ -405,9 +410,36 @@ def test_where_the_on_demand_price_comes_from(store):
     assert read(store).on_demand_usd == 3.3
     assert read(store, end=T0 + HOUR).on_demand_usd == 3.1
     assert read(store, end=T0 + HOUR).assumptions == ()
+    assert read(store, end=T0 + HOUR).on_demand.kind == "observed"
 
 
-def test_an_unlisted_type_falls_back_to_the_highest_price_known(store):
+def test_terms_of_the_job_go_before_those_of_the_settings_and_any_price(store):
+    add(store, count_row(T0, 1), price_row(T0, 1.0, on_demand_usd=3.1))
+    job = OnDemandTerms(market="aws/*/*/p3.2xlarge", usd=7.0, stated_in="job")
+    settings = OnDemandTerms(market="aws/us-west-2/*/*", usd=6.0, stated_in="settings")
+    other = OnDemandTerms(market="gcp/*/*/*", usd=1.0, stated_in="job")
+
+    def on_demand(*terms):
+        request = HistoryRequest(market=HERE, end=T0, step=STEP, known_at=T0, on_demand=terms)
+        (history,) = load_histories(store, [request])
+        return history.on_demand_usd, str(history.on_demand), history.assumptions
+
+    assert on_demand(other, job, settings) == (7.0, "job", ())
+    assert on_demand(other, settings) == (6.0, "settings", ())
+    assert on_demand(other) == (3.1, "observed", ())
+    usd, origin, _ = on_demand(replace(settings, usd=None))
+    assert (origin, usd) == ("not sold: settings", pytest.approx(1.0 / 0.3))
+
+
+def test_an_on_demand_price_of_windows_never_answers(store):
+    add(store, count_row(T0, 1), price_row(T0, 1.0))
+    add(store, price_row(T0, 1.0, zone="us-west-2b", product="Windows", on_demand_usd=9.0))
+    assert read(store).on_demand_usd == 3.06
+    add(store, price_row(T0, 1.0, region="eu", zone="eu-1", on_demand_usd=3.5))
+    assert read(store).on_demand_usd == 3.5
+
+
+def test_an_unlisted_type_has_a_stand_in_that_is_named_unknown(store):
     kind = {"instance_type": "homemade"}
     market = Market(**(MARKET | kind))
     add(store, *[count_row(T0 + k * HOUR, 1, **kind) for k in range(9)])
@@ -420,8 +452,14 @@ def test_an_unlisted_type_falls_back_to_the_highest_price_known(store):
         price_row(T0 + 5 * HOUR, 9.0, **kind),
     )
     history = read(store, market, end=T0 + 2 * HOUR)
-    assert history.on_demand_usd == 4.0
-    assert history.assumptions == ("on-demand price unknown: the highest spot price known, 4 USD",)
+    assert history.on_demand_usd == pytest.approx(4.0 / 0.3)
+    assert not history.on_demand.known
+    assert history.assumptions == (
+        "on-demand price unknown: 13.3333 USD assumed, the newest spot price / 0.3",
+    )
+    assert "state on_demand_usd" in history.on_demand_note
+    add(store, price_row(T0 + 2 * HOUR, 0.5, **kind))  # a dip: the stand-in stays above every spot price seen
+    assert read(store, market, end=T0 + 2 * HOUR).on_demand_usd == 4.0
 
 
 def test_clocks_of_sources(store):

@@ -55,9 +55,9 @@ def test_without_a_clock_and_long_ago_every_time_is_taken(store):
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"price_usd": 3061.0}, "price_usd 3061.0 is far above on-demand: more than 1000 times 3.06"),
+        ({"price_usd": 4235.0}, "price_usd 4235.0 is far above on-demand: more than 1000 times 4.234"),
         ({"price_usd": 2001.0, "on_demand_usd": 2.0}, "price_usd 2001.0 is far above on-demand: more than 1000 times 2.0"),
-        ({"price_usd": 1.0, "on_demand_usd": 1e9}, "on_demand_usd 1000000000.0 is far above on-demand: more than 1000 times 3.06"),
+        ({"price_usd": 1.0, "on_demand_usd": 1e9}, "on_demand_usd 1000000000.0 is far above on-demand: more than 1000 times 4.234"),
     ],
 )  # fmt: skip
 def test_a_price_far_above_on_demand_is_none(store, row, reason):

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeGuard
 
 from pydantic import Field
 
+from warehouse.amounts import LARGEST_COUNT
 from warehouse.errors import SourceFileError
 from warehouse.sources.contract import (
-    LARGEST_COUNT,
     Batch,
     Kind,
     Moment,

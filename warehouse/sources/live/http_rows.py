@@ -614,7 +614,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
         if any(part is None or part == "" for part in parts.values()):
             values[name] = None
         elif names:
-            values[name] = _PLACEHOLDER.sub(lambda match, parts=parts: _joined(parts[match[1]]), field)  # type: ignore[misc]
+            values[name] = _joined(field, parts)
         else:
             values[name] = _plain(parts[field])
     try:
@@ -630,8 +630,9 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
     return options.kind, values
 
 
-def _joined(found: object) -> str:
-    return _plain(found).strip().replace(" ", "_")
+def _joined(text: str, parts: Mapping[str, Any]) -> str:
+    """A text with the fields in its braces filled in, their spaces as ``_``."""
+    return _PLACEHOLDER.sub(lambda match: _plain(parts[match[1]]).strip().replace(" ", "_"), text)
 
 
 def _factor(entry: _Entry, factor: str, options: HttpOptions) -> object:

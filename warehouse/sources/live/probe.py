@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from warehouse.amounts import LARGEST_COUNT
 from warehouse.errors import FetchError, MarketError
 from warehouse.history import Market
 from warehouse.sources.contract import Kind, Options, Row, Texts, label_option, pack
@@ -49,7 +50,7 @@ class ProbeOptions(Options):
         (), validate_default=True, description="markets to ask for, provider/region/zone/instance_type"
     )
     capacity: int = Field(
-        0, ge=0, le=2**31 - 1, description="largest count the probe can see, if it does not say itself"
+        0, ge=0, le=LARGEST_COUNT, description="largest count the probe can see, if it does not say itself"
     )
     kind: Literal["probe", "held"] = Field(
         "probe", description="probe: what could be launched (default), or held: what is held"

@@ -158,8 +158,9 @@ class VastOffers(LiveSource[VastOptions]):
             "file": options.source,
             "line": 0,
         }
-        notes = (f"cut off at {options.limit} offers: counts are lower bounds",) if truncated else ()
-        notes += left_out(bid.left_out) + unknown_names("GPU models without an offer", _absent(options, bids))
+        cut_off = (f"cut off at {options.limit} offers: counts are lower bounds",) if truncated else ()
+        absent = unknown_names("GPU models without an offer", _absent(options, bids))
+        notes = (*cut_off, *left_out(bid.left_out), *absent)
         yield FetchedPage(
             part=WHOLE,
             batches=tuple(pack(rows, constants)),

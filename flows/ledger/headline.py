@@ -1,0 +1,126 @@
+"""A decision as somebody reads who must act on it: what to run until when, what that changes and costs, then the reason.
+
+Nothing here imports pandas: a help text loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from flows.ledger.fields import is_nowhere, zone_of
+from flows.show.formats import age, as_number, listed, number, percent, usd, utc
+
+
+def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
+    """Return what to run until when, with the change and the expected cost; without the date if the slot ends on that of ``now``.
+
+    >>> row = {"on_demand": 0, "spot": 2, "slot_end": "2026-11-20T08:30:00+00:00", "change": "start 2 spot, stop 1 on-demand",
+    ...        "expected_cost_usd": 473.2, "saved_share": 0.65}
+    >>> headline(row, datetime(2026, 11, 20, 8, tzinfo=UTC))
+    'Run 2 spot instances until 08:30 UTC (start 2 spot, stop 1 on-demand). Expected cost $473, 65 % less than on-demand only.'
+    >>> headline({**row, "spot": 0, "change": "nothing to start", "saved_share": None})
+    'Run nothing until 2026-11-20 08:30 UTC (nothing to start). Expected cost $473.'
+    """
+    kinds = [(int(row["spot"]), "spot"), (int(row["on_demand"]), "on-demand")]
+    held = [f"{count} {kind}" for count, kind in kinds if count]
+    what = f"{listed(held)} instance{'' if sum(count for count, _ in kinds) == 1 else 's'}"
+    where = f" in {zone_of(row['market'])}" if row.get("move_usd") is not None and not is_nowhere(row) else ""
+    doing = f"Run {what}{where}" if held else "Run nothing"
+    change = f" ({row['change']})" if row.get("change") else ""
+    return f"{doing} until {_until(row['slot_end'], now)}{change}. {_cost(row)}".rstrip()
+
+
+def _until(end: Any, now: datetime | None) -> str:
+    written = utc(end)
+    return (
+        written[11:] if now is not None and written.startswith(f"{now.astimezone(UTC):%Y-%m-%d}") else written
+    )
+
+
+def _cost(row: Mapping[str, Any]) -> str:
+    """What the job is expected to cost, compared with on-demand only where that is known."""
+    cost, share = as_number(row.get("expected_cost_usd")), as_number(row.get("saved_share"))
+    if cost is None:
+        return ""
+    less = ""
+    if share is not None:
+        less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"
+    return f"Expected cost ${dollars(cost)}{less}."
+
+
+def dollars(amount: float) -> str:
+    """Write an amount as a headline does: whole dollars from 100 on.
+
+    >>> dollars(473.2), dollars(58.45)
+    ('473', '58.45')
+    """
+    return number(amount, 0) if abs(amount) >= 100 else usd(amount)
+
+
+def outlook(row: Mapping[str, Any]) -> str:
+    """Return when the job is expected to finish, when it must, and the risk that it does not."""
+    late = as_number(row.get("late_probability"))
+    risk = "" if late is None else f", risk of missing it {percent(late)}"
+    return f"Expected finish {utc(row['expected_finish'])}, deadline {utc(row['deadline'])}{risk}."
+
+
+def over_since(row: Mapping[str, Any], now: datetime) -> str:
+    """Return that the slot of a decision is over, and since when; "" where it is not."""
+    end = datetime.fromisoformat(str(row["slot_end"])) if row.get("slot_end") else None
+    if end is None or now < end:
+        return ""
+    return (
+        f"This slot ended {age(now - end)} ago, at {_until(row['slot_end'], now)}: start nothing for it. "
+        "`slackwater run` again decides the present slot."
+    )
+
+
+def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what else a person may want to know of a decision, as rows of a name and a value."""
+    kinds = (("spot", "spot"), ("on_demand", "on-demand"))
+    held = " and ".join(f"{count} {kind}" for key, kind in kinds if (count := row.get(f"held_{key}")))
+    known = {"reported": "as reported", "decided": "by its decisions"}
+    place = "no market yet" if is_nowhere(row) else f"{row['market']} (source {row['source']})"
+    found = {
+        "job": f"{row['job']} on {place}",
+        "slot": f"{utc(row['slot'])[:-4]} to {utc(row['slot_end'])[11:]}",
+        "held before": f"{held}, {known[row['held_from']]}" if held else "nothing",
+        "moves": f"from {zone_of(row['moved_from'])} for ${usd(row['move_usd'])}"
+        if row.get("moved_from")
+        else "",
+        "progress": f"{_amount(row['progress'])} of {_amount(row['workload'])} {row['workload_unit']} "
+        f"({percent(row['progress_share'])}), {known[row['progress_from']]}",
+        "cost": f"10 % to 90 %: ${dollars(row['expected_cost_p10_usd'])} to ${dollars(row['expected_cost_p90_usd'])}"
+        + (
+            f"; on-demand only ${dollars(only)}" if (only := as_number(row.get("on_demand_only_usd"))) else ""
+        ),
+        "on-demand": str(row.get("on_demand_from") or ""),
+        "policy": f"{row['policy']}: {row['chosen_because']}",
+        "forecast": f"{row['forecaster']}{': ' + row['fallback'] if row.get('fallback') else ''}"
+        if row.get("forecaster")
+        else str(row.get("fallback") or ""),
+    }
+    return [{"what": what, "value": value} for what, value in found.items() if value]
+
+
+def _amount(value: float) -> str:
+    return number(value, 0 if value == round(value) else 2)
+
+
+def issued_told(row: Mapping[str, Any], name: str, *, is_stored: bool, is_of_turn: bool) -> str:
+    """Return whether a turn has issued the decision, and what to do if none has; "" for a question that no turn answers."""
+    if row.get("issued_at"):
+        return f"Issued at {utc(row['issued_at'])}."
+    if not is_stored:
+        return (
+            f"Not issued: job {name} is not in the warehouse. `slackwater job add FILE` has turns decide it."
+        )
+    if not is_of_turn:
+        return ""
+    return (
+        "Not issued: no turn decided this slot."
+        if row.get("expired")
+        else "Not issued yet: `slackwater run` issues it."
+    )

@@ -1,0 +1,150 @@
+"""Jobs as they stand at the time of a turn: decisions, reports, markets and forecasts put together (M2.4).
+
+Every command that needs a job "as of now" opens it here: turns, plans, fleets, changes of terms, reports and the UI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, every_report, open_job, open_movable
+from flows.ledger.records import allocations_of, decisions_by_job, places_held
+from flows.turn.context import Followed, Turn, peers_of, planned_forecasts, step_of, try_histories
+from flows.turn.forecast import forecasts_of, ready
+from forecasting.quantiles import Forecast
+from optimization.moving.definition import Mover
+from optimization.moving.live import LIVE_MOVER
+from optimization.replay.decision import RAISED, record_start
+from warehouse.errors import MarketError
+from warehouse.history import History
+from warehouse.store.connection import Store
+
+#: A job and the markets that it runs in or may move among, its home first.
+PlacedJob = tuple[StoredJob, tuple[Followed, ...]]
+#: Forecasts by the job's name and the market (`Followed.key`).
+JobForecasts = Mapping[tuple[str, str], Sequence[Forecast]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLedger:
+    """Every decision and every report of some jobs, by name."""
+
+    decisions: Mapping[str, Sequence[dict[str, Any]]]
+    reports: Mapping[str, Sequence[Report]]
+
+
+def read_ledger(store: Store, names: Iterable[str]) -> JobLedger:
+    """Read the decisions and reports of some jobs."""
+    asked = list(dict.fromkeys(names))
+    reports: dict[str, list[Report]] = {name: [] for name in asked}
+    for report in every_report(store, asked):
+        reports[report.job].append(report)
+    return JobLedger(decisions=decisions_by_job(store, asked), reports=reports)
+
+
+def open_jobs(
+    turn: Turn,
+    jobs: Sequence[PlacedJob],
+    *,
+    ledger: JobLedger | None = None,
+    forecasts: JobForecasts | None = None,
+    by: tuple[Mover[Any], str] = (LIVE_MOVER, ""),
+) -> list[OpenJob | OpenMovable | Exception]:
+    """Return each job as it stands at its markets' time, or the error that prevents it, in order.
+
+    With ``forecasts`` a job can be decided: it has the record of its markets and their peers. Without, it only shows where it
+    stands. ``by`` is the mover that decides jobs that may move, and why. ``ledger`` is read from the store where it is not given.
+    """
+    ledger = read_ledger(turn.store, [job.request.name for job, _ in jobs]) if ledger is None else ledger
+    first = record_start(min((job.start for job, _ in jobs), default=turn.at))
+    asked = [
+        (one, min(one.at, job.start if forecasts is None else record_start(job.start)))
+        for job, markets in jobs
+        for one in markets
+    ]
+    peers = {} if forecasts is None else peers_of(turn, [one for one, _ in asked], start=first)
+    read = iter(try_histories(turn, asked))
+    opened: list[OpenJob | OpenMovable | Exception] = []
+    for job, markets in jobs:
+        histories, name = [next(read) for _ in markets], job.request.name
+        if unread := [one for one in histories if isinstance(one, MarketError)]:
+            opened.append(unread[0])
+            continue
+        try:
+            opened.append(
+                _opened(
+                    job,
+                    [one for one in histories if isinstance(one, History)],
+                    ledger,
+                    [(forecasts or {}).get((name, one.key), ()) for one in markets],
+                    [peers.get(one, ()) for one in markets],
+                    by,
+                    turn,
+                )
+            )
+        except RAISED as error:
+            opened.append(error)
+    return opened
+
+
+def opened(turn: Turn, job: PlacedJob, **more: Any) -> OpenJob | OpenMovable:
+    """Return one job of `open_jobs`; raises the error that prevents it."""
+    (found,) = open_jobs(turn, [job], **more)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _opened(
+    job: StoredJob,
+    histories: Sequence[History],
+    ledger: JobLedger,
+    forecasts: Sequence[Sequence[Forecast]],
+    peers: Sequence[Sequence[History]],
+    by: tuple[Mover[Any], str],
+    turn: Turn,
+) -> OpenJob | OpenMovable:
+    request = job.request
+    decisions, reports = ledger.decisions.get(request.name, ()), ledger.reports.get(request.name, ())
+    if request.may_move:
+        return open_movable(
+            request, histories, decided=places_held(decisions), forecasts=forecasts, peers=peers, reports=reports,
+            by=by, fresh=turn.fresh,
+        )  # fmt: skip
+    return open_job(
+        request, histories[0], decided=allocations_of(decisions), forecasts=forecasts[0], peers=peers[0],
+        reports=reports, fresh=turn.fresh,
+    )  # fmt: skip
+
+
+def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:
+    """Return the planner's forecasts that decide each job: those that were issued, and the lacking ones made as a turn makes them.
+
+    A job of one market needs those of all its slots so far, a job that may move those of the present slot. Nothing is stored.
+    """
+    planner, step = turn.settings.planner, step_of(turn.settings)
+    issued = planned_forecasts(turn, [(job, one) for job, markets in jobs for one in markets])
+    known: dict[Followed, dict[pd.Timestamp, Forecast]] = {}
+    lacking: dict[Followed, set[pd.Timestamp]] = {}
+    for job, markets in jobs:
+        for one in markets:
+            own = known.setdefault(one, {})
+            own |= {forecast.issued_at: forecast for forecast in issued[job.request.name, one.key]}
+            needed = [one.at] if job.request.may_move else pd.date_range(job.start, one.at, freq=step)
+            lacking.setdefault(one, set()).update(needed)
+    origins = {one: sorted(slots - set(known[one])) for one, slots in lacking.items()}
+    origins = {one: slots for one, slots in origins.items() if slots}
+    if origins:
+        histories, prepared = ready(turn, origins, [planner])
+        for one in origins:
+            made = forecasts_of(histories[one], prepared.batches[one], settings=turn.settings)
+            known[one] |= {forecast.issued_at: forecast for forecast in made}
+    return {
+        (job.request.name, one.key): [known[one][slot] for slot in sorted(known[one])]
+        for job, markets in jobs
+        for one in markets
+    }

@@ -1,0 +1,615 @@
+"""What a turn decides for one job or for all open jobs at a time, without storing anything (M2.4, M3.7)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from flows.config import Settings
+from flows.ledger.endings import Ending, ending_of
+from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, counting, find_job, stored_jobs
+from flows.ledger.records import stored_decisions
+from flows.show.formats import listed, plural, rows_of, utc
+from flows.turn.context import (
+    Followed,
+    Pool,
+    Turn,
+    as_filed,
+    market_of,
+    markets_of,
+    placed_among,
+    proposed,
+    read_pool,
+    sorted_jobs,
+    stale_after,
+    step_of,
+)
+from flows.turn.opening import (
+    JobLedger,
+    PlacedJob,
+    forecasts_in_force,
+    open_jobs,
+    opened,
+    read_ledger,
+)
+from flows.turn.stages import Decided, Row, decide_together, effort_of, undecided
+from optimization.fleet.competition import connected
+from optimization.job.request import JobRequest, names_file, read_request
+from optimization.moving.score import mover_named
+from optimization.moving.terms import fits
+from optimization.policies.pool import policy_named
+from optimization.replay.decision import RAISED
+from optimization.window.plan import Allocation
+from warehouse.errors import JobError, MarketError, SlackwaterError
+from warehouse.history import Market
+from warehouse.observations import list_markets
+from warehouse.store.connection import Store
+
+# ---
+# The slot that is meant where no time is given.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnMoment:
+    """A logical time, the ``slot`` that it decides, and whether every market is taken at its own end (`Turn.own_end`)."""
+
+    at: pd.Timestamp
+    slot: pd.Timestamp
+    own_end: bool = False
+
+
+def newest_turn(store: Store, jobs: Sequence[str] = ()) -> TurnMoment | None:
+    """Return the newest turn that decided, None where there is none; ``jobs`` are those in question (empty: all).
+
+    A turn at the end of each market's own record decides slots before its own time.
+    """
+    rows = store.execute(
+        "SELECT run, epoch_us(logical_at) FROM runs WHERE stage = 'allocate' AND status = 'done' "
+        "ORDER BY logical_at DESC, run DESC LIMIT 1"
+    )
+    if not rows:
+        return None
+    ((run, us),) = rows
+    slots = store.execute(
+        "SELECT epoch_us(slot) FROM decisions WHERE run = $run AND (len($jobs) = 0 OR list_contains($jobs, job)) "
+        "GROUP BY slot ORDER BY count(*) DESC, slot DESC LIMIT 1",
+        {"run": run, "jobs": list(jobs)},
+    )
+    at = pd.Timestamp(int(us), unit="us", tz="UTC")
+    slot = pd.Timestamp(int(slots[0][0]), unit="us", tz="UTC") if slots else at
+    return TurnMoment(at=at, slot=slot, own_end=slot != at)
+
+
+def observed_markets(store: Store) -> list[dict[str, Any]]:
+    """Return the listing of markets; raises `MarketError` on a warehouse without observations."""
+    rows = rows_of(list_markets(store))
+    if not rows:
+        raise MarketError(
+            "the warehouse has no observations", remedy="`slackwater run` or `slackwater ingest` brings some"
+        )
+    return rows
+
+
+def usual_moment(
+    store: Store,
+    settings: Settings,
+    requests: Sequence[JobRequest],
+    newest: TurnMoment | None,
+    *,
+    clock: pd.Timestamp,
+    folder: bool = False,
+) -> TurnMoment:
+    """Return the time at which jobs are planned where none is given: one at which one of them is open (ours).
+
+    It is now if something was observed since the ``newest`` turn and is not stale, or if there is no turn. Else it is the newest
+    turn's time: of a simulated market and of past data nothing newer can be known. Where no job is open then, it is the other of
+    the two, else the end of the record. Of a ``folder`` whose record is stale the end counts first, as in a turn on it. Raises
+    `MarketError` on a warehouse without observations.
+    """
+    step, rows = step_of(settings), observed_markets(store)
+    last = max(pd.Timestamp(row["last_observed"]) for row in rows)
+    slots = [clock.floor(step), last.floor(step), *([newest.slot] if newest else [])]
+    wanted = [one for one in requests if any(_is_open(one, slot) for slot in slots)] or requests
+    ends = {one.name: _record_end(one, rows) for one in wanted}
+    seen = max((end for end in ends.values() if end is not None), default=last)
+    is_new = clock - seen <= stale_after(settings) and (newest is None or seen >= newest.slot + step)
+    found = [TurnMoment(at=slots[0], slot=slots[0])]
+    if newest is not None:
+        found.insert(0 if newest.slot >= slots[0] or not is_new else 1, newest)
+    votes = Counter(
+        end.floor(step)
+        for one in wanted
+        if (end := ends[one.name]) is not None and _is_open(one, end.floor(step))
+    )
+    common = max(votes, key=lambda slot: (votes[slot], slot), default=min(seen, last).floor(step))
+    past = TurnMoment(at=last, slot=common, own_end=True)
+    found.insert(0 if folder and not is_new else len(found), past)
+    return next((one for one in found if any(_is_open(job, one.slot) for job in wanted)), found[0])
+
+
+def fleet_moment(
+    store: Store,
+    settings: Settings,
+    requests: Sequence[JobRequest],
+    *,
+    given: pd.Timestamp | None,
+    clock: pd.Timestamp,
+    folder: bool = False,
+) -> pd.Timestamp:
+    """Return the slot in which all open jobs and new ``requests`` are planned: ``given``, else as `usual_moment`."""
+    if given is not None:
+        return given.floor(step_of(settings))
+    jobs = [*(job.request for job in stored_jobs(store)), *requests]
+    return usual_moment(store, settings, jobs, newest_turn(store), clock=clock, folder=folder).slot
+
+
+def named_moment(
+    store: Store,
+    settings: Settings,
+    job: str,
+    *,
+    given: pd.Timestamp | None,
+    clock: pd.Timestamp,
+    folder: bool = False,
+) -> TurnMoment:
+    """Return the time at which the job of a name or a file is planned: ``given``, else as `usual_moment`.
+
+    Raises `JobError` for an unknown name or a file that cannot be used.
+    """
+    if given is not None:
+        return TurnMoment(at=given, slot=given.floor(step_of(settings)))
+    observed_markets(store)
+    if names_file(job):
+        request = read_request(Path(job))
+        known = (one for one in stored_jobs(store) if one.request.name == request.name)
+        stored = next((one for one in known if _is_same(request, one)), None)
+    else:
+        stored = find_job(store, job)
+        request = stored.request
+    newest = newest_turn(store, () if stored is None else [request.name])
+    return usual_moment(
+        store, settings, [stored.request if stored else request], newest, clock=clock, folder=folder
+    )
+
+
+def _record_end(request: JobRequest, rows: Sequence[Mapping[str, Any]]) -> pd.Timestamp | None:
+    """The newest observation of any market that a job may use, by the listing; None where there is no such market."""
+    return max((pd.Timestamp(row["last_observed"]) for row in rows if _uses(request, row)), default=None)
+
+
+def _uses(request: JobRequest, row: Mapping[str, Any]) -> bool:
+    """Whether a job may use the market of a row of the listing; a job that names none may use any."""
+    if request.names_no_market:
+        return True
+    market, source = Market.parse(str(row["market"])), str(row["source"])
+    if request.market is not None and request.place.partition("@")[0] == market.key:
+        return request.source in (None, source)
+    return fits(request, market, source)
+
+
+def _is_open(request: JobRequest, at: pd.Timestamp) -> bool:
+    """Whether a job runs at a time; what its file leaves open counts from that time."""
+    return (request.start is None or request.start <= at) and (
+        request.deadline is None or at < request.deadline
+    )
+
+
+# ---
+# A job by its name or its file.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedJob:
+    """A job that a command names: placed in its markets, and whether it is one of the warehouse (``is_stored``).
+
+    ``is_elsewhere``: a stored job is asked about in another market than its own. ``proposal`` says how its markets were chosen
+    if its file names none.
+    """
+
+    job: StoredJob
+    markets: tuple[Followed, ...]
+    is_stored: bool
+    is_elsewhere: bool = False
+    proposal: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return self.job.request.name
+
+    @property
+    def at(self) -> pd.Timestamp:
+        """The slot to decide."""
+        return self.markets[0].at
+
+    @property
+    def placed(self) -> PlacedJob:
+        """The job and its markets."""
+        return self.job, self.markets
+
+
+def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
+    """Return the job that a command names, by its file or by its name, in its markets at the turn's time.
+
+    ``market`` is where it runs, or its home if it may move; without one a file that names no market gets those that are `proposed`.
+    A file with the terms of a stored job is that job. Raises `JobError` for an unknown name, and as `markets_of` does.
+    """
+    if not names_file(job):
+        stored = find_job(turn.store, job, known_at=turn.terms_at)
+        return _asked(turn, stored, market, is_stored=True)
+    request, told = read_request(Path(job)), ""
+    known = {one.request.name: one for one in stored_jobs(turn.store, known_at=turn.terms_at)}
+    same = known.get(request.name)
+    if same is not None and market is None and _is_same(request, same):
+        return _asked(turn, same, None, is_stored=True)
+    if request.names_no_market and market is None:
+        request, told = proposed(turn, request)
+    if request.may_move:
+        placed, places = placed_among(turn, request, market=market)
+    else:
+        if market is None and request.market is None:
+            raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
+        places = (market_of(turn, market or request.place).for_job(request),)
+        placed = request.placed(at=places[0].at, market=places[0].market.key, source=places[0].source)
+    filed = StoredJob(request=placed, origin="user", step=step_of(turn.settings), created_at=places[0].at)
+    return AskedJob(job=filed, markets=places, is_stored=False, proposal=told)
+
+
+def _is_same(request: JobRequest, stored: StoredJob) -> bool:
+    try:
+        return as_filed(request, stored) == stored.request
+    except SlackwaterError:  # a file that cannot be placed where the job is: it is another job
+        return False
+
+
+def _asked(turn: Turn, stored: StoredJob, market: str | None, *, is_stored: bool) -> AskedJob:
+    elsewhere = False
+    if market is not None:
+        there = market_of(turn, market)
+        request = stored.request.model_copy(update={"market": there.market.key, "source": there.source})
+        elsewhere = request.place != stored.request.place
+        stored = replace(stored, request=request)
+    return AskedJob(
+        job=stored, markets=markets_of(turn, stored.request), is_stored=is_stored, is_elsewhere=elsewhere
+    )
+
+
+def opened_to_decide(turn: Turn, asked: AskedJob) -> OpenJob | OpenMovable:
+    """Return a job as it stands, with what its decision takes; raises as `require_running` and `opened` do."""
+    require_running(turn, asked)
+    forecasts, by = forecasts_in_force(turn, [asked.placed]), read_pool(turn).movers_deciding([turn.at])[0]
+    return opened(turn, asked.placed, forecasts=forecasts, by=by)
+
+
+def require_running(turn: Turn, asked: AskedJob) -> None:
+    """Raise `JobError` where a job has not begun at its markets' time, or has ended by then, with how it ended."""
+    job, name, at = asked.job, asked.name, asked.at
+    if at < job.start:
+        raise JobError(
+            f"job {name!r} begins at {utc(job.start)}; nothing is to run at {utc(at)}",
+            expected=f"a time from {utc(job.start)} to {utc(job.deadline)}",
+            remedy=f"plan it then, or give --at {job.start:%Y-%m-%dT%H:%MZ}",
+        )
+    if job.deadline <= at:
+        raise JobError(
+            f"job {name!r} ended at its deadline, {utc(job.deadline)}{_how_it_ended(turn, asked)}",
+            expected="a job whose deadline is to come" if asked.is_stored else "a deadline to come",
+            remedy=f"`slackwater job show {name}` shows its decisions and outcome; --at TIME plans an earlier slot"
+            if asked.is_stored
+            else "give the file another deadline, or an earlier time with --at",
+        )
+
+
+def _how_it_ended(turn: Turn, asked: AskedJob) -> str:
+    """How a stored job ended: by its reports, else as far as its decisions brought it; "" where its market cannot be read."""
+    if not asked.is_stored:
+        return ""
+    job, ledger = asked.job, read_ledger(turn.store, [asked.name])
+    ending = ending_of(job, ledger.decisions[asked.name], counting(ledger.reports[asked.name]))
+    if not ending.measured:
+        try:
+            there = tuple(replace(one, at=min(one.at, job.deadline)) for one in asked.markets)
+            running = opened(turn, (job, there), ledger=ledger)
+        except RAISED:
+            return ""
+        progress = running.live.progress()
+        share = max(0.0, progress.done / running.in_market(progress.place).live.job.workload)
+        state: Literal["finished", "missed"] = "finished" if share >= 1.0 - 1e-9 else "missed"
+        ending = Ending(state=state, share=share, measured=False)
+    return f": {ending.words()}"
+
+
+# ---
+# The decisions of open jobs together, those of a slot that a turn has issued already as they are.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anew:
+    """A job that is decided afresh whatever was issued for it, by a policy or mover of that name.
+
+    ``by`` is None where that of a turn decides.
+    """
+
+    job: str
+    by: str | None = None
+
+
+def decide_open(
+    turn: Turn, jobs: Sequence[PlacedJob], ledger: JobLedger, anew: Anew | None = None
+) -> tuple[dict[str, Row], dict[str, str]]:
+    """Return the decision of each running job by name, and in words why a job has none (M3.7).
+
+    Decisions that were issued for the slot stand, but for the job ``anew``, which gets what the others leave. A job whose work is
+    done is in neither.
+    """
+    issued: dict[str, Row] = {}
+    lacking: list[PlacedJob] = []
+    for job, markets in jobs:
+        name = job.request.name
+        row = _issued(ledger, name, markets[0].at)
+        if row is None or (anew is not None and anew.job == name):
+            lacking.append((job, markets))
+        else:
+            issued[name] = row
+    if not lacking:
+        return issued, {}
+    pool, forecasts, names = (
+        read_pool(turn),
+        forecasts_in_force(turn, lacking),
+        [job.request.name for job, _ in lacking],
+    )
+    by, mover = pool.deciding([turn.at])[0], pool.movers_deciding([turn.at])[0]
+    policies, why = [by, by], dict[str, str]()
+    running: list[tuple[int, OpenJob | OpenMovable]] = []
+    for placed, name in zip(lacking, names, strict=True):
+        own, place = mover, 0
+        if anew is not None and anew.job == name:
+            place = 1
+            own, policies[1] = _deciders(anew, placed[0], pool, turn)
+        (found,) = open_jobs(turn, [placed], ledger=ledger, forecasts=forecasts, by=own)
+        if isinstance(found, Exception):
+            if place:
+                raise found
+            why[name] = undecided(placed[0], found)
+        else:
+            running.append((place, found))
+    made = decide_together(running, policies, [list(issued.values()), []], effort_of(turn.settings), turn.fan)
+    fresh = {name: row for own_rows in made for name, row in own_rows.items()}
+    why |= {name: row for name, row in fresh.items() if isinstance(row, str)}
+    return issued | {name: row for name, row in fresh.items() if not isinstance(row, str)}, why
+
+
+def _issued(ledger: JobLedger, name: str, slot: pd.Timestamp) -> Row | None:
+    rows = ledger.decisions.get(name, ())
+    return next((row for row in rows if pd.Timestamp(row["slot"]) == slot), None)
+
+
+def _deciders(anew: Anew, job: StoredJob, pool: Pool, turn: Turn) -> tuple[Any, Any]:
+    """The mover and the policy that decide a job afresh, each with why; only that which the job needs is looked up."""
+    mover, policy = pool.movers_deciding([turn.at])[0], pool.deciding([turn.at])[0]
+    if anew.by is None:
+        return mover, policy
+    if job.request.may_move:
+        return (mover_named(anew.by), "asked for"), policy
+    return mover, (policy_named(anew.by), "asked for")
+
+
+def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
+    """Return the decisions that a turn at this time would issue for the open jobs together, and for placed ``requests``."""
+    left_out: list[str] = []
+    known = stored_jobs(turn.store, known_at=turn.terms_at)
+    names = {job.request.name for job in known if job.start <= turn.at < job.deadline}
+    new = {request.name: request for request in requests if request.name not in names}
+    known = [job for job in known if job.request.name not in new]
+    step = step_of(turn.settings)
+    known += [
+        StoredJob(request=request, origin="user", step=step, created_at=turn.at) for request in new.values()
+    ]
+    jobs = running_jobs(turn, known, left_out)
+    rows, why = decide_open(turn, jobs, read_ledger(turn.store, [job.request.name for job, _ in jobs]))
+    return Decided(
+        rows=tuple(rows[name] for name in sorted(rows)),
+        left_out=(*left_out, *(why[name] for name in sorted(why))),
+    )
+
+
+def running_jobs(turn: Turn, known: Sequence[StoredJob], left_out: list[str]) -> list[PlacedJob]:
+    """Return the jobs that a turn would decide, with their markets; why others are left out goes into ``left_out``."""
+    # Jobs that have ended are of no matter; at each market's own end none has ended before its record.
+    over = () if turn.own_end else {job.request.name for job in known if job.deadline <= turn.at}
+    work = sorted_jobs(turn, known, [], left_out, over)
+    return [(job, work.places.get(job.request.name, (followed,))) for job, followed in work.running]
+
+
+# ---
+# The decision of one job, as a turn issues it or as somebody asks for it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanQuery:
+    """What a plan of one job is asked for beside the job.
+
+    ``policy`` decides in place of the leader, ``alone`` leaves the whole market to the job, ``held`` is what it holds as the slot
+    begins. Without any of them the decision is that of the turn.
+    """
+
+    policy: str | None = None
+    alone: bool = False
+    held: Allocation | None = None
+
+    @property
+    def is_of_turn(self) -> bool:
+        """Whether the decision is the one that a turn issues."""
+        return self.policy is None and not self.alone and self.held is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedJob:
+    """The decision of a job, as `slackwater plan` shows it, and what a person must know beside it.
+
+    ``is_of_turn``: it is the one that a turn has issued or would issue.
+    """
+
+    row: Row
+    is_of_turn: bool
+    notes: tuple[str, ...] = ()
+
+
+def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
+    """Return the decision of one job's slot: the row that a turn has issued or would issue, or the answer to ``query``.
+
+    Nothing is stored. Raises `JobError` where the job does not run then, has done its work or cannot be decided.
+    """
+    require_running(turn, asked)
+    name, at = asked.name, asked.at
+    own = read_ledger(turn.store, [name]) if asked.is_stored else JobLedger(decisions={}, reports={})
+    issued = _issued(own, name, at)
+    if issued is not None and query.is_of_turn and not asked.is_elsewhere:
+        others = _decided_beside(turn.store, issued, asked.job.origin)
+        row = issued | {"issued_at": _issued_at(turn.store, issued), "alone": False, "decided_with": others}
+        return PlannedJob(
+            row=row, is_of_turn=True, notes=(*_told(asked, others), *_since(asked, issued, own))
+        )
+    left_out: list[str] = []
+    group = [asked.placed] if query.alone else _group(turn, asked, left_out)
+    others = [job.request.name for job, _ in group if job.request.name != name]
+    ledger = read_ledger(turn.store, others)
+    reports = list(own.reports.get(name, ()))
+    if query.held is not None:
+        reports.append(_given(asked, query.held, own))
+    ledger = JobLedger(
+        decisions={**ledger.decisions, name: own.decisions.get(name, ())},
+        reports={**ledger.reports, name: reports},
+    )
+    rows, why = decide_open(turn, group, ledger, Anew(job=name, by=query.policy))
+    if name in why:
+        raise JobError(why[name])
+    if name not in rows:
+        raise JobError(
+            f"job {name!r} has done its work by {utc(at)}",
+            expected="a job with work left",
+            remedy=f"`slackwater job show {name}` shows it",
+        )
+    row = rows[name] | {
+        "issued_at": None,
+        "alone": query.alone,
+        "decided_with": [] if query.alone else others,
+    }
+    of_turn = query.is_of_turn and asked.is_stored and not asked.is_elsewhere
+    notes = (*_told(asked, others), *_asked_otherwise(asked, query, issued))
+    return PlannedJob(row=row, is_of_turn=of_turn, notes=notes)
+
+
+def _group(turn: Turn, asked: AskedJob, left_out: list[str]) -> list[PlacedJob]:
+    """The job and the other open ones that a turn decides with it: those with a market in common, also by way of others."""
+    own = replace(asked.job, created_at=min(asked.job.created_at, turn.at))
+    known = [one for one in stored_jobs(turn.store, known_at=turn.terms_at) if one.request.name != asked.name]
+    running = running_jobs(turn, [*known, own], left_out)
+    others = [one for one in running if one[0].request.name != asked.name]
+    jobs = [asked.placed, *others]
+    return [jobs[k] for k in connected([{(one.key, one.at) for one in markets} for _, markets in jobs])[0]]
+
+
+def _decided_beside(store: Store, row: Row, origin: str) -> list[str]:
+    """The other jobs with a decision for the same market and slot; examples only beside an example."""
+    known = {job.request.name for job in stored_jobs(store) if job.origin == "user" or origin == job.origin}
+    rows = stored_decisions(store, {"slot": pd.Timestamp(row["slot"])}, order_by=["job"])
+    where = (row["market"], row["source"])
+    return [
+        str(one["job"])
+        for _, one in rows
+        if (one["market"], one["source"]) == where and one["job"] in known - {row["job"]}
+    ]
+
+
+def _issued_at(store: Store, row: Row) -> str:
+    """The time of the turn that issued a decision."""
+    ((us,),) = store.execute(
+        "SELECT coalesce(max(epoch_us(runs.logical_at)), max(epoch_us(slot))) FROM decisions LEFT JOIN runs "
+        "ON runs.run = decisions.run AND stage = 'allocate' WHERE job = ? AND slot = ?",
+        [row["job"], pd.Timestamp(row["slot"])],
+    )
+    return pd.Timestamp(int(us), unit="us", tz="UTC").isoformat()
+
+
+def _given(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
+    """What somebody says is held as the slot begins, as a report that is not stored; it keeps the progress reported for then."""
+    request, at, reports = asked.job.request, asked.at, ledger.reports.get(asked.name, ())
+    been = any(row["on_demand"] + row["spot"] for row in ledger.decisions.get(asked.name, ()))
+    been = been or any(one.market is not None for one in reports)
+    if held.total and request.may_move and request.market is None and not been:
+        raise JobError(
+            f"{plural(held.total, 'instance')} held by job {asked.name!r}, which is in none of its markets yet",
+            expected="a job that is known to be in a market",
+            remedy=f"say where: `slackwater job report {asked.name} --market MARKET --spot N`",
+        )
+    if held.total > request.n_max:
+        raise JobError(
+            f"{plural(held.total, 'instance')} held ({held.on_demand} on-demand, {held.spot} spot)",
+            expected=f"at most {request.n_max}, the n_max of job {asked.name!r}",
+            remedy="check --held-on-demand and --held-spot",
+        )
+    same = [one for one in counting(reports, known_at=at) if one.reported_at == at]
+    before = same[-1] if same else Report(job=asked.name, reported_at=at, known_at=at)
+    return replace(
+        before, known_at=at, revision=before.revision + 1, on_demand=held.on_demand, spot=held.spot
+    )
+
+
+#: Other jobs that are named.
+MOST_NAMED = 4
+
+
+def _told(asked: AskedJob, others: Sequence[str]) -> list[str]:
+    """That other jobs share the spot of the slot."""
+    if not others:
+        return []
+    names = [
+        *others[:MOST_NAMED],
+        *([f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else []),
+    ]
+    many = "another open job shares" if len(others) == 1 else f"{len(others)} other open jobs share"
+    return [f"{many} the spot of this slot: {listed(names)}. `--alone` plans {asked.name} by itself."]
+
+
+def _asked_otherwise(asked: AskedJob, query: PlanQuery, issued: Row | None) -> list[str]:
+    """What a decision is that no turn issues, and the one that was issued."""
+    found = []
+    if query.alone:
+        found.append(
+            f"planned alone, as if no other job wanted spot; `slackwater plan {asked.name}` is the decision of the turn"
+            if asked.is_stored
+            else "planned alone, as if no other job wanted spot"
+        )
+    if query.held is not None:
+        found.append(
+            f"planned from {query.held.on_demand} on-demand and {query.held.spot} spot held, as given, for this slot only"
+        )
+    if issued is not None:
+        found.append(
+            f"the turn has issued {issued['on_demand']} on-demand and {issued['spot']} spot for this slot, which stays as it is"
+        )
+    return found
+
+
+def _since(asked: AskedJob, issued: Row, ledger: JobLedger) -> list[str]:
+    """That other instances are reported as held than the issued decision builds on, or holds."""
+    at, step = asked.at, asked.job.step
+    newest: Report | None = None
+    for report in counting(ledger.reports.get(asked.name, ())):
+        newest = report if report.held is not None and at - step < report.reported_at < at + step else newest
+    if newest is None or newest.held is None:
+        return []
+    keys = ("on_demand", "spot") if newest.reported_at > at else ("held_on_demand", "held_spot")
+    held = newest.held
+    if tuple(issued[key] for key in keys) == (held.on_demand, held.spot):
+        return []
+    return [
+        f"{held.on_demand} on-demand and {held.spot} spot are reported as held at {utc(newest.reported_at)}, which the decision "
+        f"does not count: `--held-on-demand {held.on_demand} --held-spot {held.spot}` plans the slot from there"
+    ]

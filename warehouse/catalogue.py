@@ -1,0 +1,218 @@
+"""Instance types with their GPUs and on-demand list prices, as shipped in ``warehouse/data/catalogue.csv`` (M1.1).
+
+``python -m benchmarks.build_catalogue`` writes the file. Prices are in USD per instance-hour.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from importlib.resources import files
+
+from warehouse.errors import SettingsError
+
+#: The price of a type that its provider does not sell on demand, as the file writes it.
+NOT_SOLD = "not sold"
+#: The region of a row that holds everywhere.
+ANYWHERE = "*"
+#: The end of a marketplace's type of which machines of N GPUs are listed as ``<type>_xN``.
+SIZES = "_x*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceType:
+    """One row of the catalogue: an instance type in the regions where the same terms hold.
+
+    None is unknown; ``gpu_model`` and ``gpus`` are None also where an instance has no GPU. Without ``sold`` the provider does not
+    sell the type on demand. ``valid_from`` is the first day of the price as ISO 8601, "" where it is not known.
+    """
+
+    provider: str
+    instance_type: str
+    gpu_model: str | None
+    gpus: int | None
+    gpu_memory_gib: float | None
+    regions: tuple[str, ...]
+    on_demand_usd: float | None
+    sold: bool
+    valid_from: str
+    source: str
+    source_date: str
+
+    def of_size(self, size: int) -> InstanceType:
+        """The machine of ``size`` GPUs that a row of a marketplace stands for."""
+        usd = None if self.on_demand_usd is None else self.on_demand_usd * size
+        gpus = None if self.gpus is None else self.gpus * size
+        name = f"{self.instance_type.removesuffix(SIZES)}_x{size}"
+        return replace(self, instance_type=name, gpus=gpus, on_demand_usd=usd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPrice:
+    """The on-demand list price that applies to a market at a time.
+
+    ``usd`` None: the type is not sold on demand. ``elsewhere``: the price is of another region. ``words``: region, date and source.
+    """
+
+    usd: float | None
+    elsewhere: bool
+    words: str
+
+
+@cache
+def catalogue() -> tuple[InstanceType, ...]:
+    """All rows of the file, in its order."""
+    text = files(__package__).joinpath("data/catalogue.csv").read_text(encoding="utf-8")
+    rows = csv.reader(text.splitlines())
+    next(rows)
+    return tuple(
+        InstanceType(
+            provider=provider,
+            instance_type=instance_type,
+            gpu_model=gpu_model or None,
+            gpus=int(gpus) if gpus else None,
+            gpu_memory_gib=float(memory) if memory else None,
+            regions=tuple(regions.split()),
+            on_demand_usd=None if usd in ("", NOT_SOLD) else float(usd),
+            sold=usd != NOT_SOLD,
+            valid_from=valid_from,
+            source=source,
+            source_date=source_date,
+        )
+        for provider, instance_type, gpu_model, gpus, memory, regions, usd, valid_from, source, source_date in rows
+    )
+
+
+@cache
+def _by_type() -> dict[tuple[str, str], tuple[InstanceType, ...]]:
+    found: dict[tuple[str, str], tuple[InstanceType, ...]] = {}
+    for row in catalogue():
+        key = row.provider, row.instance_type
+        found[key] = (*found.get(key, ()), row)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def rows_of(provider: str, instance_type: str) -> tuple[InstanceType, ...]:
+    """The rows of an instance type, also of a marketplace's ``<type>_xN``; none for a type that is not listed.
+
+    >>> rows_of("primeintellect", "A100_80GB_SXM4_x4")[0].gpus
+    4
+    """
+    if found := _by_type().get((provider, instance_type)):
+        return found
+    base, mark, size = instance_type.rpartition("_x")
+    if mark and size.isascii() and size.isdecimal() and len(size) < 5 and int(size) > 0:
+        return tuple(row.of_size(int(size)) for row in _by_type().get((provider, base + SIZES), ()))
+    return ()
+
+
+def is_named(wanted: str, name: str) -> bool:
+    """Whether ``wanted`` is a part of a name, or a shell pattern for a part, in any case.
+
+    >>> is_named("h100", "NVIDIA-H100-SXM5-80GB"), is_named("A100*80GB", "NVIDIA-A100-SXM4-40GB")
+    (True, False)
+    """
+    return fnmatchcase(name.casefold(), f"*{wanted.casefold()}*")
+
+
+def highest_list_price(provider: str, instance_type: str) -> float | None:
+    """The highest list price of a type in any region at any time; None where none is listed."""
+    prices = (row.on_demand_usd for row in rows_of(provider, instance_type) if row.on_demand_usd is not None)
+    return max(prices, default=None)
+
+
+@cache
+def highest_of_all() -> float:
+    """The highest list price of the catalogue."""
+    return max(row.on_demand_usd for row in catalogue() if row.on_demand_usd is not None)
+
+
+def list_price(provider: str, region: str, instance_type: str, at: dt.datetime) -> ListPrice | None:
+    """The list price that applies at a time: of the region, else of the region with the most similar name (M1.1).
+
+    A price applies from its first day on; one whose first day is not known applies until another one of its region does.
+    None where the catalogue has no price for the time.
+    """
+    day = at.date().isoformat()
+    current: dict[str, InstanceType] = {}
+    for row in rows_of(provider, instance_type):
+        if row.valid_from > day or (row.sold and row.on_demand_usd is None):
+            continue
+        for one in row.regions:
+            if one not in current or row.valid_from >= current[one].valid_from:
+                current[one] = row
+    if not current:
+        return None
+    place = next((one for one in (region, ANYWHERE) if one in current), None)
+    elsewhere = place is None
+    if place is None:
+        place = max(sorted(current), key=lambda one: (_alike(one, region), _breadth(provider).get(one, 0)))
+    row = current[place]
+    usd = row.on_demand_usd if row.sold else None
+    return ListPrice(usd=usd, elsewhere=elsewhere, words=_words(row, region, place, day))
+
+
+def _words(row: InstanceType, region: str, place: str, day: str) -> str:
+    where = "" if place == ANYWHERE else f" in {place}"
+    if place not in (region, ANYWHERE):
+        where += f" (none listed in {region})"
+    date = f"from {row.valid_from}" if row.valid_from else f"read {row.source_date or 'on an unknown day'}"
+    if not row.valid_from and row.source_date > day:
+        date += ", later than this time"
+    kind = "list price" if row.sold else "not sold on demand"
+    return f"{kind}{where}, {date}, {row.source}"
+
+
+def _alike(one: str, other: str) -> int:
+    """How many of the first characters of two region names are the same: ``us-east-1`` is near ``us-east-2``."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+
+
+@cache
+def _breadth(provider: str) -> dict[str, int]:
+    """In how many rows of a provider each region stands: its main region stands in most."""
+    found: dict[str, int] = {}
+    for row in catalogue():
+        if row.provider == provider:
+            for region in row.regions:
+                found[region] = found.get(region, 0) + 1
+    return found
+
+
+# ---
+# On-demand terms that a job or the settings state: they go before any observation or list (M1.1).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnDemandTerms:
+    """The on-demand price of the markets that match a pattern, as a job or the settings state it.
+
+    ``market`` is ``provider/region/zone/type`` with ``*`` for any part; ``usd`` None: not sold on demand there.
+    ``stated_in`` is "job" or "settings".
+    """
+
+    market: str
+    usd: float | None
+    stated_in: str
+
+    def __post_init__(self) -> None:
+        """Raise `SettingsError` for a price that is not positive and finite."""
+        if self.usd is not None and not 0 < self.usd < float("inf"):
+            raise SettingsError(f"on-demand price {self.usd}", expected="USD per instance-hour > 0")
+
+
+def terms_for(market: str, terms: Sequence[OnDemandTerms]) -> OnDemandTerms | None:
+    """The first terms whose pattern matches ``provider/region/zone/type``, part by part."""
+    own = market.split("/")
+    for one in terms:
+        parts = one.market.split("/")
+        if one.market == "*" or (len(parts) == len(own) and all(map(fnmatchcase, own, parts))):
+            return one
+    return None
