@@ -279,6 +279,12 @@ def import_(
         columns: dict[str, Column | str] = keyed("table", "reason")
         columns |= {"rows": Column(heading="rows", format=whole)}
         blocks.append(Table("Rows that were set aside, by reason", reasons, columns))
+    if any(one.brought_up for one in done.values()):
+        told = " and ".join(f"{one.brought_up} of {name}" for name, one in done.items() if one.brought_up)
+        blocks.append(
+            f"The folder is of an older version. Rows brought up to this one, their meaning kept: {told}. Work that it counts in "
+            '"gpu_hours" was in hours of instances: its unit is "instance_hours" now.'
+        )
     if any(manifest.tables[name].rows for name in NOT_IMPORTED if name in manifest.tables):
         blocks.append("Fitted forecasters are not imported; the next turn estimates them again.")
     return Answer(

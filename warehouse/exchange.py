@@ -44,6 +44,7 @@ from warehouse.store.schema import (
     TABLES,
     TableRule,
     as_name,
+    changes_of_rows,
     description,
     quoted,
     views_over,
@@ -140,13 +141,14 @@ class Imported:
     """Rows of one table that were added, were there already, or were set aside.
 
     ``reasons`` counts the rows that were set aside by what is wrong with them; a row that contradicts a stored row of its key is
-    one of them: the stored row stays.
+    one of them: the stored row stays. ``brought_up`` rows of an older schema were changed by its later steps first.
     """
 
     added: int
     repeated: int
     rejected: int
     reasons: Mapping[str, int] = field(default_factory=dict)
+    brought_up: int = 0
 
 
 #: Tables whose rows have ids that others carry.
@@ -206,6 +208,8 @@ def _merge_all(
             continue
         own = {column: judge for (table, column), judge in judges.items() if table == name}
         columns = load_foreign(store, name, table_file(folder, name), judges=own)
+        later = changes_of_rows(manifest.steps, name, "found_rows")
+        brought_up = sum(int(store.execute(statement)[0][0]) for statement in later)
         rows = _TableRows(store=store, name=name, columns=columns)
         rows.set_aside_orphans()
         reasons = rows.reasons()
@@ -221,7 +225,9 @@ def _merge_all(
         else:
             added = rows.forecasts() if name == "forecasts" else rows.rejected()
         repeated = manifest.tables[name].rows - added - rejected
-        done[name] = Imported(added=added, repeated=repeated, rejected=rejected, reasons=reasons)
+        done[name] = Imported(
+            added=added, repeated=repeated, rejected=rejected, reasons=reasons, brought_up=brought_up
+        )
     # A failure counts until the stage is done, whichever warehouse knows of that.
     store.execute(
         "DELETE FROM runs AS f USING runs AS d "

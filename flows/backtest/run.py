@@ -267,7 +267,7 @@ class _MarketRecord:
 
     def ended(self, request: JobRequest, place: Followed, start: pd.Timestamp) -> EndedJob:
         history = self.histories[place]
-        job, first = job_on(request, history)
+        job, first = job_on(request, history, among=[one.market for one in self.histories])
         grid = pd.date_range(first, periods=job.deadline_slots, freq=history.step)
         issued = self.forecasts[place]
         own = [issued[slot] for slot in grid if slot in issued]

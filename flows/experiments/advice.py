@@ -177,7 +177,7 @@ def _request(
             "start": start.to_pydatetime(),
             "deadline": (start + STEP * cell.deadline_slots).to_pydatetime(),
             "n_max": cell.n_max,
-            "workload": {"amount": work, "unit": "gpu_hours"},
+            "workload": {"amount": work, "unit": "instance_hours"},
             "throughput": {"form": "linear"},
             "checkpoint": {
                 "resumable": True,

@@ -10,8 +10,8 @@ from flows.show.blocks import Block, Notes, Table
 from flows.show.formats import utc
 
 JOB_COLUMNS = {
-    "job": "job", "market": "market", "on_demand": "on-demand", "spot": "spot", "moves": "moves", "priority": "priority",
-    "team": "team", "pays_usd": "pays $", "utility_usd": "utility $", "one_by_one_usd": "one by one $",
+    "job": "job", "market": "market", "on_demand": "on-demand", "spot": "spot", "gpus": "GPUs", "moves": "moves",
+    "priority": "priority", "team": "team", "pays_usd": "pays $", "utility_usd": "utility $", "one_by_one_usd": "one by one $",
 }  # fmt: skip
 MARKET_COLUMNS = {
     "market": "market", "spot_usd_per_hour": "spot $/h", "on_demand_usd_per_hour": "on-demand $/h", "available": "there",

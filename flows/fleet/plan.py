@@ -33,8 +33,9 @@ from optimization.job.request import (
     PowerForm,
     TableForm,
     read_request,
-    slot_job,
+    run_on,
 )
+from optimization.job.units import gpus_per_instance
 from optimization.market.window import MarketWindow, market_window, point_forecast
 from optimization.window.plan import Allocation
 from warehouse.errors import JobError, MarketError, SettingsError
@@ -208,7 +209,7 @@ def make_fleet(turn: Turn, terms: FleetTerms, requests: Sequence[JobRequest], *,
         if running.live.slot >= running.live.job.deadline_slots or running.live.is_finished:
             left_out.append(f"job {request.name} is left out: its work is done or its deadline past")
             continue
-        made.append(_joint_job(running, markets, histories, terms))
+        made.append(_joint_job(running, markets, terms))
         opened.append(running)
     if not made:
         raise JobError(
@@ -312,15 +313,13 @@ def _window(history: History, issued: Sequence[object], window: int) -> MarketWi
     )
 
 
-def _joint_job(
-    running: OpenJob, markets: Sequence[Followed], histories: dict[Followed, History], terms: FleetTerms
-) -> JointJob:
+def _joint_job(running: OpenJob, markets: Sequence[Followed], terms: FleetTerms) -> JointJob:
     live = running.live
     own, progress = terms.of(live.job.name), live.progress()
     hours = running.history.slot_hours
     return JointJob(
         name=live.job.name,
-        runs={one.key: _run(running, one, histories[one], terms) for one in markets},
+        runs={one.key: _run(running, one, terms) for one in markets},
         slot=live.slot,
         done=progress.done,
         n_previous=progress.n_previous,
@@ -334,14 +333,14 @@ def _joint_job(
     )
 
 
-def _run(running: OpenJob, market: Followed, history: History, terms: FleetTerms) -> Job:
-    """The job on a market: its own workload and value, the throughput of that market's instance type."""
+def _run(running: OpenJob, market: Followed, terms: FleetTerms) -> Job:
+    """The job on a market: its own workload and value, the throughput and the sizes of that market's instance type."""
     form = terms.of(running.live.job.name).throughput.get(market.market.instance_type)
     if form is None or market.market.instance_type == running.history.market.instance_type:
         return running.live.job
-    request = running.request.model_copy(update={"throughput": form})
-    other = slot_job(request, step=history.step, on_demand_usd=history.on_demand_usd)
-    return replace(running.live.job, throughput=other.throughput, mu_up=other.mu_up, mu_down=other.mu_down)
+    least, most, throughput = run_on(running.request, market.market, form)
+    gpus = gpus_per_instance(running.request, market.market)
+    return replace(running.live.job, n_min=least, n_max=most, throughput=throughput, gpus=gpus)
 
 
 # ---
@@ -457,6 +456,7 @@ def _job_row(fleet: Fleet, plan: JointPlan, best: JointPlan, j: int) -> dict[str
         "market": place.market,
         "on_demand": place.allocation.on_demand,
         "spot": place.allocation.spot,
+        "gpus": _gpus_held(job, place.market, place.allocation),
         "moves": place.market is not None and job.moves(place.market, (job.market_previous, job.n_previous)),
         "priority": job.priority,
         "team": job.team,
@@ -474,6 +474,14 @@ def _job_row(fleet: Fleet, plan: JointPlan, best: JointPlan, j: int) -> dict[str
         ],
         "ending": {"market": route.ending.market, "on_demand": route.ending.n, "slots": route.ending.slots},
     }
+
+
+def _gpus_held(job: JointJob, market: str | None, held: Allocation) -> int | None:
+    """GPUs of what a job holds; None where an instance of the market has an unknown number."""
+    if market is None or not held.total:
+        return 0
+    gpus = job.runs[market].gpus
+    return None if gpus is None else held.total * gpus
 
 
 def _market_rows(fleet: Fleet, plan: JointPlan, apart: JointPlan) -> list[dict[str, Any]]:

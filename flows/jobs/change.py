@@ -18,11 +18,13 @@ from optimization.job.definition import Job, Progress, finished
 from optimization.job.request import (
     JobRequest,
     TermChange,
+    check_slots,
     job_on,
     shortfall_told,
     slot_job,
     term_changes,
 )
+from optimization.job.units import named_market
 from optimization.moving.terms import movable_job
 from warehouse.errors import InputError, JobError
 from warehouse.store.connection import Store
@@ -118,7 +120,9 @@ def change_of(
     Raises `JobError` for terms that no job can have, and for a workload that is done already.
     """
     # The price sets the value of a job that must finish, and nothing that could be refused hangs on it.
-    slot_job(request, step=stored.step, on_demand_usd=1.0)
+    check_slots(request, stored.step)
+    if (market := named_market(request)) is not None:
+        slot_job(request, step=stored.step, on_demand_usd=1.0, market=market)
     decided = {pd.Timestamp(row["slot"]) for row in decisions}
     slot = max(stored.start, turn.at)
     while slot in decided:

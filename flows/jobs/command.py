@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from flows.config import Settings
     from flows.ledger.jobs import Report, StoredJob
     from optimization.job.request import JobRequest
+    from optimization.moving.definition import MovableJob
+    from warehouse.history import History, Market
     from warehouse.store.connection import Store
 
 REPORT_COLUMNS = {
@@ -46,6 +48,7 @@ def add(
     from flows.turn.context import Turn, find_market, read_history, step_of
     from optimization.job.definition import infeasible_by
     from optimization.job.request import first_slot, read_request, shortfall_told, slot_job
+    from optimization.job.units import instance_hours_of, job_work_words, rounding_notes, size_words
 
     request = read_request(file)
     if name:
@@ -70,13 +73,27 @@ def add(
         "start": placed.start,
         "deadline": placed.deadline,
         "deadline_slots": job.deadline_slots,
-        "workload": job.workload,
+        "sizes": size_words(placed, followed.market),
+        "n_min": job.n_min,
+        "n_max": job.n_max,
+        "gpus_per_instance": job.gpus,
+        "work": job_work_words(placed, job, followed.market),
+        "workload": request.workload.amount,
+        "workload_unit": request.workload.unit,
+        "workload_instance_hours": instance_hours_of(placed, job),
         "value_usd": request.value_usd,
         "must_finish": job.must_finish,
         "infeasible_by_slots": infeasible_by(job, slot_hours=history.slot_hours),
-        "note": "no value given: it must finish, and is never given up while finishing is possible"
-        if job.must_finish
-        else "",
+        "note": "; ".join(
+            [
+                *(
+                    ["no value given: it must finish, and is never given up while finishing is possible"]
+                    if job.must_finish
+                    else []
+                ),
+                *rounding_notes(placed, followed.market),
+            ]
+        ),
     }
     told = shortfall_told(job, first_slot(placed, history.step), history.step)
     value["shortfall"] = told or None
@@ -89,7 +106,11 @@ def add(
 
 def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
     """The columns of a job that was added; of one that must finish not the value that was made up for it."""
-    hidden = {"added", "ranked", "shortfall", "stale"} | ({"value_usd"} if value["must_finish"] else set())
+    hidden = {
+        "added", "ranked", "shortfall", "stale", "n_min", "n_max", "gpus_per_instance", "workload", "workload_unit",
+        "workload_instance_hours",
+    }  # fmt: skip
+    hidden |= {"value_usd"} if value["must_finish"] else set()
     return keyed(*(key for key in value if key not in hidden))
 
 
@@ -151,7 +172,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         "start": placed.start,
         "deadline": placed.deadline,
         "deadline_slots": run.deadline_slots,
-        "workload": run.workload,
+        **_units_of(placed, job, [history.market for history in histories]),
         "value_usd": request.value_usd,
         "must_finish": run.must_finish,
         "infeasible_by_slots": min(
@@ -159,7 +180,8 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         ),
         "move_usd_most": float(job.moving.usd.max()),
         "note": f"it may move among {len(places)} markets"
-        + ("" if placed.market else "; it has no home (market), so its first start is free in any"),
+        + ("" if placed.market else "; it has no home (market), so its first start is free in any")
+        + "".join(f"; {text}" for text in _roundings(placed, histories)),
     }
     short: list[str] = [
         shortfall_told(one, first_slot(placed, histories[0].step), histories[0].step) for one in job.runs
@@ -177,6 +199,40 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
 
 
+def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
+    """Return how GPUs are rounded on each instance type, and which named types are too large or too small for the sizes."""
+    from optimization.job.units import rounding_notes, types_without_room
+
+    markets = {history.market.instance_type: history.market for history in histories}
+    return [
+        *(text for market in markets.values() for text in rounding_notes(request, market)),
+        *types_without_room(request),
+    ]
+
+
+def _units_of(request: JobRequest, job: MovableJob, markets: Sequence[Market]) -> dict[str, Any]:
+    """Return sizes and work of a job that may move, those of each instance type; a number is None where types differ in it."""
+    from optimization.job.units import instance_hours_of, job_work_words, size_words
+
+    runs = {market.instance_type: (run, market) for run, market in zip(job.runs, markets, strict=True)}
+
+    def same(values: list[Any]) -> Any:
+        return values[0] if all(value == values[0] for value in values) else None
+
+    return {
+        "sizes": "; ".join(size_words(request, market) for _, market in runs.values()),
+        "n_min": same([run.n_min for run, _ in runs.values()]),
+        "n_max": same([run.n_max for run, _ in runs.values()]),
+        "gpus_per_instance": same([run.gpus for run, _ in runs.values()]),
+        "work": "; ".join(
+            dict.fromkeys(job_work_words(request, run, market) for run, market in runs.values())
+        ),
+        "workload": request.workload.amount,
+        "workload_unit": request.workload.unit,
+        "workload_instance_hours": same([instance_hours_of(request, run) for run, _ in runs.values()]),
+    }
+
+
 def change(
     job: Annotated[str, option("Name of the job, or its job file (TOML) with the new terms.", metavar="JOB")],
     /,
@@ -191,6 +247,10 @@ def change(
         option("New amount of work in all, in the unit of the job's workload.", metavar="AMOUNT"),
     ] = None,
     n_max: Annotated[int | None, option("New largest number of instances, not below the one of now.")] = None,
+    gpus_max: Annotated[
+        int | None,
+        option("New largest number of GPUs of a job with sizes in GPUs, not below the one of now."),
+    ] = None,
     value_usd: Annotated[float | None, option("New value of the job when it is done in time, USD.")] = None,
     decay: Annotated[
         float | None, option("New decay: the value is gone at so many times the deadline.")
@@ -208,8 +268,8 @@ def change(
     from optimization.job.request import names_file, read_request
 
     terms: dict[str, Any] = {
-        "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "value_usd": value_usd,
-        "decay": decay,
+        "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,
+        "value_usd": value_usd, "decay": decay,
     }  # fmt: skip
     terms = {key: value for key, value in terms.items() if value is not None}
     span = None if deadline_in is None else parsed_duration(deadline_in, "--deadline-in")
@@ -301,7 +361,10 @@ def _need_warehouse(name: str, session: Query) -> None:
 
 def list_(*, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs."""
+    import pandas as pd
+
     from flows.ledger.jobs import reports_by_job, stored_jobs, unreadable_jobs
+    from optimization.job.units import asked_words
     from warehouse.issued import read_rows
 
     with session.reading() as store:
@@ -315,6 +378,7 @@ def list_(*, session: QueryAt = QueryAt()) -> Answer:
             "market": job.request.where,
             "start": job.start,
             "deadline": job.deadline,
+            **asked_words(job.request, job.step / pd.Timedelta(hours=1)),
             "origin": job.origin,
             "state": "scored"
             if job.request.name in scored
@@ -322,7 +386,16 @@ def list_(*, session: QueryAt = QueryAt()) -> Answer:
         }
         for job in jobs
     ]
-    columns = keyed("job", "state", "market", start="start (UTC)", deadline="deadline (UTC)", origin="origin")
+    columns = keyed(
+        "job",
+        "state",
+        "market",
+        "sizes",
+        "work",
+        start="start (UTC)",
+        deadline="deadline (UTC)",
+        origin="origin",
+    )
     blocks: list[Block] = [Table("Jobs", rows, columns)]
     if unreadable:
         blocks.append(Notes(unreadable))
@@ -341,11 +414,14 @@ def show(
     name: Annotated[str, option("Name of the job.", metavar="NAME")], /, *, session: Query = Query()
 ) -> Answer:
     """Show one job, the decisions made for it, what was reported of it beside what was predicted, and how it came out."""
+    import pandas as pd
+
     from flows.delivery import deliveries_of
     from flows.jobs.change import not_replayed, terms_rows
     from flows.jobs.predicted import reports_shown
     from flows.ledger.jobs import find_job, terms_of
     from flows.ledger.records import decisions_of, outcomes_of
+    from optimization.job.units import asked_words
 
     _need_warehouse(name, session)
     with session.reading() as store:
@@ -357,6 +433,7 @@ def show(
         outcomes = outcomes_of(store, job)
     value = {
         "job": job.request.model_dump(mode="json"),
+        **asked_words(job.request, job.step / pd.Timedelta(hours=1)),
         "origin": job.origin,
         "terms": terms_rows(versions),
         "decisions": decisions,
@@ -404,7 +481,11 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     if changed:
         blocks.append(_terms_table("Its terms, as they were changed", changed))
     heading = "As it is asked for now" if changed else "As it was asked for"
-    return [*blocks, outcomes, Section(heading, [request])]
+    return [
+        *blocks,
+        outcomes,
+        Section(heading, [f"Sizes: {value['sizes']}. Work: {value['work']}.", request]),
+    ]
 
 
 def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:
@@ -504,7 +585,7 @@ def report(
     columns = keyed(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
         "finished", "counts_from",
-    )  # fmt: skip
+    ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if added else "Report (known already)", [value], columns),
         Notes([*warnings, *([throughput_told(told)] if told is not None else [])]),

@@ -262,6 +262,32 @@ def _change(job: OpenJob, made: Decision) -> str:
     return change_told({name: value(job, made) for name in names if (value := DECISION[name].value)})
 
 
+def _gpus_held(job: OpenJob, made: Decision) -> int | None:
+    gpus = job.live.job.gpus
+    return None if gpus is None else made.allocation.total * gpus
+
+
+def _instances(job: OpenJob, made: Decision) -> str | None:
+    from optimization.job.units import held_words
+
+    if not made.allocation.total:
+        return None
+    return held_words(made.allocation.total, job.history.market.instance_type, job.live.job.gpus)
+
+
+def _instance_hours(job: OpenJob, made: Decision) -> float | None:
+    from optimization.job.units import instance_hours_of
+
+    hours = instance_hours_of(job.request, job.live.job)
+    return None if hours is None else round(hours, 6)
+
+
+def _work(job: OpenJob, made: Decision) -> str:
+    from optimization.job.units import job_work_words
+
+    return job_work_words(job.request, job.live.job, job.history.market)
+
+
 def zone_of(market: str | None) -> str:
     """The zone of a market's name, as tables show it.
 
@@ -437,6 +463,26 @@ DECISION: Final[dict[str, Field]] = {
         card=14,
         beneath=True,
     ),
+    "gpus_per_instance": Field(
+        kind=int | None,
+        limits={"minimum": 1},
+        words="GPUs of an instance of the market, as the job states them or by the catalogue; null where unknown.",
+        value=lambda job, made: job.live.job.gpus,
+    ),
+    "gpus": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="GPUs of all instances to hold in the slot, on-demand and spot; null where unknown.",
+        value=_gpus_held,
+    ),
+    "instances": Field(
+        kind=str | None,
+        words="All instances to hold in the slot, with their GPUs where known; null where none is held.",
+        value=_instances,
+        heading="instances",
+        card=15,
+        beneath=True,
+    ),
     "policy": Field(
         kind=str,
         words="The policy that decided.",
@@ -605,9 +651,23 @@ DECISION: Final[dict[str, Field]] = {
         value=lambda job, made: job.request.workload.amount,
     ),
     "workload_unit": Field(
-        kind=Literal["tokens", "gpu_hours", "slots"],
+        kind=Literal["tokens", "gpu_hours", "instance_hours", "slots"],
         words="Unit of progress and workload.",
         value=lambda job, made: job.request.workload.unit,
+    ),
+    "workload_instance_hours": Field(
+        kind=float | None,
+        limits=POSITIVE,
+        words="All the work of the job in hours of a single instance of the market; null for work in tokens.",
+        value=_instance_hours,
+    ),
+    "work": Field(
+        kind=str | None,
+        words="All the work of the job in words, in its own unit and in instance-hours or GPU-hours.",
+        value=_work,
+        heading="work",
+        card=24,
+        beneath=True,
     ),
     "progress_from": Field(
         kind=Literal["decided", "reported"],

@@ -26,6 +26,8 @@ def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
     kinds = [(int(row["spot"]), "spot"), (int(row["on_demand"]), "on-demand")]
     held = [f"{count} {kind}" for count, kind in kinds if count]
     what = f"{listed(held)} instance{'' if sum(count for count, _ in kinds) == 1 else 's'}"
+    if (row.get("gpus_per_instance") or 1) > 1:
+        what += f" ({row['gpus']} GPUs)"
     where = f" in {zone_of(row['market'])}" if row.get("move_usd") is not None and not is_nowhere(row) else ""
     doing = f"Run {what}{where}" if held else "Run nothing"
     change = f" ({row['change']})" if row.get("change") else ""
@@ -86,6 +88,8 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
     found = {
         "job": f"{row['job']} on {place}",
         "slot": f"{utc(row['slot'])[:-4]} to {utc(row['slot_end'])[11:]}",
+        "instances": str(row.get("instances") or ""),
+        "work": str(row.get("work") or ""),
         "held before": f"{held}, {known[row['held_from']]}" if held else "nothing",
         "moves": f"from {zone_of(row['moved_from'])} for ${usd(row['move_usd'])}"
         if row.get("moved_from")

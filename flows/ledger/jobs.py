@@ -24,6 +24,7 @@ from optimization.job.request import (
     job_on,
     term_changes,
 )
+from optimization.job.units import instance_range, named_market
 from optimization.moving.definition import Mover, MovingHold
 from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
 from optimization.moving.terms import movable_job
@@ -32,7 +33,7 @@ from optimization.replay.decision import held as could_hold
 from optimization.window.plan import Allocation
 from warehouse.asof import PRICE_MAX_AGE
 from warehouse.errors import JobError
-from warehouse.history import History
+from warehouse.history import History, Market
 from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
@@ -744,11 +745,15 @@ def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp
     if held is None or report.finished:
         return []
     request, found = stored.request, []
-    if held.total and not request.n_min <= held.total <= request.n_max:
-        counted = "none" if held.total < request.n_min else str(request.n_max)
-        found.append(
-            f"{held.total} instances held, the job's bounds are {request.n_min} to {request.n_max}: plans count {counted}"
-        )
+    place = report.market or request.market
+    market = named_market(request) if place is None else Market.parse(place)
+    if held.total and market is not None:
+        least, most = instance_range(request, market)
+        if not least <= held.total <= most:
+            counted = "none" if held.total < least else str(most)
+            found.append(
+                f"{held.total} instances held, the job's bounds are {least} to {most}: plans count {counted}"
+            )
     slot = max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
     advised = decided.get(slot)
     if advised is not None and advised != held:

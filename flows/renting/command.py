@@ -16,6 +16,10 @@ def rent(
     whole: Annotated[bool, option("Whole GPUs only.")] = False,
     price: Annotated[float | None, option("List price of a GPU-hour.", metavar="USD")] = None,
     market: MarketName = None,
+    gpus_per_instance: Annotated[
+        int | None,
+        option("GPUs of an instance of the market (default: by the catalogue).", metavar="N", least=1),
+    ] = None,
     restart_minutes: Annotated[
         float, option("Lost by a job whenever a spot instance of it goes.", least=0)
     ] = 6.0,
@@ -28,7 +32,7 @@ def rent(
 ) -> Answer:
     """How many GPUs to rent for each job of a stream, so that jobs are done soonest within a budget; nothing queues.
 
-    With --market a GPU is an instance of that market, and its price is what spot forecasts make of it.
+    With --market a GPU costs its share of an instance of that market, by what spot forecasts make of its price.
     """
     from flows.renting.page import rent_report
     from flows.renting.rent import RentalRequest, rental_answer
@@ -43,6 +47,7 @@ def rent(
         model=model,
         runs=runs,
         seed=seed,
+        gpus_per_instance=gpus_per_instance,
     )
     value = rental_answer(asked, session)
     if session.html is not None:

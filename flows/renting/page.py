@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flows.command import Answer
 from flows.renting.rent import widths_text
 from flows.show.blocks import Banner, Column, Figure, Fold, Notes, Section, numbers
-from flows.show.formats import decimals, percent, price, usd
+from flows.show.formats import decimals, percent, plural, price, usd
 
 if TYPE_CHECKING:
     from flows.show.charts import Axis
@@ -84,7 +84,8 @@ def sentences(answer: Mapping[str, Any]) -> list[str]:
 def _market_sentences(answer: Mapping[str, Any], market: Mapping[str, Any]) -> list[str]:
     lines = [
         f"In {market['market']} at {market['at']} a GPU-hour of work is forecast to cost {price(market['usd_per_gpu_hour'])} USD "
-        f"({price(market['list_usd_per_gpu_hour'])} on demand): {percent(market['spot_share'])} of "
+        f"({price(market['list_usd_per_gpu_hour'])} on demand; {plural(market['gpus_per_instance'], 'GPU')} an instance): "
+        f"{percent(market['spot_share'])} of "
         f"{market['fleet_gpus']:.3g} GPUs on spot "
         f"over {market['horizon_hours']:g} h, {percent(market['lost_to_restarts'])} more time for restarts."
     ]

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from flows.command import Session, counted, say
 from flows.turn.context import Turn, market_of
 from flows.turn.forecast import forecasts_of, ready
+from optimization.job.units import catalogue_gpus
 from optimization.renting.budget import JobType, Rental, TypeRental
 from optimization.renting.price import (
     DeadlineDelay,
@@ -52,6 +53,7 @@ from optimization.renting.speedup import (
     TableSpeedup,
 )
 from warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
+from warehouse.history import Market
 
 if TYPE_CHECKING:
     from flows.schemas.forms import Elasticity, FrontierPoint, RentedType, Sensitivity
@@ -495,11 +497,13 @@ def market_price(
     *,
     model: str | None,
     restart_hours: float,
+    gpus: int | None = None,
     session: Session,
 ) -> tuple[dict[str, Any], EffectivePrice]:
-    """Facts on a market as plain values, and the effective price of a GPU-hour for the fleet that the budget holds.
+    """Return facts on a market as plain values, and the effective price of a GPU-hour for the fleet that the budget holds.
 
-    Nothing known after the session's time is read, nothing is stored.
+    Counts and prices of a market are of instances of so many ``gpus`` (None: by the catalogue); here both are of GPUs. Nothing
+    known after the session's time is read, nothing is stored. Raises `SettingsError` where the GPUs of an instance are not known.
     """
     chosen = session.config
     with session.market_data() as store:
@@ -508,6 +512,7 @@ def market_price(
             store=store, at=when, settings=chosen, run_id="rent", own_end=own_end, say=say, fan=counted
         )
         followed = market_of(turn, market)
+        each = _gpus_each(followed.market, gpus)
         histories, prepared = ready(turn, {followed: [followed.at]}, [model or chosen.planner])
         history = histories[followed].until(followed.at)
         (forecast,) = forecasts_of(history, prepared.batches[followed], settings=chosen)
@@ -516,8 +521,12 @@ def market_price(
             f"{market}: the budget buys at an on-demand price, and there is none: {note}",
             remedy="state the price under [[on_demand]] in the settings, or give --price instead of --market",
         )
-    losses = loss_rate(history.available, budget_usd / history.on_demand_usd, slot_hours=history.slot_hours)
-    outlook = forecast_outlook(forecast, on_demand_usd=history.on_demand_usd, loss_rate=losses)
+    losses = loss_rate(
+        history.available * each, budget_usd / history.on_demand_usd * each, slot_hours=history.slot_hours
+    )
+    outlook = forecast_outlook(
+        forecast, on_demand_usd=history.on_demand_usd, loss_rate=losses, gpus_per_instance=each
+    )
     price = affordable(outlook, budget_usd, overhead_hours=restart_hours)
     facts = {
         "market": followed.key,
@@ -525,15 +534,30 @@ def market_price(
         "forecaster": forecast.predictor,
         "fallback": forecast.fallback,
         "horizon_hours": forecast.horizon * history.slot_hours,
+        "gpus_per_instance": each,
         "losses_per_spot_gpu_hour": losses,
         "assumptions": list(history.assumptions),
     }
     return facts, price
 
 
+def _gpus_each(market: Market, stated: int | None) -> int:
+    found = stated or catalogue_gpus(market)
+    if found is None:
+        raise SettingsError(
+            f"how many GPUs an instance of {market.instance_type} has is not known",
+            expected="its number: what is rented is counted and priced in GPUs",
+            remedy="give it with --gpus-per-instance N",
+        )
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RentalRequest:
-    """What is rented: the types of jobs, and the budget; ``restart_hours`` are lost whenever a spot instance goes."""
+    """What is rented: the types of jobs, and the budget; ``restart_hours`` are lost whenever a spot instance goes.
+
+    ``gpus_per_instance`` are those of the market's instance type, None where the catalogue is to say.
+    """
 
     types: Path
     budget: float
@@ -544,6 +568,7 @@ class RentalRequest:
     model: str | None
     runs: Path | None
     seed: int
+    gpus_per_instance: int | None = None
 
 
 def rental_answer(asked: RentalRequest, session: Session) -> dict[str, Any]:
@@ -554,8 +579,9 @@ def rental_answer(asked: RentalRequest, session: Session) -> dict[str, Any]:
     market: dict[str, Any] | None = None
     if asked.market is not None:
         market, price = market_price(
-            asked.market, asked.budget, model=asked.model, restart_hours=asked.restart_hours, session=session
-        )
+            asked.market, asked.budget, model=asked.model, restart_hours=asked.restart_hours, session=session,
+            gpus=asked.gpus_per_instance,
+        )  # fmt: skip
         answer = answer_of(_question(asked, types, price.paid_usd, price.lost), say)
         market |= market_row(price, asked.restart_hours)
         market["at_list_price"] = _at_list_price(_question(asked, types, price.on_demand_usd, 0.0))

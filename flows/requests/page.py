@@ -10,7 +10,7 @@ import pandas as pd
 from flows.command import Answer
 from flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, dots, lines, stacks
-from flows.show.formats import percent, usd, utc, whole
+from flows.show.formats import percent, plural, usd, utc, whole
 
 SPEED = Column(heading="tokens/s", format=whole)
 FORM_COLUMNS: dict[str, Column | str] = {
@@ -100,7 +100,8 @@ def _chosen(answer: Mapping[str, Any]) -> Section:
         "What was chosen",
         [
             f"{chosen['number_gpus']} x {chosen['gpu_model']}: {widths_told(chosen)} of "
-            f"{chosen['gpus_per_instance']} on {chosen['market']}, batch {chosen['batch_size']}, {chosen['torch_dtype']}.",
+            f"{plural(chosen['gpus_per_instance'], 'GPU')} on {chosen['market']}, batch {chosen['batch_size']}, "
+            f"{chosen['torch_dtype']}.",
             f"{speed['median']:.0f} tokens/s on all of them, 90 % interval {speed['low']:.0f} to {speed['high']:.0f}.",
             *(f"Assumed: {text}." for text in answer["assumed"]),
             *(f"Outside the measurements: {text}" for text in answer["outside"]),

@@ -255,6 +255,13 @@ class ReplayedPolicy(_From):
     forecaster: str
     deadline: datetime
     deadline_slots: int
+    gpus_per_instance: Annotated[
+        int | None,
+        Keys(description="Of its market, of a job that may move the first of them; null where unknown."),
+    ]
+    work: Annotated[
+        str, Keys(description="All the work in words, in its own unit and in instance-hours or GPU-hours.")
+    ]
     cost_usd: float
     value_usd: Valued
     utility_usd: Valued
@@ -920,6 +927,7 @@ class MarketPrice(TypedDict):
     forecaster: str
     fallback: str
     horizon_hours: float
+    gpus_per_instance: int
     losses_per_spot_gpu_hour: float
     assumptions: Sentences
     usd_per_gpu_hour: float

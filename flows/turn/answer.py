@@ -31,6 +31,7 @@ from flows.turn.planning import AskedJob, opened_to_decide
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, first_slot, job_on
+from optimization.job.units import job_work_words
 from optimization.moving.live import ranked_markets
 from optimization.moving.movers import Alone
 from optimization.moving.replay import MovedOutcome
@@ -47,6 +48,7 @@ from optimization.replay.score import (
     score_job,
 )
 from warehouse.errors import JobError, MarketError, PolicyError
+from warehouse.history import Market
 from warehouse.issued import write_forecasts
 
 if TYPE_CHECKING:
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
     )
     from optimization.market.window import MarketWindow
     from optimization.window.plan import Allocation
-    from warehouse.history import Market
 
 #: The forecaster that is never wrong: a bound, not a policy.
 PERFECT = "perfect"
@@ -192,7 +193,7 @@ def replayed(
             held_in(ended.window, t, ended.start + t * step, held)
             for t, held in enumerate(scored.outcomes[i].allocations)
         ]
-        row = replayed_row(scored, i, followed.market, followed.source, planner)
+        row = replayed_row(scored, i, placed, followed.market, followed.source, planner)
         rows.append({**row, "allocations": slots})
     return rows
 
@@ -232,12 +233,14 @@ def _placed_in_record(
     return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
 
 
-def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner: str) -> EndedJob:
-    """The ended job with the forecasts that would have been issued in each of its slots."""
+def _with_forecasts(
+    turn: Turn, request: JobRequest, followed: Followed, planner: str, among: Sequence[Market] = ()
+) -> EndedJob:
+    """The ended job with the forecasts that would have been issued in each of its slots; ``among`` as in `job_on`."""
     settings, start = turn.settings, record_start(first_slot(request, step_of(turn.settings)))
     (history,) = read_all(turn, [(followed, start)])
     peers = peers_of(turn, [followed], start=start)[followed]
-    job, first = job_on(request, history)
+    job, first = job_on(request, history, among=among)
     if planner == PERFECT:
         ended = ended_job(job, first, history, [], peers)
         return replace(ended, forecasts=list(perfect_forecasts(ended.window, settings.planning_horizon)))
@@ -255,7 +258,9 @@ def _with_forecasts(turn: Turn, request: JobRequest, followed: Followed, planner
     return ended_job(job, first, history, forecasts, peers)
 
 
-def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: str) -> ReplayedPolicy:
+def replayed_row(
+    scored: Scored, i: int, request: JobRequest, market: Market, source: str, planner: str
+) -> ReplayedPolicy:
     """One replay as plain values but for what was held: cost, utility, finish, hindsight bracket.
 
     ``market`` and ``source`` are the job's home, or the first it could have been in. Of a job without a value of its own nothing is
@@ -275,6 +280,8 @@ def replayed_row(scored: Scored, i: int, market: Market, source: str, planner: s
         "from": ended.start,
         "deadline": ended.start + ended.job.deadline_slots * step,
         "deadline_slots": ended.job.deadline_slots,
+        "gpus_per_instance": ended.job.gpus,
+        "work": job_work_words(request, ended.job, market),
         "cost_usd": outcome.total_cost_usd,
         "value_usd": outcome.value_usd if valued else None,
         "utility_usd": outcome.utility_usd if valued else None,
@@ -343,7 +350,7 @@ def replayed_over_markets(
     for one in places:
         turn.say(f"replay: {one.key}")
         own = request.model_copy(update={"market": one.market.key, "source": one.source})
-        alone.append(_with_forecasts(turn, own, one, planner))
+        alone.append(_with_forecasts(turn, own, one, planner, [place.market for place in places]))
     check_job(alone[0].job, uses_spot=True)
     first = record_start(alone[0].start)
     histories = read_all(turn, [(one, first) for one in places])
@@ -353,11 +360,16 @@ def replayed_over_markets(
         markets=tuple(one.market.key for one in places),
     )
     scored = score_movable(ended, chosen, each_market=policy == "all")
-    return [_moved_row(scored, i, ended, places, planner) for i in _best_first(scored)]
+    return [_moved_row(scored, i, request, ended, places, planner) for i in _best_first(scored)]
 
 
 def _moved_row(
-    scored: Scored, i: int, ended: EndedMovable, places: Sequence[Followed], planner: str
+    scored: Scored,
+    i: int,
+    request: JobRequest,
+    ended: EndedMovable,
+    places: Sequence[Followed],
+    planner: str,
 ) -> MovedSlots:
     outcome, first = cast("MovedOutcome", scored.outcomes[i]), scored.ended
     step = pd.Timedelta(hours=first.window.slot_hours)
@@ -366,7 +378,7 @@ def _moved_row(
         own = held_in(None if m is None else ended.windows[m], t, first.start + t * step, held)
         slots.append({**own, "market": None if m is None else ended.markets[m]})
     return {
-        **replayed_row(scored, i, places[0].market, places[0].source, planner),
+        **replayed_row(scored, i, request, places[0].market, places[0].source, planner),
         "policy": outcome.policy.replace("market 0", "its home"),
         "markets": list(ended.markets),
         "moves": outcome.moves,

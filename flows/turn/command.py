@@ -26,7 +26,7 @@ from flows.ledger.fields import (
     stands_alone,
 )
 from flows.show.blocks import Block, Column, Notes, Table, Verbatim
-from flows.show.formats import price, significant, utc
+from flows.show.formats import plural, price, significant, utc
 
 BOARD_ROWS = 10
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
@@ -327,9 +327,11 @@ REPLAY_ROWS = 20
 def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The outcomes beside hindsight's cost, those of the same decisions in one row, and for a single policy the slots."""
     best = rows[0]
+    gpus = best["gpus_per_instance"]
     told = [*folded(rows), in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"])]
     blocks: list[Block] = [
         Table(title, told, columns_of(OUTCOME, rows=told), most=REPLAY_ROWS, marked=stands_alone),
+        f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} an instance" if gpus else ""),
         *(f"synthetic: {text}" for text in best["synthetic"]),
     ]
     if len(rows) == 1:

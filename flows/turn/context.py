@@ -21,7 +21,15 @@ from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
 from flows.show.formats import listed, plural, rows_of, utc
 from forecasting.quantiles import Forecast
 from optimization.job.gpus import gpu_type_of
-from optimization.job.request import JobRequest, check_bounds, first_slot, on_demand_terms, read_request
+from optimization.job.request import (
+    JobRequest,
+    check_bounds,
+    first_slot,
+    on_demand_terms,
+    read_request,
+    run_on,
+)
+from optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
 from optimization.market.lately import LATELY, shown_lately
 from optimization.moving.definition import Mover
 from optimization.moving.score import MOVERS
@@ -453,7 +461,7 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         best.setdefault(str(row["market"]), row)
-    ranked = sorted(best.values(), key=_cheapest)
+    ranked = sorted(best.values(), key=lambda row: _cheapest(row, request))
     found = [
         Followed(
             market=Market.parse(row["market"]),
@@ -467,8 +475,10 @@ def places_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     found = ([] if home is None else [home]) + found
     if not found:
         raise MarketError(
-            f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {began}",
-            expected="a market with counts at least once a slot",
+            f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {began}"
+            + "".join(f"; {text}" for text in types_without_room(request)),
+            expected="a market with counts at least once a slot"
+            + ("" if request.gpus_max is None else ", and whole instances within gpus_min and gpus_max"),
             remedy="`slackwater markets` lists them",
         )
     at = found[0].at if home is not None else _common_time(request, found)
@@ -539,7 +549,8 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
         held = gpu_type_of(market)
         own = None if held is None else (held.gpu_model, held.gpus)
         fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
-        if fits_filled and may_run_in(request, market) and _is_followed(row, turn, step, turn.at):
+        fits_units = may_run_in(request, market) and can_run_on(request, market)
+        if fits_filled and fits_units and _is_followed(row, turn, step, turn.at):
             at = own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end)
             followed = Followed(market=market, source=str(row["source"]), at=at)
             found.setdefault(market.instance_type, []).append(followed)
@@ -549,7 +560,7 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
             expected="market, the one it runs in (its home, if it may move), or markets, those it may move among",
             remedy='add markets = ["gcp/*/*/a3-highgpu-1g"], or gpu_type = "H100", or give --market MARKET',
         )
-    (chosen, why), *others = _types_by_price(turn, found, request.n_max) if len(found) > 1 else [(*found, "")]
+    (chosen, why), *others = _types_by_price(turn, found, request) if len(found) > 1 else [(*found, "")]
     names = _patterns(found[chosen])
     told = (
         f"of {plural(len(found), 'instance type')} the cheapest{why}"
@@ -579,24 +590,32 @@ def _patterns(found: Iterable[Followed]) -> list[str]:
 
 
 def _types_by_price(
-    turn: Turn, found: Mapping[str, Sequence[Followed]], instances: int
+    turn: Turn, found: Mapping[str, Sequence[Followed]], request: JobRequest
 ) -> list[tuple[str, str]]:
-    """Instance types by what ``instances`` cost in the cheapest market of each, and in words what one costs there."""
+    """Instance types by what the work costs on the most instances of the request in the cheapest market of each, and in words
+    what an instance and a GPU cost there.
+    """
     asked = [(one, one.at - LATELY) for own in found.values() for one in own]
     histories = dict(zip((one for one, _ in asked), try_histories(turn, asked), strict=True))
     ranked = []
     for name, own in found.items():
         read = [shown_lately(history) for one in own if isinstance(history := histories[one], History)]
+        _, instances, throughput = run_on(request, own[0].market)
         priced = [(usd, one.key) for one in read if not np.isnan(usd := one.screened_usd(instances))]
         usd, key = min(priced, default=(np.inf, ""))
-        words = f" ({price(usd / instances)} USD an instance-hour by its last day in {key})" if key else ""
-        ranked.append((all(gpu_type_of(one.market) is None for one in own), usd, name, words))
+        each, gpus = usd / instances, gpus_per_instance(request, own[0].market)
+        a_gpu = f", {price(each / gpus)} a GPU-hour," if gpus and gpus > 1 else ""
+        words = f" ({price(each)} USD an instance-hour{a_gpu} by its last day in {key})" if key else ""
+        work_usd = each * work_amount(request, own[0].market, 1.0) / throughput.rate(1)
+        ranked.append((all(gpu_type_of(one.market) is None for one in own), work_usd, name, words))
     return [(name, words) for _, _, name, words in sorted(ranked)]
 
 
-def _cheapest(row: Mapping[str, Any]) -> tuple[float, float, str]:
-    """Sort key: on-demand price, most counts, name."""
+def _cheapest(row: Mapping[str, Any], request: JobRequest) -> tuple[float, float, str]:
+    """Sort key: on-demand price of a unit of work, most counts, name."""
     price = float(row["on_demand_usd"])
+    with suppress(JobError):  # `check_types` says so of a market that is among the first
+        price /= run_on(request, Market.parse(str(row["market"])))[2].rate(1)
     return np.inf if np.isnan(price) else price, -float(row["count_rows"]), str(row["market"])
 
 
@@ -1037,8 +1056,8 @@ def example_requests() -> list[JobRequest]:
 
 def fitting(requests: Sequence[JobRequest], capacity: int) -> list[JobRequest]:
     """The requests whose width suits a market: single-instance ones where the market shows one, wider ones elsewhere."""
-    single = [request for request in requests if request.n_max == 1]
-    wide = [request for request in requests if request.n_max > 1]
+    single = [request for request in requests if (request.gpus_max or request.n_max) == 1]
+    wide = [request for request in requests if request not in single]
     return (single or wide) if capacity <= 1 else (wide or single)
 
 
@@ -1060,7 +1079,8 @@ def open_examples(
     order = [group[i] for i in range(rounds) for group in kinds if i < len(group)]
     jobs = []
     for i, (followed, capacity) in enumerate(order[:most]):
-        choice = fitting(requests, capacity)
+        able = [request for request in requests if can_run_on(request, followed.market)]
+        choice = fitting(able, capacity)
         request = choice[i % len(choice)]
         name = f"example-{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
         jobs.append(

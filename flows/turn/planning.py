@@ -39,7 +39,7 @@ from flows.turn.opening import (
 )
 from flows.turn.stages import Decided, Row, decide_together, effort_of, undecided
 from optimization.fleet.competition import connected
-from optimization.job.request import JobRequest, names_file, read_request
+from optimization.job.request import JobRequest, names_file, read_request, run_on
 from optimization.moving.score import mover_named
 from optimization.moving.terms import fits
 from optimization.policies.pool import policy_named
@@ -548,10 +548,11 @@ def _given(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
             expected="a job that is known to be in a market",
             remedy=f"say where: `slackwater job report {asked.name} --market MARKET --spot N`",
         )
-    if held.total > request.n_max:
+    most = max(run_on(request, place.market)[1] for place in asked.markets)
+    if held.total > most:
         raise JobError(
             f"{plural(held.total, 'instance')} held ({held.on_demand} on-demand, {held.spot} spot)",
-            expected=f"at most {request.n_max}, the n_max of job {asked.name!r}",
+            expected=f"at most {most}, the n_max of job {asked.name!r}",
             remedy="check --held-on-demand and --held-spot",
         )
     same = [one for one in counting(reports, known_at=at) if one.reported_at == at]

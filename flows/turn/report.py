@@ -73,12 +73,14 @@ from flows.turn.context import (
 from forecasting.accuracy.tables import pooled_scores, shared_scores
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
+from optimization.job.request import JobRequest
+from optimization.job.units import instance_range
 from optimization.moving.score import BEST_MARKET
 from optimization.moving.terms import fits
 from optimization.replay.score import leaderboard
 from optimization.selection.learned import learner_regret, why_leader_changed
 from warehouse.documents import read_object
-from warehouse.errors import InputError
+from warehouse.errors import InputError, JobError
 from warehouse.history import AVAILABLE, PRICE, History, Market
 from warehouse.issued import read_rows
 from warehouse.store.connection import Store
@@ -212,11 +214,7 @@ def routes_of(
             for one in reversed(drawn)
             if one.title in been or fits(request, Market.parse(one.title), one.source)
         }
-        found.append(
-            JobRoute(
-                job=job, n_min=request.n_min, n_max=request.n_max, decided=own, panels=list(panels.values())[::-1]
-            )
-        )  # fmt: skip
+        found.append(JobRoute(job=job, request=request, decided=own, panels=list(panels.values())[::-1]))
     return found
 
 
@@ -402,10 +400,16 @@ class JobRoute:
     """Where a job that may move has been: ``decided`` are its decisions, ascending, ``panels`` its markets as observed."""
 
     job: str
-    n_min: int
-    n_max: int
+    request: JobRequest
     decided: list[dict[str, Any]]
     panels: list[MarketPanel]
+
+    def sizes(self, market: str) -> tuple[int, int]:
+        """The least and the most instances that it may hold in a market."""
+        try:
+            return instance_range(self.request, Market.parse(market))
+        except JobError:  # too large a type for it, or GPUs that are not known
+            return 1, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,10 +503,12 @@ def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
     on_demand, spot = (
         sum(int(as_number(row.get(key)) or 0) for row in decisions) for key in ("on_demand", "spot")
     )
+    gpus = [as_number(row.get("gpus")) for row in decisions]
+    in_all = "" if None in gpus else f" ({plural(int(sum(one or 0 for one in gpus)), 'GPU')} in all)"
     costs = [cost for row in decisions if (cost := as_number(row.get("expected_cost_usd"))) is not None]
     return (
         f"{plural(len(decisions), 'job')}: hold {plural(on_demand, 'on-demand instance')} and "
-        f"{plural(spot, 'spot instance')} in the slot. "
+        f"{plural(spot, 'spot instance')}{in_all} in the slot. "
         f"Expected cost, from start to end: {usd(sum(costs)) + ' USD' if costs else MISSING}"
         f"{_saving(decisions)}. "
     ) + _lateness(decisions)
@@ -693,7 +699,11 @@ def route_figure(route: JobRoute) -> Figure:
     names = zones if len(set(zones)) == len(zones) else [panel.title for panel in panels]
     name = dict(zip((panel.title for panel in panels), names, strict=True))
     spec = route_chart(
-        [row for panel in panels for row in _strip(panel, name[panel.title], route.n_max, start, end, step)],
+        [
+            row
+            for panel in panels
+            for row in _strip(panel, name[panel.title], route.sizes(panel.title)[1], start, end, step)
+        ],
         names,
         held=_route_held(route, name, step),
         path=_route_path(route, name, step),
@@ -735,7 +745,7 @@ def _route_held(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) ->
         slot, planned = pd.Timestamp(row["slot"]), row is route.decided[-1]
         count, _ = _there(panels.get(str(row["market"])), slot)
         spot = row["spot"] if planned else min(row["spot"], count or 0)
-        if row["on_demand"] + spot < route.n_min or row["market"] not in name:
+        if row["market"] not in name or row["on_demand"] + spot < route.sizes(str(row["market"]))[0]:
             continue
         rows.append(
             {

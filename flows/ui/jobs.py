@@ -16,7 +16,7 @@ from flows.ledger.jobs import OpenJob, OpenMovable, StoredJob, find_job, stored_
 from flows.ledger.records import outcomes_of, stored_decisions
 from flows.show.blocks import Block, Figure, Fold, Table
 from flows.show.charts import Axis, holdings, lines
-from flows.show.formats import number, percent, plural, usd, utc
+from flows.show.formats import percent, plural, usd, utc
 from flows.turn.context import Followed, find_market, places_of, try_histories
 from flows.turn.opening import PlacedJob, open_jobs, read_ledger
 from flows.turn.report import (
@@ -31,6 +31,7 @@ from flows.turn.report import (
 )
 from flows.ui.reading import Reading
 from optimization.job.definition import Job, Progress, finished
+from optimization.job.units import asked_words
 from optimization.moving.definition import MovingHold
 from optimization.moving.live import LiveMovable
 from optimization.moving.score import BEST_MARKET
@@ -144,8 +145,8 @@ def job_row(
         "over_when_added": job.deadline <= job.created_at, "changed_at": job.changed_at,
         "changed_under_way": job.changed_under_way,
         "state": state_of(reading, job, standing), "start": job.start, "deadline": job.deadline,
-        "n_min": request.n_min, "n_max": request.n_max, "resumable": request.checkpoint.resumable,
-        "value_usd": request.value_usd, "workload": f"{_amount(request.workload.amount)} {request.workload.unit}",
+        "resumable": request.checkpoint.resumable, "value_usd": request.value_usd,
+        **asked_words(request, job.step / pd.Timedelta(hours=1)),
         "share_done": None, "share_expected": None, "slots_ahead": None, "cost_usd": None, "finished_at": None, "reported_at": None,
         "problem": standing if isinstance(standing, str) else "", "hold": None,
     }  # fmt: skip
@@ -288,9 +289,7 @@ def _route(reading: Reading, data: Mapping[str, Any]) -> Figure | None:
     histories = try_histories(turn, [(one, first) for one in places])
     panels = [panel(history, None) for history in histories if isinstance(history, History)]
     request = job.request
-    return route_figure(
-        JobRoute(job=request.name, n_min=request.n_min, n_max=request.n_max, decided=decided, panels=panels)
-    )
+    return route_figure(JobRoute(job=request.name, request=request, decided=decided, panels=panels))
 
 
 def decided_table(data: Mapping[str, Any]) -> Table:
@@ -343,15 +342,6 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
             "at hand, where the dotted line stands."
         ],
     )
-
-
-def _amount(value: float) -> str:
-    """A workload with commas instead of an exponent.
-
-    >>> _amount(1.6e9), _amount(12.5)
-    ('1,600,000,000', '12.50')
-    """
-    return number(value, 0 if value == round(value) else 2)
 
 
 def _held(row: Mapping[str, Any], step: pd.Timedelta) -> list[dict[str, Any]]:

@@ -138,6 +138,7 @@ class Job:
     instances grows / shrinks; a change that lasts longer than a slot makes them negative (ours): such a slot owes progress,
     which later ones pay back. ``value`` is in USD; ``gamma`` > 1 is the decay: the value is gone at gamma * d.
     ``must_finish`` records that no value was given and one was chosen that never gives up while finishing is possible.
+    ``gpus`` is the number of GPUs of an instance, None where it is not known; no rule reads it, answers show it.
     ``restart`` and ``worth`` are made of these, as the rules of M2.4 and M2.5 read them.
     """
 
@@ -153,6 +154,7 @@ class Job:
     gamma: float = 1.5
     resumable: bool = True
     must_finish: bool = False
+    gpus: int | None = None
     restart: Restart = field(init=False, repr=False, compare=False)
     worth: Value = field(init=False, repr=False, compare=False)
 

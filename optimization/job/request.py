@@ -27,13 +27,23 @@ from optimization.job.definition import (
     shortfall,
 )
 from optimization.job.gpus import check_gpu
+from optimization.job.units import (
+    MOST_GPUS,
+    MOST_INSTANCES,
+    PER_GPU,
+    WorkUnit,
+    gpus_per_instance,
+    instance_range,
+    instances_words,
+    required_gpus,
+    work_amount,
+    work_market_of,
+)
 from optimization.kernels.rules import after_growing, after_shrinking, slots_needed_each
 from warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR, duration, parsed_duration, plural
 from warehouse.catalogue import OnDemandTerms
 from warehouse.errors import JobError, nearest
-from warehouse.history import History
-
-WorkUnit = Literal["tokens", "gpu_hours", "slots"]
+from warehouse.history import History, Market
 
 #: Characters of a job's name at most.
 LONGEST_NAME = 200
@@ -60,28 +70,6 @@ def mu_from_overhead(overhead_hours: float, slot_hours: float) -> float:
             expected="a finite overhead >= 0 and slot > 0",
         )
     return 1.0 - overhead_hours / slot_hours
-
-
-def workload_units(amount: float, unit: WorkUnit, throughput: Throughput, slot_hours: float) -> float:
-    """The workload in the units in which ``throughput`` counts (work units per hour).
-
-    ``tokens`` are those units already; a ``gpu_hours`` is what one instance does in an hour, H(1); ``slots``
-    are slots of one instance, H(1) Delta each. Raises `JobError` for an amount that is not positive or an
-    unknown unit.
-
-    >>> from optimization.job.definition import Linear
-    >>> workload_units(20, "slots", Linear(alpha=2.0), 0.5)
-    20.0
-    """
-    if not (amount > 0 and math.isfinite(amount)):
-        raise JobError(f"workload of {amount} {unit}", expected="a positive amount")
-    if unit == "tokens":
-        return float(amount)
-    if unit == "gpu_hours":
-        return float(amount) * throughput.rate(1)
-    if unit == "slots":
-        return float(amount) * throughput.rate(1) * slot_hours
-    raise JobError(f"workload unit {unit!r}", expected="tokens, gpu_hours or slots")
 
 
 def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> float:
@@ -141,57 +129,75 @@ class _Part(BaseModel):
 
 
 class Workload(_Part):
-    """How much work: tokens, GPU-hours (work of one instance in an hour) or slots of one instance."""
+    """How much work: tokens, GPU-hours, instance-hours, or slots of one instance (M2.1)."""
 
     amount: float = Field(gt=0)
-    unit: Literal["tokens", "gpu_hours", "slots"]
+    unit: WorkUnit
 
 
-class LinearForm(_Part):
+def _is_default_per(value: object) -> bool:
+    return value == "instance"
+
+
+class _Form(_Part):
+    """H(n) of n instances, or with ``per`` = "gpu" of n GPUs: k instances of g GPUs then run at H(k g) (M2.2)."""
+
+    per: Literal["instance", "gpu"] = Field("instance", exclude_if=_is_default_per)
+
+
+class LinearForm(_Form):
     """H(n) = alpha n + beta."""
 
     form: Literal["linear"]
     alpha: float = Field(1.0, gt=0)
     beta: float = 0.0
 
-    def build(self) -> Throughput:
-        """The throughput it describes."""
-        return Linear(alpha=self.alpha, beta=self.beta)
+    def build(self, gpus: int = 1) -> Throughput:
+        """Return H(``gpus`` n), the throughput of n instances."""
+        return Linear(alpha=self.alpha * gpus, beta=self.beta)
 
 
-class AmdahlForm(_Part):
+class AmdahlForm(_Form):
     """H(n) = scale / ((1 - parallel) + parallel / n)."""
 
     form: Literal["amdahl"]
     parallel: float = Field(ge=0, le=1)
     scale: float = Field(1.0, gt=0)
 
-    def build(self) -> Throughput:
-        """The throughput it describes."""
-        return Amdahl(parallel=self.parallel, scale=self.scale)
+    def build(self, gpus: int = 1) -> Throughput:
+        """Return H(``gpus`` n), the throughput of n instances."""
+        if gpus == 1:
+            return Amdahl(parallel=self.parallel, scale=self.scale)
+        whole = (1.0 - self.parallel) * gpus + self.parallel
+        return Amdahl(parallel=self.parallel / whole, scale=self.scale * gpus / whole)
 
 
-class PowerForm(_Part):
+class PowerForm(_Form):
     """H(n) = scale n^exponent."""
 
     form: Literal["power"]
     exponent: float = Field(gt=0)
     scale: float = Field(1.0, gt=0)
 
-    def build(self) -> Throughput:
-        """The throughput it describes."""
-        return Power(exponent=self.exponent, scale=self.scale)
+    def build(self, gpus: int = 1) -> Throughput:
+        """Return H(``gpus`` n), the throughput of n instances."""
+        return Power(exponent=self.exponent, scale=self.scale * float(gpus) ** self.exponent)
 
 
-class TableForm(_Part):
+class TableForm(_Form):
     """H(1), H(2), ... as measured."""
 
     form: Literal["table"]
     rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1, max_length=1024)
 
-    def build(self) -> Throughput:
-        """The throughput it describes."""
-        return RateTable(rates=self.rates)
+    def build(self, gpus: int = 1) -> Throughput:
+        """Return H(``gpus`` n), the throughput of n instances; raises `JobError` for a table shorter than an instance."""
+        if len(self.rates) < gpus:
+            raise JobError(
+                f"a throughput table per GPU that ends at {len(self.rates)} GPUs, and instances of {gpus}",
+                expected=f"rates of 1 to {gpus} GPUs or more",
+            )
+        return RateTable(rates=self.rates[gpus - 1 :: gpus])
 
 
 class Checkpoint(_Part):
@@ -295,6 +301,10 @@ def _is_true(value: object) -> bool:
 Price = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
+#: The keys of sizes in GPUs and in instances.
+GPU_SIZES, INSTANCE_SIZES = ("gpus_min", "gpus_max"), ("n_min", "n_max")
+
+
 ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Field(discriminator="form")]
 
 
@@ -304,6 +314,10 @@ class JobRequest(_Part):
     ``start`` is when it may begin (default: when it is added); the deadline is ``deadline`` (a time) or
     ``deadline_in`` (a duration after the start). ``market`` and ``source`` say where it runs; without ``value_usd``
     it "must finish". ``configuration`` is what ``slackwater fill`` chose; None for jobs that were not filled.
+
+    Sizes are numbers of instances (``n_min``, ``n_max``) or of GPUs (``gpus_min``, ``gpus_max``), never both; the others are
+    None. ``gpus_per_instance``, a number or one for each instance type, goes before the catalogue
+    (`optimization.job.units.gpus_per_instance`).
 
     With ``markets``, patterns of names, it may move among those that fit (M11), of these only where instances have the GPU
     ``gpu_type`` and the region fits one of ``regions``, if they are given; ``market`` is then where its data are at first
@@ -321,8 +335,15 @@ class JobRequest(_Part):
     deadline: datetime | None = None
     deadline_in: str | None = None
     step_minutes: int | None = Field(None, ge=3, le=1440)
-    n_min: int = Field(1, ge=1)
-    n_max: int = Field(ge=1)
+    n_min: int | None = Field(None, ge=1, exclude_if=_is_empty)
+    n_max: int | None = Field(None, ge=1, exclude_if=_is_empty)
+    gpus_min: int | None = Field(None, ge=1, exclude_if=_is_empty)
+    gpus_max: int | None = Field(None, ge=1, exclude_if=_is_empty)
+    gpus_per_instance: (
+        Annotated[int, Field(ge=1, le=MOST_GPUS)]
+        | Mapping[str, Annotated[int, Field(ge=1, le=MOST_GPUS)]]
+        | None
+    ) = Field(None, exclude_if=_is_empty)
     value_usd: float | None = Field(None, gt=0)
     decay: float = Field(1.5, gt=1)
     workload: Workload
@@ -351,6 +372,37 @@ class JobRequest(_Part):
         if isinstance(value, int | float):
             raise ValueError(f'{value} has no unit; expected a duration such as "{value}h"')
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _least_size(cls, values: Any) -> Any:
+        """Sizes in instances begin at one unless the request says otherwise."""
+        if isinstance(values, Mapping) and all(values.get(key) is None for key in (*GPU_SIZES, "n_min")):
+            return {**values, "n_min": 1}
+        return values
+
+    @model_validator(mode="after")
+    def _sizes(self) -> JobRequest:
+        gpus = [key for key in GPU_SIZES if getattr(self, key) is not None]
+        instances = [key for key in INSTANCE_SIZES if getattr(self, key) is not None]
+        if gpus and instances:
+            raise JobError(
+                f"job {self.name!r} gives {instances[0]} and {gpus[0]}",
+                expected="sizes in instances (n_min, n_max) or in GPUs (gpus_min, gpus_max)",
+                remedy=f"leave {' and '.join(gpus if instances == ['n_max'] else instances)} out",
+            )
+        kind, low, high = ("gpus", self.gpus_min, self.gpus_max) if gpus else ("n", self.n_min, self.n_max)
+        if high is None:
+            raise JobError(
+                f"job {self.name!r} gives no {kind}_max",
+                expected="n_max = 8, the most instances, or gpus_max = 64, the most GPUs",
+            )
+        if low is not None and low > high:
+            raise JobError(
+                f"job {self.name!r}: {kind}_min {low}, {kind}_max {high}",
+                expected=f"1 <= {kind}_min <= {kind}_max",
+            )
+        return self
 
     @model_validator(mode="after")
     def _may_move(self) -> JobRequest:
@@ -426,6 +478,13 @@ class JobRequest(_Part):
     def place(self) -> str:
         """``market@source``, or the market alone where any of its sources will do."""
         return f"{self.market}@{self.source}" if self.source else str(self.market)
+
+    @property
+    def own_market(self) -> Market:
+        """The market it runs in or begins in; raises `JobError` where it names none."""
+        if self.market is None:
+            raise JobError(f"job {self.name!r} names no market", expected="a request that was placed in one")
+        return Market.parse(self.market)
 
     @property
     def where(self) -> str:
@@ -506,7 +565,8 @@ LEAST = {
 }
 #: The most that a job may ask for, by the name of its key, and its unit (ours, M2.8).
 MOST = {
-    "n_max": (1024, "instances"),
+    "n_max": (MOST_INSTANCES, "instances"),
+    "gpus_max": (MOST_GPUS, "GPUs"),
     "decay": (100, "times the deadline"),
     "value_usd": (1e9, "USD"),
     "workload.amount": (1e15, "units of work"),
@@ -602,6 +662,13 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
             _said_of(key, one["type"], one["msg"]) for key, one in wrong.items() if one["type"] != "missing"
         ]
         told += [f"missing: {', '.join(missing)}"] if missing else []
+        if not {"n_max", "gpus_max"} & {key.rpartition(".")[2] for key in (*values, *wrong)}:
+            told = (
+                [*told[:-1], f"{told[-1]}, n_max or gpus_max"]
+                if missing
+                else [*told, "missing: n_max or gpus_max"]
+            )
+            missing = [*missing, "n_max"]
         needed = [
             text for table, text in _AS_IN.items() if table in {key.partition(".")[0] for key in missing}
         ]
@@ -617,7 +684,7 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
 #: How a job file says what every one of them must, at its shortest.
 _AS_IN = {
     "name": 'name = "lora"',
-    "n_max": "n_max = 8",
+    "n_max": "n_max = 8 (instances) or gpus_max = 64",
     "workload": 'workload = { amount = 48, unit = "gpu_hours" }',
     "throughput": 'throughput = { form = "linear" }',
     "checkpoint": "checkpoint = { resumable = true, overhead_minutes = 4 }",
@@ -663,8 +730,8 @@ class TermChange:
     after: Any
 
 
-#: What may change: the work that was done is reckoned the same whatever these are, but for a smaller ``n_max``.
-MAY_CHANGE = ("deadline", "workload.amount", "n_max", "value_usd", "decay")
+#: What may change: the work that was done is reckoned the same whatever these are, but for a smaller largest size.
+MAY_CHANGE = ("deadline", "workload.amount", "n_max", "gpus_max", "value_usd", "decay")
 
 
 def term_changes(before: JobRequest, after: JobRequest) -> list[TermChange]:
@@ -687,18 +754,29 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def check_change(before: JobRequest, after: JobRequest) -> None:
     """Raise `JobError` on the first term that a job cannot change, and on what `check_bounds` refuses (M2.9)."""
     for one in term_changes(before, after):
+        if one.term in (*GPU_SIZES, *INSTANCE_SIZES) and (before.gpus_max is None) != (
+            after.gpus_max is None
+        ):
+            kind, keys = ("instances", "n_max") if before.gpus_max is None else ("GPUs", "gpus_max")
+            raise JobError(
+                f"job {before.name!r}: {one.term} = {_as_told(one.after)}, where the job has its sizes in {kind}",
+                expected=f"{keys}, the largest size in {kind}",
+                remedy=f"change {keys}, or add another job with `slackwater job add --name NAME`",
+            )
         if one.term not in MAY_CHANGE:
             raise JobError(
                 f"job {before.name!r}: {one.term} = {_as_told(one.after)}, where the job has {_as_told(one.before)}",
                 expected=f"a change of {', '.join(MAY_CHANGE)}: by the other terms the work done so far is reckoned",
                 remedy="leave it as it is, or add another job with `slackwater job add --name NAME`",
             )
-    if after.n_max < before.n_max:
-        raise JobError(
-            f"job {before.name!r}: n_max = {after.n_max}",
-            expected=f"at least the {before.n_max} of now: the work done so far is reckoned by what was held",
-            remedy="leave it as it is, or add another job with `slackwater job add --name NAME`",
-        )
+    for key in ("n_max", "gpus_max"):
+        old, new = getattr(before, key), getattr(after, key)
+        if old is not None and new is not None and new < old:
+            raise JobError(
+                f"job {before.name!r}: {key} = {new}",
+                expected=f"at least the {old} of now: the work done so far is reckoned by what was held",
+                remedy="leave it as it is, or add another job with `slackwater job add --name NAME`",
+            )
     check_bounds(after)
 
 
@@ -711,15 +789,8 @@ def first_slot(request: JobRequest, step: pd.Timedelta) -> pd.Timestamp:
     return request.starts.ceil(step)
 
 
-def slot_job(
-    request: JobRequest, *, step: pd.Timedelta, on_demand_usd: float, instance_type: str | None = None
-) -> Job:
-    """The job in slots of a placed request: the deadline rounded down to a whole slot, overheads as shares of a slot.
-
-    Without a value, one is chosen that never gives up while finishing is possible (``must_finish``). On an ``instance_type`` that
-    the request knows the throughput of it runs with that; its work is what it is. Raises `JobError` when no whole slot fits before
-    the deadline.
-    """
+def check_slots(request: JobRequest, step: pd.Timedelta) -> int:
+    """Return the whole slots from the start of a placed request to its deadline; raises `JobError` for none or too many."""
     span = request.ends - first_slot(request, step)
     slots = math.floor(span / step + 1e-9)
     if slots < 1:
@@ -734,26 +805,50 @@ def slot_job(
             expected=f"at most {MOST_SLOTS:,}",
             remedy="use a longer step or an earlier deadline",
         )
-    if slots * request.n_max > MOST_STATES:
-        raise JobError(
-            f"job {request.name!r}: {slots:,} slots of {step} with up to {request.n_max:,} instances",
-            expected=f"slots times instances of at most {MOST_STATES:,}",
-            remedy="use a longer step, an earlier deadline or a smaller n_max",
-        )
+    return slots
+
+
+def slot_job(
+    request: JobRequest,
+    *,
+    step: pd.Timedelta,
+    on_demand_usd: float,
+    market: Market | None = None,
+    work_market: Market | None = None,
+) -> Job:
+    """Return the job in slots of a placed request on a market, by default its own.
+
+    The deadline is rounded down to a whole slot, overheads are shares of a slot.
+
+    Without a value, one is chosen that never gives up while finishing is possible (``must_finish``). Sizes, throughput and GPUs
+    are those of the market's instance type; the work is counted on that of ``work_market``, by default the same or, where that
+    has a throughput of its own, the type that the request names without (`work_markets`). Raises `JobError` when no whole slot
+    fits before the deadline, and where GPUs per instance are needed and not known.
+    """
+    slots = check_slots(request, step)
     slot_hours = step / pd.Timedelta(hours=1)
-    throughput = request.throughput.build()
-    own = request.throughput_on.get(instance_type or "")
+    if market is None:
+        market = request.own_market
+    counted_on = work_market or work_market_of(request, [market])
+    least, most, throughput = run_on(request, market)
+    if slots * most > MOST_STATES:
+        raise JobError(
+            f"job {request.name!r}: {slots:,} slots of {step} with up to {most:,} instances",
+            expected=f"slots times instances of at most {MOST_STATES:,}",
+            remedy=f"use a longer step, an earlier deadline or a smaller {'gpus_max' if request.n_max is None else 'n_max'}",
+        )
     point = request.checkpoint
     shrink = (
         point.overhead_minutes if point.shrink_overhead_minutes is None else point.shrink_overhead_minutes
     )
     job = Job(
         name=request.name,
-        workload=workload_units(request.workload.amount, request.workload.unit, throughput, slot_hours),
+        workload=work_amount(request, counted_on, slot_hours),
         deadline_slots=slots,
-        n_min=request.n_min,
-        n_max=request.n_max,
-        throughput=throughput if own is None else own.build(),
+        n_min=least,
+        n_max=most,
+        throughput=throughput,
+        gpus=gpus_per_instance(request, market),
         mu_up=mu_from_overhead(point.overhead_minutes / 60.0, slot_hours),
         mu_down=mu_from_overhead(shrink / 60.0, slot_hours),
         value=request.value_usd or 0.0,
@@ -766,9 +861,33 @@ def slot_job(
     return job
 
 
-def job_on(request: JobRequest, history: History) -> tuple[Job, pd.Timestamp]:
-    """The job in slots of a placed request on the market of a history, and the start of its first slot; raises as `slot_job`."""
-    job = slot_job(request, step=history.step, on_demand_usd=history.on_demand_usd)
+def run_on(
+    request: JobRequest, market: Market, form: ThroughputForm | None = None
+) -> tuple[int, int, Throughput]:
+    """Return the least and the most instances of a request on a market, and H(n) there, by ``form`` where one is given.
+
+    Raises `JobError` where they need the GPUs of an instance and these are not known.
+    """
+    form = form or request.throughput_on.get(market.instance_type, request.throughput)
+    least, most = instance_range(request, market)
+    gpus = required_gpus(request, market, PER_GPU) if form.per == "gpu" else 1
+    return least, most, form.build(gpus)
+
+
+def job_on(
+    request: JobRequest, history: History, *, among: Sequence[Market] = ()
+) -> tuple[Job, pd.Timestamp]:
+    """Return the job in slots of a placed request on the market of a history, and the start of its first slot.
+
+    ``among`` are the markets of a job that may move: its work is the same in all of them. Raises as `slot_job`.
+    """
+    job = slot_job(
+        request,
+        step=history.step,
+        on_demand_usd=history.on_demand_usd,
+        market=history.market,
+        work_market=work_market_of(request, among or [history.market]),
+    )
     return job, first_slot(request, history.step)
 
 
@@ -792,9 +911,10 @@ def shortfall_told(
     end = start + (slot + found.slots) * step
     could = [f"a deadline of {_minute(end)}"]
     if found.enough is not None:
-        could.insert(0, plural(found.enough, "instance"))
+        could.insert(0, instances_words(found.enough, job.gpus))
     return (
-        f"cannot be done by {_minute(deadline)}: {plural(found.n, 'on-demand instance')}, the fastest it may have, "
+        f"cannot be done by {_minute(deadline)}: {instances_words(found.n, job.gpus, 'on-demand instance')}, "
+        "the fastest it may have, "
         f"{'needs' if found.n == 1 else 'need'} {duration(found.slots * step)} for the rest and there "
         f"{'are' if found.left * step != pd.Timedelta(hours=1) else 'is'} "
         f"{duration(found.left * step)}, {duration((found.slots - found.left) * step)} too little; "

@@ -11,6 +11,7 @@ import pandas as pd
 
 from optimization.job.gpus import gpu_type_of, has_gpu
 from optimization.job.request import JobRequest, MovingTerms, pattern_parts, slot_job
+from optimization.job.units import catalogue_gpus, has_room, work_market_of
 from optimization.moving.definition import MovableJob, Moving
 from warehouse.errors import JobError
 from warehouse.history import History, Market
@@ -25,7 +26,9 @@ def fits(request: JobRequest, market: Market, source: str) -> bool:
 
 
 def may_run_in(request: JobRequest, market: Market) -> bool:
-    """Whether a market has the GPU and the region that the request asks for; it has them where nothing is asked for."""
+    """Whether a market has the GPU and the region that the request asks for, and whole instances within its sizes in GPUs."""
+    if not has_room(request, market):
+        return False
     if request.gpu_type is not None:
         held = gpu_type_of(market)
         if held is None or not has_gpu(request.gpu_type, held.gpu_model):
@@ -40,10 +43,25 @@ def _fits(pattern: tuple[tuple[str, ...], str], market: Market, source: str) -> 
 
 
 def check_types(request: JobRequest, markets: Sequence[Market]) -> None:
-    """Raise `JobError` where markets of two instance types would run by the one throughput of the request."""
-    types = dict.fromkeys(market.instance_type for market in markets)
+    """Raise `JobError` where markets of two instance types would run by the one throughput of the request.
+
+    A throughput per GPU holds for all instance types with the same GPU. A number of GPUs that is stated for all types must not
+    contradict what is known of one of them.
+    """
+    types = {market.instance_type: market for market in markets}
+    stated = request.gpus_per_instance
+    for name, market in types.items() if isinstance(stated, int) and len(types) > 1 else ():
+        known = catalogue_gpus(market)
+        if known not in (None, stated):
+            raise JobError(
+                f"job {request.name!r}: gpus_per_instance = {stated}, and an instance of {name} has {known}",
+                expected="the GPUs of each instance type",
+                remedy=f'gpus_per_instance = {{ "{name}" = {known} }}, with the types that are not known in it',
+            )
     unknown = [name for name in types if name not in request.throughput_on]
-    if len(unknown) > 1:
+    held = {None if (found := gpu_type_of(types[name])) is None else found.gpu_model for name in unknown}
+    same_gpu = len(held) == 1 and None not in held and request.throughput.per == "gpu"
+    if len(unknown) > 1 and not same_gpu:
         raise JobError(
             f"job {request.name!r} may run on {' and '.join(unknown[:3])}, and has one throughput",
             expected="one instance type, or the throughput on each other one",
@@ -83,12 +101,14 @@ def movable_job(request: JobRequest, histories: Sequence[History], home: int | N
     """
     markets, step = [history.market for history in histories], histories[0].step
     check_types(request, markets)
+    work_market = work_market_of(request, markets)
     runs = [
         slot_job(
             request,
             step=step,
             on_demand_usd=history.on_demand_usd,
-            instance_type=history.market.instance_type,
+            market=history.market,
+            work_market=work_market,
         )
         for history in histories
     ]

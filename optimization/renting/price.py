@@ -65,14 +65,19 @@ class EffectivePrice:
     lost: float
 
 
-def forecast_outlook(forecast: Forecast, *, on_demand_usd: float, loss_rate: float) -> PriceOutlook:
-    """The outlook of a forecast: its 19 count quantiles as equally likely values, and its mean price (M6.1)."""
-    count = forecast.quantiles("count")
+def forecast_outlook(
+    forecast: Forecast, *, on_demand_usd: float, loss_rate: float, gpus_per_instance: int = 1
+) -> PriceOutlook:
+    """Return the outlook of a forecast: its 19 count quantiles as equally likely values, and its mean price (M6.1).
+
+    The forecast and ``on_demand_usd`` are of instances of ``gpus_per_instance`` GPUs, the outlook is of GPUs (M8.6).
+    """
+    count = forecast.quantiles("count") * gpus_per_instance
     return PriceOutlook(
         count=count,
         weight=np.full(count.shape, 1.0 / count.shape[1]),
-        price=np.minimum(forecast.quantiles("price"), on_demand_usd).mean(axis=1),
-        on_demand_usd=on_demand_usd,
+        price=np.minimum(forecast.quantiles("price"), on_demand_usd).mean(axis=1) / gpus_per_instance,
+        on_demand_usd=on_demand_usd / gpus_per_instance,
         loss_rate=loss_rate,
     )
 

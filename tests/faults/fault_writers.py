@@ -42,7 +42,7 @@ def writer(number: int) -> None:
     with open_store(DB) as store:
         terms = {
             "name": f"job-{number}", "deadline_in": "6h", "n_min": 1, "n_max": 4,
-            "workload": {"amount": 8, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+            "workload": {"amount": 8, "unit": "instance_hours"}, "throughput": {"form": "linear"},
             "checkpoint": {"resumable": True, "overhead_minutes": 2},
         }  # fmt: skip
         request = parse_request(terms, "test").placed(at=_LATER, market="aws/r/z/x", source=None)

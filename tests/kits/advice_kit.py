@@ -31,7 +31,7 @@ AHAP = "AHAP(3,1,0.9)"
 def request(name="demo", *, market=MARKET, source=SOURCE, **changes):
     terms = {
         "name": name, "deadline_in": "6h", "n_min": 1, "n_max": 8, "value_usd": 120.0,
-        "workload": {"amount": 20.0, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+        "workload": {"amount": 20.0, "unit": "instance_hours"}, "throughput": {"form": "linear"},
         "checkpoint": {"resumable": True, "overhead_minutes": 3},
     }  # fmt: skip
     return parse_request({**terms, **changes}, "test").placed(at=BEGIN, market=market, source=source)

@@ -20,7 +20,7 @@ import duckdb
 
 from warehouse.errors import DamagedStoreError, SchemaError, StoreError
 from warehouse.packaged import read_sql
-from warehouse.store.files import copy_synced, identity_of, sync_folder
+from warehouse.store.files import Say, copy_synced, identity_of, sync_folder
 
 _PIECE = 1 << 20
 
@@ -36,6 +36,7 @@ MIGRATIONS = (
     "0008_alarms",
     "0009_places",
     "0010_terms",
+    "0011_units",
 )
 
 #: The file of ``warehouse/store/sql`` with the views and the comments, and the view that says which text of it a file has.
@@ -77,27 +78,53 @@ def pending_steps(applied: Sequence[str], steps: Sequence[str] = MIGRATIONS) -> 
     return list(steps[len(applied) :])
 
 
-def migrate(connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRATIONS) -> list[str]:
+def migrate(
+    connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRATIONS, *, say: Say | None = None
+) -> list[str]:
     """Bring the schema up to date and return the names applied; a step and its record stand or fall together.
 
-    So do all steps of a new file.
+    So do all steps of a new file. ``say`` is given what a step says of what it did: the rows of its last statement where that is
+    a query for ``said``.
     """
     applied = applied_steps(connection)
     pending = pending_steps(applied, steps)
     numbered = list(enumerate(pending, start=len(applied)))
+    told: list[str] = []
     for together in [[one] for one in numbered] if applied else [numbered]:
         connection.execute("BEGIN")
         try:
             connection.execute(_LEDGER)
             for position, name in together:
-                connection.execute(read_sql(__package__, name))
+                found = connection.execute(read_sql(__package__, name))
+                if say is not None and found.description and found.description[0][0] == "said":
+                    told += [str(row[0]) for row in found.fetchall()]
                 connection.execute("INSERT INTO schema_steps VALUES (?, ?)", [position, name])
             connection.execute("COMMIT")
         except BaseException:
             with suppress(duckdb.TransactionException):  # the failure may already have ended the transaction
                 connection.execute("ROLLBACK")
             raise
+    for text in told:
+        if say is not None:
+            say(text)
     return pending
+
+
+def changes_of_rows(steps: Sequence[str], table: str, into: str) -> list[str]:
+    """Return the statements by which the steps that are not among ``steps`` change rows of a table, for the table ``into``.
+
+    Rows that were exported before those steps are brought up by them.
+    """
+    start = f"UPDATE {table} SET "
+    statements = [
+        part.strip()
+        for name in MIGRATIONS
+        if name not in steps
+        for part in read_sql(__package__, name).split(";\n")
+    ]
+    return [
+        f"UPDATE {into} SET {text.partition(start)[2]}" for text in statements if f"\n{start}" in f"\n{text}"
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

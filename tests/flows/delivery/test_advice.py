@@ -41,7 +41,7 @@ def rows(tmp_path_factory):
             "stochastic": {"policy": "Stochastic"},
             "on-demand only": {"asked": request(checkpoint=RIGID)},
             "must finish": {"asked": request(value_usd=None)},
-            "hopeless": {"asked": request(workload={"amount": 900.0, "unit": "gpu_hours"})},
+            "hopeless": {"asked": request(workload={"amount": 900.0, "unit": "instance_hours"})},
             "finished": {"reports": [report(3, finished=True)]},
             "reported": {"reports": [report(4, progress=7.5, spot=3)]},
             "in debt": {

@@ -24,7 +24,7 @@ n_max = 8
 value_usd = 60
 [workload]
 amount = 16
-unit = "gpu_hours"
+unit = "instance_hours"
 [throughput]
 form = "linear"
 [checkpoint]

@@ -209,7 +209,7 @@ def test_a_change_tells_whether_it_can_be_done_and_from_which_slot_it_counts(tmp
         short = change_of(turn, stored, due(6), rows)
         assert short.shortfall.startswith(f"cannot be done by {at(6):%Y-%m-%d %H:%M} UTC: ")
         with pytest.raises(
-            JobError, match=r"workload.amount = 5 .*expected more than the 7.8 gpu_hours done"
+            JobError, match=r"workload.amount = 5 .*expected more than the 7.8 instance_hours done"
         ):
             change_of(turn, stored, due(12, **{"workload.amount": 5.0}), rows)
         lost = change_of(replace(turn, at=pd.Timestamp("2001-01-01", tz="UTC")), stored, due(8), rows)
@@ -263,7 +263,7 @@ def test_a_backfill_of_slots_around_a_change_decides_as_live_turns_did(tmp_path,
     slots = list(pd.date_range(AT, periods=3, freq=STEP))
     job = parse_request(
         {
-            "name": "mine", "deadline_in": "12h", "n_max": 8, "workload": {"amount": 17.5, "unit": "gpu_hours"},
+            "name": "mine", "deadline_in": "12h", "n_max": 8, "workload": {"amount": 17.5, "unit": "instance_hours"},
             "throughput": {"form": "linear"}, "checkpoint": {"resumable": True, "overhead_minutes": 3},
         },
         "test",
@@ -392,7 +392,7 @@ def test_the_command_changes_a_deadline_and_show_and_list_tell_it(busy):
 def test_the_command_takes_a_file_and_single_terms(busy, tmp_path):
     file = tmp_path / "demo.toml"
     lines = ['name = "demo"', 'deadline_in = "9h"', "n_max = 10", "value_usd = 150.0",
-             'workload = { amount = 25, unit = "gpu_hours" }', 'throughput = { form = "linear" }',
+             'workload = { amount = 25, unit = "instance_hours" }', 'throughput = { form = "linear" }',
              "checkpoint = { resumable = true, overhead_minutes = 3 }"]  # fmt: skip
     file.write_text("\n".join(lines))
     value = changed(busy, file, "--at", BEGIN.isoformat())

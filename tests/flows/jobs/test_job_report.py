@@ -97,17 +97,17 @@ def test_a_report_never_counts_before_its_time_nor_before_it_was_known():
         (report(-1, progress=1.0), "a time in the job"),
         (report(13, progress=1.0), "a time in the job"),
         (report(), "says nothing"),
-        (report(progress=-0.5), "0 to its workload of 20 gpu_hours"),
-        (report(progress=20.5), "0 to its workload of 20 gpu_hours"),
+        (report(progress=-0.5), "0 to its workload of 20 instance_hours"),
+        (report(progress=20.5), "0 to its workload of 20 instance_hours"),
         (report(progress=float("nan")), "0 to its workload"),
         (report(progress=float("inf")), "0 to its workload"),
         (report(on_demand=-1), "-1 on-demand instances"),
         (report(spot=10**9), "1000000000 spot instances"),
         (report(progress=3.0, finished=True), "finished with 3 of 20"),
         (report(progress=3.0, known_at=BEGIN), "known at"),
-        (report(3, progress=4.0), "no less than the 5 gpu_hours"),
-        (report(1, progress=6.0), "no more than the 5 gpu_hours"),
-        (report(1, finished=True), "no more than the 5 gpu_hours"),
+        (report(3, progress=4.0), "no less than the 5 instance_hours"),
+        (report(1, progress=6.0), "no more than the 5 instance_hours"),
+        (report(1, finished=True), "no more than the 5 instance_hours"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing(jobs, said, words):
@@ -333,7 +333,7 @@ def test_the_commands_report_plan_and_show(call, tmp_path, small):
     shown = json.loads(call("job", "show", "demo", *db, "--json")[1])
     assert [(row["progress"], row["predicted"], row["off"]) for row in shown["reports"]] == [(8.0, 0.0, 8.0)]
     table = call("job", "show", "demo", *db)[1]
-    assert "progress was 8 gpu_hours more than predicted" in table
+    assert "progress was 8 instance_hours more than predicted" in table
     call("job", "report", "demo", *db, "--at", (BEGIN + 3 * STEP).isoformat(), "--finished")
     assert json.loads(call("job", "list", *db, "--json")[1])["jobs"][0]["state"] == "finished"
     code, _, err = call(*plan, (BEGIN + 4 * STEP).isoformat())

@@ -17,7 +17,7 @@ BASE = {
     "n_min": 1,
     "n_max": 4,
     "value_usd": 100.0,
-    "workload": {"amount": 10.0, "unit": "gpu_hours"},
+    "workload": {"amount": 10.0, "unit": "instance_hours"},
     "throughput": {"form": "linear", "alpha": 2.0},
     "checkpoint": {"resumable": True, "overhead_minutes": 3, "shrink_overhead_minutes": 1.5},
 }
@@ -41,7 +41,7 @@ def test_times_become_whole_slots_inside_the_real_ones():
 
 
 def test_workload_units():
-    assert _slot_job().workload == pytest.approx(20.0)  # GPU-hours of H(1) = 2 per hour
+    assert _slot_job().workload == pytest.approx(20.0)  # instance-hours of H(1) = 2 per hour
     assert _slot_job(workload={"amount": 10, "unit": "tokens"}).workload == pytest.approx(10.0)
     assert _slot_job(workload={"amount": 10, "unit": "slots"}).workload == pytest.approx(10.0)
 
@@ -106,5 +106,5 @@ def test_every_example_is_a_job():
     requests = example_requests()
     assert len(requests) >= 3
     for request in requests:
-        placed = request.placed(at=AT, market="a/b/c/d", source=None)
+        placed = request.placed(at=AT, market="simulated/b/c/h100", source=None)
         assert slot_job(placed, step=STEP, on_demand_usd=3.0).deadline_slots >= 20

@@ -114,7 +114,7 @@ def store(tmp_path_factory):
 def request(name="learner", **changes):
     terms = {
         "name": name, "deadline_in": "6h", "n_max": 8, "value_usd": 120.0,
-        "workload": {"amount": 20.0, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
+        "workload": {"amount": 20.0, "unit": "instance_hours"}, "throughput": {"form": "linear"},
         "checkpoint": {"resumable": True, "overhead_minutes": 3},
     }  # fmt: skip
     placed = parse_request({**terms, **changes}, "test")

@@ -121,7 +121,7 @@ def test_nothing_after_the_time_is_read(tmp_path):
     folder = write_tidy(tmp_path / "tidy")
     words = (
         EXAMPLE, "--budget", 70, "--market", "lab/r1/z1/a3-highgpu-1g", "--data", folder,
-        "--at", "2025-03-08T00:00Z", "--model", "last_value",
+        "--at", "2025-03-08T00:00Z", "--model", "last_value", "--gpus-per-instance", 1,
     )  # fmt: skip
     before = answer(*words)
     for name, column in (("availability", "available"), ("prices", "spot_price_usd_per_hour")):

@@ -22,7 +22,7 @@ deadline_in = "6h"
 n_max = 4
 [workload]
 amount = 8
-unit = "gpu_hours"
+unit = "instance_hours"
 [throughput]
 form = "linear"
 [checkpoint]

@@ -611,3 +611,41 @@ def test_a_reader_can_export_while_a_writer_works(tmp_path):
 def test_days_are_times(store, tmp_path):
     fill(store)
     assert export_store(store, tmp_path / "out", since=T0 + DAY).tables["price"].rows == 6
+
+
+def test_work_of_an_older_folder_keeps_its_meaning(store, tmp_path):
+    """Work in "gpu_hours" counted the hours of instances until a step of the schema: rows of a folder before it are brought up."""
+    fill(store)
+    for name, market in (
+        ("large", "aws/us-east-1/us-east-1a/p4d.24xlarge"),
+        ("single", "gcp/r/z/a3-highgpu-1g"),
+    ):
+        text = json.dumps(
+            {"name": name, "market": market, "workload": {"amount": 320.0, "unit": "gpu_hours"}}
+        )
+        store.execute(
+            "INSERT INTO jobs SELECT ? AS name, market, source, ? AS spec, * EXCLUDE (name, market, source, spec) "
+            "FROM jobs LIMIT 1",
+            [name, text],
+        )
+    export_store(store, tmp_path / "new")
+    folder = shutil.copytree(tmp_path / "new", tmp_path / "old")
+    steps = list(read_manifest(folder).steps)
+    edit(folder, schema_steps=steps[: steps.index("0011_units")])
+    found = {}
+    for name in ("new", "old"):
+        with open_store(":memory:") as other:
+            done = import_folder(other, tmp_path / name)
+            found[name] = {
+                job: json.loads(spec)["workload"]["unit"]
+                for job, spec in other.execute(
+                    "SELECT name, spec FROM jobs WHERE name IN ('large', 'single')"
+                )
+            }
+            assert done["jobs"].brought_up == (name == "old")
+            again = import_folder(other, tmp_path / name)
+            assert again["jobs"].added == 0
+    assert found == {
+        "new": {"large": "gpu_hours", "single": "gpu_hours"},
+        "old": {"large": "instance_hours", "single": "gpu_hours"},
+    }

@@ -1,0 +1,355 @@
+"""GPUs and instances: sizes and amounts of work of a request on the instance type of a market (M2.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal, get_args
+
+from optimization.job.gpus import gpu_type_of
+from warehouse.amounts import plural
+from warehouse.errors import JobError
+from warehouse.history import Market
+
+if TYPE_CHECKING:
+    from optimization.job.definition import Job, Throughput
+    from optimization.job.request import JobRequest
+
+#: Instances and GPUs of a job at most.
+MOST_INSTANCES, MOST_GPUS = 1024, 8192
+#: What needs the GPUs of an instance, in words.
+PER_GPU = "throughput per GPU"
+#: Units of a workload.
+WorkUnit = Literal["tokens", "gpu_hours", "instance_hours", "slots"]
+#: Units of work in words; what is not among them is written as it is.
+UNIT_WORDS = {"gpu_hours": "GPU-hour", "instance_hours": "instance-hour", "slots": "slot"}
+
+
+def catalogue_gpus(market: Market) -> int | None:
+    """Return the GPUs of an instance of a market by the catalogue, None for a type that is not there or has no GPU."""
+    found = gpu_type_of(market)
+    return found.gpus or None if found is not None else None
+
+
+def gpus_per_instance(request: JobRequest, market: Market) -> int | None:
+    """Return the GPUs of an instance of a market: as the request states them, else by the catalogue; None where unknown."""
+    stated = request.gpus_per_instance
+    if isinstance(stated, Mapping):
+        stated = stated.get(market.instance_type)
+    if stated is None and request.configuration is not None:
+        stated = request.configuration.gpus_per_instance
+    return catalogue_gpus(market) if stated is None else stated
+
+
+def required_gpus(request: JobRequest, market: Market, needed_by: str) -> int:
+    """Return `gpus_per_instance`; raises `JobError` that says how to state an unknown number, and what needs it."""
+    found = gpus_per_instance(request, market)
+    if found is None:
+        kind = market.instance_type
+        stated = f'{{ "{kind}" = 8 }}' if request.may_move else "8"
+        instead = "state sizes in instances (n_min, n_max) and work in instance_hours"
+        if needed_by == PER_GPU:
+            instead += ', throughput with per = "instance"'
+        raise JobError(
+            f"job {request.name!r}: {needed_by}, and how many GPUs an instance of {kind} has is not known",
+            expected=f"gpus_per_instance in the job file, for example gpus_per_instance = {stated}",
+            remedy=f"state it, or {instead}",
+        )
+    return found
+
+
+def instance_range(request: JobRequest, market: Market) -> tuple[int, int]:
+    """Return the least and the most instances of a request on a market (M2.1).
+
+    GPUs become whole instances: ``gpus_min`` is rounded up, ``gpus_max`` down. Raises `JobError` where no whole number of
+    instances lies between them, or more than `MOST_INSTANCES`.
+    """
+    if request.gpus_max is None:
+        return request.n_min or 1, request.n_max or 1
+    gpus = required_gpus(request, market, f"gpus_max = {request.gpus_max}")
+    least, most = -(-(request.gpus_min or 1) // gpus), request.gpus_max // gpus
+    if least > most:
+        low = "" if request.gpus_min is None else f"gpus_min = {request.gpus_min}, "
+        raise JobError(
+            f"job {request.name!r}: {low}gpus_max = {request.gpus_max}, and an instance of {market.instance_type} has {gpus} GPUs",
+            expected=f"a multiple of {gpus} within the two",
+            remedy=f"for example gpus_max = {max(least, 1) * gpus}, or another instance type",
+        )
+    if most > MOST_INSTANCES:
+        raise JobError(
+            f"job {request.name!r}: gpus_max = {request.gpus_max} is {most:,} instances of {market.instance_type}",
+            expected=f"at most {MOST_INSTANCES:,} instances",
+        )
+    return least, most
+
+
+def has_room(request: JobRequest, market: Market) -> bool:
+    """Whether some whole number of a market's instances lies within ``gpus_min`` and ``gpus_max``; True where it is not known."""
+    if request.gpus_max is None or gpus_per_instance(request, market) is None:
+        return True
+    try:
+        instance_range(request, market)
+    except JobError:
+        return False
+    return True
+
+
+def can_run_on(request: JobRequest, market: Market) -> bool:
+    """Whether the request has a meaning on the instance type of a market: its size in instances, its work and its throughput."""
+    return has_room(request, market) and (
+        not counts_gpus(request, market.instance_type) or gpus_per_instance(request, market) is not None
+    )
+
+
+def counts_gpus(request: JobRequest, instance_type: str) -> bool:
+    """Whether the GPUs of an instance matter to the request on an instance type."""
+    form = request.throughput_on.get(instance_type, request.throughput)
+    return request.gpus_max is not None or request.workload.unit == "gpu_hours" or form.per == "gpu"
+
+
+def workload_units(
+    amount: float, unit: WorkUnit, throughput: Throughput, slot_hours: float, gpus: int | None = None
+) -> float:
+    """Return a workload in the units in which ``throughput`` counts, work units per hour on n instances (M2.1).
+
+    ``tokens`` are those units already. An instance-hour is H(1) of them, the work of one instance in an hour; ``slots`` are
+    slots of one instance, H(1) Delta each; a GPU-hour is H(1) / ``gpus``, the GPUs of an instance. Raises `JobError` for an
+    amount that is not positive, an unknown unit, or GPU-hours without the number of GPUs.
+
+    >>> from optimization.job.definition import Linear
+    >>> workload_units(20, "slots", Linear(alpha=2.0), 0.5), workload_units(320, "gpu_hours", Linear(), 0.5, gpus=8)
+    (20.0, 40.0)
+    """
+    if not (amount > 0 and math.isfinite(amount)):
+        raise JobError(f"workload of {amount} {unit}", expected="a positive amount")
+    if unit == "tokens":
+        return float(amount)
+    if unit == "instance_hours":
+        return float(amount) * throughput.rate(1)
+    if unit == "slots":
+        return float(amount) * throughput.rate(1) * slot_hours
+    if unit != "gpu_hours":
+        raise JobError(f"workload unit {unit!r}", expected=f"one of {', '.join(get_args(WorkUnit))}")
+    if not gpus:
+        raise JobError(f"workload of {amount} GPU-hours", expected="the number of GPUs of an instance")
+    return float(amount) * throughput.rate(1) / gpus
+
+
+def work_amount(request: JobRequest, market: Market, slot_hours: float) -> float:
+    """Return the workload in work units, counted on the instance type of a market by the request's ``throughput``."""
+    work, form = request.workload, request.throughput
+    if work.unit == "tokens":
+        return float(work.amount)
+    gpus = None
+    if work.unit == "gpu_hours" or form.per == "gpu":
+        what = f"a workload of {work.amount:g} GPU-hours" if work.unit == "gpu_hours" else PER_GPU
+        gpus = required_gpus(request, market, what)
+    throughput = form.build(gpus if form.per == "gpu" and gpus else 1)
+    return workload_units(work.amount, work.unit, throughput, slot_hours, gpus)
+
+
+def work_markets(request: JobRequest, markets: Sequence[Market]) -> list[Market]:
+    """Return those of some markets by whose instance type a request counts its work: its ``throughput`` is of that type.
+
+    Where every one of the markets has a throughput of its own (``throughput_on``), they are the types without one that the
+    request names in ``markets``.
+    """
+    found = [market for market in markets if market.instance_type not in request.throughput_on]
+    if found or not request.throughput_on:
+        return found
+    return [
+        market
+        for market in named_types(request, {market.provider for market in markets})
+        if market.instance_type not in request.throughput_on
+    ]
+
+
+def named_types(request: JobRequest, providers: Collection[str] = ()) -> list[Market]:
+    """Return the instance types that a request names in full in ``markets``, each as a market somewhere.
+
+    A pattern of providers stands for those among ``providers`` that it fits.
+    """
+    named = [text.partition("@")[0].split("/") for text in request.markets]
+    return [
+        Market(provider=provider, region="*", zone="*", instance_type=parts[3])
+        for parts in named
+        if len(parts) == 4 and not set("*?[") & set(parts[3])
+        for provider in sorted({one for one in providers if fnmatchcase(one, parts[0])} or {parts[0]})
+    ]
+
+
+def types_without_room(request: JobRequest) -> list[str]:
+    """Return in words which instance types that a request names have no whole number of instances within its sizes in GPUs."""
+    return [
+        f"{market.instance_type} is left out: an instance has {gpus_per_instance(request, market)} GPUs"
+        for market in named_types(request)
+        if not has_room(request, market)
+    ]
+
+
+def work_market_of(request: JobRequest, markets: Sequence[Market]) -> Market:
+    """Return the market by whose instance type a request counts its work, wherever it runs among ``markets``.
+
+    Raises `JobError` where there is none, and where the amount is not the same work on all that there are.
+    """
+    if request.workload.unit == "tokens" or (
+        request.workload.unit != "gpu_hours" and request.throughput.per == "instance"
+    ):
+        return markets[0]
+    found = work_markets(request, markets)
+    who = f"job {request.name!r} states its work in {request.workload.unit}"
+    if not found:
+        raise JobError(
+            f"{who}, and each instance type it may run on has a throughput of its own",
+            expected="one type without an entry in throughput_on: its hours are counted, and throughput is of it",
+            remedy='leave that type out of throughput_on, or state the work in tokens (unit = "tokens")',
+        )
+    amounts = {market.instance_type: work_amount(request, market, 1.0) for market in found}
+    least, most = min(amounts, key=amounts.__getitem__), max(amounts, key=amounts.__getitem__)
+    if not math.isclose(amounts[least], amounts[most], rel_tol=1e-9):
+        raise JobError(
+            f"{who}: {request.workload.amount:g} of them are {amounts[least]:,.6g} units of work on {least} and "
+            f"{amounts[most]:,.6g} on {most}",
+            expected="an amount that is the same work on every instance type it may run on",
+            remedy='state it in tokens (unit = "tokens"), or in gpu_hours with a linear throughput per GPU',
+        )
+    return found[0]
+
+
+# ---
+# In words: every answer has instances and GPUs, where both are known.
+
+
+def held_words(instances: int, instance_type: str, gpus: int | None) -> str:
+    """Return a number of instances in words, with its GPUs where they are known.
+
+    >>> held_words(4, "p4d.24xlarge", 8), held_words(1, "my-node", None)
+    ('4 x p4d.24xlarge, 32 GPUs', '1 x my-node')
+    """
+    return f"{instances} x {instance_type}" + (f", {plural(instances * gpus, 'GPU')}" if gpus else "")
+
+
+def instances_words(instances: int, gpus: int | None, kind: str = "instance") -> str:
+    """Return a number of instances in words, with its GPUs in brackets where an instance has several.
+
+    >>> instances_words(4, 8), instances_words(1, 1, "on-demand instance")
+    ('4 instances (32 GPUs)', '1 on-demand instance')
+    """
+    return plural(instances, kind) + (f" ({instances * gpus} GPUs)" if gpus and gpus > 1 else "")
+
+
+def size_words(request: JobRequest, market: Market) -> str:
+    """Return the least and the most that a request may hold on a market, in instances and GPUs."""
+    least, most = instance_range(request, market)
+    gpus = gpus_per_instance(request, market)
+    told = held_words(most, market.instance_type, gpus)
+    if least < most:
+        told = f"{least} to {most} x {market.instance_type}" + (
+            f", {least * gpus} to {most * gpus} GPUs" if gpus else ""
+        )
+    return told
+
+
+def rounding_notes(request: JobRequest, market: Market) -> list[str]:
+    """Return how GPUs were rounded to whole instances of a market, and where a stated number is not the catalogue's."""
+    least, most = instance_range(request, market)
+    gpus, kind = gpus_per_instance(request, market), market.instance_type
+    asked = {"gpus_min": (request.gpus_min, least, "up"), "gpus_max": (request.gpus_max, most, "down")}
+    found = [
+        f"{key} = {stated} is rounded {way} to {held_words(n, kind, gpus)}"
+        for key, (stated, n, way) in asked.items()
+        if stated is not None and gpus and stated != n * gpus and (key, stated) != ("gpus_min", 1)
+    ]
+    known = catalogue_gpus(market)
+    if request.gpus_per_instance is not None and known not in (None, gpus):
+        found.append(f"gpus_per_instance = {gpus} is stated for {kind}; the catalogue has {known}")
+    return found
+
+
+def sizes_asked(request: JobRequest) -> str:
+    """Return the sizes of a request as they are stated, for a job that is in no market."""
+    if request.gpus_max is not None:
+        least, most, word = request.gpus_min or 1, request.gpus_max, "GPU"
+    else:
+        least, most, word = request.n_min or 1, request.n_max or 1, "instance"
+    return f"{least} to {plural(most, word)}" if least < most else plural(most, word)
+
+
+def named_market(request: JobRequest) -> Market | None:
+    """Return a market of the only instance type that a request names, None where it may run on several."""
+    if not request.may_move:
+        return None if request.market is None else Market.parse(request.market)
+    kinds = {tuple(text.partition("@")[0].split("/")[::3]) for text in request.markets}
+    named = named_types(request)
+    return named[0] if len(kinds) == 1 and named and not set("*?[") & set(named[0].provider) else None
+
+
+def asked_words(request: JobRequest, slot_hours: float) -> dict[str, str]:
+    """Return ``sizes`` and ``work`` of a request in words, in instances and GPUs as far as they are known of its markets."""
+    market = named_market(request)
+    try:
+        sizes = sizes_asked(request) if market is None else size_words(request, market)
+    except JobError:
+        sizes = sizes_asked(request)
+    return {"sizes": sizes, "work": request_work_words(request, market, slot_hours)}
+
+
+def amount_words(amount: float, unit: str) -> str:
+    """Return an amount of work with its unit in words.
+
+    >>> amount_words(320, "gpu_hours"), amount_words(1, "slots"), amount_words(1.6e9, "tokens")
+    ('320 GPU-hours', '1 slot', '1,600,000,000 tokens')
+    """
+    word, number = UNIT_WORDS.get(unit), f"{amount:,.2f}".rstrip("0").rstrip(".")
+    if 0 < abs(amount) < 0.01:
+        number = f"{amount:.2g}"
+    return f"{number} {unit}" if word is None else f"{number} {word}{'' if amount == 1 else 's'}"
+
+
+def work_words(
+    amount: float, unit: str, instance_hours: float | None, gpus: int | None, *, of: str = "", on: str = ""
+) -> str:
+    """Return an amount of work in its unit and in the other one: instance-hours, GPU-hours.
+
+    Where it is counted in the hours ``of`` one instance type and runs ``on`` another, both are named.
+
+    >>> work_words(320, "gpu_hours", 40, 8), work_words(40, "instance_hours", 40, 8), work_words(20, "slots", 10, None)
+    ('320 GPU-hours = 40 instance-hours', '40 instance-hours = 320 GPU-hours', '20 slots = 10 instance-hours')
+    """
+    told = amount_words(amount, unit) + (f" of {of}" if of else "")
+    if unit == "tokens" or instance_hours is None:
+        return told
+    if unit != "instance_hours" or of:
+        return f"{told} = {amount_words(instance_hours, 'instance_hours')}" + (f" of {on}" if of else "")
+    return told + (f" = {amount_words(instance_hours * gpus, 'gpu_hours')}" if gpus else "")
+
+
+def instance_hours_of(request: JobRequest, job: Job) -> float | None:
+    """Return the hours that one instance of the job's market needs for all of its work; None for work in tokens."""
+    return None if request.workload.unit == "tokens" else job.workload / job.throughput.rate(1)
+
+
+def job_work_words(request: JobRequest, job: Job, market: Market) -> str:
+    """Return the work of a job on a market in words; where that market has a throughput of its own, of which type it is counted."""
+    own = request.throughput_on.get(market.instance_type)
+    types = sorted({one.instance_type for one in work_markets(request, [market])}) if own is not None else []
+    return work_words(
+        request.workload.amount,
+        request.workload.unit,
+        instance_hours_of(request, job),
+        job.gpus,
+        of="" if own is None else " or ".join(types) or "the job's throughput",
+        on=market.instance_type,
+    )
+
+
+def request_work_words(request: JobRequest, market: Market | None, slot_hours: float) -> str:
+    """Return the work of a request in words, in instance-hours and GPU-hours where they are known of a ``market``."""
+    amount, unit = request.workload.amount, request.workload.unit
+    if market is None or market.instance_type in request.throughput_on:
+        return amount_words(amount, unit)
+    gpus = gpus_per_instance(request, market)
+    per_gpu = None if gpus is None else amount / gpus
+    hours = {"gpu_hours": per_gpu, "instance_hours": amount, "slots": amount * slot_hours}.get(unit)
+    return work_words(amount, unit, hours, gpus)

@@ -1,0 +1,166 @@
+"""A GPU is not an instance: prices of p4d.24xlarge (8 GPUs), a job of 320 GPU-hours, and what every command answers."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from command_kit import call
+
+P4D = "aws/us-east-1/us-east-1a/p4d.24xlarge"
+END = datetime(2026, 11, 25, 12, tzinfo=UTC)
+JOB = """
+name = "{name}"
+market = "{market}"
+deadline_in = "42h"
+{sizes}
+workload = {{ amount = {amount}, unit = "{unit}" }}
+throughput = {{ form = "linear"{per} }}
+checkpoint = {{ resumable = true, overhead_minutes = 4 }}
+"""
+FORMS = {
+    "gpus": {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', per = "gpu"'},
+    "hours": {"amount": 320, "unit": "gpu_hours", "sizes": "n_max = 8", "per": ""},
+    "instances": {"amount": 40, "unit": "instance_hours", "sizes": "n_max = 8", "per": ""},
+}
+
+
+def history(kind, days=5):
+    """The answer of describe-spot-price-history: three zones, a change every four hours, around 11.8 USD."""
+    rows = []
+    for place, zone in enumerate("abc"):
+        for k in range(days * 6):
+            price = 11.8 + 0.05 * place + 0.04 * ((k * 7 + place) % 5 - 2)
+            at = END - timedelta(hours=4 * k, minutes=7 * place)
+            rows.append(
+                {
+                    "AvailabilityZone": f"us-east-1{zone}",
+                    "InstanceType": kind,
+                    "ProductDescription": "Linux/UNIX",
+                    "SpotPrice": f"{price:.6f}",
+                    "Timestamp": at.isoformat(),
+                }
+            )
+    return json.dumps({"SpotPriceHistory": rows})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A warehouse with prices of p4d.24xlarge and of a type that nobody knows, and the job in every form."""
+    folder = tmp_path_factory.mktemp("units")
+    for kind in ("p4d.24xlarge", "q9.12xlarge"):
+        (folder / f"{kind}.json").write_text(history(kind))
+        assert call("ingest", "aws", folder / f"{kind}.json", "--db", folder / "w.duckdb").code == 0
+    for name, form in FORMS.items():
+        (folder / f"{name}.toml").write_text(JOB.format(name=name, market=P4D, **form))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plans(folder):
+    return {
+        name: call("plan", folder / f"{name}.toml", "--db", folder / "w.duckdb", "--json").value
+        for name in FORMS
+    }
+
+
+def test_the_same_work_in_gpus_and_in_instances_is_the_same_plan(plans):
+    own = ("job", "key", "workload", "workload_unit", "work")
+    found = {
+        name: {key: value for key, value in plan.items() if key not in own} for name, plan in plans.items()
+    }
+    assert found["gpus"] == found["hours"] == found["instances"]
+
+
+def test_the_plan_is_one_spot_instance_for_forty_hours(plans):
+    plan = plans["hours"]
+    assert (plan["on_demand"], plan["spot"]) == (0, 1)
+    assert (plan["gpus_per_instance"], plan["gpus"], plan["instances"]) == (8, 8, "1 x p4d.24xlarge, 8 GPUs")
+    assert (plan["workload"], plan["workload_unit"], plan["workload_instance_hours"]) == (
+        320,
+        "gpu_hours",
+        40,
+    )
+    assert plan["work"] == "320 GPU-hours = 40 instance-hours"
+    assert plans["instances"]["work"] == "40 instance-hours = 320 GPU-hours"
+    # 40 hours and the restart of a few minutes at 11.7 to 11.9 USD.
+    assert 40 * 11.7 < plan["expected_cost_usd"] < 40.5 * 11.9
+
+
+def test_both_are_on_the_screen(folder):
+    said = call("plan", folder / "hours.toml", "--db", folder / "w.duckdb").said
+    assert "instances 1 x p4d.24xlarge, 8 GPUs" in said
+    assert "work 320 GPU-hours = 40 instance-hours" in said
+
+
+def test_job_add_list_and_show_have_both(folder, tmp_path):
+    db = tmp_path / "w.duckdb"
+    db.write_bytes((folder / "w.duckdb").read_bytes())
+    odd = tmp_path / "odd.toml"
+    odd.write_text(
+        JOB.format(name="odd", market=P4D, **FORMS["gpus"]).replace("gpus_max = 64", "gpus_max = 70")
+    )
+    added = call("job", "add", odd, "--db", db, "--json").value
+    assert (added["n_min"], added["n_max"], added["gpus_per_instance"]) == (1, 8, 8)
+    assert added["sizes"] == "1 to 8 x p4d.24xlarge, 8 to 64 GPUs"
+    assert "gpus_max = 70 is rounded down to 8 x p4d.24xlarge, 64 GPUs" in added["note"]
+    (row,) = call("job", "list", "--db", db, "--json").value["jobs"]
+    shown = call("job", "show", "odd", "--db", db, "--json").value
+    for found in (added, row, shown):
+        assert found["sizes"] == "1 to 8 x p4d.24xlarge, 8 to 64 GPUs"
+        assert found["work"] == "320 GPU-hours = 40 instance-hours"
+    changed = call("job", "change", "odd", "--gpus-max", 128, "--db", db, "--json").value
+    assert changed["changes"] == [{"term": "gpus_max", "before": 70, "after": 128}]
+    refused = call("job", "change", "odd", "--n-max", 16, "--db", db)
+    assert refused.code == 2
+    assert "gpus_max" in refused.err
+    report = call(
+        "job",
+        "report",
+        "odd",
+        "--progress",
+        80,
+        "--spot",
+        9,
+        "--at",
+        "2026-11-25T13:30Z",
+        "--db",
+        db,
+        "--json",
+    )
+    assert (report.value["workload_unit"], report.value["progress_share"]) == ("gpu_hours", 0.25)
+    assert report.value["warnings"] == []
+
+
+@pytest.mark.parametrize("form", ["gpus", "hours"])
+def test_a_type_with_unknown_gpus_is_asked_for_them(folder, tmp_path, form):
+    file = tmp_path / "j.toml"
+    file.write_text(
+        JOB.format(name="j", market=P4D.replace("p4d", "q9").replace("24x", "12x"), **FORMS[form])
+    )
+    refused = call("plan", file, "--db", folder / "w.duckdb")
+    assert refused.code == 2
+    assert "how many GPUs an instance of q9.12xlarge has is not known" in refused.err
+    assert "gpus_per_instance = 8" in refused.err
+    file.write_text("gpus_per_instance = 8\n" + file.read_text())
+    plan = call("plan", file, "--db", folder / "w.duckdb", "--json").value
+    assert (plan["spot"], plan["gpus"], plan["instances"]) == (1, 8, "1 x q9.12xlarge, 8 GPUs")
+
+
+def test_a_type_with_unknown_gpus_shows_instances_only(folder, tmp_path):
+    file = tmp_path / "j.toml"
+    file.write_text(JOB.format(name="j", market="aws/us-east-1/us-east-1a/q9.12xlarge", **FORMS["instances"]))
+    plan = call("plan", file, "--db", folder / "w.duckdb", "--json").value
+    assert (plan["spot"], plan["gpus"], plan["gpus_per_instance"]) == (1, None, None)
+    assert (plan["instances"], plan["work"]) == ("1 x q9.12xlarge", "40 instance-hours")
+
+
+def test_a_replay_and_a_joint_plan_have_both(folder):
+    words = ("--db", folder / "w.duckdb", "--json")
+    replayed = call("replay", "--job", folder / "hours.toml", "--policy", "UP", *words).value
+    assert (replayed["gpus_per_instance"], replayed["work"]) == (8, "320 GPU-hours = 40 instance-hours")
+    hours = sum(slot["on_demand"] + slot["spot"] for slot in replayed["allocations"]) / 2
+    assert 40 <= hours <= 45
+    at = ("--at", "2026-11-25T12:00Z")
+    joint = call("fleet", "plan", "--job", folder / "hours.toml", *at, *words).value
+    assert [row["gpus"] for row in joint["decisions"]] == [8]
+    assert joint["jobs"][0]["gpus"] == 8 * (joint["jobs"][0]["spot"] + joint["jobs"][0]["on_demand"])
