@@ -79,9 +79,9 @@ def test_the_jobs_of_a_turn_are_typed():
         BY_NAME["pipeline/every-slot"], Served(db=Path("w.duckdb"))
     )._parameter_openapi_schema
     assert schema.properties["jobs"]["anyOf"][0]["items"] == {"$ref": "#/definitions/JobRequest"}
-    assert {"n_max", "workload", "throughput", "checkpoint"} <= set(
-        schema.definitions["JobRequest"]["required"]
-    )
+    request = schema.definitions["JobRequest"]
+    assert {"workload", "throughput", "checkpoint"} <= set(request["required"])
+    assert {"n_max", "gpus_max"} <= set(request["properties"])  # one of the two
 
 
 def test_every_flow_has_one_deployment_and_three_are_scheduled():
