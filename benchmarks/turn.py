@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flows.engine.run import no_heartbeat, prepare_engine
+from flows.engine.serving import start_embedded_server
 from warehouse.sources.simulated import generate
 
 MARKETS = 20
@@ -48,6 +49,7 @@ def run() -> dict[str, Any]:
         folder = Path(name)
         tidy_markets(folder, AT + pd.Timedelta(hours=2))
         prepare_engine(folder)
+        start_embedded_server()
         settings = folder / "slackwater.toml"
         settings.write_text(f"max_markets = {MARKETS}\n")
         from prefect import flow

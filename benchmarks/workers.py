@@ -6,7 +6,6 @@ turns measured here come. Every runner is checked to make the same tables as thr
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from datetime import datetime
@@ -33,13 +32,10 @@ def run() -> dict[str, Any]:
         folder = Path(name)
         tidy_markets(folder, AT + TURNS * pd.Timedelta("30min"))
         prepare_engine(folder)
-        (folder / ".prefect").mkdir()
         (folder / "slackwater.toml").write_text(f"max_markets = {MARKETS}\n")
         # One server for the flows and every worker: without it each worker process would start one of its own.
-        with running_server(folder / "server.log") as url:
-            os.environ["PREFECT_API_URL"] = url
+        with running_server(folder / "server.log"):
             runners = measured(folder)
-            del os.environ["PREFECT_API_URL"]
     return {"markets": MARKETS, "seconds": runners}
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from flows.paths import SERVED
+from flows.paths import ALLOWED
 from forecasting.predictors import DEFAULT, TURN, predictor_names
 from warehouse.amounts import LARGEST_COUNT
 from warehouse.catalogue import OnDemandTerms
@@ -555,7 +555,7 @@ OTHER_VARIABLES = {
     f"{PREFIX}RUNNER": "who does the tasks of a turn",
     f"{PREFIX}WORKERS": "how many of them",
     f"{PREFIX}DASK_ADDRESS": "the cluster that does them",
-    SERVED: "further files and folders that runs of deployments may use",
+    ALLOWED: "files and folders that parameters of deployments may name beside the working folder",
     f"{PREFIX}JOB": "the job, in a task that examples/decision_to_skypilot.py makes",
     f"{PREFIX}KEY": "its decision's key, there",
     f"{PREFIX}VALID_UNTIL": "until when it holds, there",

@@ -104,30 +104,26 @@ def named_flow(
 ) -> Callable[[Callable[P, R]], Flow[P, R]]:
     """Prefect's ``flow`` with described parameters, whose runs are named when they begin.
 
-    Paths among the parameters of a deployment's run stay inside its folder (`flows.paths`).
+    A run of a deployment is refused before anything is done if a path among its parameters leads out of its folder.
     """
 
     def made(function: Callable[P, R]) -> Flow[P, R]:
-        own = signature(function, eval_str=True)
-
         @wraps(function)
-        def guarded(*given: P.args, **named: P.kwargs) -> R:
+        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
             if is_deployed():
-                for parameter, value in own.bind(*given, **named).arguments.items():
-                    if isinstance(value, Path):
-                        require_inside(parameter, value)
-            return function(*given, **named)
+                require_inside(signature(function).bind(*args, **kwargs).arguments)
+            return function(*args, **kwargs)
 
-        # Prefect reads parameters where the function is defined: here, where their types have no names.
-        guarded.__signature__ = own  # type: ignore[attr-defined]
-        guarded.__annotations__ = get_type_hints(function, include_extras=True)
-        return flow(name=name, flow_run_name=run_name, **options)(described(guarded))
+        # Prefect reads types where it finds them written out: names it would look up in this module.
+        inside.__annotations__ = get_type_hints(function, include_extras=True)
+        inside.__signature__ = signature(function, eval_str=True)  # type: ignore[attr-defined]
+        return flow(name=name, flow_run_name=run_name, **options)(described(inside))
 
     return made
 
 
 def is_deployed() -> bool:
-    """Whether the present flow run is one of a deployment, whose parameters may come from elsewhere."""
+    """Whether the present flow run is one of a deployment, whose parameters come from whoever may start it."""
     context = FlowRunContext.get()
     return context is not None and context.flow_run is not None and context.flow_run.deployment_id is not None
 
@@ -178,8 +174,10 @@ def run_name(word: str, *, slots: bool = True) -> Callable[[], str]:
             if "start" in given:
                 times = [utc_time(_time(given[one])) for one in ("start", "end")]
             elif slots:
-                file = given.get("settings")
-                settings = read_settings(None if file is None else Path(file))
+                file = None if given.get("settings") is None else Path(given["settings"])
+                if is_deployed():
+                    require_inside({"settings": file})
+                settings = read_settings(file)
                 times = [slot_of(_time(given["at"]) if given.get("at") else None, settings)]
             else:
                 times = [utc_time(_time(given["at"]) if given.get("at") else scheduled_time())]

@@ -63,11 +63,13 @@ def backfill(
     if dry_run:
         return _plan(stretch, session)
     from flows.engine.run import no_heartbeat, prepare_engine
+    from flows.engine.serving import start_embedded_server
     from warehouse.store.files import check_place
 
     check_place(session.db, read_only=False)
     say(f"start the engine; backfill of {len(stretch.slots())} slots")
     prepare_engine(session.db.resolve().parent, quiet=True)
+    start_embedded_server()
     from flows.backfill import flow
 
     with no_heartbeat():

@@ -70,14 +70,20 @@ def serve(
     port: Annotated[
         int, option("Port of the Prefect server that is started; 0 for any.", least=0, most=65535)
     ] = 4200,
+    allow_host: Annotated[
+        list[str] | None,
+        option("A host name that a proxy passes on; may be repeated.", metavar="NAME"),
+    ] = None,
     warehouse: Warehouse = Warehouse(),
 ) -> None:
     """Run the deployments on this machine as their schedules say, until it is stopped.
 
-    With PREFECT_API_URL set that Prefect server is used; else one is started on loopback, and stopped at the end.
+    With PREFECT_API_URL set that Prefect server is used; else one is started on loopback, and stopped at the end. Its password,
+    for the Prefect UI and for commands, is the text of the file auth in Prefect's home (.prefect beside the warehouse).
     """
     from flows.engine.serving import serve_command
 
     serve_command(
-        db=warehouse.db, data=data, settings=warehouse.settings, only=only or [], every=every, port=port
-    )
+        db=warehouse.db, data=data, settings=warehouse.settings, only=only or [], every=every, port=port,
+        names=allow_host or (),
+    )  # fmt: skip

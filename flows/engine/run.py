@@ -6,14 +6,12 @@ What a turn needs is imported when it runs: the environment alone costs no impor
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.command import outlive_readers, say
-from warehouse.errors import SettingsError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,13 +21,14 @@ if TYPE_CHECKING:
 # ---
 # Prefect's environment, set in one place and before Prefect is imported.
 
-#: A first embedded server needs up to 75 s on a slow machine (the default limit is 20 s), telemetry is off, and the
-#: task recorder writes in batches: with one write per event a flow after 1,000 tasks stalled for a minute. Leases of concurrency
-#: slots are kept in files: the default forgets them when the server restarts, and their slots would stay taken for ever. Of what is
-#: logged the lines of flow runs are kept from INFO on, of the rest warnings; only those are printed. A run is heard of every half
-#: minute, so that one whose process has died is told from one that works (`flows.engine.serving.zombies`).
+#: Prefect starts no server by itself: it would answer to everybody (`flows.engine.serving.running_server`). Telemetry is
+#: off, and the task recorder writes in batches: with one write per event a flow after 1,000 tasks stalled for a minute.
+#: Leases of concurrency slots are kept in files: the default forgets them when the server restarts, and their slots
+#: would stay taken for ever. Of what is logged the lines of flow runs are kept from INFO on, of the rest warnings; only
+#: those are printed. A run is heard of every half minute, so that one whose process has died is told from one that works
+#: (`flows.engine.serving.zombies`).
 ENGINE_SETTINGS = {
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+    "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
     "PREFECT_LOGGING_LEVEL": "WARNING",
@@ -54,59 +53,6 @@ def prepare_engine(folder: Path, *, quiet: bool = False) -> None:
     os.environ.setdefault("PREFECT_HOME", str((folder / ".prefect").resolve()))
     for name, value in ENGINE_SETTINGS.items():
         os.environ.setdefault(name, value)
-    protect_server(Path(os.environ["PREFECT_HOME"]))
-
-
-#: Variables that say where another Prefect server is, or how it is asked: then nothing is protected here.
-ELSEWHERE = (
-    "PREFECT_API_URL",
-    "PREFECT_API_KEY",
-    "PREFECT_API_AUTH_STRING",
-    "PREFECT_SERVER_API_AUTH_STRING",
-)
-#: The file below PREFECT_HOME with the text that the server of this machine wants from who asks, as ``user:password``.
-AUTH_FILE = "auth"
-
-
-def protect_server(home: Path) -> None:
-    """Let the server that is started for this process answer only who knows the text in ``home``/auth.
-
-    Server and clients get it through the environment. The text is made at random when it is first needed, in a folder and a file
-    that only their user may read. Where the environment names another server, or a text, nothing is changed. Raises `SettingsError`
-    where the file cannot be used.
-    """
-    profiles = home / "profiles.toml"
-    if any(name in os.environ for name in ELSEWHERE):
-        return
-    if profiles.is_file() and "PREFECT_API_URL" in profiles.read_text(encoding="utf-8", errors="replace"):
-        return
-    file = home / AUTH_FILE
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            part = home / f".{AUTH_FILE}.{os.getpid()}"
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as made:
-                made.write(f"slackwater:{secrets.token_urlsafe(32)}")
-            try:
-                os.link(part, file)  # whole or not at all; the first of two processes wins
-            finally:
-                part.unlink()
-        found, mode = file.read_text(encoding="utf-8").strip(), file.stat().st_mode
-    except (OSError, UnicodeError) as error:
-        raise SettingsError(f"{file}: {error}", expected="a file that can be written and read") from error
-    if mode & 0o077 or not found.partition(":")[2]:
-        raise SettingsError(
-            f"{file} {'may be read by others' if mode & 0o077 else 'holds no user:password'}",
-            expected="a text that only its user may read",
-            remedy=f"remove {file}; a new one is made",
-        )
-    os.environ["PREFECT_SERVER_API_AUTH_STRING"] = os.environ["PREFECT_API_AUTH_STRING"] = found
-
-
-def login_words() -> str:
-    """How a person logs in to the server of this process, "" where it is another's."""
-    file = Path(os.environ["PREFECT_HOME"]) / AUTH_FILE
-    return f"; its page asks for the text in {file}" if file.exists() else ""
 
 
 @contextmanager
@@ -140,6 +86,7 @@ def run_turn(
 
     Raises `StoreError` where no warehouse can be, before anything is started.
     """
+    from flows.engine.serving import start_embedded_server
     from flows.turn.context import run_id_of
     from optimization.job.request import read_request
     from warehouse.store.files import check_place
@@ -154,6 +101,7 @@ def run_turn(
     say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC{_market_words(data, config)}")
 
     prepare_engine(db.resolve().parent, quiet=True)
+    start_embedded_server()
     from flows.engine.flows import SHOW, pipeline
 
     SHOW.set(show)

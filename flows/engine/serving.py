@@ -6,15 +6,19 @@ The server is a child process that ends with the one that wants it.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
+import secrets
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -27,9 +31,8 @@ import pandas as pd
 
 from flows.command import say
 from flows.config import Settings, read_settings
-from flows.engine.guarded import LOOPBACK
-from flows.engine.run import login_words, prepare_engine
-from flows.paths import SERVED
+from flows.engine.run import prepare_engine
+from flows.paths import allow_paths
 from warehouse.errors import SettingsError
 from warehouse.times import steady_seconds
 
@@ -56,7 +59,8 @@ class Deployment:
     """One deployment: which flow, when, with what, and one run of it at a time.
 
     ``flow`` is the way to import it. A ``cron`` is UTC; without one it is not scheduled. Paths among ``parameters`` are relative to
-    the folder the deployments were made in. Retries and time limits are the flow's own (`flows.engine.flows`).
+    the folder the deployments were made in, and stay in it (`flows.paths`). Retries and time limits are the flow's own
+    (`flows.engine.flows`).
     """
 
     name: str
@@ -304,6 +308,7 @@ def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeploymen
     return cast("RunnerDeployment", made)
 
 
+LOOPBACK = "127.0.0.1"
 #: Where Prefect's server listens unless it is told otherwise.
 DEFAULT_PORT = 4200
 #: Signals that ask to stop.
@@ -348,34 +353,137 @@ def require_scheduler() -> None:
         )
 
 
-@contextmanager
-def running_server(log: Path, *, port: int = 0) -> Iterator[str]:
-    """Start Prefect's server on loopback, guarded (`flows.engine.guarded`), and yield its address; stop it at the end.
+#: The file in Prefect's home that holds the password of our server, and the variables of server and clients that carry it.
+PASSWORD_FILE = "auth"
+SERVER_PASSWORD, CLIENT_PASSWORD = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
 
-    It takes its settings from the environment (`flows.engine.run.prepare_engine`) and writes what it says into ``log``. Port 0
-    means any that is free. Raises `SettingsError` if the port is taken or the server does not start.
+
+@contextmanager
+def running_server(
+    log: Path,
+    *,
+    port: int = 0,
+    names: Sequence[str] = (),
+    embedded: bool = False,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Iterator[str]:
+    """Start a Prefect server on loopback and yield the address of its API; stop it at the end, whatever happened.
+
+    It takes its settings from the environment (`flows.engine.run.prepare_engine`) and writes its output into ``log``. Port 0
+    means any that is free. It asks for a password (`server_password`), answers to the loopback names and ``names`` alone and to
+    no page of another origin, and no other user reads its files. While it runs, the environment of this process has its address
+    and password for Prefect's clients, here and in processes that are started. An ``embedded`` server has neither UI nor
+    scheduler. ``meanwhile`` is done while it starts. Raises `SettingsError` if the port is taken or the server does not start.
     """
     require_scheduler()
     if port:
         require_free(port)
     port = port or free_port()
-    words = [sys.executable, "-m", "flows.engine.guarded", str(port)]
-    url = f"http://{LOOPBACK}:{port}/api"
-    # A server must not ask another one, and Ctrl-C at the terminal is for the process that stops it in order.
-    environment = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    address = f"http://{LOOPBACK}:{port}"
+    home = prefect_home()
+    _make_private(home, log)
+    password = server_password(home)
+    words = [sys.executable, "-m", f"{__package__}.server", "--host", LOOPBACK, "--port", str(port)]
+    words += [word for name in names for word in ("--allow-host", name)]
+    environment = {
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": address,
+        "PREFECT_UI_API_URL": "/api",  # of whichever name the browser knows the server by
+        **os.environ,
+        SERVER_PASSWORD: password,
+        "PREFECT_SERVER_API_PORT": str(port),
+        **(_EMBEDDED if embedded else {}),
+    }
+    environment.pop("PREFECT_API_URL", None)  # a server must not ask another one
     process: subprocess.Popen[bytes] | None = None
-    with os.fdopen(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as output:
+    with (
+        log.open("ab") as output,
+        _environment({"PREFECT_API_URL": f"{address}/api", CLIENT_PASSWORD: password}),
+    ):
         try:
             with _signals_wait():
                 process = subprocess.Popen(
-                    words, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-                )
-            _wait_until_healthy(process, url, log)
-            yield url
+                    words, stdout=output, stderr=subprocess.STDOUT, env=environment, umask=0o077,
+                    # Ctrl-C at the terminal is for the process that stops the server in order.
+                    start_new_session=not embedded,
+                )  # fmt: skip
+            meanwhile()
+            _wait_until_healthy(process, f"{address}/api", log)
+            yield f"{address}/api"
         finally:
             if process is not None:
                 with _signals_wait():
                     _stop(process)
+
+
+#: As Prefect starts a server for one process by itself; but what goes wrong stands in its log, however quiet the command is.
+_EMBEDDED = {
+    "PREFECT_SERVER_UI_ENABLED": "false",
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",
+}
+
+
+def prefect_home() -> Path:
+    """The folder in which Prefect keeps its state (`flows.engine.run.prepare_engine`)."""
+    return Path(os.environ["PREFECT_HOME"]).expanduser()
+
+
+def server_password(home: Path) -> str:
+    """The password of our server: `SERVER_PASSWORD` of the environment, else the text of `PASSWORD_FILE`, which is made once.
+
+    A file that other users could read, or that is empty, is replaced: what was in it is no secret.
+    """
+    if given := os.environ.get(SERVER_PASSWORD):
+        return given
+    file = home / PASSWORD_FILE
+    with suppress(FileNotFoundError):
+        found = file.lstat()
+        private = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        if private and (text := file.read_text(encoding="utf-8").strip()):
+            return text
+        file.unlink()
+    handle, part = tempfile.mkstemp(dir=home, prefix=f".{PASSWORD_FILE}.")  # of mode 0600
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        out.write(f"slackwater:{secrets.token_urlsafe(32)}\n")
+    try:
+        os.link(part, file)  # of two servers that start at the same time both take the first password
+        os.unlink(part)
+    except FileExistsError:
+        os.unlink(part)
+    except OSError:  # a file system without links
+        os.replace(part, file)
+    return file.read_text(encoding="utf-8").strip()
+
+
+def _password_words() -> str:
+    """Where a person finds the password of our server."""
+    if os.environ.get(SERVER_PASSWORD):
+        return f" (password: the value of {SERVER_PASSWORD})"
+    return f" (password in {prefect_home() / PASSWORD_FILE})"
+
+
+def _make_private(home: Path, log: Path) -> None:
+    """Make Prefect's home and the server's log for this user alone; of a home that is there, its database."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log.touch(mode=0o600)
+    for file in (log, *home.glob("prefect.db*")):
+        with suppress(PermissionError):  # another user's, who decides about it
+            file.chmod(0o600)
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """The environment of this process with these variables; afterwards as it was."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
@@ -432,6 +540,7 @@ def serve_command(
     only: Sequence[str],
     every: str | None,
     port: int,
+    names: Sequence[str] = (),
 ) -> None:
     """``slackwater serve``: make the deployments known and run them as they come due, until SIGTERM or SIGINT."""
     chosen = chosen_deployments(only)
@@ -440,11 +549,10 @@ def serve_command(
     if not home.is_dir():
         raise SettingsError(f"--db {db}: no folder {home}", remedy="make it, or name another file")
     prepare_engine(home)
-    os.environ[SERVED] = os.pathsep.join(
-        str(path.resolve()) for path in (db, data, settings) if path is not None
-    )
-    with _stopped_by_signal(), engine_server(port) as url:
-        say(f"Prefect at {url.removesuffix('/api')}{login_words()}")
+    own = not os.environ.get("PREFECT_API_URL")
+    allow_paths([path for path in (db, data, settings) if path is not None])
+    with _stopped_by_signal(), engine_server(port, names) as url:
+        say(f"Prefect at {url.removesuffix('/api')}{_password_words() if own else ''}")
         for one in chosen:
             say(f"serve {full_name(one)}, {served.said(one)}")
         asyncio.run(_serve([runner_deployment(one, served) for one in chosen]))
@@ -470,21 +578,29 @@ def turn_interval(every: str | None, settings: Settings) -> timedelta | None:
 
 
 @contextmanager
-def engine_server(port: int) -> Iterator[str]:
+def engine_server(port: int, names: Sequence[str] = ()) -> Iterator[str]:
     """The server that PREFECT_API_URL names, else one of our own, whose address the processes we start will find."""
     named = os.environ.get("PREFECT_API_URL")
     if named:
         yield named
         return
-    home = Path(os.environ["PREFECT_HOME"])
-    home.mkdir(parents=True, exist_ok=True)
     say("start a Prefect server")
-    with running_server(home / "server.log", port=port) as url:
-        os.environ["PREFECT_API_URL"] = url
-        try:
-            yield url
-        finally:
-            del os.environ["PREFECT_API_URL"]
+    with running_server(prefect_home() / "server.log", port=port, names=names) as url:
+        yield url
+
+
+def start_embedded_server() -> None:
+    """Unless PREFECT_API_URL names a server, start one for this process; Prefect and the flows are loaded meanwhile.
+
+    It ends when the interpreter does: Prefect delivers the last log lines and events of its runs after the last of our code.
+    """
+    if os.environ.get("PREFECT_API_URL"):
+        return
+    running = ExitStack()
+    atexit.register(running.close)
+    log = prefect_home() / "embedded.log"
+    flows = f"{__package__}.flows"
+    running.enter_context(running_server(log, embedded=True, meanwhile=lambda: import_module(flows)))
 
 
 class _Stop(BaseException):

@@ -8,20 +8,17 @@ from importlib.resources import files
 from typing import Any, Final
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
     JSONResponse,
-    PlainTextResponse,
     RedirectResponse,
     Response,
 )
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flows.hosts import may_ask
+from flows.guard import Guard
 from flows.show.formats import plain
 from flows.show.page import asset, properties
 from flows.ui.metrics import MEDIA_TYPE, metrics_text
@@ -37,6 +34,11 @@ STATIC: Final = {
 }
 #: What draws charts; the pages that are files carry it in themselves.
 DRAWING: Final = ("vega.js", "draw.js")
+#: Drawings carry style attributes (colours by custom property); style sheets and scripts come from the server alone.
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 
 
 def make_app(snapshots: Snapshots, *, bound: str = "127.0.0.1", names: Iterable[str] = ()) -> Guard:
@@ -61,7 +63,7 @@ def make_app(snapshots: Snapshots, *, bound: str = "127.0.0.1", names: Iterable[
             500: _own_error(snapshots),
         },
     )
-    return Guard(app, bound=bound, names=names)
+    return Guard(app, bound=bound, names=names, policy=POLICY, methods=("GET", "HEAD"))
 
 
 def _path(view: PageView) -> str:
@@ -240,55 +242,3 @@ def warm_up(snapshots: Snapshots) -> None:
                 )
             except SlackwaterError:  # the page will say so
                 return
-
-
-METHODS: Final = ("GET", "HEAD")
-#: Drawings carry style attributes (colours by custom property); style sheets and scripts come from the server alone.
-POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-HEADERS: Final = {
-    "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-}
-
-
-class Guard:
-    """Refuses foreign host names (421) and every method but GET and HEAD (405); puts `HEADERS` on every answer."""
-
-    def __init__(self, app: ASGIApp, *, bound: str, names: Iterable[str] = ()) -> None:
-        self.app = app
-        self.bound = bound
-        self.names = tuple(names)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-            await send(message)
-
-        asked = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if len(asked) != 1 or not may_ask(asked[0], bound=self.bound, names=self.names):
-            await PlainTextResponse(
-                "This address is not served under that host name. Use localhost, or start with --allow-host NAME.\n",
-                status_code=421,
-            )(scope, receive, guarded)
-            return
-        if scope["method"] not in METHODS:
-            refused = PlainTextResponse("This page is read-only: GET and HEAD only.\n", status_code=405)
-            refused.headers["allow"] = ", ".join(METHODS)
-            await refused(scope, receive, guarded)
-            return
-        await self.app(scope, receive, guarded)

@@ -108,7 +108,7 @@ def _serve(
 ) -> None:
     import uvicorn
 
-    from flows.hosts import is_loopback
+    from flows.guard import is_loopback
     from flows.ui.app import make_app, warm_up
     from flows.ui.connections import ClosingProtocol
     from flows.ui.reading import Snapshots

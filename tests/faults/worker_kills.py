@@ -161,8 +161,7 @@ def main() -> int:
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="workers-") as name, own_engine(Path(name)) as home:
         Path(os.environ["PREFECT_HOME"]).mkdir(exist_ok=True)
-        with running_server(home / "server.log") as url:
-            os.environ["PREFECT_API_URL"] = url
+        with running_server(home / "server.log"):
             from prefect.client.orchestration import get_client
 
             folder = home / "served"

@@ -7,8 +7,9 @@ import subprocess
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from flows.engine.run import ELSEWHERE, ENGINE_SETTINGS, prepare_engine
-from flows.paths import SERVED
+from flows.engine.run import ENGINE_SETTINGS, prepare_engine
+from flows.engine.serving import CLIENT_PASSWORD, running_server
+from flows.paths import ALLOWED
 
 
 @contextmanager
@@ -19,19 +20,32 @@ def own_engine(home: Path, tables: Path | None = None):
     with a copy.
     """
     before = dict(os.environ)
-    for name in ("PREFECT_HOME", *ELSEWHERE, *ENGINE_SETTINGS):
+    os.environ[ALLOWED] = str(
+        home.parent
+    )  # of every test of the run: deployments are made in many folders below it
+    for name in ("PREFECT_HOME", "PREFECT_API_URL", *ENGINE_SETTINGS):
         os.environ.pop(name, None)
     try:
         prepare_engine(home)
-        os.environ[SERVED] = str(home.parent)  # the folders of all tests: runs of deployments may use them
         # What has become of a task is asked for at once here; by itself the server writes it down every five seconds.
         os.environ["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"] = "1"  # whole seconds
+        Path(os.environ["PREFECT_HOME"]).mkdir()
         if tables is not None and tables.exists():
             shutil.copyfile(tables, _tables_of_engine())
         yield home
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def own_server(log: Path, *, embedded: bool = False):
+    """A server of ours that the clients of this process know, although Prefect may have been imported before."""
+    with running_server(log, embedded=embedded) as url:
+        from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: os.environ[CLIENT_PASSWORD]}):
+            yield url
 
 
 def keep_tables(tables: Path) -> None:

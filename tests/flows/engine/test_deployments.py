@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 
+import httpx
 import pandas as pd
 import pytest
 import yaml
@@ -78,9 +79,9 @@ def test_the_jobs_of_a_turn_are_typed():
         BY_NAME["pipeline/every-slot"], Served(db=Path("w.duckdb"))
     )._parameter_openapi_schema
     assert schema.properties["jobs"]["anyOf"][0]["items"] == {"$ref": "#/definitions/JobRequest"}
-    assert {"n_max", "workload", "throughput", "checkpoint"} <= set(
-        schema.definitions["JobRequest"]["required"]
-    )
+    request = schema.definitions["JobRequest"]
+    assert {"workload", "throughput", "checkpoint"} <= set(request["required"])
+    assert {"n_max", "gpus_max"} <= set(request["properties"])  # one of the two
 
 
 def test_every_flow_has_one_deployment_and_three_are_scheduled():
@@ -357,6 +358,13 @@ def test_serve_stops_with_all_that_it_started(tmp_path, stop, when):
         if line.strip().startswith(when):
             break
     assert alive(tmp_path), said
+    if when == "ready":  # it asks who is there, and says where the answer is
+        address, file = re.search(r"Prefect at (\S+) \(password in (\S+)\)", "".join(said)).groups()
+        name, password = Path(file).read_text().strip().split(":")
+        url = f"{address}/api/deployments/count"
+        assert httpx.post(url, json={}).status_code == 401
+        assert httpx.post(url, json={}, headers={"origin": "https://evil.example"}).status_code == 403
+        assert httpx.post(url, json={}, auth=(name, password)).json() == 1
     process.send_signal(stop)
     rest = process.communicate(timeout=90)[1]
     assert process.returncode == 0, [*said, rest]
@@ -374,6 +382,7 @@ def test_a_signal_while_the_server_is_being_started_leaves_no_process(tmp_path, 
         signal.raise_signal(signal.SIGINT)
         return started[0]
 
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / ".prefect"))
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     # A shell starts what it runs in the background with this signal ignored, and these tests with it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,14 +1,16 @@
 """The same turn on the real engine: equal answers, artifacts, typed parameters, the single flows, and batches of replays."""
 
+import os
 import threading
 from datetime import UTC
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
 from accuracy_demo import same_tables
-from engine_kit import keep_tables, own_engine
+from engine_kit import keep_tables, own_engine, own_server
 from test_turn import AT, dump, one_turn, panel_settings, small_settings
 from tidy_folder import write_tidy
 
@@ -33,14 +35,32 @@ pytestmark = pytest.mark.engine
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory, tables):
     """The embedded engine with a home of its own."""
-    with own_engine(tmp_path_factory.mktemp("engine"), tables) as home:
-        from prefect.client.orchestration import get_client
-
-        with get_client(sync_client=True) as client:
-            client.api_healthcheck()
+    with (
+        own_engine(tmp_path_factory.mktemp("engine"), tables) as home,
+        own_server(home / "embedded.log", embedded=True),
+    ):
         keep_tables(tables)
+        from prefect.logging.handlers import APILogHandler
+
         with no_heartbeat():
             yield home
+            APILogHandler().flush()
+
+
+def test_the_embedded_server_serves_this_process_alone(engine):
+    from prefect.client.orchestration import get_client
+
+    address = os.environ["PREFECT_API_URL"]
+    for headers, code in (
+        ({}, 401),
+        ({"origin": "https://evil.example"}, 403),
+        ({"host": "evil.example"}, 421),
+    ):
+        assert httpx.post(f"{address}/flow_runs/filter", json={}, headers=headers).status_code == code
+    assert httpx.get(address.removesuffix("api")).status_code == 404  # it has no pages
+    with get_client(sync_client=True) as client:
+        assert str(client.api_url).startswith(address)
+        assert client.hello().json() is not None
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,19 @@ import pytest
 from test_turn import small_settings
 
 from flows.engine.run import ENGINE_SETTINGS
-from flows.engine.serving import BACKFILL_QUEUE, DEPLOYMENTS, POOL, free_port, full_name, prefect_yaml
+from flows.engine.serving import (
+    BACKFILL_QUEUE,
+    CLIENT_PASSWORD,
+    DEPLOYMENTS,
+    PASSWORD_FILE,
+    POOL,
+    SERVER_PASSWORD,
+    free_port,
+    full_name,
+    prefect_yaml,
+)
 from flows.ledger.records import STAGES
+from flows.paths import ALLOWED
 from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader
 
@@ -38,10 +49,8 @@ def test_the_page_names_every_deployment_and_setting():
         assert f"`{full_name(one)}`" in text
         assert f"prefect deployment run {full_name(one)}" in text
     told = dict(re.findall(r"(\w+)=(\S+)", "\n".join(blocks(long=False))))
-    alone = (
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"  # means nothing with a server that runs already
-    )
-    assert told.items() >= {name: value for name, value in ENGINE_SETTINGS.items() if name != alone}.items()
+    assert told.items() >= ENGINE_SETTINGS.items()
+    assert {PASSWORD_FILE, SERVER_PASSWORD, CLIENT_PASSWORD, ALLOWED} <= set(re.findall(r"[\w-]+", text))
 
 
 class Shell:
@@ -91,7 +100,10 @@ def shell(tmp_path):
 
 
 def asked(shell: Shell, path: str, body: dict | None = None):
-    answer = httpx.post(f"http://127.0.0.1:{shell.port}/api/{path}", json=body or {}, timeout=30)
+    name, password = (shell.folder / ".prefect" / PASSWORD_FILE).read_text().strip().split(":")
+    url = f"http://127.0.0.1:{shell.port}/api/{path}"
+    assert httpx.post(url, json=body or {}, timeout=30).status_code == 401
+    answer = httpx.post(url, json=body or {}, timeout=30, auth=(name, password))
     answer.raise_for_status()
     return answer.json()
 

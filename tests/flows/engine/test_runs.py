@@ -1,20 +1,28 @@
-"""Runs as Prefect shows them, on a real server: names, stages, log lines; nobody listens; workers and runs that are killed."""
+"""Runs on a real server: who may use it; names, stages, log lines; nobody listens; workers and runs that are killed."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from pathlib import Path
+from socket import create_connection
+from urllib.parse import urlsplit
 
+import httpx
 import pandas as pd
 import pytest
-from engine_kit import keep_tables, own_engine, process_of
+from engine_kit import keep_tables, own_engine, own_server, process_of
 from test_turn import AT, small_settings
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
 
 from flows.engine.run import no_heartbeat
-from flows.engine.serving import keep_automation, running_server, zombies
-from warehouse.errors import InputError
+from flows.engine.serving import CLIENT_PASSWORD, keep_automation, zombies
+from flows.paths import ALLOWED
+from warehouse.errors import InputError, SettingsError
 from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader
 
@@ -26,17 +34,12 @@ def server(tmp_path_factory, tables):
     """A Prefect server; the folder that it keeps its state in."""
     with (
         own_engine(tmp_path_factory.mktemp("server"), tables) as home,
-        running_server(home / "server.log") as url,
+        own_server(home / "server.log"),
     ):
         keep_tables(tables)
-        os.environ["PREFECT_API_URL"] = url
         from prefect.logging.handlers import APILogHandler
-        from prefect.settings import PREFECT_API_URL, temporary_settings
 
-        with (
-            temporary_settings({PREFECT_API_URL: url}),  # Prefect may have been imported before
-            no_heartbeat(),
-        ):
+        with no_heartbeat():
             yield home
             APILogHandler().flush()  # else the last lines are tried again and again when there is no server any more
 
@@ -148,6 +151,160 @@ def begun(server, client, settings_file, tmp_path_factory):
     finally:
         process.kill()
         process.wait()
+
+
+# ---
+# Who may use the server: the password, and no page of another site.
+
+EVIL, AUTHORIZED = "https://evil.example", {"authorization": "right"}
+
+
+def sent(method: str, path: str, *, headers: dict[str, str], **more) -> httpx.Response:
+    """A request as some program or page makes it; the right password where ``authorization`` says so."""
+    words = dict(headers)
+    if "authorization" in words:
+        password = (
+            os.environ[CLIENT_PASSWORD] if words["authorization"] == "right" else words["authorization"]
+        )
+        words["authorization"] = "Basic " + b64encode(password.encode()).decode()
+    return httpx.request(method, os.environ["PREFECT_API_URL"] + path, headers=words, timeout=30, **more)
+
+
+def everything(client) -> tuple[int, ...]:
+    """How many flow runs, deployments and automations the server has."""
+    places = ("/flow_runs/count", "/deployments/count", "/automations/count")
+    return tuple(client.request("POST", place, json={}).json() for place in places)
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        pytest.param({}, 401, id="no password"),
+        pytest.param({"authorization": ":"}, 401, id="an empty one"),
+        pytest.param({"authorization": "slackwater:guess"}, 401, id="a wrong one"),
+        pytest.param({"origin": EVIL}, 403, id="a foreign page"),
+        pytest.param({"origin": EVIL} | AUTHORIZED, 403, id="a foreign page that knows the password"),
+        pytest.param({"origin": "null"} | AUTHORIZED, 403, id="a sandboxed page"),
+        pytest.param({"origin": "http://127.0.0.1:1"} | AUTHORIZED, 403, id="a page of another program"),
+        pytest.param({"host": "evil.example:4200"} | AUTHORIZED, 421, id="a name that leads here"),
+        pytest.param(
+            {"host": "evil.example", "origin": "http://evil.example"} | AUTHORIZED, 421, id="its page"
+        ),
+        pytest.param({"host": "ephemeral-prefect"} | AUTHORIZED, 421, id="the server's own name for itself"),
+    ],
+)
+def test_a_request_that_is_not_the_users_is_refused_and_changes_nothing(server, client, begun, headers, code):
+    before = everything(client)
+    deployment = begun[0].deployment_id
+    run = {"parameters": {"db": "w.duckdb", "html": "/tmp/overwritten.html"}}
+    for method, path, more in (
+        ("GET", "/admin/settings", {}),
+        ("POST", "/deployments/filter", {"json": {}}),
+        ("POST", f"/deployments/{deployment}/create_flow_run", {"json": run}),
+        (
+            "POST",
+            f"/deployments/{deployment}/create_flow_run",
+            {"content": json.dumps(run), "type": "text/plain"},
+        ),
+        ("POST", f"/deployments/{deployment}/create_flow_run", {"content": json.dumps(run)}),
+        ("POST", f"/deployments/{deployment}/create_flow_run", {"data": {"parameters": "{}"}}),
+        ("DELETE", f"/deployments/{deployment}", {}),
+    ):
+        kind = {"content-type": more.pop("type")} if "type" in more else {}
+        answer = sent(method, path, headers=headers | kind, **more)
+        assert answer.status_code == code, (method, path, answer.text)
+        assert "access-control-allow-origin" not in answer.headers
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
+    assert everything(client) == before
+
+
+def test_a_browser_is_told_that_no_other_page_may_ask(server):
+    wanted = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+    answer = sent("OPTIONS", "/deployments/filter", headers={"origin": EVIL} | wanted)
+    assert answer.status_code == 403
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_the_user_s_own_page_and_programs_are_served(server, name):
+    port = urlsplit(os.environ["PREFECT_API_URL"]).port
+    own = {"host": f"{name}:{port}", "origin": f"http://{name}:{port}"} | AUTHORIZED
+    assert sent("POST", "/deployments/filter", headers=own, json={}).status_code == 200
+    assert sent("POST", "/deployments/filter", headers=AUTHORIZED, json={}).status_code == 200
+    settings = httpx.get(
+        os.environ["PREFECT_API_URL"].removesuffix("api") + "ui-settings", headers={"host": own["host"]}
+    ).json()
+    assert (settings["auth"], settings["api_url"]) == (
+        "BASIC",
+        "/api",
+    )  # its own, of the name that the browser knows
+
+
+@pytest.mark.parametrize("path", ["/events/in", "/events/out", "/logs/out"])
+def test_a_websocket_of_another_page_or_without_the_password_is_refused(server, path):
+    url = os.environ["PREFECT_API_URL"].replace("http", "ws") + path
+    place = urlsplit(url)
+    for address, origin in (
+        (url, EVIL),
+        (url, "null"),
+        (url, "http://127.0.0.1:1"),
+        (url.replace("127.0.0.1", "evil.example"), None),
+    ):
+        way = create_connection((place.hostname, place.port))
+        with (
+            way,
+            pytest.raises(InvalidStatus, match="403"),
+            connect(address, sock=way, subprotocols=["prefect"], origin=origin),
+        ):
+            pass
+    for password in (None, "slackwater:guess"):
+        with connect(url, subprotocols=["prefect"]) as socket:
+            socket.send(json.dumps({"type": "auth", "token": password}))
+            with pytest.raises(ConnectionClosed):
+                socket.recv(timeout=30)
+    with connect(url, subprotocols=["prefect"]) as socket:
+        socket.send(json.dumps({"type": "auth", "token": os.environ[CLIENT_PASSWORD]}))
+        assert json.loads(socket.recv(timeout=30)) == {"type": "auth_success"}
+
+
+def test_the_files_of_the_server_are_the_users_alone_and_the_password_is_in_one(server):
+    home = Path(os.environ["PREFECT_HOME"])
+    password = os.environ[CLIENT_PASSWORD]
+    files = [file for file in (*home.rglob("*"), server / "server.log") if file.is_file()]
+    assert {"auth", "prefect.db"} <= {file.name for file in files}
+    made_here = [
+        file for file in files if file.name in ("auth", "server.log") or file.name.startswith("prefect.db")
+    ]
+    assert {file.name: file.stat().st_mode & 0o077 for file in made_here} == {
+        file.name: 0 for file in made_here
+    }
+    assert [file.name for file in files if password.encode() in file.read_bytes()] == ["auth"]
+    if Path("/proc").is_dir():
+        lines = [
+            file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if os.access(file, os.R_OK)
+        ]
+        assert not [line for line in lines if password.encode() in line]
+
+
+def test_a_run_of_a_deployment_is_refused_a_page_outside_of_its_folder(
+    server, client, settings_file, tmp_path, monkeypatch
+):
+    from prefect.flow_engine import run_flow
+
+    from flows.monitoring.flow import status
+
+    folder, page = tmp_path / "served", tmp_path / "kept.html"
+    folder.mkdir()
+    page.write_text("precious")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv(ALLOWED, str(settings_file))
+    given = {"db": Path("w.duckdb"), "settings": settings_file, "html": page}
+    run = scheduled_run(client, status, AT, **given)
+    with pytest.raises(SettingsError, match=r"html = .* leads out of the folder"):
+        run_flow(status, flow_run=run, parameters=given)
+    assert "leads out of the folder" in client.read_flow_run(run.id).state.message
+    assert (page.read_text(), list(folder.iterdir())) == ("precious", [])
 
 
 def test_a_turn_that_fails_leaves_its_stages_done(server, client, settings_file, tmp_path):

@@ -72,10 +72,8 @@ def test_a_turn_with_the_server_on_postgresql(database, tmp_path, monkeypatch):
     before = dict(os.environ)
     prepare_engine(tmp_path)
     os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = database
-    (tmp_path / ".prefect").mkdir()
     try:
-        with running_server(tmp_path / "server.log") as url:
-            os.environ["PREFECT_API_URL"] = url
+        with running_server(tmp_path / "server.log"):
             words = [sys.executable, "-c", TURN, str(tmp_path / "w.duckdb"), AT.isoformat(), str(settings)]
             subprocess.run(words, check=True, timeout=300)
     finally:

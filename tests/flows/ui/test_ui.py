@@ -413,6 +413,46 @@ def test_only_get_and_head_from_known_hosts(client, settings, made):
         assert headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.parametrize(
+    "path", ["/", "/jobs", "/api/glance", "/api/state", "/metrics", "/static/ui.js", "/nothing"]
+)
+def test_pages_of_other_sites_read_nothing(client, path):
+    own = "http://127.0.0.1:8642"
+    assert client.get(path, headers={"origin": own}).status_code == (404 if path == "/nothing" else 200)
+    for origin in ("https://evil.example", "null", "http://localhost:1", f"{own}.evil.example"):
+        answer = client.get(path, headers={"origin": origin})
+        assert (answer.status_code, answer.text) == (403, "Requests from pages of other sites are refused.\n")
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    headers = client.get(path).headers
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "own"])
+def test_there_are_no_websockets(snapshots, origin):
+    app = make_app(snapshots)
+    sent = []
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    async def send(message):
+        sent.append(message)
+
+    origin = "http://localhost" if origin == "own" else origin
+    headers = [(b"host", b"localhost"), (b"origin", origin.encode())]
+    scope = {
+        "type": "websocket",
+        "path": "/",
+        "raw_path": b"/",
+        "query_string": b"",
+        "headers": headers,
+        "root_path": "",
+    }
+    asyncio.run(app(scope, receive, send))
+    assert [one["type"] for one in sent] == ["websocket.close"]
+
+
 def test_nothing_is_there(client):
     for path in (
         "/nothing",

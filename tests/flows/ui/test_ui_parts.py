@@ -10,6 +10,7 @@ import pytest
 from command_kit import options_of
 
 import flows.ui
+from flows.guard import is_same_origin, may_ask
 from flows.monitoring.status import LOOKS
 from flows.show.page import COLOURS, properties
 from flows.ui import app, command, pages, runs
@@ -120,11 +121,34 @@ def test_nothing_in_the_style_or_script_asks_another_host():
     ],
 )
 def test_only_known_host_names_are_answered(header, bound, answer):
-    assert app.may_ask(header, bound=bound) is answer
+    assert may_ask(header, bound=bound) is answer
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "same"),
+    [
+        ("http://127.0.0.1:8642", "127.0.0.1:8642", True),
+        ("http://LOCALHOST:8642", "localhost:8642", True),
+        ("http://[::1]:8642", "[::1]:8642", True),
+        ("https://watch.example", "watch.example", True),  # behind a proxy that adds TLS
+        ("https://watch.example", "watch.example:443", True),
+        ("http://127.0.0.1:3000", "127.0.0.1:8642", False),
+        ("http://localhost:8642", "127.0.0.1:8642", False),
+        ("http://127.0.0.1:8642.evil.example", "127.0.0.1:8642", False),
+        ("http://127.0.0.1:8642@evil.example", "127.0.0.1:8642", False),
+        ("http://evil.example/127.0.0.1:8642", "127.0.0.1:8642", False),
+        ("file://127.0.0.1:8642", "127.0.0.1:8642", False),
+        ("chrome-extension://abc", "127.0.0.1:8642", False),
+        ("null", "127.0.0.1:8642", False),
+        ("", "127.0.0.1:8642", False),
+    ],
+)
+def test_only_pages_of_the_same_address_ask(origin, host, same):
+    assert is_same_origin(origin, host) is same
 
 
 def test_a_host_name_that_was_allowed_is_answered():
-    assert app.may_ask("Watch.example:80", bound="0.0.0.0", names=["watch.EXAMPLE"])
+    assert may_ask("Watch.example:80", bound="0.0.0.0", names=["watch.EXAMPLE"])
 
 
 @pytest.mark.parametrize(

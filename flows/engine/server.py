@@ -1,0 +1,41 @@
+"""The process of our Prefect server: Prefect's own app behind the guard (`flows.engine.serving.running_server` starts it).
+
+Prefect's settings come from the environment. The server's own calls to its API do not pass through the guard.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--host", required=True)
+    words.add_argument("--port", type=int, required=True)
+    words.add_argument("--allow-host", action="append", default=[])
+    given = words.parse_args()
+
+    import uvicorn
+    from prefect.server.api.server import create_app
+    from prefect.settings import get_current_settings
+
+    from flows.guard import Guard
+
+    api = get_current_settings().server.api
+    uvicorn.run(
+        Guard(create_app(final=True), bound=given.host, names=given.allow_host),
+        host=given.host,
+        port=given.port,
+        log_level=get_current_settings().server.logging_level.lower(),
+        server_header=False,
+        # A client that ends at the same time answers no more, and its websocket would stay open.
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=api.keepalive_timeout,
+        ws_ping_interval=api.websocket_ping_interval,
+        ws_ping_timeout=api.websocket_ping_timeout,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The guard in front of a web server of ours: which requests are answered, and what a browser may do with the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+#: On every answer, beside the content security policy: no page of another origin embeds, frames or opens it.
+HEADERS: Final = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+def host_name(header: str) -> str:
+    """The name in a Host header, without its port and brackets, in lower case.
+
+    >>> host_name("LocalHost:8642"), host_name("[::1]:80"), host_name("::1"), host_name("")
+    ('localhost', '::1', '::1', '')
+    """
+    header = header.strip().lower()
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header if header.count(":") > 1 else header.partition(":")[0]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server bound to ``host``.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def may_ask(header: str, *, bound: str, names: Iterable[str] = ()) -> bool:
+    """Whether a request that names this host is answered: what a page of another site, rebound to us by DNS, cannot fake.
+
+    Addresses cannot be rebound; they are answered where the server is not bound to loopback alone. Host names must be known.
+
+    >>> may_ask("localhost:8642", bound="127.0.0.1"), may_ask("evil.example", bound="127.0.0.1")
+    (True, False)
+    >>> may_ask("192.0.2.7:8642", bound="0.0.0.0"), may_ask("192.0.2.7", bound="127.0.0.1")
+    (True, False)
+    """
+    name = host_name(header)
+    if name in LOOPBACK_NAMES or name in {bound.lower(), *(one.lower() for one in names)}:
+        return True
+    try:
+        return ip_address(name).is_loopback or not is_loopback(bound)
+    except ValueError:
+        return False
+
+
+def is_same_origin(origin: str, host: str) -> bool:
+    """Whether the page of ``origin`` was served under the Host header ``host``; http or https, as a proxy may add TLS.
+
+    >>> is_same_origin("http://localhost:4200", "localhost:4200"), is_same_origin("https://team.example", "team.example")
+    (True, True)
+    >>> is_same_origin("http://localhost:3000", "localhost:4200"), is_same_origin("null", "localhost:4200")
+    (False, False)
+    """
+    scheme, separator, place = origin.strip().lower().partition("://")
+    default = {"http": ":80", "https": ":443"}.get(scheme)
+    if not separator or default is None:
+        return False
+    return place.removesuffix(default) == host.strip().lower().removesuffix(default)
+
+
+class Guard:
+    """Refuse foreign host names (421), pages of other origins (403) and other methods (405); put `HEADERS` on every answer.
+
+    A browser names the page's origin with every websocket, every request that may change something, and every one whose answer
+    a script may read; programs name none. Websockets are refused by the same rules, before they are accepted.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        bound: str,
+        names: Iterable[str] = (),
+        policy: str = "frame-ancestors 'none'",
+        methods: tuple[str, ...] = (),
+    ) -> None:
+        """Guard ``app``, bound to the address ``bound``; ``names`` are further hosts, ``methods`` the allowed ones (none: any)."""
+        self.app = app
+        self.bound = bound
+        self.names = tuple(names)
+        self.headers = {"content-security-policy": policy, **HEADERS}
+        self.methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self.headers.items():
+                    headers[name] = value
+            await send(message)
+
+        refused = self._refused(scope)
+        if refused is None:
+            await self.app(scope, receive, guarded)
+        elif scope["type"] == "websocket":
+            await send(
+                {"type": "websocket.close", "code": 1008}
+            )  # before it is accepted: the handshake fails with 403
+        else:
+            await refused(scope, receive, guarded)
+
+    def _refused(self, scope: Scope) -> PlainTextResponse | None:
+        headers = Headers(scope=scope)
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or not may_ask(hosts[0], bound=self.bound, names=self.names):
+            return PlainTextResponse(
+                "This address is not served under that host name. Use localhost, or start with --allow-host NAME.\n",
+                status_code=421,
+            )
+        if not all(is_same_origin(one, hosts[0]) for one in origins):
+            return PlainTextResponse("Requests from pages of other sites are refused.\n", status_code=403)
+        if scope["type"] == "http" and self.methods and scope["method"] not in self.methods:
+            return PlainTextResponse(
+                f"This page is read-only: {' and '.join(self.methods)} only.\n",
+                status_code=405,
+                headers={"allow": ", ".join(self.methods)},
+            )
+        return None
