@@ -1,4 +1,4 @@
-"""A decision document (``slackwater.decision/1``) as a request for an AWS EC2 Fleet: CreateFleet, or ModifyFleet for one there is.
+"""A decision document (``slackwater.decision/2``) as a request for an AWS EC2 Fleet: CreateFleet, or ModifyFleet for one there is.
 
     slackwater plan JOB --market MARKET --json > decision.json
     python examples/decision_to_ec2_fleet.py decision.json --template my-training > fleet.json
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-SCHEMA = "slackwater.decision/1"
+SCHEMA = "slackwater.decision/2"
 
 
 class UnusableDecisionError(Exception):

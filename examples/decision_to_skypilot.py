@@ -1,4 +1,4 @@
-"""A decision document (``slackwater.decision/1``) as SkyPilot task files: one for spot, one for on-demand, where both are held.
+"""A decision document (``slackwater.decision/2``) as SkyPilot task files: one for spot, one for on-demand, where both are held.
 
     slackwater plan JOB --market MARKET --json > decision.json
     python examples/decision_to_skypilot.py decision.json --out tasks --run "python train.py --resume"
@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-SCHEMA = "slackwater.decision/1"
+SCHEMA = "slackwater.decision/2"
 #: Providers of markets, as SkyPilot calls their clouds.
 CLOUDS = {
     "aws": "aws", "azure": "azure", "gcp": "gcp", "lambda": "lambda", "nebius": "nebius", "oci": "oci",

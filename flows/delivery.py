@@ -32,10 +32,12 @@ from warehouse.store.connection import Store
 from warehouse.times import steady_seconds
 
 # ---
-# The decision document: what a decision says to programs outside, in a form that stays (``slackwater.decision/1``).
+# The decision document: what a decision says to programs outside, in a form that stays (``slackwater.decision/2``).
 
 #: Name and version of the form; the version grows when a key goes or changes its type, never when one is added.
-SCHEMA = "slackwater.decision/1"
+SCHEMA = "slackwater.decision/2"
+#: First part of what a key is computed from: the same in every version of the form, so that an upgrade changes no key.
+_KEYED = "slackwater.decision/1"
 #: Letters of a file name that every file system takes; a name of more of them, or of others, is shortened and marked.
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 #: How marked names end, which no unmarked one may.
@@ -85,7 +87,7 @@ def key_of(decision: Mapping[str, Any]) -> str:
     """The idempotency key of a decision: 32 hexadecimal digits that depend on its job, market, source and slot alone."""
     parts = [str(decision[name]) for name in ("job", "market", "source")]
     parts.append(pd.Timestamp(decision["slot"]).tz_convert("UTC").isoformat())
-    return hashlib.sha256(json.dumps([SCHEMA, *parts]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([_KEYED, *parts]).encode()).hexdigest()[:32]
 
 
 def as_text(document: Mapping[str, Any]) -> str:

@@ -162,10 +162,10 @@ def _finish(job: OpenJob, made: Decision) -> str:
 def _saved(job: OpenJob, made: Decision) -> float | None:
     """What is expected to be saved compared with on-demand only.
 
-    None where no on-demand price is known, or the job is more likely given up than done.
+    None where no on-demand price is known, availability was not observed, or the job is more likely given up than done.
     """
     alone = job.on_demand_only_usd
-    if alone is None or made.expected.given_up_probability > 0.5:
+    if alone is None or not job.history.availability_observed or made.expected.given_up_probability > 0.5:
         return None
     return alone - made.expected.cost_usd
 
@@ -191,6 +191,21 @@ def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
     if not job.history.on_demand.sold and any(other.seen.on_demand.sold for other in job.others):
         return f"{job.history.market.key}: no on-demand here: the deadline is kept by a move to a market that sells it"
     return job.history.on_demand_note
+
+
+def _availability_note(job: OpenJob, made: Decision) -> str | None:
+    """What a person must know where nobody observed the availability of spot."""
+    if job.history.availability_observed:
+        return None
+    where = (
+        f"{job.history.market.key} and {len(job.others)} other markets"
+        if job.others
+        else job.history.market.key
+    )
+    return (
+        f"{where}: prices only, availability not observed; the expected cost holds if spot is never lost, "
+        "and the risk of missing the deadline is unknown"
+    )
 
 
 def _spot_price(job: OpenJob, made: Decision) -> float | None:
@@ -318,7 +333,7 @@ DELIVERED: Final = (
 )  # fmt: skip
 #: Everything that a decision says, in the order of its document.
 DECISION: Final[dict[str, Field]] = {
-    "schema": Field(kind=Literal["slackwater.decision/1"], words="Name and version of this form."),
+    "schema": Field(kind=Literal["slackwater.decision/2"], words="Name and version of this form."),
     "program": Field(kind=Literal["slackwater"], words="The program that wrote it."),
     "version": Field(kind=str, words="Version of the program."),
     "key": Field(
@@ -521,7 +536,8 @@ DECISION: Final[dict[str, Field]] = {
     "expected_cost_usd": Field(
         kind=float,
         limits=NOT_NEGATIVE,
-        words="Mean of everything paid from the job's first slot to its last, over sampled futures.",
+        words="Mean of everything paid from the job's first slot to its last, over sampled futures; where availability_note "
+        "is not null, the cost if spot is never lost.",
         value=lambda job, made: round(made.expected.cost_usd, 4),
         heading="expected cost",
         unit="$",
@@ -550,7 +566,7 @@ DECISION: Final[dict[str, Field]] = {
     "saved_usd": Field(
         kind=float | None,
         words="What the expected cost is below that, negative where it is above; null where no on-demand price is known, "
-        "or the job is more likely given up than done.",
+        "availability was not observed, or the job is more likely given up than done.",
         value=_saved_usd,
         heading="saved",
         unit="$",
@@ -578,10 +594,16 @@ DECISION: Final[dict[str, Field]] = {
         shown=(TABLE,),
         card=42,
     ),
+    "availability_note": Field(
+        kind=str | None,
+        words="That only prices are known and availability was not observed, and what that means; null where it was observed.",
+        value=_availability_note,
+    ),
     "late_probability": Field(
         kind=float | None,
         limits=SHARE,
-        words="Share of the sampled futures in which the deadline is missed; null where it would rest on a count that is too old.",
+        words="Share of the sampled futures in which the deadline is missed; null where availability was not observed, or not "
+        "recently.",
         value=lambda job, made: round(made.expected.late_probability, 4) if made.risk_known else None,
         heading="P(late)",
         format=chance,
@@ -795,6 +817,11 @@ MOST_STALE, MOST_ASSUMED = 3, 3
 def stale_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The notes of decisions on old data, of a few markets."""
     return _notes(rows, "stale")
+
+
+def availability_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the notes of decisions on markets whose availability was not observed, of a few markets."""
+    return _notes(rows, "availability_note")
 
 
 def on_demand_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -22,6 +22,8 @@ def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
     'Run 2 spot instances until 08:30 UTC (start 2 spot, stop 1 on-demand). Expected cost $473, 65 % less than on-demand only.'
     >>> headline({**row, "spot": 0, "change": "nothing to start", "saved_share": None})
     'Run nothing until 2026-11-20 08:30 UTC (nothing to start). Expected cost $473.'
+    >>> headline({**row, "availability_note": "prices only", "on_demand_only_usd": 1352.0})[-69:]
+    'Cost between $473 (spot is never lost) and $1,352 (on-demand only).'
     """
     kinds = [(int(row["spot"]), "spot"), (int(row["on_demand"]), "on-demand")]
     held = [f"{count} {kind}" for count, kind in kinds if count]
@@ -46,10 +48,34 @@ def _cost(row: Mapping[str, Any]) -> str:
     cost, share = as_number(row.get("expected_cost_usd")), as_number(row.get("saved_share"))
     if cost is None:
         return ""
+    if not is_observed(row):
+        only = as_number(row.get("on_demand_only_usd"))
+        if only is None:
+            return f"Cost at least ${dollars(cost)} (spot is never lost); no upper bound without an on-demand price."
+        if only < cost:
+            return (
+                f"Cost ${dollars(cost)} if spot is never lost; on-demand only costs less, ${dollars(only)}."
+            )
+        return f"Cost between ${dollars(cost)} (spot is never lost) and ${dollars(only)} (on-demand only)."
     less = ""
     if share is not None:
         less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"
     return f"Expected cost ${dollars(cost)}{less}."
+
+
+def is_observed(row: Mapping[str, Any]) -> bool:
+    """Return whether the market's availability was observed; decisions stored before that was recorded count as observed."""
+    return row.get("availability_note") is None
+
+
+def risk_unknown(row: Mapping[str, Any]) -> str:
+    """Return that the risk of missing the deadline is unknown, and why."""
+    why = (
+        "no recent count of available instances"
+        if is_observed(row)
+        else "the market's availability was not observed"
+    )
+    return f"the risk of missing its deadline is unknown: {why}"
 
 
 def dollars(amount: float) -> str:
@@ -62,9 +88,19 @@ def dollars(amount: float) -> str:
 
 
 def outlook(row: Mapping[str, Any]) -> str:
-    """Return when the job is expected to finish, when it must, and the risk that it does not."""
+    """Return when the job is expected to finish, when it must, and the risk that it does not.
+
+    >>> row = {"expected_finish": "2026-11-27T06:00:00+00:00", "deadline": "2026-11-27T12:00:00+00:00", "late_probability": None}
+    >>> outlook({**row, "availability_note": "prices only"})[:86]
+    'Risk of missing the deadline 2026-11-27 12:00 UTC: unknown, availability not observed.'
+    """
+    if not is_observed(row):
+        return (
+            f"Risk of missing the deadline {utc(row['deadline'])}: unknown, availability not observed. "
+            f"Finish {utc(row['expected_finish'])} if spot is never lost."
+        )
     late = as_number(row.get("late_probability"))
-    risk = "" if late is None else f", risk of missing it {percent(late)}"
+    risk = f", risk of missing it {'unknown' if late is None else percent(late)}"
     return f"Expected finish {utc(row['expected_finish'])}, deadline {utc(row['deadline'])}{risk}."
 
 
@@ -96,7 +132,11 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
         else "",
         "progress": f"{_amount(row['progress'])} of {_amount(row['workload'])} {row['workload_unit']} "
         f"({percent(row['progress_share'])}), {known[row['progress_from']]}",
-        "cost": f"10 % to 90 %: ${dollars(row['expected_cost_p10_usd'])} to ${dollars(row['expected_cost_p90_usd'])}"
+        "cost": (
+            f"10 % to 90 %: ${dollars(row['expected_cost_p10_usd'])} to ${dollars(row['expected_cost_p90_usd'])}"
+            if is_observed(row)
+            else f"${dollars(row['expected_cost_usd'])} if spot is never lost"
+        )
         + (
             f"; on-demand only ${dollars(only)}" if (only := as_number(row.get("on_demand_only_usd"))) else ""
         ),

@@ -1042,7 +1042,7 @@ def schema(name: str) -> dict[str, Any]:
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:slackwater:{name}"}
     if name == "decision":
         told = {"title": "Decision of slackwater for one job and one slot", "description": PROMISE}
-        return head | {"$id": "urn:slackwater:decision:1"} | told | schema_of(row_type(DECISION))
+        return head | {"$id": "urn:slackwater:decision:2"} | told | schema_of(row_type(DECISION))
     if name not in FORMS:
         raise InputError(f"no schema {name!r}", expected=f"one of {', '.join(names())}")
     title, form = FORMS[name]

@@ -16,6 +16,7 @@ from flows.ledger.fields import (
     OUTCOME,
     as_shown,
     assumed_told,
+    availability_told,
     beside_hindsight,
     columns_of,
     contradicted_told,
@@ -67,6 +68,7 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
     old, assumed = stale_told(rows), assumed_told(rows)
     notes = [f"STALE DATA: {text}" for text in old]
     notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
+    notes += [f"AVAILABILITY UNKNOWN: {text}" for text in availability_told(rows)]
     notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(rows)]
     blocks: list[Block] = [Notes(notes)] if notes else []
     blocks.append(Table(title, [as_shown(row) for row in rows], columns_of(DECISION, rows=rows), cards=True))

@@ -436,6 +436,24 @@ def _is_followed(row: dict[str, Any], turn: Turn, step: pd.Timedelta, at: pd.Tim
     return bool(row["has_counts"]) and gap <= step and fresh
 
 
+def _counted_or_priced(
+    rows: Sequence[dict[str, Any]], turn: Turn, step: pd.Timedelta, at: pd.Timestamp
+) -> list[dict[str, Any]]:
+    """Return the rows with counts at least once a slot; where there are none, those that have a price and no count (M11.1).
+
+    The two are never mixed: an assumed availability would always look better than an observed one. A price holds until the next
+    change is observed, at most for `PRICE_HOLDS`.
+    """
+    counted = [row for row in rows if _is_followed(row, turn, step, at)]
+    return counted or [
+        row
+        for row in rows
+        if row["has_price"]
+        and not row["has_counts"]
+        and (turn.own_end or at - pd.Timestamp(row["last_observed"]) <= PRICE_HOLDS)
+    ]
+
+
 def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     """Sort key: kind, larger capacity, a measured price, name."""
     kinds = list(KINDS)
@@ -443,6 +461,9 @@ def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     rank = kinds.index(kind) if kind in kinds else len(kinds)
     return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
 
+
+#: Longest time from a market's last price to a slot in which a job compares it with others.
+PRICE_HOLDS = pd.Timedelta(days=7)
 
 #: Most markets that one job is decided among, and most instances in all of them: tables grow with the square.
 MOST_PLACES, MOST_PLACED = 24, 2048
@@ -455,7 +476,8 @@ def places_of(
 
     With ``n_max`` above 85 they are fewer (`MOST_PLACED`). ``told`` hears how many are left out.
 
-    They are those whose counts came in once a slot when the job began, also in later turns: where a job was decided to be stays
+    They are those whose counts came in once a slot when the job began, also in later turns; where no market that fits has counts,
+    those with a price (`_counted_or_priced`). Where a job was decided to be stays
     among them, and a turn that is made afterwards has the same. The cheapest on demand go before others, then those with most
     counts; of a market the most trusted source. Raises `MarketError` where none fits, `JobError` as `check_types` does.
     """
@@ -464,12 +486,10 @@ def places_of(
     home = None
     if request.market is not None:
         home = market_of(turn, request.place).for_job(request)
-    rows = [
-        row
-        for row in turn.listed(began)
-        if fits(request, Market.parse(row["market"]), str(row["source"]))
-        and _is_followed(row, turn, step, began)
+    fitting_rows = [
+        row for row in turn.listed(began) if fits(request, Market.parse(row["market"]), str(row["source"]))
     ]
+    rows = _counted_or_priced(fitting_rows, turn, step, began)
     rows.sort(key=lambda row: (_trust_rank(row["source"], settings), row["source"]))
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -490,7 +510,7 @@ def places_of(
         raise MarketError(
             f"job {request.name!r}: no market fits {' '.join([', '.join(request.markets), *request.filters])} at {began}"
             + "".join(f"; {text}" for text in types_without_room(request)),
-            expected="a market with counts at least once a slot"
+            expected="a market with counts at least once a slot, or prices of the last seven days"
             + ("" if request.gpus_max is None else ", and whole instances within gpus_min and gpus_max"),
             remedy="`slackwater markets` lists them",
         )
@@ -567,13 +587,14 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
     """
     step, filled = step_of(turn.settings), request.configuration
     found: dict[str, list[Followed]] = {}
-    for row in turn.listed():
+    usable = _counted_or_priced(turn.listed(), turn, step, turn.at)
+    for row in usable:
         market = Market.parse(row["market"])
         held = gpu_type_of(market)
         own = None if held is None else (held.gpu_model, held.gpus)
         fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
         fits_units = may_run_in(request, market) and can_run_on(request, market)
-        if fits_filled and fits_units and _is_followed(row, turn, step, turn.at):
+        if fits_filled and fits_units:
             at = own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end)
             followed = Followed(market=market, source=str(row["source"]), at=at)
             found.setdefault(market.instance_type, []).append(followed)

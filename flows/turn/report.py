@@ -17,6 +17,7 @@ from flows.ledger.fields import (
     BOARD,
     DECISION,
     as_shown,
+    availability_told,
     beside_hindsight,
     columns_of,
     contradicted_told,
@@ -496,6 +497,7 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     )
     told = [f"STALE DATA: {text}" for text in stale_told(decisions)]
     told += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(decisions)]
+    told += [f"AVAILABILITY UNKNOWN: {text}" for text in availability_told(decisions)]
     told += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(decisions)]
     old = [Notes(told)] if told else []
     return Section("What to hold", [*old, decisions_summary(decisions), table, note], "decisions")
@@ -540,8 +542,8 @@ def _lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
         f"{plural(late, 'job')} may miss the deadline." if late else "No job is in danger of being late."
     )
     if unknown == len(chances):
-        return "Whether the deadline will be met was not estimated."
-    return sentence + (f" For {plural(unknown, 'job')} this was not estimated." if unknown else "")
+        return "The risk of missing a deadline is unknown."
+    return sentence + (f" For {plural(unknown, 'job')} the risk is unknown." if unknown else "")
 
 
 def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from flows.clock import parse_time
+from flows.ledger.headline import risk_unknown
 from flows.ledger.records import LIVE
 from flows.show.formats import (
     as_number,
@@ -148,6 +149,8 @@ def _job_findings(jobs: list[dict[str, Any]]) -> list[dict[str, str]]:
             found.append(
                 _finding(level, f"Job {job['job']} is {hold['risk']}: P(late) = {chance:.0f} %.", link)
             )
+        elif hold and hold["late_probability"] is None and not hold["over"]:
+            found.append(_finding("look", f"Job {job['job']}: {risk_unknown(hold)}.", link))
         if job["problem"]:
             found.append(_finding("look", f"Job {job['job']} cannot be followed: {job['problem']}", link))
         elif job["state"] == "running" and (hold is None or not hold["current"]):

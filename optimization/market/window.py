@@ -19,6 +19,7 @@ class MarketWindow:
     ``price`` (USD per instance-hour) and ``available`` (instances) have shape (slots,). ``observed`` is False in a gap
     (M1.3); there, ``available`` must be 0: an unknown count gives no right to spot (ours). ``on_demand`` says where the on-demand
     price comes from; where nothing is sold on demand the price is one that no value pays (`plan_price`).
+    ``availability_observed`` is False where every count is assumed.
     """
 
     price: np.ndarray
@@ -27,6 +28,7 @@ class MarketWindow:
     slot_hours: float
     observed: np.ndarray
     on_demand: OnDemandOrigin = OBSERVED
+    availability_observed: bool = True
 
     def __len__(self) -> int:
         return int(self.price.shape[0])
@@ -40,6 +42,7 @@ class MarketWindow:
             slot_hours=self.slot_hours,
             observed=self.observed[start:stop],
             on_demand=self.on_demand,
+            availability_observed=self.availability_observed,
         )
 
 
@@ -65,6 +68,7 @@ def window_of(rows: pd.DataFrame, history: History, value: float) -> MarketWindo
         on_demand_usd=plan_price(history, value),
         slot_hours=history.slot_hours,
         on_demand=history.on_demand,
+        availability_observed=history.availability_observed,
     )
 
 
@@ -75,6 +79,7 @@ def market_window(
     on_demand_usd: float,
     slot_hours: float,
     on_demand: OnDemandOrigin = OBSERVED,
+    availability_observed: bool = True,
 ) -> MarketWindow:
     """Build a window from arrays with NaN in gaps: a gap has no spot (count 0) and is priced at on-demand (ours)."""
     price = np.asarray(price, dtype=float)
@@ -87,6 +92,7 @@ def market_window(
         slot_hours=float(slot_hours),
         observed=observed,
         on_demand=on_demand,
+        availability_observed=availability_observed,
     )
 
 

@@ -218,7 +218,8 @@ def decided_by_tables(
         moved_from=progress.place if moved else None,
         move_usd=view.move_usd(market) if moved else 0.0,
         probe_next=LIVE_MOVER.probe(None, unseen) if not all(unseen.seen) else None,
-        risk_known=live.job.job.must_finish or any(own.knows_count for own in view.views),
+        risk_known=all(own.availability_observed for own in view.views)
+        and (live.job.job.must_finish or any(own.knows_count for own in view.views)),
     )
 
 
@@ -390,7 +391,7 @@ def ranked_markets(live: LiveMovable) -> list[RankedMarket]:
                 dearer_usd=best - float(worth[m, j]),
                 move_usd=view.move_usd(m) if moves else 0.0,
                 price_usd=own.price if own.observed else None,
-                available=own.available if own.observed else None,
+                available=own.available if own.observed and own.availability_observed else None,
                 on_demand_usd=own.on_demand_usd if own.on_demand.known else None,
                 chance=own.belief(LIVE_MOVER.forgetting).chance_of_spot(live.job.runs[m].n_min)
                 if own.knows_count
@@ -409,6 +410,8 @@ def _why_there(live: LiveMovable, view: MarketsView, m: int, held: MovingHold) -
     there = min(own.available, most)
     if not there:
         return "no spot now"
+    if not own.availability_observed:
+        return f"spot at {price_text(own)}; availability not observed"
     if own.price >= own.on_demand_usd:
         return "spot is dearer than on-demand"
     text = f"{there} of {most} on spot at {price_text(own)}"

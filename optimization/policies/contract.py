@@ -46,6 +46,7 @@ class View:
     beliefs: Believed | None = field(default=None, compare=False, repr=False)
     others: int = 0
     on_demand: OnDemandOrigin = OBSERVED
+    availability_observed: bool = True
 
     @property
     def count(self) -> int:
@@ -54,8 +55,8 @@ class View:
 
     @property
     def knows_count(self) -> bool:
-        """Whether the count of this slot was observed, and not too long ago (M1.3)."""
-        return bool(np.isfinite(self.market_beliefs().available[self.slot]))
+        """Whether the count of this slot was observed, and not too long ago (M1.3); never where availability is assumed."""
+        return self.availability_observed and bool(np.isfinite(self.market_beliefs().available[self.slot]))
 
     def left(self, count: int) -> View:
         """The slot of a job to which others leave ``count`` of the spot instances; what is believed of the market stays."""

@@ -532,7 +532,7 @@ class Decision:
 
     ``solver`` says how its horizon programs were solved ("" if there was none), ``progress`` where the job stood; ``planned``
     is what the plan behind it holds in the slots after ``slot``, None where the policy makes no plan. ``risk_known`` is False where
-    the chance of being late would rest on a count that is too old (M6.9).
+    the risk of missing the deadline would rest on availability that nobody observed, or on a count that is too old (M6.9).
     """
 
     job: str
@@ -582,7 +582,8 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
         solver=solver.summary() if solver else "",
         progress=progress,
         planned=_planned(live, solver.plans[-1].allocations[1:]) if solver and solver.plans else None,
-        risk_known=view.knows_count or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours),
+        risk_known=view.availability_observed
+        and (view.knows_count or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours)),
     )
 
 
@@ -619,6 +620,8 @@ def in_turn(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> li
 
 def _with_chance(reason: str, belief: Belief, allocation: Allocation, view: View) -> str:
     """The policy's reason, with the chance of spot in the next slot; where the count of this slot is not known there is none."""
+    if not view.availability_observed:
+        return f"{reason}; availability not observed: the plan assumes that spot is never lost"
     if not view.knows_count:
         return f"{reason}; availability is not known: no count of this slot, or one that is too old"
     wanted = max(allocation.total, 1)

@@ -91,6 +91,7 @@ class Seen:
     windows: Windows = field(default_factory=dict, compare=False, repr=False)
     tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
     on_demand: OnDemandOrigin = OBSERVED
+    availability_observed: bool = True
 
     def view(self, job: Job, progress: Progress, slot: int) -> View:
         """What a policy sees in ``slot``."""
@@ -109,6 +110,7 @@ class Seen:
             tables=self.tables,
             beliefs=self.beliefs,
             on_demand=self.on_demand,
+            availability_observed=self.availability_observed,
         )
 
 
@@ -161,6 +163,7 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Rec
         on_demand_usd=window.on_demand_usd,
         slot_hours=window.slot_hours,
         on_demand=window.on_demand,
+        availability_observed=window.availability_observed,
         record=record,
         beliefs=Believed(
             price=np.where(observed, window.price[:d], np.nan),

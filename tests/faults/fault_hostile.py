@@ -256,6 +256,8 @@ def rows_of_file(path: Path) -> set[int]:
         found = json.loads(content.decode("utf-8-sig", "surrogateescape"), parse_int=str)
         rows = found.get("SpotPriceHistory") or found.get("data") or found.get("zone_results")
         return set(range(1, len(rows) + 1))
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        content = content.decode("utf-16", "surrogatepass").encode("utf-8", "surrogatepass")
     by_arrow = path.suffix in (".csv", ".tsv") and path.name != "events.csv"
     lines = re.split(rb"\r\n|\r|\n" if by_arrow and b'"' not in content else rb"\n", content)
     if not lines[-1]:

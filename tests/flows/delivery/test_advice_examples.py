@@ -153,7 +153,7 @@ def test_accelerators_old_keys_and_a_region_without_zones(decision):
 def test_what_is_not_theirs_is_refused(decision):
     for module, call in ((sky, sky.tasks), (fleet, lambda one: fleet.modify_fleet(one, fleet="f"))):
         with pytest.raises(module.UnusableDecisionError, match="schema"):
-            call(decision | {"schema": "slackwater.decision/2"})
+            call(decision | {"schema": "slackwater.decision/1"})
         with pytest.raises(module.UnusableDecisionError, match="lab"):
             call(decision | {"spot": 1})
     assert sky.task_name("../My Job\0!") == "my-job"

@@ -109,7 +109,7 @@ def test_rows_of_an_older_version_are_readable_everywhere(store, tmp_path):
     assert found["expected_cost_usd"] is None
     assert {name: found[name] for name in ANCIENT} == ANCIENT
     assert "—" in printed(decision_blocks("Decisions", [found]))
-    assert "Whether the deadline will be met was not estimated." in rendered([found])
+    assert "The risk of missing a deadline is unknown." in rendered([found])
     with pytest.raises(InputError, match="older version: it has no market"):
         document(found)
     # The next decision builds on it.

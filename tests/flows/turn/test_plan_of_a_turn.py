@@ -308,5 +308,5 @@ def test_a_stored_decision_of_an_older_version_has_a_headline(where):
 
 def test_the_document_of_a_plan_keeps_its_form(where):
     value = json.loads(call("plan", "a", *where(at=AT), "--json").out)
-    assert value["schema"] == "slackwater.decision/1"
+    assert value["schema"] == "slackwater.decision/2"
     assert {"expired", "issued_at", "alone", "decided_with", "change", "held_spot"} <= set(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, replace
 
@@ -54,7 +55,9 @@ def test_a_state_is_plain_json_with_the_numbers_in_it():
     def refuse(word):
         raise AssertionError(f"{word} is no JSON")
 
-    tree = json.loads(state_text(fitted), parse_constant=refuse)
+    digest, text = state_text(fitted).split(":", 1)
+    assert digest == hashlib.sha256(text.encode()).hexdigest()
+    tree = json.loads(text, parse_constant=refuse)
     assert tree["stored"] == "arima.fitted"
     arma = tree["fields"]["arma"]["fields"]
     assert arma["d"] == fitted.arma.d

@@ -475,7 +475,7 @@ BAD_CELLS = [
     ("availability", "available", -1, "available is not within 0 to 1,000,000"),
     ("availability", "available", 2_000_000_000, "available is not within 0 to 1,000,000"),
     ("availability", "capacity", 2_000_000_000, "capacity is not within 0 to 1,000,000"),
-    ("availability", "gap_seconds", 0.0, "gap_seconds is not a positive number"),
+    ("availability", "gap_seconds", 0.0, "gap_seconds is not within a second and a year"),
     ("forecasts", "q50", float("inf"), "q50 is not a number"),
     ("vintages", "horizon", 1_000_000_000, "horizon is out of range"),
     ("jobs", "spec", "{", "spec: no JSON"),

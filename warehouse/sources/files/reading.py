@@ -489,12 +489,25 @@ def shown(names: Sequence[str]) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)[:200]
 
 
+#: Most columns of a table; every column is an array, also where it is empty.
+MOST_COLUMNS = 1000
+
+
 def _header(path: Path, delimiter: str) -> list[str]:
     for line, text in numbered_lines(path):
         if not is_text(text):
             raise not_text(path, line)
         # A header needs no quotes inside its names; a repeated name makes Arrow's columns ambiguous.
-        return [name.strip().strip('"') for name in text.split(delimiter)]
+        names = [name.strip().strip('"') for name in text.split(delimiter)]
+        if len(names) > MOST_COLUMNS:
+            raise SourceFileError(
+                path,
+                line,
+                f"{len(names):,} columns",
+                expected=f"at most {MOST_COLUMNS:,} columns",
+                remedy="delete the empty columns",
+            )
+        return names
     raise SourceFileError(
         path, 0, "an empty file", expected="a header line and rows", remedy="export it again"
     )

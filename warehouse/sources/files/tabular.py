@@ -504,7 +504,8 @@ def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
     with _open_parquet(path) as file:
         layout = layout_of(path, file.schema_arrow.names, options)
         coded = _coded(file.schema_arrow, layout)
-    wanted = list(dict.fromkeys(layout.columns.values()))
+        needed = set(layout.columns.values())
+        wanted = [name for name in file.schema_arrow.names if name in needed]
     try:
         if layout.told_apart and "instance_type" in layout.columns:
             with _open_parquet(path) as file:

@@ -1,0 +1,78 @@
+"""Prices without counts, nodes of 8 GPUs and a deadline: the risk is unknown, the cost is a range, and zones are compared."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+from command_kit import call
+from test_turn import one_turn, small_settings
+from test_units_commands import END, JOB, history
+
+from flows.config import read_settings
+from flows.turn.report import decisions_summary
+from flows.ui.pages import glance_data
+from flows.ui.reading import Reading
+from optimization.job.request import read_request
+from warehouse.store.connection import open_reader
+
+ZONES = "aws/us-east-1/*/p4d.24xlarge"
+AT = END.isoformat()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A warehouse with prices of p4d.24xlarge in three zones, a job in one zone and a job that may run in any of them."""
+    folder = tmp_path_factory.mktemp("prices")
+    (folder / "p4d.json").write_text(history("p4d.24xlarge"))
+    form = {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', per = "gpu"'}
+    one = JOB.format(name="one", market="aws/us-east-1/us-east-1a/p4d.24xlarge", **form)
+    (folder / "one.toml").write_text(one)
+    several = re.sub(r"market = .*", f'markets = ["{ZONES}"]', one).replace('"one"', '"several"')
+    (folder / "several.toml").write_text(several)
+    assert call("ingest", "aws", folder / "p4d.json", "--db", folder / "w.duckdb").code == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", ["one", "several"])
+def test_a_plan_calls_the_risk_unknown_and_the_cost_a_range(folder, name):
+    asked = ("plan", folder / f"{name}.toml", "--db", folder / "w.duckdb", "--at", AT)
+    row = json.loads(call(*asked, "--json").out)
+    assert row["late_probability"] is None
+    assert row["saved_usd"] is None
+    assert "availability not observed" in row["availability_note"]
+    assert 465 < row["expected_cost_usd"] < 480  # 40 instance-hours at about 11.8 USD
+    assert row["on_demand_only_usd"] > 800
+    text = " ".join(call(*asked).out.split())
+    assert "Risk of missing the deadline 2026-11-27 06:00 UTC: unknown, availability not observed." in text
+    assert "(spot is never lost) and $" in text
+    assert "P(spot" not in text
+    assert not re.search(r"(?<!\d)0 %(?! *\),)", text.replace("(0 %)", "")), text
+
+
+def test_the_zones_are_compared_by_price_without_a_chance_of_spot(folder):
+    found = call(
+        "markets", "--for", folder / "several.toml", "--db", folder / "w.duckdb", "--at", AT, "--json"
+    )
+    rows = json.loads(found.out)["markets"]
+    assert [row["market"].split("/")[2] for row in rows] == ["us-east-1a", "us-east-1b", "us-east-1c"]
+    assert [row["price_usd"] for row in rows] == sorted(row["price_usd"] for row in rows)
+    assert {(row["chance_of_spot"], row["available"]) for row in rows} == {(None, None)}
+
+
+def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_path):
+    (tmp_path / "w.duckdb").write_bytes((folder / "w.duckdb").read_bytes())
+    settings = read_settings(small_settings(tmp_path, measured_origins=0))
+    at = pd.Timestamp(END)
+    result = one_turn(tmp_path / "w.duckdb", settings, at=at, requests=[read_request(folder / "one.toml")])
+    rows = result.decisions
+    assert [row["late_probability"] for row in rows] == [None]
+    assert decisions_summary(rows).endswith("The risk of missing a deadline is unknown.")
+    assert "AVAILABILITY UNKNOWN" in (tmp_path / "report.html").read_text()
+    with open_reader(tmp_path / "w.duckdb") as store:
+        data = glance_data(
+            Reading(store=store, settings=settings, db=tmp_path / "w.duckdb", now=at, at=at, run=None)
+        )
+    assert data["verdict"] == "look"
+    texts = [finding["text"] for finding in data["findings"]]
+    assert any("risk of missing its deadline is unknown" in text for text in texts), texts
