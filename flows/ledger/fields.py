@@ -162,10 +162,10 @@ def _finish(job: OpenJob, made: Decision) -> str:
 def _saved(job: OpenJob, made: Decision) -> float | None:
     """What is expected to be saved compared with on-demand only.
 
-    None where no on-demand price is known, availability was not observed, or the job is more likely given up than done.
+    None where no on-demand price is known, or the job is more likely given up than done.
     """
     alone = job.on_demand_only_usd
-    if alone is None or not job.history.availability_observed or made.expected.given_up_probability > 0.5:
+    if alone is None or made.expected.given_up_probability > 0.5:
         return None
     return alone - made.expected.cost_usd
 
@@ -566,7 +566,7 @@ DECISION: Final[dict[str, Field]] = {
     "saved_usd": Field(
         kind=float | None,
         words="What the expected cost is below that, negative where it is above; null where no on-demand price is known, "
-        "availability was not observed, or the job is more likely given up than done.",
+        "or the job is more likely given up than done.",
         value=_saved_usd,
         heading="saved",
         unit="$",

@@ -22,8 +22,8 @@ def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
     'Run 2 spot instances until 08:30 UTC (start 2 spot, stop 1 on-demand). Expected cost $473, 65 % less than on-demand only.'
     >>> headline({**row, "spot": 0, "change": "nothing to start", "saved_share": None})
     'Run nothing until 2026-11-20 08:30 UTC (nothing to start). Expected cost $473.'
-    >>> headline({**row, "availability_note": "prices only", "on_demand_only_usd": 1352.0})[-69:]
-    'Cost between $473 (spot is never lost) and $1,352 (on-demand only).'
+    >>> print(headline({**row, "availability_note": "prices only", "on_demand_only_usd": 1352.0}).partition(". ")[2])
+    Cost between $473 (spot is never lost, 65 % less) and $1,352 (on-demand only).
     """
     kinds = [(int(row["spot"]), "spot"), (int(row["on_demand"]), "on-demand")]
     held = [f"{count} {kind}" for count, kind in kinds if count]
@@ -52,11 +52,14 @@ def _cost(row: Mapping[str, Any]) -> str:
         only = as_number(row.get("on_demand_only_usd"))
         if only is None:
             return f"Cost at least ${dollars(cost)} (spot is never lost); no upper bound without an on-demand price."
-        if only < cost:
+        if only <= cost:
             return (
                 f"Cost ${dollars(cost)} if spot is never lost; on-demand only costs less, ${dollars(only)}."
             )
-        return f"Cost between ${dollars(cost)} (spot is never lost) and ${dollars(only)} (on-demand only)."
+        less = "" if share is None else f", {percent(share)} less"
+        return (
+            f"Cost between ${dollars(cost)} (spot is never lost{less}) and ${dollars(only)} (on-demand only)."
+        )
     less = ""
     if share is not None:
         less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"

@@ -525,11 +525,15 @@ def _saving(decisions: Sequence[Mapping[str, Any]]) -> str:
 
 
 def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """What the jobs whose cost on on-demand alone is known save beside it, and that cost, USD; 0 and 0 where none is."""
+    """Return the expected saving compared with on-demand only, and the cost of on-demand only, USD; 0 and 0 where both are unknown.
+
+    Jobs without an on-demand price, and jobs in markets whose availability was not observed, are not in it.
+    """
     known = [
         (float(saved), float(alone))
         for row in decisions
-        if (alone := as_number(row.get("on_demand_only_usd"))) is not None
+        if row.get("availability_note") is None
+        and (alone := as_number(row.get("on_demand_only_usd"))) is not None
         and (saved := as_number(row.get("saved_usd"))) is not None
     ]
     return sum(saved for saved, _ in known), sum(alone for _, alone in known)

@@ -39,13 +39,13 @@ def test_a_plan_calls_the_risk_unknown_and_the_cost_a_range(folder, name):
     asked = ("plan", folder / f"{name}.toml", "--db", folder / "w.duckdb", "--at", AT)
     row = json.loads(call(*asked, "--json").out)
     assert row["late_probability"] is None
-    assert row["saved_usd"] is None
+    assert row["saved_usd"] == pytest.approx(row["on_demand_only_usd"] - row["expected_cost_usd"], abs=1e-3)
     assert "availability not observed" in row["availability_note"]
     assert 465 < row["expected_cost_usd"] < 480  # 40 instance-hours at about 11.8 USD
     assert row["on_demand_only_usd"] > 800
     text = " ".join(call(*asked).out.split())
     assert "Risk of missing the deadline 2026-11-27 06:00 UTC: unknown, availability not observed." in text
-    assert "(spot is never lost) and $" in text
+    assert re.search(r"\(spot is never lost, \d\d % less\) and \$\d+ \(on-demand only\)", text)
     assert "P(spot" not in text
     assert not re.search(r"(?<!\d)0 %(?! *\),)", text.replace("(0 %)", "")), text
 

@@ -71,7 +71,7 @@ COMMENT ON COLUMN job_decisions.expected_cost_usd IS 'Mean of everything paid fr
 COMMENT ON COLUMN job_decisions.expected_cost_p10_usd IS 'A tenth of the sampled futures cost no more.';
 COMMENT ON COLUMN job_decisions.expected_cost_p90_usd IS 'Nine tenths of the sampled futures cost no more.';
 COMMENT ON COLUMN job_decisions.on_demand_only_usd IS 'What the whole job costs on on-demand alone, from first slot to last; null where no on-demand price is known.';
-COMMENT ON COLUMN job_decisions.saved_usd IS 'What the expected cost is below that, negative where it is above; null where no on-demand price is known, availability was not observed, or the job is more likely given up than done.';
+COMMENT ON COLUMN job_decisions.saved_usd IS 'What the expected cost is below that, negative where it is above; null where no on-demand price is known, or the job is more likely given up than done.';
 COMMENT ON COLUMN job_decisions.saved_share IS 'The same as a share of it.';
 COMMENT ON COLUMN job_decisions.expected_finish IS 'Mean end of the job over sampled futures.';
 COMMENT ON COLUMN job_decisions.availability_note IS 'That only prices are known and availability was not observed, and what that means; null where it was observed.';
