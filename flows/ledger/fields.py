@@ -193,6 +193,13 @@ def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
     return job.history.on_demand_note
 
 
+def _late_probability(job: OpenJob, made: Decision) -> float | None:
+    """Return the risk of missing the deadline: certain where even on-demand cannot meet it, whatever is known of spot."""
+    if made.risk_known or job.shortfall(made.progress):
+        return round(made.expected.late_probability, 4)
+    return None
+
+
 def _availability_note(job: OpenJob, made: Decision) -> str | None:
     """What a person must know where nobody observed the availability of spot."""
     if job.history.availability_observed:
@@ -604,7 +611,7 @@ DECISION: Final[dict[str, Field]] = {
         limits=SHARE,
         words="Share of the sampled futures in which the deadline is missed; null where availability was not observed, or not "
         "recently.",
-        value=lambda job, made: round(made.expected.late_probability, 4) if made.risk_known else None,
+        value=_late_probability,
         heading="P(late)",
         format=chance,
         place=1,

@@ -46,7 +46,7 @@ def _until(end: Any, now: datetime | None) -> str:
 def _cost(row: Mapping[str, Any]) -> str:
     """What the job is expected to cost, compared with on-demand only where that is known."""
     cost, share = as_number(row.get("expected_cost_usd")), as_number(row.get("saved_share"))
-    if cost is None:
+    if cost is None or (row.get("shortfall") and not cost):  # a job that is given up costs nothing more
         return ""
     if not is_observed(row):
         only = as_number(row.get("on_demand_only_usd"))
@@ -97,6 +97,8 @@ def outlook(row: Mapping[str, Any]) -> str:
     >>> outlook({**row, "availability_note": "prices only"})[:86]
     'Risk of missing the deadline 2026-11-27 12:00 UTC: unknown, availability not observed.'
     """
+    if row.get("shortfall"):
+        return f"The deadline {utc(row['deadline'])} is missed in any case."
     if not is_observed(row):
         return (
             f"Risk of missing the deadline {utc(row['deadline'])}: unknown, availability not observed. "

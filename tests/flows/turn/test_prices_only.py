@@ -76,3 +76,18 @@ def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_pa
     assert data["verdict"] == "look"
     texts = [finding["text"] for finding in data["findings"]]
     assert any("risk of missing its deadline is unknown" in text for text in texts), texts
+
+
+def test_a_job_that_no_purchase_can_finish_states_no_cost_and_a_certain_risk(folder):
+    text = (folder / "one.toml").read_text()
+    (folder / "hard.toml").write_text(
+        text.replace('"42h"', '"3h"').replace("64", "16").replace('"one"', '"hard"')
+    )
+    asked = ("plan", folder / "hard.toml", "--db", folder / "w.duckdb", "--at", AT)
+    row = json.loads(call(*asked, "--json").out)
+    assert row["late_probability"] == 1.0
+    assert row["shortfall"].startswith("cannot be done by 2026-11-25 15:00 UTC")
+    first = " ".join(call(*asked).out.split()).partition(" Why: ")[0]
+    assert "Warning: job hard cannot be done by" in first
+    assert "$0.00" not in first
+    assert first.endswith("The deadline 2026-11-25 15:00 UTC is missed in any case.")
