@@ -319,10 +319,22 @@ class Warehouse:
 
     @contextmanager
     def reading(self) -> Iterator[Store]:
-        """The warehouse to read, without waiting for its writer; raises `StoreError` where there is none."""
+        """Open the warehouse to read, without waiting for its writer; a file of an older version is brought up to date first.
+
+        Raises `StoreError` where there is none.
+        """
+        from warehouse.errors import OldSchemaError
         from warehouse.store.connection import open_reader
 
-        with open_reader(self.db) as store:
+        try:
+            reader = open_reader(self.db)
+        except OldSchemaError:
+            if not self.db.is_file():  # a published warehouse is its publisher's
+                raise
+            with self.writing():
+                pass
+            reader = open_reader(self.db)
+        with reader as store:
             yield store
 
     @contextmanager

@@ -122,6 +122,10 @@ class StoreError(SlackwaterError):
     """The warehouse file cannot do what was asked."""
 
 
+class OldSchemaError(StoreError):
+    """The warehouse file was written by an older version of the program and has not been brought up to date."""
+
+
 class StoreLockedError(StoreError):
     """Another process holds the warehouse file."""
 

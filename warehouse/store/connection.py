@@ -24,7 +24,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from warehouse.errors import DamagedStoreError, SchemaError, SettingsError, StoreError
+from warehouse.errors import DamagedStoreError, OldSchemaError, SchemaError, SettingsError, StoreError
 from warehouse.store.files import (
     Identity,
     Patience,
@@ -484,7 +484,7 @@ def _check_steps(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     with _naming(name):
         pending = pending_steps(applied_steps(connection))
     if pending:
-        raise StoreError(
+        raise OldSchemaError(
             f"warehouse {name} lacks the schema step {pending[0]!r}",
             remedy="open it once for writing (a published one: publish it again)",
         )
