@@ -212,7 +212,9 @@ class ForecastRow(TypedDict):
     step_minutes: float
     fallback: Annotated[str, Keys(description="Why a simpler model answered; empty if none did.")]
     price: Annotated[list[SlotQuantiles], Keys(description="USD per instance-hour, slot by slot.")]
-    count: Annotated[list[SlotQuantiles], Keys(description="Instances available, slot by slot.")]
+    count: Annotated[
+        list[SlotQuantiles], Keys(description="Instances available, slot by slot; empty where not observed.")
+    ]
 
 
 class ForecastAnswer(TypedDict):

@@ -70,12 +70,15 @@ PERFECT = "perfect"
 
 def issue_forecasts(
     turn: Turn, market: str | None, models: Sequence[str], *, horizon: int | None
-) -> list[tuple[Followed, Forecast]]:
-    """Forecasts of one market, or of all that are followed, by ``models``; they are kept."""
+) -> list[tuple[Followed, Forecast, bool]]:
+    """Issue and store forecasts of one market, or of all that are followed, by ``models``.
+
+    The third value is whether the availability was observed; where not, its forecast of counts means nothing.
+    """
     markets = _asked_markets(turn, market)
     histories, prepared = ready(turn, {followed: [followed.at] for followed in markets}, models)
     made = [
-        (followed, forecast)
+        (followed, forecast, histories[followed].availability_observed)
         for followed in markets
         for forecast in forecasts_of(
             histories[followed], prepared.batches[followed], settings=turn.settings, horizon=horizon
@@ -83,7 +86,7 @@ def issue_forecasts(
     ]
     with turn.store.transaction():
         prepared.save(turn.store)
-        for followed, forecast in made:
+        for followed, forecast, _ in made:
             write_forecasts(turn.store, [forecast], source=followed.source)
     return made
 
@@ -113,8 +116,8 @@ def _unfollowed(turn: Turn) -> str:
     return "; ".join(words) + (f"; and {more:,} more" if more > 0 else "")
 
 
-def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
-    """A forecast as plain values."""
+def forecast_row(followed: Followed, forecast: Forecast, availability_observed: bool) -> ForecastRow:
+    """Return a forecast as plain values, without counts where availability was not observed."""
     frame = forecast.frame.drop(columns=["fallback"])
     numbers = frame.select_dtypes("float").columns
     frame[numbers] = frame[numbers].round(6)
@@ -128,7 +131,7 @@ def forecast_row(followed: Followed, forecast: Forecast) -> ForecastRow:
         "newest_row": forecast.newest_row,
         "step_minutes": forecast.step / pd.Timedelta(minutes=1),
         "fallback": forecast.fallback,
-        "count": cast("list[SlotQuantiles]", rows_of(slots[own == "count"])),
+        "count": cast("list[SlotQuantiles]", rows_of(slots[own == "count"]) if availability_observed else []),
         "price": cast("list[SlotQuantiles]", rows_of(slots[own == "price"])),
     }
 

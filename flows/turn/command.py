@@ -140,11 +140,12 @@ def forecast(
     tables = [
         Table(
             f"{followed.key} by {one.predictor} at {utc(one.issued_at)}"
-            + (f" (fallback: {one.fallback})" if one.fallback else ""),
+            + (f" (fallback: {one.fallback})" if one.fallback else "")
+            + ("" if observed else "; availability not observed, so no forecast of counts"),
             _shown_steps(one),
-            columns,
+            columns if observed else {name: columns[name] for name in ("step", "slot", "price", "price_80")},
         )
-        for followed, one in made
+        for followed, one, observed in made
     ]
     return Answer(title="Forecasts", value={"forecasts": [forecast_row(*one) for one in made]}, blocks=tables)
 

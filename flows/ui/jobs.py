@@ -287,7 +287,13 @@ def _route(reading: Reading, data: Mapping[str, Any]) -> Figure | None:
         return None
     first = min(job.start, turn.at - ROUTE_SLOTS * job.step)
     histories = try_histories(turn, [(one, first) for one in places])
-    panels = [panel(history, None) for history in histories if isinstance(history, History)]
+    panels = [
+        panel(history, None)
+        for history in histories
+        if isinstance(history, History) and history.availability_observed
+    ]
+    if not panels:  # the figure shows the availability of each market
+        return None
     request = job.request
     return route_figure(JobRoute(job=request.name, request=request, decided=decided, panels=panels))
 

@@ -155,6 +155,7 @@ def market_data(reading: Reading, view: MarketView) -> dict[str, Any]:
         "on_demand_usd": history.on_demand_usd if history.on_demand.known else None,
         "on_demand_from": str(history.on_demand),
         "on_demand_note": history.on_demand_note,
+        "availability_observed": history.availability_observed,
         "capacity": history.capacity,
         "assumptions": list(history.assumptions),
         "real_clock": history.real_clock,
@@ -173,7 +174,11 @@ def _past(history: History, forecast: Forecast | None) -> list[dict[str, Any]]:
     """Slots up to the vintage (all of them without one)."""
     frame = history.frame if forecast is None else history.frame.loc[: forecast.issued_at]
     return [
-        {"slot": slot, "price_usd": _number(price), "available": _number(count)}
+        {
+            "slot": slot,
+            "price_usd": _number(price),
+            "available": _number(count) if history.availability_observed else None,
+        }
         for slot, price, count in zip(frame.index, frame["price_usd"], frame["available"], strict=True)
     ]
 
@@ -189,7 +194,8 @@ def _steps(history: History, forecast: Forecast) -> list[dict[str, Any]]:
             q = forecast.quantiles("price" if variable == "price" else "count")[i]
             row[variable] = {name: float(q[place]) for name, place in places.items()}
             row[variable]["mean"] = float(forecast.mean("price" if variable == "price" else "count")[i])
-            row[variable]["came"] = _number(came[column].iloc[i])
+            observed = variable == "price" or history.availability_observed
+            row[variable]["came"] = _number(came[column].iloc[i]) if observed else None
         rows.append(row)
     return rows
 
@@ -241,6 +247,8 @@ def market_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | No
         ("price", "price_usd", "spot price, USD per instance-hour", data["on_demand_usd"], "on-demand"),
         ("count", "available", "instances available", float(data["capacity"]), "capacity"),
     ):
+        if variable == "count" and not data["availability_observed"]:
+            continue
         came = [row[variable]["came"] for row in ahead]
         while came and came[-1] is None:  # what has not come is not drawn as a gap
             came.pop()
@@ -259,8 +267,8 @@ def market_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | No
             )
         )
     return Figure(
-        specs=[fan(panels[0], labelled=False), fan(panels[1])],
-        label=f"Price and availability of {data['market']}",
+        specs=[fan(one, labelled=one is panels[-1]) for one in panels],
+        label=f"{'Price and availability' if len(panels) > 1 else 'Price'} of {data['market']}",
         captions=[_described(data)],
         width=0,
     )
@@ -279,11 +287,17 @@ def _bands(row: Mapping[str, Any], variable: str, step: pd.Timedelta) -> dict[st
 
 def _described(data: Mapping[str, Any]) -> str:
     past = data["past"][-1]
-    seen = f"price {price(past['price_usd'])} USD, {number(past['available'], 0)} instances available at {utc(past['slot'])}"
+    there = (
+        f"{number(past['available'], 0)} instances available"
+        if data["availability_observed"]
+        else "availability not observed,"
+    )
+    seen = f"price {price(past['price_usd'])} USD, {there} at {utc(past['slot'])}"
     if not data["forecast"]:
         return f"Newest values: {seen}. No forecast was issued."
     ahead = data["forecast"][0]
     return (
-        f"Last values before the forecast: {seen}. Forecast one slot ahead: price {price(ahead['price']['q50'])} USD, "
-        f"{ahead['count']['q50']:.0f} instances. The table below has every slot ahead."
+        f"Last values before the forecast: {seen}. Forecast one slot ahead: price {price(ahead['price']['q50'])} USD"
+        + (f", {ahead['count']['q50']:.0f} instances" if data["availability_observed"] else "")
+        + ". The table below has every slot ahead."
     )

@@ -11,12 +11,14 @@ from test_units_commands import END, JOB, history
 
 from flows.config import read_settings
 from flows.turn.report import decisions_summary
+from flows.ui.markets import market_data, market_figure, market_view
 from flows.ui.pages import glance_data
 from flows.ui.reading import Reading
 from optimization.job.request import read_request
 from warehouse.store.connection import open_reader
 
 ZONES = "aws/us-east-1/*/p4d.24xlarge"
+MARKET = "aws/us-east-1/us-east-1a/p4d.24xlarge"
 AT = END.isoformat()
 
 
@@ -60,6 +62,27 @@ def test_the_zones_are_compared_by_price_without_a_chance_of_spot(folder):
     assert {(row["chance_of_spot"], row["available"]) for row in rows} == {(None, None)}
 
 
+def test_a_forecast_states_prices_and_no_counts(folder, tmp_path):
+    (tmp_path / "w.duckdb").write_bytes((folder / "w.duckdb").read_bytes())
+    asked = (
+        "forecast",
+        "--market",
+        MARKET,
+        "--model",
+        "last_value",
+        "--db",
+        tmp_path / "w.duckdb",
+        "--at",
+        AT,
+    )
+    [row] = call(*asked, "--json").value["forecasts"]
+    assert row["price"]
+    assert row["count"] == []
+    text = call(*asked).said
+    assert "availability not observed, so no forecast of counts" in text
+    assert "80 % of counts" not in text
+
+
 def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_path):
     (tmp_path / "w.duckdb").write_bytes((folder / "w.duckdb").read_bytes())
     settings = read_settings(small_settings(tmp_path, measured_origins=0))
@@ -70,9 +93,11 @@ def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_pa
     assert decisions_summary(rows).endswith("The risk of missing a deadline is unknown.")
     assert "AVAILABILITY UNKNOWN" in (tmp_path / "report.html").read_text()
     with open_reader(tmp_path / "w.duckdb") as store:
-        data = glance_data(
-            Reading(store=store, settings=settings, db=tmp_path / "w.duckdb", now=at, at=at, run=None)
-        )
+        reading = Reading(store=store, settings=settings, db=tmp_path / "w.duckdb", now=at, at=at, run=None)
+        data = glance_data(reading)
+        page = market_data(reading, market_view(reading, MARKET))
+    assert {row["available"] for row in page["past"]} == {None}
+    assert len(market_figure(page, step=reading.step).specs) == 1
     assert data["verdict"] == "look"
     texts = [finding["text"] for finding in data["findings"]]
     assert any("risk of missing its deadline is unknown" in text for text in texts), texts

@@ -217,7 +217,7 @@ def test_a_market_is_drawn_with_its_past_its_gaps_its_fan_and_what_came():
     slots = [pd.Timestamp(f"2026-03-10T0{k}:00Z") for k in range(4)]
     bands = {"q05": 0, "q10": 1, "q25": 2, "q50": 3, "q75": 4, "q90": 5, "q95": 6}
     data = {
-        "market": "a/b/c/d", "on_demand_usd": 4.0, "capacity": 8,
+        "market": "a/b/c/d", "on_demand_usd": 4.0, "capacity": 8, "availability_observed": True,
         "past": [{"slot": at, "price_usd": p, "available": 2.0} for at, p in zip(slots[:3], (1.0, None, 1.5), strict=True)],
         "forecast": [{"slot": slots[3], "price": bands | {"came": 1.25}, "count": bands | {"came": None}}],
     }  # fmt: skip
