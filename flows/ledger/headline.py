@@ -66,6 +66,10 @@ def _cost(row: Mapping[str, Any]) -> str:
     return f"Expected cost ${dollars(cost)}{less}."
 
 
+#: What holds of a simulation on a record of prices alone.
+SPOT_NEVER_LOST = "Availability was not observed: costs hold if spot is never lost, and whether a policy that runs spot meets its deadline is unknown."
+
+
 def is_observed(row: Mapping[str, Any]) -> bool:
     """Return whether the market's availability was observed; decisions stored before that was recorded count as observed."""
     return row.get("availability_note") is None

@@ -331,9 +331,12 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     best = rows[0]
     gpus = best["gpus_per_instance"]
     told = [*folded(rows), in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"])]
+    from flows.ledger.headline import SPOT_NEVER_LOST
+
     blocks: list[Block] = [
         Table(title, told, columns_of(OUTCOME, rows=told), most=REPLAY_ROWS, marked=stands_alone),
         f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} an instance" if gpus else ""),
+        *([SPOT_NEVER_LOST] if any(row["on_time"] is None for row in rows) else []),
         *(f"synthetic: {text}" for text in best["synthetic"]),
     ]
     if len(rows) == 1:
