@@ -67,7 +67,10 @@ def _cost(row: Mapping[str, Any]) -> str:
 
 
 #: What holds of a simulation on a record of prices alone.
-SPOT_NEVER_LOST = "Availability was not observed: costs hold if spot is never lost, and whether a policy that runs spot meets its deadline is unknown."
+SPOT_NEVER_LOST = (
+    "Availability was not observed: costs hold if spot is never lost, "
+    "and whether a policy that runs spot meets its deadline is unknown."
+)
 
 
 def is_observed(row: Mapping[str, Any]) -> bool:

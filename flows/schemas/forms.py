@@ -756,13 +756,13 @@ class OnDemandForms(TypedDict):
 
 
 class Expectation(TypedDict):
-    """Over sampled futures."""
+    """Over sampled futures; if spot is never lost where availability was not observed, without interval and risk."""
 
     cost_usd: float
-    cost_p10_usd: float
-    cost_p90_usd: float
+    cost_p10_usd: float | None
+    cost_p90_usd: float | None
     finish: datetime
-    late_probability: Share
+    late_probability: Share | None
 
 
 class SpotForms(TypedDict):
@@ -798,7 +798,7 @@ class FilledOutcome(TypedDict):
     policy: str
     cost_usd: float
     finish: datetime | None
-    on_time: bool
+    on_time: OnTime
     spot_share: Share
     utility_usd: Valued
 
