@@ -13,6 +13,7 @@ from flows.ledger.fields import (
     BASELINES,
     BOARD,
     DECISION,
+    INTERVALS,
     OUTCOME,
     as_shown,
     assumed_told,
@@ -71,7 +72,8 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
     notes += [f"AVAILABILITY UNKNOWN: {text}" for text in availability_told(rows)]
     notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(rows)]
     blocks: list[Block] = [Notes(notes)] if notes else []
-    blocks.append(Table(title, [as_shown(row) for row in rows], columns_of(DECISION, rows=rows), cards=True))
+    shown = [as_shown(row) for row in rows]
+    blocks.append(Table(title, shown, columns_of(DECISION | INTERVALS, rows=shown), cards=True))
     listed = on_demand_prices_told(rows)
     blocks += [Notes([f"On-demand price of {text}" for text in listed])] if listed else []
     return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])

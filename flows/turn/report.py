@@ -16,6 +16,7 @@ from flows.ledger.fields import (
     BASELINES,
     BOARD,
     DECISION,
+    INTERVALS,
     as_shown,
     availability_told,
     beside_hindsight,
@@ -488,9 +489,8 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     """The decision table and one sentence that sums it up."""
     if not decisions:
         return Section("What to hold", ["No job is open, so there is nothing to decide."], "decisions")
-    table = Table(
-        "", [_decision_row(row) for row in decisions], columns_of(DECISION, rows=decisions), cards=True
-    )
+    shown = [_decision_row(row) for row in decisions]
+    table = Table("", shown, columns_of(DECISION | INTERVALS, rows=shown), cards=True)
     note = (
         "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
         "whole job, what was paid before this slot included."
