@@ -61,7 +61,12 @@ def add(
         followed = find_market(store, text, at=at, settings=settings, own_end=own_end).for_job(request)
         placed = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
         history = read_history(store, followed, settings=settings, start=followed.at)
-        job = slot_job(placed, step=step_of(settings), on_demand_usd=history.on_demand_usd)
+        job = slot_job(
+            placed,
+            step=step_of(settings),
+            on_demand_usd=history.on_demand_usd,
+            sold=history.on_demand.sold,
+        )
         added = save_jobs(store, [placed], origin="user", at=followed.at, step=step_of(settings))
         turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end, clock=now())
         old = turn.fresh.stale(history, followed.at)

@@ -234,7 +234,8 @@ def _availability_note(job: OpenJob, made: Decision) -> str | None:
 
 def _spot_price(job: OpenJob, made: Decision) -> float | None:
     seen, slot = job.live.seen, job.live.slot
-    return round(seen.price[slot], 6) if seen.observed[slot] else None
+    prices = seen.price if seen.quoted is None else seen.quoted
+    return round(prices[slot], 6) if seen.observed[slot] else None
 
 
 def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:

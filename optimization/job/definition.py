@@ -140,6 +140,7 @@ class Job:
     which later ones pay back. ``value`` is in USD; ``gamma`` > 1 is the decay: the value is gone at gamma * d.
     ``must_finish`` records that no value was given and one was chosen that never gives up while finishing is possible.
     ``gpus`` is the number of GPUs of an instance, None where it is not known; no rule reads it, answers show it.
+    ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot (M2.10).
     ``restart`` and ``worth`` are made of these, as the rules of M2.4 and M2.5 read them.
     """
 
@@ -156,6 +157,7 @@ class Job:
     resumable: bool = True
     must_finish: bool = False
     gpus: int | None = None
+    max_spot_usd: float = math.inf
     restart: Restart = field(init=False, repr=False, compare=False)
     worth: Value = field(init=False, repr=False, compare=False)
 

@@ -13,7 +13,7 @@ from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress, finished, needed
 from optimization.job.request import shortfall_told
 from optimization.market.belief import Belief, Believed, Forgetting
-from optimization.market.window import MarketWindow, Record, point_forecast, record_of, window_of
+from optimization.market.window import MarketWindow, Record, point_forecast, record_of, spot_ceiling
 from optimization.policies import OnDemandOnly
 from optimization.policies.contract import Paths, Policy, Together, View, belief_of
 from optimization.policies.pace import always_worth_finishing, pace, slot_gain, step
@@ -285,11 +285,12 @@ def live_job(
     step = history.step
     grid = pd.date_range(start, periods=job.deadline_slots, freq=step)
     rows = history.frame.reindex(grid)
-    window = window_of(rows, history, job.value)
+    ceiling = spot_ceiling(job, history)
+    window = ceiling.window(rows, history, job.value)
     now = history.known_at.floor(step)
     issued = {forecast.issued_at: forecast for forecast in forecasts if forecast.issued_at <= now}
-    points = [point_forecast(issued[slot]) if slot in issued else None for slot in grid]
-    record = market_record(history, peers, first=start, last=now, known_by=now)
+    points = [ceiling.forecast(point_forecast(issued[slot])) if slot in issued else None for slot in grid]
+    record = market_record(ceiling.history(history), peers, first=start, last=now, known_by=now)
     return LiveJob(
         job=job,
         start=start,

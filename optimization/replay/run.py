@@ -92,6 +92,7 @@ class Seen:
     tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
     on_demand: OnDemandOrigin = OBSERVED
     availability_observed: bool = True
+    quoted: tuple[float, ...] | None = None
 
     def view(self, job: Job, progress: Progress, slot: int) -> View:
         """What a policy sees in ``slot``."""
@@ -111,6 +112,7 @@ class Seen:
             beliefs=self.beliefs,
             on_demand=self.on_demand,
             availability_observed=self.availability_observed,
+            quoted=None if self.quoted is None else self.quoted[slot],
         )
 
 
@@ -164,6 +166,7 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Rec
         slot_hours=window.slot_hours,
         on_demand=window.on_demand,
         availability_observed=window.availability_observed,
+        quoted=None if window.quoted is None else tuple(window.quoted[:d].tolist()),
         record=record,
         beliefs=Believed(
             price=np.where(observed, window.price[:d], np.nan),
@@ -197,6 +200,11 @@ def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
     if n and not job.n_min <= n <= job.n_max:
         raise PolicyError(
             f"{policy} in slot {view.slot} asks for {n} instances", expected=f"0 or {job.n_min}..{job.n_max}"
+        )
+    if spot and view.above_ceiling:
+        raise PolicyError(
+            f"{policy} in slot {view.slot} asks for {spot} spot at {view.quoted} USD",
+            expected=f"none above the job's max_spot_usd, {job.max_spot_usd}",
         )
     if spot:
         check_job(job, uses_spot=True)
