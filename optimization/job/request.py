@@ -328,7 +328,7 @@ class JobRequest(_Part):
     is sold on demand there. They go before what is observed or listed (M1.1).
 
     ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot; ``max_hourly_usd`` the most that the
-    whole job may cost an hour, even with every instance on demand (M2.10).
+    whole job may cost an hour, even with every instance on demand; ``budget_usd`` the most that it may cost in all (M2.10).
     """
 
     name: str = Field(min_length=1, max_length=LONGEST_NAME)
@@ -362,6 +362,9 @@ class JobRequest(_Part):
     on_demand: bool | Mapping[str, bool] = Field(True, exclude_if=_is_true)
     max_spot_usd: Price | None = Field(None, exclude_if=_is_empty)
     max_hourly_usd: Price | None = Field(None, exclude_if=_is_empty)
+    budget_usd: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = Field(
+        None, exclude_if=_is_empty
+    )
 
     @field_validator("name")
     @classmethod
@@ -863,6 +866,7 @@ def slot_job(
         resumable=point.resumable,
         must_finish=request.value_usd is None,
         max_spot_usd=math.inf if request.max_spot_usd is None else request.max_spot_usd,
+        budget_usd=math.inf if request.budget_usd is None else request.budget_usd,
     )
     if request.value_usd is None:
         job = replace(job, value=must_finish_value(job, on_demand_usd=on_demand_usd, slot_hours=slot_hours))

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from forecasting.quantiles import LEVELS, TAIL, Forecast
-from optimization.job.definition import Job
+from optimization.job.definition import ROUNDING_USD, Job, Progress, guard_usd
 from warehouse.errors import MarketError
-from warehouse.history import AVAILABLE, OBSERVED, PRICE, History, OnDemandOrigin
+from warehouse.history import AVAILABLE, NOT_SOLD, OBSERVED, PRICE, History, OnDemandOrigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,26 @@ class SpotCeiling:
             rows.assign(**{PRICE: self.price(rows[PRICE].to_numpy(dtype=float))}), history, value
         )
         return replace(taken, quoted=rows[PRICE].to_numpy(dtype=float))
+
+
+#: Where the budget of a job does not pay for finishing on demand.
+BEYOND_BUDGET = OnDemandOrigin(kind=NOT_SOLD, words="the budget does not pay for finishing on demand")
+
+
+def payable(history: History, job: Job, progress: Progress, *, slot: int) -> History:
+    """Return the history, without on-demand where the budget does not pay for finishing on demand from ``slot`` on (M2.10)."""
+    if math.isinf(job.budget_usd) or not history.on_demand.sold:
+        return history
+    guard = guard_usd(
+        job,
+        progress,
+        left=job.deadline_slots - slot,
+        on_demand_usd=history.on_demand_usd,
+        slot_hours=history.slot_hours,
+    )
+    if progress.cost_usd + guard <= job.budget_usd + ROUNDING_USD:
+        return history
+    return replace(history, on_demand=BEYOND_BUDGET)
 
 
 def spot_ceiling(job: Job, history: History) -> SpotCeiling:

@@ -16,6 +16,7 @@ from optimization.market.window import (
     PointForecast,
     Record,
     certain,
+    payable,
     point_forecast,
     spot_ceiling,
 )
@@ -333,6 +334,7 @@ def ended_job(
             remedy="choose an earlier --from or a shorter deadline",
         )
     rows = history.frame.loc[grid]
+    history = payable(history, job, Progress(), slot=0)
     ceiling = spot_ceiling(job, history)
     issued = {forecast.issued_at: ceiling.forecast(point_forecast(forecast)) for forecast in forecasts}
     return EndedJob(

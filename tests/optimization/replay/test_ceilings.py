@@ -1,4 +1,4 @@
-"""A job's highest spot price and its highest cost an hour hold in every plan, and in hindsight (M2.10)."""
+"""A job's highest spot price, its most an hour and its budget hold in every plan, and in hindsight (M2.10)."""
 
 import math
 from dataclasses import replace
@@ -6,10 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from moving_markets import a_job
+from moving_markets import a_job, movable, random_markets
 from series_kit import wandering
 
+from optimization.job.definition import Progress, guard_usd
 from optimization.job.request import parse_request, slot_job
+from optimization.moving.movers import DeadlinePressure, GreedyMover, MeanField, OneStep
+from optimization.moving.replay import replay_mover
 from optimization.policies.pool import load_pool, policy_named
 from optimization.replay.decision import Effort, decide, live_job
 from optimization.replay.run import replay
@@ -161,3 +164,85 @@ def test_ceilings_that_cannot_be_kept_are_refused(terms, sold, why):
             on_demand_usd=3.06,
             sold=sold,
         )
+
+
+# ---
+# The budget of a whole job.
+
+
+TO_PAY = [a_job(d=SLOTS, load=0.2), a_job(d=SLOTS, load=0.25, n_min=2, must_finish=True)]
+
+
+def alone_usd(job, market):
+    return guard_usd(
+        job, Progress(), left=job.deadline_slots, on_demand_usd=market.on_demand_usd, slot_hours=0.5
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.15])
+def test_no_policy_pays_more_than_the_budget(policy, share):
+    for seed, job in enumerate(TO_PAY):
+        market = a_market(seed)
+        budget = share * alone_usd(job, market)
+        own = ended(replace(job, budget_usd=budget), market)
+        assert own.window.on_demand.sold is (share >= 1)
+        outcome = replay(policy, own.job, own.window, forecasts=own.forecasts, record=own.record)
+        assert outcome.cost_usd <= budget + 1e-5
+        if share >= 1:  # the guard is paid for in every slot, so the job is done by its deadline
+            assert outcome.on_time
+        else:
+            assert not any(held.on_demand for held in outcome.allocations)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_budget_that_nothing_reaches_changes_nothing(policy):
+    job, market = JOBS[1], a_market(3)
+    free, bound = ended(job, market), ended(replace(job, budget_usd=1e6), market)
+    outcomes = [
+        replay(policy, own.job, own.window, forecasts=own.forecasts, record=own.record)
+        for own in (free, bound)
+    ]
+    assert outcomes[0].allocations == outcomes[1].allocations
+
+
+def test_the_guard_of_a_budget_by_hand():
+    """8 instance-slots of work left, no overheads: on demand 8 instance-slots of half an hour at 3.06 USD."""
+    job = replace(a_job(d=4, n_max=4, load=0.5, mu=1.0), mu_down=1.0, workload=4.0)
+    assert alone_usd(job, wandering(8, seed=1)) == pytest.approx(8 * 0.5 * 3.06)
+    late = Progress(done=1.0, cost_usd=0.0)
+    ever = guard_usd(
+        job, late, left=1, on_demand_usd=3.06, slot_hours=0.5
+    )  # 4 instances do 2.0 a slot: out of reach
+    assert ever == pytest.approx(6 * 0.5 * 3.06)
+    assert guard_usd(job, replace(late, done=4.0), left=0, on_demand_usd=3.06, slot_hours=0.5) == 0.0
+
+
+@pytest.mark.parametrize(
+    "mover", [MeanField(), GreedyMover(), DeadlinePressure(), OneStep()], ids=lambda mover: mover.name
+)
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_no_mover_pays_more_than_the_budget(mover, share):
+    for seed in range(3):
+        job = a_job(d=10, load=0.5, must_finish=True)
+        windows, records = random_markets(seed, 10, 3)
+        budget = share * guard_usd(job, Progress(), left=10, on_demand_usd=3.2, slot_hours=1.0) + 3.0
+        outcome = replay_mover(mover, movable(replace(job, budget_usd=budget)), windows, records=records)
+        assert outcome.cost_usd <= budget + 1e-5
+
+
+def test_the_chance_of_passing_the_budget_counts_as_late():
+    market = a_market(0)
+    now = market.slots[BEFORE]
+    known = replace(market, frame=market.frame.iloc[: BEFORE + 1], known_at=now)
+    effort = Effort(solver_seconds=5.0, risk_paths=200, seed=1)
+    job = TO_PAY[1]
+    free = decide(live_job(job, now, known, decided={}), policy_named("Stochastic"), effort)
+    assert (free.expected.over_budget_probability, free.expected.late_probability) == (0.0, 0.0)
+    # Below the guard, above what half of the futures cost.
+    budget = 0.5 * (free.expected.cost_usd + alone_usd(job, market))
+    live = live_job(replace(job, budget_usd=budget), now, known, decided={})
+    assert not live.seen.on_demand.sold
+    made = decide(live, policy_named("Stochastic"), effort).expected
+    assert 0.0 < made.late_probability < 1.0
+    assert made.over_budget_probability <= made.late_probability
