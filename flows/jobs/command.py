@@ -258,6 +258,10 @@ def change(
     decay: Annotated[
         float | None, option("New decay: the value is gone at so many times the deadline.")
     ] = None,
+    budget_usd: Annotated[float | None, option("New budget of the whole job, USD.")] = None,
+    max_spot_usd: Annotated[
+        float | None, option("New highest price of a spot instance-hour at which the job runs spot, USD.")
+    ] = None,
     name: Annotated[str | None, option("Name of the job, instead of the file's.")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
@@ -272,7 +276,7 @@ def change(
 
     terms: dict[str, Any] = {
         "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,
-        "value_usd": value_usd, "decay": decay,
+        "value_usd": value_usd, "decay": decay, "budget_usd": budget_usd, "max_spot_usd": max_spot_usd,
     }  # fmt: skip
     terms = {key: value for key, value in terms.items() if value is not None}
     span = None if deadline_in is None else parsed_duration(deadline_in, "--deadline-in")

@@ -217,6 +217,30 @@ def _if_observed(job: OpenJob, usd_amount: float) -> float | None:
     return round(usd_amount, 4) if job.history.availability_observed else None
 
 
+def _over_budget(job: OpenJob, made: Decision) -> float | None:
+    if math.isinf(job.live.job.budget_usd) or not made.risk_known:
+        return None
+    return round(made.expected.over_budget_probability, 4)
+
+
+def _budget_note(job: OpenJob, made: Decision) -> str | None:
+    """Return what it means that no market is left in which the budget pays for finishing on demand."""
+    from optimization.job.definition import guard_usd
+
+    lives = (job.live, *job.others)
+    if math.isinf(job.live.job.budget_usd) or any(live.seen.on_demand.sold for live in lives):
+        return None
+    own, progress = job.history, made.progress
+    need = progress.cost_usd + guard_usd(
+        job.live.job, progress, left=job.live.job.deadline_slots - job.live.slot,
+        on_demand_usd=own.on_demand_usd, slot_hours=own.slot_hours,
+    )  # fmt: skip
+    return (
+        f"its budget of ${dollars(job.live.job.budget_usd)} does not pay for finishing on demand, ${dollars(need)} in all: "
+        "only spot runs, until the budget is spent, and the deadline holds only while spot lasts"
+    )
+
+
 def _availability_note(job: OpenJob, made: Decision) -> str | None:
     """What a person must know where nobody observed the availability of spot."""
     if job.history.availability_observed:
@@ -758,6 +782,30 @@ DECISION: Final[dict[str, Field]] = {
         limits=NOT_NEGATIVE,
         words="Instances held in the slot before, by report or by decision.",
         value=lambda job, made: made.progress.n_previous,
+    ),
+    "budget_usd": Field(
+        kind=float | None,
+        limits=NOT_NEGATIVE,
+        words="Most that the job may cost in all; null where it has no budget.",
+        value=lambda job, made: None if math.isinf(job.live.job.budget_usd) else job.live.job.budget_usd,
+    ),
+    "paid_usd": Field(
+        kind=float | None,
+        limits=NOT_NEGATIVE,
+        words="Paid for the job before the slot, by its decisions.",
+        value=lambda job, made: round(made.progress.cost_usd, 4),
+    ),
+    "over_budget_probability": Field(
+        kind=float | None,
+        limits=SHARE,
+        words="Share of the sampled futures in which finishing costs more than the budget; null without a budget, or where "
+        "the risk is unknown.",
+        value=_over_budget,
+    ),
+    "budget_note": Field(
+        kind=str | None,
+        words="That the budget does not pay for finishing on demand, and what that means; null where it does.",
+        value=_budget_note,
     ),
     "shortfall": Field(
         kind=str | None,

@@ -50,6 +50,10 @@ def _cost(row: Mapping[str, Any]) -> str:
         return ""
     if not is_observed(row):
         only = as_number(row.get("on_demand_only_usd"))
+        if row.get("budget_note"):
+            return f"Cost ${dollars(cost)} if spot is never lost, at most the budget of ${dollars(row['budget_usd'])}."
+        if only is not None and dollars(only) == dollars(cost):
+            return f"Cost ${dollars(cost)}, as on-demand only."
         if only is None:
             return f"Cost at least ${dollars(cost)} (spot is never lost); no upper bound without an on-demand price."
         if only <= cost:
@@ -103,14 +107,33 @@ def outlook(row: Mapping[str, Any]) -> str:
     if not is_observed(row):
         return (
             f"Risk of missing the deadline {utc(row['deadline'])}: unknown, availability not observed. "
-            f"Finish {utc(row['expected_finish'])} if spot is never lost."
-        )
+            f"Finish {utc(row['expected_finish'])} if spot is never lost. {budget(row)}"
+        ).rstrip()
     late = as_number(row.get("late_probability"))
     risk = f", risk of missing it {'unknown' if late is None else percent(late)}"
-    if late is not None and row.get("on_demand_from") != "not sold":
+    if row.get("budget_note"):
+        risk += ", without on-demand"
+    elif late is not None and not str(row.get("on_demand_from")).startswith("not sold"):
         risk += ", assuming that on-demand can be launched"
     between = f" (80 % interval {between})" if (between := finish_interval(row)) else ""
-    return f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}{risk}."
+    finish = f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}{risk}."
+    return " ".join(part for part in (finish, budget(row)) if part)
+
+
+def budget(row: Mapping[str, Any]) -> str:
+    """Return the budget, what is paid of it and the risk of passing it; "" without a budget.
+
+    >>> budget({"budget_usd": 600.0, "paid_usd": 118.2, "over_budget_probability": 0.03})
+    'Budget $600, $118 paid so far, risk of passing it 3 %.'
+    """
+    limit, paid = as_number(row.get("budget_usd")), as_number(row.get("paid_usd"))
+    if limit is None:
+        return ""
+    over = as_number(row.get("over_budget_probability"))
+    return (
+        f"Budget ${dollars(limit)}, ${dollars(paid or 0.0)} paid so far, "
+        f"risk of passing it {'unknown' if over is None else percent(over)}."
+    )
 
 
 def over_since(row: Mapping[str, Any], now: datetime) -> str:

@@ -499,6 +499,7 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     told += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(decisions)]
     told += [f"AVAILABILITY UNKNOWN: {text}" for text in availability_told(decisions)]
     told += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(decisions)]
+    told += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in decisions if row.get("budget_note")]
     old = [Notes(told)] if told else []
     return Section("What to hold", [*old, decisions_summary(decisions), table, note], "decisions")
 

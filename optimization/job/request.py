@@ -739,7 +739,16 @@ class TermChange:
 
 
 #: What may change: the work that was done is reckoned the same whatever these are, but for a smaller largest size.
-MAY_CHANGE = ("deadline", "workload.amount", "n_max", "gpus_max", "value_usd", "decay")
+MAY_CHANGE = (
+    "deadline",
+    "workload.amount",
+    "n_max",
+    "gpus_max",
+    "value_usd",
+    "decay",
+    "budget_usd",
+    "max_spot_usd",
+)
 
 
 def term_changes(before: JobRequest, after: JobRequest) -> list[TermChange]:
