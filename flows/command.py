@@ -600,6 +600,10 @@ class Program:
         for value in bound.arguments.values():
             if isinstance(value, Warehouse):
                 _ = value.config  # a misspelled setting or variable is told by commands that need none, too
+        from flows.precheck import check_arguments
+
+        pair = " ".join(words[:2])
+        check_arguments(pair if pair in self.commands else words[0] if words else "", bound.arguments)
         result = command(*bound.args, **bound.kwargs)
         if not isinstance(
             result, Answer

@@ -320,7 +320,8 @@ def change(
     from flows.ledger.jobs import find_job, save_change
     from flows.ledger.records import decisions_of
     from flows.turn.context import Turn, as_filed
-    from optimization.job.request import names_file, read_request
+    from optimization.job.request import read_request
+    from warehouse.files import names_file
 
     terms: dict[str, Any] = {
         "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,
