@@ -419,7 +419,9 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs: those that run first, by deadline, then those to come, and those that ended, the newest first."""
     import pandas as pd
 
+    from flows.ledger.endings import ending_of
     from flows.ledger.jobs import reports_by_job, stored_jobs, unreadable_jobs
+    from flows.ledger.records import decisions_by_job
     from optimization.job.units import asked_words
     from warehouse.errors import JobError
     from warehouse.issued import read_rows
@@ -428,7 +430,17 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
         jobs = stored_jobs(store, known_at=session.time)
         unreadable = unreadable_jobs(store, known_at=session.time)
         scored = set(read_rows(store, "outcomes")["job"])
-        reports = reports_by_job(store, [job.request.name for job in jobs])
+        reports = reports_by_job(store, [job.request.name for job in jobs], known_at=session.time)
+        over = [
+            job
+            for job in jobs
+            if job.request.name in scored or (session.time is not None and job.deadline <= session.time)
+        ]
+        decisions = decisions_by_job(store, [job.request.name for job in over])
+    endings = {
+        job.request.name: ending_of(job, decisions[job.request.name], reports[job.request.name])
+        for job in over
+    }
     rows = [
         {
             "job": job.request.name,
@@ -440,6 +452,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
             "state": "scored"
             if job.request.name in scored
             else _state(job, session.time, reports[job.request.name]),
+            "ending": None if (found := endings.get(job.request.name)) is None else found.words(),
         }
         for job in jobs
     ]
@@ -457,6 +470,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     columns = keyed(
         "job",
         "state",
+        "ending",
         "market",
         "sizes",
         "work",
@@ -466,10 +480,17 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     )
     title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
     more = " (a pattern shows fewer: `slackwater job list running`)"
-    blocks: list[Block] = [Table(title, rows, columns, most=MOST_LISTED, more=more)]
+    missed = [f"{row['job']}: {row['ending']}" for row in rows if endings_missed(row)]
+    told: list[Block] = [Notes([f"MISSED: {text}" for text in missed])] if missed else []
+    blocks: list[Block] = [*told, Table(title, rows, columns, most=MOST_LISTED, more=more)]
     if unreadable:
         blocks.append(Notes(unreadable))
     return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
+
+
+def endings_missed(row: Mapping[str, Any]) -> bool:
+    """Whether a user's job missed its deadline."""
+    return row["origin"] == "user" and str(row["ending"]).startswith("missed")
 
 
 def _urgency(row: Mapping[str, Any]) -> tuple[int, float, str]:
@@ -497,10 +518,12 @@ def show(
     """Show one job, the decisions made for it, what was reported of it beside what was predicted, and how it came out."""
     import pandas as pd
 
+    from flows.clock import now
     from flows.delivery import deliveries_of
     from flows.jobs.change import not_replayed, terms_rows
     from flows.jobs.predicted import reports_shown
-    from flows.ledger.jobs import find_job, terms_of
+    from flows.ledger.endings import ending_of
+    from flows.ledger.jobs import find_job, reports_by_job, terms_of
     from flows.ledger.records import decisions_of, outcomes_of
     from optimization.job.units import asked_words
 
@@ -512,10 +535,13 @@ def show(
         reports = reports_shown(store, job, decisions, session.config)
         deliveries = [delivery.row() for delivery in deliveries_of(store, name)]
         outcomes = outcomes_of(store, job)
+        over = bool(outcomes) or job.deadline <= now()
+        ending = ending_of(job, decisions, reports_by_job(store, [name])[name]) if over else None
     value = {
         "job": job.request.model_dump(mode="json"),
         **asked_words(job.request, job.step / pd.Timedelta(hours=1)),
         "origin": job.origin,
+        "ending": None if ending is None else ending.words(),
         "terms": terms_rows(versions),
         "decisions": decisions,
         "reports": reports,
@@ -526,9 +552,17 @@ def show(
         value,
         job.request.model_dump_json(indent=2, exclude_none=True),
         job.request.workload.unit,
-        outcome_table("Outcomes", folded(outcomes), most=10),
+        outcome_table("Outcomes of replays on its market's record", folded(outcomes), most=10),
     )
-    return Answer(title=f"Job {name}", value=value, blocks=blocks, notes=not_replayed(job))
+    missed = ending is not None and ending.state == "missed"
+    return Answer(
+        title=f"Job {name}",
+        value=value,
+        about=f"Job {name} {ending.words()}." if ending is not None and not missed else "",
+        banner=Banner("Missed:", f"job {name} {ending.words()}") if ending is not None and missed else None,
+        blocks=blocks,
+        notes=not_replayed(job),
+    )
 
 
 def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:

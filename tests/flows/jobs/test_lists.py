@@ -79,3 +79,13 @@ def test_a_terminal_gets_a_screenful_and_the_way_to_fewer():
     assert len(lines) < 50
     assert any("... and 1,487 more (a pattern shows fewer), see --json or --html" in line for line in lines)
     assert len(printed([table]).splitlines()) > 1527
+
+
+def test_a_job_that_was_missed_is_loud(folder):
+    db = folder[0] / "w.duckdb"
+    asked = ("job", "list", "--db", db, "--at", "2026-11-29T12:00Z")
+    rows = call(*asked, "--json").value["jobs"]
+    assert all(row["ending"].startswith("missed: 0 % done at its deadline") for row in rows)
+    assert "MISSED: soon: missed: 0 % done at its deadline" in " ".join(call(*asked).out.split())
+    # Before its deadline a job has no ending.
+    assert {row["ending"] for row in call("job", "list", "--db", db, "--json").value["jobs"]} == {None}
