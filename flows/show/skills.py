@@ -8,6 +8,10 @@ from typing import Any
 from flows.show.formats import plural, ranges
 from forecasting.accuracy.intervals import BETTER, EVEN, LEAST_BLOCKS, TOO_FEW, WORSE
 
+#: What the words of a comparison mean.
+ABOUT_VERDICTS = (
+    f"“{EVEN}”: the 95 % interval, with days as blocks, holds 0; “{TOO_FEW}”: fewer than {LEAST_BLOCKS} days."
+)
 #: What stands for a comparison that cannot be made.
 _NO_ERROR = "last value made no error"
 

@@ -61,7 +61,7 @@ from flows.show.formats import (
     whole,
 )
 from flows.show.page import write_page
-from flows.show.skills import compared, nothing_compared, steps_compared
+from flows.show.skills import ABOUT_VERDICTS, compared, nothing_compared, steps_compared
 from flows.turn.context import (
     Counts,
     Group,
@@ -74,7 +74,7 @@ from flows.turn.context import (
     stored_forecasts,
 )
 from flows.turn.recent_errors import RECENT, STEPS, errors_of, measured_window, recent_rows
-from forecasting.accuracy.intervals import EVEN, LEAST_BLOCKS, TOO_FEW, skills_by_block
+from forecasting.accuracy.intervals import TOO_FEW, skills_by_block
 from forecasting.accuracy.tables import COMMON, pooled_scores, scaled_losses, shared_scores, with_common
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
@@ -936,14 +936,10 @@ TITLES: Final = {"price": "Price", "count": "Count of available instances"}
 MARKET_COLUMNS: Final[dict[str, Column | str]] = {
     "market": "Market", "variable": "Variable", "model": "Model", "n": "Forecasts measured",
     "mae_first": "Mean abs. error, first step", "mae_last": "Mean abs. error, last step", "mase": "MASE",
-    "compared": "Compared with last value, by pinball loss",
+    "skill_pinball": "Compared with last value, by pinball loss",
     "coverage_80": "Truth inside 80 % band", "brier": "Brier score (“at least n”)",
     "fallback_share": "Answered by fallback",
 }  # fmt: skip
-#: What the words of a comparison mean.
-ABOUT_VERDICTS: Final = (
-    f"“{EVEN}”: the 95 % interval, with days as blocks, holds 0; “{TOO_FEW}”: fewer than {LEAST_BLOCKS} days."
-)
 UNITS: Final = {"price": "USD per instance-hour", "count": "instances"}
 
 
@@ -1164,7 +1160,7 @@ def market_rows(table: pd.DataFrame) -> list[dict[str, str]]:
             "market": str(row["market"]), "variable": str(row["variable"]), "model": str(row["model"]),
             "n": f"{int(row['n']):,}", "mae_first": significant(row["mae_first"]),
             "mae_last": significant(row["mae_last"]), "mase": number(row["mase"]),
-            "compared": row["compared"],
+            "skill_pinball": row["compared"],
             "coverage_80": percent(row["coverage_80"]), "brier": number(row["brier"], 3),
             "fallback_share": percent(row["fallback_share"]),
         }

@@ -11,9 +11,9 @@ import pandas as pd
 from flows.show.blocks import Figure, Notes, Section
 from flows.show.charts import Axis, lines
 from flows.show.formats import utc
+from flows.show.skills import ABOUT_VERDICTS
 from flows.turn.recent_errors import RECENT, errors_of, market_errors, measured_window, recent_rows
 from flows.turn.report import (
-    ABOUT_VERDICTS,
     LAST_VALUE,
     TITLES,
     accuracy_rows,

@@ -332,7 +332,7 @@ def test_no_skill_is_drawn_of_too_few_days():
 def test_flat_series_have_an_undefined_skill_not_an_infinite_one():
     table = accuracy_table([("a", "last_value", 1, 5, 0.0), ("a", "m", 1, 5, 0.2)])
     assert pooled(table, "skill_mae")[0].isna().all(axis=None)
-    assert [row["compared"] for row in market_rows(measured_rows(on_days(table)))] == [
+    assert [row["skill_pinball"] for row in market_rows(measured_rows(on_days(table)))] == [
         "",
         "last value made no error",
     ]
