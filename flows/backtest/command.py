@@ -17,6 +17,7 @@ from flows.command import (
     progress,
     say,
 )
+from flows.ledger.headline import SPOT_NEVER_LOST
 from flows.show.blocks import Block, Column, Figure, Fold, Notes, Table
 from flows.show.formats import percent, plural, usd, utc
 from warehouse.amounts import duration
@@ -62,7 +63,8 @@ def backtest(
     from flows.clock import now
     from flows.ledger.jobs import find_job
     from flows.turn.context import Turn
-    from optimization.job.request import names_file, read_request
+    from optimization.job.request import read_request
+    from warehouse.files import names_file
 
     spacing = parsed_duration(every, "--every")
     first, last = parsed_time(start, "--from"), parsed_time(end, "--to")
@@ -99,6 +101,8 @@ def backtest_answer(found: Backtest) -> Answer:
     value = {
         "schema": BACKTEST,
         "job": found.job,
+        "gpus_per_instance": found.gpus_per_instance,
+        "work": found.work,
         "markets": list(found.markets),
         "source": found.source,
         "forecaster": found.forecaster,
@@ -145,8 +149,14 @@ def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -
     if own.saved_low is not None and own.saved_high is not None:
         saved += f" (95 % interval {percent(own.saved_low)} to {percent(own.saved_high)})"
     late = "never late" if not own.late else f"late {own.late} of {own.starts} times"
+    cost = f"${usd(own.mean_cost_usd)} on average"
+    if own.late is None:
+        cost += " if spot is never lost"
+        late = "how often it is late is unknown, availability not observed"
+    gpus = found.gpus_per_instance
     return [
-        f"{own.policy}: ${usd(own.mean_cost_usd)} on average, {saved}; worst ${usd(own.worst_cost_usd)}; {late}.",
+        f"{own.policy}: {cost}, {saved}; worst ${usd(own.worst_cost_usd)}; {late}.",
+        f"Work: {found.work}" + (f"; {plural(gpus, 'GPU')} an instance." if gpus else "."),
         f"{plural(own.starts, 'start')} from {utc(starts[0])} to {utc(starts[-1])}, one every {duration(found.every)}, "
         f"{length} to each deadline.",
     ]
@@ -198,6 +208,8 @@ def _notes(found: Backtest) -> list[str]:
         f"Simulated in slots of {duration(found.step)}: spot that is available at the start of a slot stays for all of it. "
         "Hindsight knows the market in advance; no policy can.",
     ]
+    if any(run.on_time is None for run in found.runs):
+        notes.insert(0, SPOT_NEVER_LOST)
     if found.left_out:
         notes.append(
             f"{plural(found.left_out, 'start')} left out: not all of the job's slots are in the record."

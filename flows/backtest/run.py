@@ -28,6 +28,7 @@ from forecasting.accuracy.intervals import block_interval
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, job_on
+from optimization.job.units import works_words
 from optimization.moving.score import MOVERS, EndedMovable, score_movable
 from optimization.moving.terms import movable_job
 from optimization.policies.baselines import OnDemandOnly
@@ -57,13 +58,13 @@ class Run:
     """One policy on one start: costs in USD, ``finish`` None where the job was given up.
 
     ``hindsight_usd`` is the cost of the optimum with the market known in advance, ``on_demand_only_usd`` None where no on-demand
-    price is known.
+    price is known. ``on_time`` is None where spot was held and its availability was not observed.
     """
 
     start: pd.Timestamp
     policy: str
     cost_usd: float
-    on_time: bool
+    on_time: bool | None
     finish: pd.Timestamp | None
     spot_share: float
     on_demand_only_usd: float | None
@@ -79,6 +80,8 @@ class Backtest:
     """
 
     job: str
+    gpus_per_instance: int | None
+    work: str
     markets: tuple[str, ...]
     source: str
     forecaster: str
@@ -154,8 +157,12 @@ def backtest(
         runs += _runs(floating, alone, places, record, chosen)
         if progress is not None:
             progress(i + 1, len(starts))
+    of_markets = [(one.job, place.market) for one, place in zip(alone, places, strict=True)]
+    gpus = {job.gpus for job, _ in of_markets}
     return Backtest(
         job=floating.name,
+        gpus_per_instance=gpus.pop() if len(gpus) == 1 else None,
+        work=works_words(floating, of_markets),
         markets=tuple(place.market.key for place in places),
         source=places[0].source,
         forecaster=turn.settings.planner,
@@ -333,12 +340,13 @@ def _runs(
         best = hindsight(ended.job, ended.window).cost_usd
         unit = on_demand_only_cost(ended.job, ended.window) if ended.window.on_demand.known else None
     step = pd.Timedelta(hours=ended.window.slot_hours)
+    observed = all(one.window.availability_observed for one in alone)
     for outcome in outcomes:
         yield Run(
             start=ended.start,
             policy=outcome.policy,
             cost_usd=outcome.total_cost_usd,
-            on_time=outcome.on_time,
+            on_time=outcome.on_time if observed or not outcome.spot_share else None,
             finish=None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step,
             spot_share=outcome.spot_share,
             on_demand_only_usd=unit,
@@ -355,7 +363,8 @@ class Summary:
     """One policy over all starts; costs in USD, shares of the cost of on-demand only.
 
     ``saved_low`` and ``saved_high`` are the 95 % interval of ``saved_share`` over blocks of starts, None for fewer than two blocks
-    and where the share is the same in every block. Without an on-demand price nothing is saved: None.
+    and where the share is the same in every block. Without an on-demand price nothing is saved: None. ``late`` is None where it is
+    unknown of a start whether it was on time.
     """
 
     policy: str
@@ -363,7 +372,7 @@ class Summary:
     mean_cost_usd: float
     worst_cost_usd: float
     worst_start: pd.Timestamp
-    late: int
+    late: int | None
     given_up: int
     saved_usd: float | None
     saved_share: float | None
@@ -377,7 +386,7 @@ def summaries(found: Backtest) -> list[Summary]:
     rows = [
         _summary(name, [run for run in found.runs if run.policy == name], found) for name in found.policies
     ]
-    return sorted(rows, key=lambda row: (row.late, row.mean_cost_usd))
+    return sorted(rows, key=lambda row: (row.late or 0, row.mean_cost_usd))
 
 
 def blocks_of(found: Backtest) -> int:
@@ -407,7 +416,7 @@ def _summary(name: str, runs: Sequence[Run], found: Backtest) -> Summary:
         mean_cost_usd=float(cost.mean()),
         worst_cost_usd=float(cost[worst]),
         worst_start=runs[worst].start,
-        late=sum(not run.on_time for run in runs),
+        late=None if any(run.on_time is None for run in runs) else sum(not run.on_time for run in runs),
         given_up=sum(run.finish is None for run in runs),
         saved_usd=float((alone - cost).mean()) if known else None,
         saved_share=float(1.0 - cost.sum() / alone.sum()) if known else None,

@@ -7,10 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import Answer, MarketName, Query, QueryAt, option, parsed_duration, parsed_time
+from flows.command import (
+    MOST_LISTED,
+    Answer,
+    MarketName,
+    Patterns,
+    Query,
+    QueryAt,
+    all_fit,
+    option,
+    parsed_duration,
+    parsed_time,
+)
 from flows.ledger.fields import folded, outcome_table
 from flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
-from flows.show.formats import auto, time, utc
+from flows.show.formats import auto, plural, time, utc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,22 +46,59 @@ MOVED_KEYS = ("moves", "moving_usd", "places")
 
 
 def add(
-    file: Annotated[Path, option("Job file (TOML), as in examples/.", metavar="FILE")],
-    /,
-    *,
+    *files: Annotated[Path, option("Job files (TOML), as in examples/.", metavar="FILE...")],
     market: MarketName = None,
-    name: Annotated[str | None, option("Name of the job, instead of the file's.")] = None,
+    name: Annotated[str | None, option("Name of the job, instead of the file's; for one file.")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Add a job to the warehouse; it is planned in every later run until it ends."""
+    """Add jobs to the warehouse; each is planned in every later run until it ends. A file that cannot be used costs only itself."""
+    from optimization.job.request import read_request
+    from warehouse.errors import JobError, SlackwaterError
+
+    if not files:
+        raise JobError(
+            "no job file", expected="one or more", remedy="`slackwater job add JOB.toml`; see examples/"
+        )
+    if len(files) == 1:
+        return _add(read_request(files[0]), market, name, session)
+    if name:
+        raise JobError(
+            f"--name {name} with {len(files)} files", expected="one file", remedy="leave --name out"
+        )
+    answers: list[Answer] = []
+    refused: list[dict[str, str]] = []
+    for file in files:
+        try:
+            answers.append(_add(read_request(file), market, None, session))
+        except SlackwaterError as error:
+            refused.append({"file": str(file), "why": str(error)})
+    added = [answer.value["job"] for answer in answers]
+    about = f"{plural(len(added), 'job')} added" + (f": {', '.join(added)}." if added else ".")
+    return Answer(
+        title="Jobs",
+        value={"jobs": [answer.value for answer in answers], "refused": refused},
+        about=about,
+        banner=Banner("Not added:", "; ".join(f"{row['file']}: {row['why']}" for row in refused))
+        if refused
+        else None,
+        blocks=[block for answer in answers for block in answer.blocks],
+        notes=[
+            f"Warning: job {value['job']}: {value['shortfall']}"
+            for value in (answer.value for answer in answers)
+            if value["shortfall"]
+        ],
+        exit_code=2 if refused else 0,
+    )
+
+
+def _add(request: JobRequest, market: str | None, name: str | None, session: QueryAt) -> Answer:
     from flows.clock import now
     from flows.ledger.jobs import save_jobs
     from flows.turn.context import Turn, find_market, read_history, step_of
     from optimization.job.definition import infeasible_by
-    from optimization.job.request import first_slot, read_request, shortfall_told, slot_job
+    from optimization.job.request import first_slot, shortfall_told, slot_job
     from optimization.job.units import instance_hours_of, job_work_words, rounding_notes, size_words
 
-    request = read_request(file)
     if name:
         request = request.model_copy(update={"name": name})
     settings, text = session.config, market or request.market
@@ -61,7 +109,12 @@ def add(
         followed = find_market(store, text, at=at, settings=settings, own_end=own_end).for_job(request)
         placed = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
         history = read_history(store, followed, settings=settings, start=followed.at)
-        job = slot_job(placed, step=step_of(settings), on_demand_usd=history.on_demand_usd)
+        job = slot_job(
+            placed,
+            step=step_of(settings),
+            on_demand_usd=history.on_demand_usd,
+            sold=history.on_demand.sold,
+        )
         added = save_jobs(store, [placed], origin="user", at=followed.at, step=step_of(settings))
         turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end, clock=now())
         old = turn.fresh.stale(history, followed.at)
@@ -253,6 +306,10 @@ def change(
     decay: Annotated[
         float | None, option("New decay: the value is gone at so many times the deadline.")
     ] = None,
+    budget_usd: Annotated[float | None, option("New budget of the whole job, USD.")] = None,
+    max_spot_usd: Annotated[
+        float | None, option("New highest price of a spot instance-hour at which the job runs spot, USD.")
+    ] = None,
     name: Annotated[str | None, option("Name of the job, instead of the file's.")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
@@ -263,11 +320,12 @@ def change(
     from flows.ledger.jobs import find_job, save_change
     from flows.ledger.records import decisions_of
     from flows.turn.context import Turn, as_filed
-    from optimization.job.request import names_file, read_request
+    from optimization.job.request import read_request
+    from warehouse.files import names_file
 
     terms: dict[str, Any] = {
         "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,
-        "value_usd": value_usd, "decay": decay,
+        "value_usd": value_usd, "decay": decay, "budget_usd": budget_usd, "max_spot_usd": max_spot_usd,
     }  # fmt: skip
     terms = {key: value for key, value in terms.items() if value is not None}
     span = None if deadline_in is None else parsed_duration(deadline_in, "--deadline-in")
@@ -357,12 +415,13 @@ def _need_warehouse(name: str, session: Query) -> None:
         )
 
 
-def list_(*, session: QueryAt = QueryAt()) -> Answer:
-    """List the jobs."""
+def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
+    """List the jobs: those that run first, by deadline, then those to come, and those that ended, the newest first."""
     import pandas as pd
 
     from flows.ledger.jobs import reports_by_job, stored_jobs, unreadable_jobs
     from optimization.job.units import asked_words
+    from warehouse.errors import JobError
     from warehouse.issued import read_rows
 
     with session.reading() as store:
@@ -384,6 +443,17 @@ def list_(*, session: QueryAt = QueryAt()) -> Answer:
         }
         for job in jobs
     ]
+    known = len(rows)
+    rows = [
+        row for row in rows if all_fit(patterns, [str(row["job"]), str(row["market"]), str(row["state"])])
+    ]
+    rows.sort(key=_urgency)
+    if patterns and not rows and known:
+        raise JobError(
+            f"none of {plural(known, 'job')} fits {' '.join(patterns)}",
+            expected="parts of a job's name, its market or its state, or a shell pattern",
+            remedy="`slackwater job list` lists them",
+        )
     columns = keyed(
         "job",
         "state",
@@ -394,10 +464,23 @@ def list_(*, session: QueryAt = QueryAt()) -> Answer:
         deadline="deadline (UTC)",
         origin="origin",
     )
-    blocks: list[Block] = [Table("Jobs", rows, columns)]
+    title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
+    more = " (a pattern shows fewer: `slackwater job list running`)"
+    blocks: list[Block] = [Table(title, rows, columns, most=MOST_LISTED, more=more)]
     if unreadable:
         blocks.append(Notes(unreadable))
     return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
+
+
+def _urgency(row: Mapping[str, Any]) -> tuple[int, float, str]:
+    """Sort key: running, open and waiting jobs by deadline, then those that ended, the newest first."""
+    place = (
+        ("running", "open", "waiting").index(row["state"])
+        if row["state"] in ("running", "open", "waiting")
+        else 3
+    )
+    seconds = row["deadline"].timestamp()
+    return place, -seconds if place == 3 else seconds, str(row["job"])
 
 
 def _state(job: StoredJob, at: pd.Timestamp | None, reports: Sequence[Report]) -> str:

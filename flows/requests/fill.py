@@ -20,6 +20,7 @@ from flows.turn.context import (
     LEAST_SPAN,
     Followed,
     Turn,
+    counted_or_priced,
     deciding_policy,
     market_of,
     own_time,
@@ -126,12 +127,28 @@ def _asked(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Follow
 
 
 def _listed(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
-    """Every market of a known GPU with enough of a record that still goes on at the turn's time."""
+    """Every market of a known GPU with enough of a record that still goes on at the turn's time.
+
+    Where none of them has counts, those with a price and no counts (M11.1).
+    """
     found, step = {}, step_of(turn.settings)
-    for row in turn.listed():
-        market = Market.parse(str(row["market"]))
-        gpu = rated_gpu(market)
-        if gpu is None or not row["has_counts"]:
+    rated = [
+        (row, market, gpu)
+        for row in turn.listed()
+        for market in (Market.parse(str(row["market"])),)
+        for gpu in (rated_gpu(market),)
+        if gpu is not None
+    ]
+    if not any(row["has_counts"] for row, _, _ in rated):
+        usable = {id(row) for row in counted_or_priced([row for row, _, _ in rated], turn, step, turn.at)}
+        return {
+            Followed(market=market, source=str(row["source"]), at=turn.at): gpu
+            for row, market, gpu in rated
+            if id(row) in usable
+        }
+    for row, market, gpu in rated:
+        if not row["has_counts"]:
+            left_out.append(f"{market.key}@{row['source']}: prices only, and other markets have counts")
             continue
         first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
         gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
@@ -433,9 +450,9 @@ def forms(planned: Planned, step: pd.Timedelta) -> dict[str, Any]:
             "low": _alone_row(screened.alone_low, start, step),
         },
         "spot": {
-            "median": _expected_row(planned.expected, start, step),
-            "low": _expected_row(planned.low, start, step),
-            "high": _expected_row(planned.high, start, step),
+            "median": _expected_row(planned, planned.expected, step),
+            "low": _expected_row(planned, planned.low, step),
+            "high": _expected_row(planned, planned.high, step),
         },
     }
 
@@ -449,13 +466,15 @@ def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> OnDe
     }
 
 
-def _expected_row(expected: Expected, start: pd.Timestamp, step: pd.Timedelta) -> Expectation:
+def _expected_row(planned: Planned, expected: Expected, step: pd.Timedelta) -> Expectation:
+    """Return cost, finish and risk; where availability was not observed only the values if spot is never lost."""
+    observed = planned.history.availability_observed
     return {
         "cost_usd": expected.cost_usd,
-        "cost_p10_usd": expected.cost_p10_usd,
-        "cost_p90_usd": expected.cost_p90_usd,
-        "finish": (start + expected.finish_slots * step).floor("s"),
-        "late_probability": expected.late_probability,
+        "cost_p10_usd": expected.cost_p10_usd if observed else None,
+        "cost_p90_usd": expected.cost_p90_usd if observed else None,
+        "finish": (planned.live.start + expected.finish_slots * step).floor("s"),
+        "late_probability": expected.late_probability if observed else None,
     }
 
 
@@ -463,6 +482,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
     """A runner-up as plain values."""
     candidate = loser.screened.candidate
     widest, planned = candidate.widths[-1], loser.planned
+    known = planned if planned is not None and planned.history.availability_observed else None
     return {
         "configuration": _configuration(candidate),
         "label": candidate.label,
@@ -473,12 +493,12 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
         "planned": planned is not None,
         "on_demand_usd": loser.screened.alone.cost_usd if candidate.offer.on_demand.known else None,
         "expected_cost_usd": planned.expected.cost_usd if planned else None,
-        "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
-        "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
+        "expected_cost_p10_usd": known.expected.cost_p10_usd if known else None,
+        "expected_cost_p90_usd": known.expected.cost_p90_usd if known else None,
         "expected_finish": (planned.live.start + planned.expected.finish_slots * step).floor("s")
         if planned
         else None,
-        "late_probability_low": planned.low.late_probability if planned else None,
+        "late_probability_low": known.low.late_probability if known else None,
         "why": loser.why,
     }
 
@@ -636,8 +656,10 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
     """The scores as plain values; null of a job without a value of its own what hangs on the one made up for it."""
     ended, expected = ran.scored.ended, filled.winner.expected
     valued = not ended.job.must_finish
+    observed = ended.window.availability_observed
     rows = [
-        _outcome_row(outcome, ended.start, step, valued) | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
+        _outcome_row(outcome, ended.start, step, valued, observed)
+        | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
         for outcome, row in zip(ran.scored.outcomes, ran.scored.ledger, strict=True)
     ]
     mine = rows[0]
@@ -656,14 +678,14 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
             "high": ran.scored.hindsight_high if valued else None,
             "cost_usd": ran.scored.hindsight_usd,
         },
-        "at_low": _outcome_row(ran.low, ended.start, step, valued),
-        "at_high": _outcome_row(ran.high, ended.start, step, valued),
+        "at_low": _outcome_row(ran.low, ended.start, step, valued, observed),
+        "at_high": _outcome_row(ran.high, ended.start, step, valued, observed),
         "runners_up": [
             {
                 "label": one.candidate.label,
                 "market": one.candidate.offer.key,
                 "expected_cost_usd": one.expected.cost_usd,
-                **_outcome_row(decided, one.live.start, step, valued),
+                **_outcome_row(decided, one.live.start, step, valued, one.history.availability_observed),
                 "on_demand_only_usd": other.total_cost_usd if one.live.seen.on_demand.known else None,
             }
             for one, decided, other in ran.others
@@ -676,13 +698,15 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
     }
 
 
-def _outcome_row(outcome: Outcome, start: pd.Timestamp, step: pd.Timedelta, valued: bool) -> dict[str, Any]:
+def _outcome_row(
+    outcome: Outcome, start: pd.Timestamp, step: pd.Timedelta, valued: bool, observed: bool
+) -> dict[str, Any]:
     finish = outcome.finish_slots
     return {
         "policy": outcome.policy,
         "cost_usd": outcome.total_cost_usd,
         "finish": None if finish is None else start + finish * step,
-        "on_time": outcome.on_time,
+        "on_time": outcome.on_time if observed or not outcome.spot_share else None,
         "spot_share": outcome.spot_share,
         "utility_usd": outcome.utility_usd if valued else None,
     }
@@ -696,7 +720,9 @@ def _slots(scored: Scored, step: pd.Timedelta) -> list[dict[str, Any]]:
             "on_demand": held.on_demand,
             "spot": held.spot,
             "price_usd": float(window.price[t]) if window.observed[t] else None,
-            "available": int(window.available[t]) if window.observed[t] else None,
+            "available": int(window.available[t])
+            if window.observed[t] and window.availability_observed
+            else None,
         }
         for t, held in enumerate(scored.outcomes[0].allocations)
     ]

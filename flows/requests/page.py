@@ -12,6 +12,11 @@ from flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbe
 from flows.show.charts import Axis, dots, lines, stacks
 from flows.show.formats import percent, plural, usd, utc, whole
 
+#: Said of a market whose availability was not observed.
+NOT_OBSERVED = (
+    "Availability was not observed: the spot costs hold if spot is never lost, "
+    "and the risk of missing the deadline is unknown."
+)
 SPEED = Column(heading="tokens/s", format=whole)
 FORM_COLUMNS: dict[str, Column | str] = {
     "form": "form", "throughput": "throughput", "cost_usd": "cost $", "cost_p10_usd": "10 %", "cost_p90_usd": "90 %",
@@ -105,6 +110,7 @@ def _chosen(answer: Mapping[str, Any]) -> Section:
             f"{speed['median']:.0f} tokens/s on all of them, 90 % interval {speed['low']:.0f} to {speed['high']:.0f}.",
             *(f"Assumed: {text}." for text in answer["assumed"]),
             *(f"Outside the measurements: {text}" for text in answer["outside"]),
+            *([NOT_OBSERVED] if answer["spot"]["median"]["late_probability"] is None else []),
             numbers(FORM_COLUMNS, form_rows(answer), digits=2),
         ],
         "chosen",

@@ -265,6 +265,11 @@ class Bracket(TypedDict):
 _From = TypedDict("_From", {"from": datetime})
 
 
+OnTime = Annotated[
+    bool | None, Keys(description="Null where spot was held and its availability was not observed.")
+]
+
+
 class ReplayedPolicy(_From):
     """What one policy would have made of a job on a market's record."""
 
@@ -295,7 +300,7 @@ class ReplayedPolicy(_From):
     ]
     finish: Annotated[datetime | None, Keys(description="Null where it was given up.")]
     finish_slots: float | None
-    on_time: bool
+    on_time: OnTime
     spot_share: Share
     on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
     saved_usd: Annotated[
@@ -368,7 +373,13 @@ class BacktestPolicy(TypedDict):
     mean_cost_usd: float
     worst_cost_usd: float
     worst_start: datetime
-    late: Annotated[int, Keys(**NOT_NEGATIVE, description="Starts that missed the deadline.")]
+    late: Annotated[
+        int | None,
+        Keys(
+            **NOT_NEGATIVE,
+            description="Starts that missed the deadline; null where spot was held and its availability was not observed.",
+        ),
+    ]
     given_up: Annotated[int, Keys(**NOT_NEGATIVE, description="Of these, starts that were given up.")]
     saved_usd: Annotated[float | None, Keys(description="Mean cost of on-demand only less the mean cost.")]
     saved_share: Annotated[
@@ -390,7 +401,7 @@ class BacktestRun(TypedDict):
     start: datetime
     policy: str
     cost_usd: float
-    on_time: bool
+    on_time: OnTime
     finish: Annotated[datetime | None, Keys(description="Null where it was given up.")]
     spot_share: Share
     on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
@@ -402,6 +413,13 @@ class BacktestAnswer(_From):
 
     schema: Literal["slackwater.backtest/1"]
     job: str
+    gpus_per_instance: Annotated[
+        int | None,
+        Keys(description="Null where unknown, and where the markets of a multi-market job differ."),
+    ]
+    work: Annotated[
+        str, Keys(description="All the work in words, in its own unit and in instance-hours or GPU-hours.")
+    ]
     markets: list[str]
     source: str
     forecaster: str
@@ -761,13 +779,13 @@ class OnDemandForms(TypedDict):
 
 
 class Expectation(TypedDict):
-    """Over sampled futures."""
+    """Over sampled futures; if spot is never lost where availability was not observed, without interval and risk."""
 
     cost_usd: float
-    cost_p10_usd: float
-    cost_p90_usd: float
+    cost_p10_usd: float | None
+    cost_p90_usd: float | None
     finish: datetime
-    late_probability: Share
+    late_probability: Share | None
 
 
 class SpotForms(TypedDict):
@@ -803,7 +821,7 @@ class FilledOutcome(TypedDict):
     policy: str
     cost_usd: float
     finish: datetime | None
-    on_time: bool
+    on_time: OnTime
     spot_share: Share
     utility_usd: Valued
 

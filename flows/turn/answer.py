@@ -196,7 +196,15 @@ def replayed(
             held_in(ended.window, t, ended.start + t * step, held)
             for t, held in enumerate(scored.outcomes[i].allocations)
         ]
-        row = replayed_row(scored, i, placed, followed.market, followed.source, planner)
+        row = replayed_row(
+            scored,
+            i,
+            placed,
+            followed.market,
+            followed.source,
+            planner,
+            availability_observed=ended.window.availability_observed,
+        )
         rows.append({**row, "allocations": slots})
     return rows
 
@@ -262,7 +270,14 @@ def _with_forecasts(
 
 
 def replayed_row(
-    scored: Scored, i: int, request: JobRequest, market: Market, source: str, planner: str
+    scored: Scored,
+    i: int,
+    request: JobRequest,
+    market: Market,
+    source: str,
+    planner: str,
+    *,
+    availability_observed: bool,
 ) -> ReplayedPolicy:
     """One replay as plain values but for what was held: cost, utility, finish, hindsight bracket.
 
@@ -273,6 +288,7 @@ def replayed_row(
     step = pd.Timedelta(hours=ended.window.slot_hours)
     finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
     valued = not ended.job.must_finish
+    certain = availability_observed or not outcome.spot_share
     alone = row.on_demand_only_usd if scored.on_demand_known else None
     return {
         "job": ended.job.name,
@@ -291,7 +307,7 @@ def replayed_row(
         "utility": row.utility if valued else None,
         "finish": finish,
         "finish_slots": outcome.finish_slots,
-        "on_time": outcome.on_time,
+        "on_time": outcome.on_time if certain else None,
         "spot_share": outcome.spot_share,
         "on_demand_only_usd": alone,
         "saved_usd": None if alone is None else alone - outcome.total_cost_usd,
@@ -315,8 +331,12 @@ def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocat
         "slot": at,
         "on_demand": held.on_demand,
         "spot": held.spot,
-        "price_usd": float(window.price[t]) if window is not None and seen else None,
-        "available": int(window.available[t]) if window is not None and seen else None,
+        "price_usd": float((window.price if window.quoted is None else window.quoted)[t])
+        if window is not None and seen
+        else None,
+        "available": int(window.available[t])
+        if window is not None and seen and window.availability_observed
+        else None,
     }
 
 
@@ -382,7 +402,15 @@ def _moved_row(
         own = held_in(None if m is None else ended.windows[m], t, first.start + t * step, held)
         slots.append({**own, "market": None if m is None else ended.markets[m]})
     return {
-        **replayed_row(scored, i, request, places[0].market, places[0].source, planner),
+        **replayed_row(
+            scored,
+            i,
+            request,
+            places[0].market,
+            places[0].source,
+            planner,
+            availability_observed=all(window.availability_observed for window in ended.windows),
+        ),
         "gpus_per_instance": gpus.pop() if len(gpus) == 1 else None,
         "work": works_words(
             request, [(run, place.market) for run, place in zip(ended.job.runs, places, strict=True)]

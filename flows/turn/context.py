@@ -436,7 +436,7 @@ def _is_followed(row: dict[str, Any], turn: Turn, step: pd.Timedelta, at: pd.Tim
     return bool(row["has_counts"]) and gap <= step and fresh
 
 
-def _counted_or_priced(
+def counted_or_priced(
     rows: Sequence[dict[str, Any]], turn: Turn, step: pd.Timedelta, at: pd.Timestamp
 ) -> list[dict[str, Any]]:
     """Return the rows with counts at least once a slot; where there are none, those that have a price and no count (M11.1).
@@ -477,7 +477,7 @@ def places_of(
     With ``n_max`` above 85 they are fewer (`MOST_PLACED`). ``told`` hears how many are left out.
 
     They are those whose counts came in once a slot when the job began, also in later turns; where no market that fits has counts,
-    those with a price (`_counted_or_priced`). Where a job was decided to be stays
+    those with a price (`counted_or_priced`). Where a job was decided to be stays
     among them, and a turn that is made afterwards has the same. The cheapest on demand go before others, then those with most
     counts; of a market the most trusted source. Raises `MarketError` where none fits, `JobError` as `check_types` does.
     """
@@ -489,7 +489,7 @@ def places_of(
     fitting_rows = [
         row for row in turn.listed(began) if fits(request, Market.parse(row["market"]), str(row["source"]))
     ]
-    rows = _counted_or_priced(fitting_rows, turn, step, began)
+    rows = counted_or_priced(fitting_rows, turn, step, began)
     rows.sort(key=lambda row: (_trust_rank(row["source"], settings), row["source"]))
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -587,7 +587,7 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
     """
     step, filled = step_of(turn.settings), request.configuration
     found: dict[str, list[Followed]] = {}
-    usable = _counted_or_priced(turn.listed(), turn, step, turn.at)
+    usable = counted_or_priced(turn.listed(), turn, step, turn.at)
     for row in usable:
         market = Market.parse(row["market"])
         held = gpu_type_of(market)

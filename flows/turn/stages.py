@@ -428,6 +428,12 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
             if isinstance(ended, Exception):
                 left_out[-1].append(f"job {name} is not scored: {why_raised(ended)}")
                 continue
+            windows = ended.windows if isinstance(ended, EndedMovable) else (ended.window,)
+            if not all(window.availability_observed for window in windows):
+                left_out[-1].append(
+                    f"job {name} is not scored: availability was not observed, and a replay would assume that spot is never lost"
+                )
+                continue
             if moves:
                 moving.append({"ended": ended, "movers": pool.movers.lacking(name)})
             else:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from command_kit import printed
 from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, write_measurements
 
 from flows.ledger.jobs import Report, find_job, save_jobs, save_report
@@ -21,6 +22,7 @@ from flows.requests.fill import (
     with_measured,
     write_job_file,
 )
+from flows.requests.page import fill_report
 from forecasting.configurations.facts import gpu, known_gpus
 from forecasting.configurations.model import fit_configurations
 from optimization.job.definition import finished
@@ -362,6 +364,28 @@ def test_a_budget_out_of_reach_names_the_cheapest(store, model):
 def test_a_budget_is_kept_at_the_low_end(store, model, filled):
     limit = filled.winner.low.cost_usd
     assert fill(turn_at(store), asked(budget_usd=limit + 0.01), model).winner.low.cost_usd <= limit + 0.01
+
+
+# prices only
+
+
+def test_prices_alone_give_costs_without_risk_or_interval(own, model):
+    own.execute("DELETE FROM availability")
+    filled = fill(turn_at(own), asked(), model)
+    answer = values(filled)
+    for row in answer["spot"].values():
+        assert (row["late_probability"], row["cost_p10_usd"], row["cost_p90_usd"]) == (None, None, None)
+        assert row["cost_usd"] > 0
+    assert answer["on_demand"]["median"]["late_slots"] == 0
+    assert {row["late_probability_low"] for row in answer["runners_up"]} == {None}
+    text = " ".join(printed(fill_report(answer).blocks).split())
+    assert (
+        "the spot costs hold if spot is never lost, and the risk of missing the deadline is unknown" in text
+    )
+    score = score_answer(run_filled(turn_at(own), filled, policy_named("UP")), filled, STEP)
+    for row in (score["outcome"], score["at_low"], *score["policies"], *score["runners_up"]):
+        assert row["on_time"] is (True if not row["spot_share"] else None)
+    assert {slot["available"] for slot in score["allocations"]} == {None}
 
 
 # nothing later is read

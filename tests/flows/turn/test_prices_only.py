@@ -5,11 +5,12 @@ import re
 
 import pandas as pd
 import pytest
-from command_kit import call
+from command_kit import call, printed
 from test_turn import one_turn, small_settings
 from test_units_commands import END, JOB, history
 
 from flows.config import read_settings
+from flows.turn.command import replay_blocks
 from flows.turn.report import decisions_summary
 from flows.ui.markets import market_data, market_figure, market_view
 from flows.ui.pages import glance_data
@@ -116,3 +117,48 @@ def test_a_job_that_no_purchase_can_finish_states_no_cost_and_a_certain_risk(fol
     assert "Warning: job hard cannot be done by" in first
     assert "$0.00" not in first
     assert first.endswith("The deadline 2026-11-25 15:00 UTC is missed in any case.")
+
+
+NOT_OBSERVED = (
+    "costs hold if spot is never lost, and whether a policy that runs spot meets its deadline is unknown"
+)
+
+
+@pytest.mark.parametrize(("policy", "on_time"), [("UP", None), ("OD-only", True)])
+def test_a_replay_on_prices_alone_does_not_know_whether_spot_meets_the_deadline(folder, policy, on_time):
+    given = ("--job", folder / "one.toml", "--db", folder / "w.duckdb", "--from", "2026-11-22T12:00Z")
+    answer = call("replay", *given, "--policy", policy, "--json").value
+    assert answer["on_time"] is on_time
+    assert {slot["available"] for slot in answer["allocations"]} == {None}
+    assert (NOT_OBSERVED in printed(replay_blocks("", [answer]))) is (on_time is None)
+
+
+def test_a_backtest_on_prices_alone_does_not_know_how_often_spot_is_late(folder):
+    chosen = ("--policy", "UP", "--policy", "OD-only")
+    span = ("--every", "6h", "--from", "2026-11-21T00:00Z", "--to", "2026-11-21T06:00Z")
+    asked = ("backtest", "--job", folder / "one.toml", "--db", folder / "w.duckdb", *span, *chosen)
+    page = folder / "backtest.html"
+    found = call(*asked, "--html", page, "--json").value
+    assert {row["policy"]: row["late"] for row in found["policies"]} == {"UP": None, "OD-only": 0}
+    assert (found["gpus_per_instance"], found["work"]) == (8, "320 GPU-hours = 40 instance-hours")
+    text = " ".join(page.read_text().split())
+    assert "on average if spot is never lost" in text
+    assert "how often it is late is unknown, availability not observed" in text
+    assert "Work: 320 GPU-hours = 40 instance-hours; 8 GPUs an instance." in text
+    assert NOT_OBSERVED in text
+
+
+def test_a_job_that_ended_on_prices_alone_teaches_no_policy(folder, tmp_path):
+    (tmp_path / "w.duckdb").write_bytes((folder / "w.duckdb").read_bytes())
+    settings = read_settings(small_settings(tmp_path, measured_origins=0))
+    request = read_request(folder / "one.toml").model_copy(update={"deadline_in": "24h"})
+    one_turn(tmp_path / "w.duckdb", settings, at=pd.Timestamp("2026-11-24T06:00Z"), requests=[request])
+    later = one_turn(tmp_path / "w.duckdb", settings, at=pd.Timestamp("2026-11-25T07:00Z"))
+    assert {row["jobs"] for row in later.leaderboard} <= {0}
+    with open_reader(tmp_path / "w.duckdb") as store:
+        [details] = [
+            run
+            for run in store.execute("select * from runs where stage = 'score'")
+            if "not scored" in str(run)
+        ]
+    assert "job one is not scored: availability was not observed" in str(details)
