@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from forecasting.predictors import FLOOR
-
 #: Blocks (days, zones, starts) below which nothing is said of which is better.
 LEAST_BLOCKS: Final = 3
 BETTER, WORSE, EVEN, TOO_FEW = "better", "worse", "even", "too few"
+#: The model that others are compared with, as `forecasting.predictors.FLOOR`, which loads too much for the layers above.
+_FLOOR: Final = "last_value"
 #: Columns of `skills_by_block`.
 SKILL_COLUMNS: Final = ("skill_pinball", "skill_low", "skill_high", "days", "verdict")
 #: A loss below this share of the largest block's is none: prices are sums of floats.
@@ -97,7 +97,7 @@ def skills_by_block(losses: pd.DataFrame, keys: Sequence[str], *, block: str = "
     found = _skills(sums["loss"].to_numpy(float), sums["floor"].to_numpy(float), of, len(names))
     table = pd.DataFrame(found.columns(), index=names)
     if "model" in keys:
-        own = table.index.get_level_values("model") == FLOOR
+        own = table.index.get_level_values("model") == _FLOOR
         table.loc[own, ["skill_low", "skill_high"]] = np.nan
         table.loc[own, "verdict"] = ""
     return table

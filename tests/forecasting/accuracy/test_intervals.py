@@ -13,6 +13,7 @@ from forecasting.accuracy.intervals import (
     skills_by_block,
     verdict,
 )
+from forecasting.predictors import FLOOR
 from optimization.trials.comparison import resampled
 
 
@@ -56,3 +57,8 @@ def test_skills_by_block_are_those_of_arrays():
 def test_a_day_on_which_neither_erred_is_no_block():
     loss, floor = np.array([[1.0], [2.0], [0.0], [0.0]]), np.array([[2.0], [3.0], [0.0], [0.0]])
     assert np.isnan(block_interval(loss, floor)[0]).all()
+
+
+def test_the_model_that_others_are_compared_with_is_the_floor():
+    rows = pd.DataFrame({"model": [FLOOR] * 4, "day": range(4), "loss": 1.0, "floor": 1.0})
+    assert skills_by_block(rows, ["model"]).loc[FLOOR, "verdict"] == ""
