@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 
 from flows.accuracy.units import Medians, add_missing, panels_of
+from flows.show.formats import plural
+from forecasting.accuracy.intervals import interval_words
 from forecasting.origins import TIMETABLE, Timetable
 from forecasting.predictor import Predictor
 from forecasting.predictors import FLOOR
@@ -293,7 +295,7 @@ PERFECT, NONE = "perfect", "none"
 #: In ``policy``: the mean over the policies.
 ALL_POLICIES = "all"
 COST_COLUMNS = (
-    "policy", "model", "jobs", "mean_utility", "lost", "lost_low", "lost_high", "gained", "gained_low", "gained_high",
+    "policy", "model", "jobs", "blocks", "mean_utility", "lost", "lost_low", "lost_high", "gained", "gained_low", "gained_high",
     "captured", "lost_to_counts", "on_time_share", "count_mae", "price_mae", "money_rank", "count_rank",
 )  # fmt: skip
 MARKET_COLUMNS = ("model", "market", "jobs", "lost", "gained", "count_mae")
@@ -399,6 +401,7 @@ def _rows(
         {
             "model": named,
             "jobs": len(utility),
+            "blocks": len(set(blocks)),
             "mean_utility": mean[:, 0],
             "lost": differences[:, :k].mean(axis=0),
             "lost_low": low[:k],
@@ -524,7 +527,7 @@ def cost_sentences(cost: ErrorCost) -> list[str]:
     )
     lines = [
         f"Perfect forecasts would be worth {100 * floor['lost']:.2f} % of a job's on-demand-only cost over last value's "
-        f"(95 % interval {_percent(floor['lost_low'])} to {_percent(floor['lost_high'])}), on {floor['jobs']} jobs.",
+        f"({_interval(floor, 'lost')}), on {floor['jobs']} jobs in {plural(int(floor['blocks']), 'block')} of market and day.",
         _best_sentence(best),
     ]
     lines += [_blind_sentence(cost.table, policy) for policy in cost.policies]
@@ -542,10 +545,8 @@ def _best_sentence(best: dict[Any, Any]) -> str:
         return "No model makes more of it than last value."
     text = (
         f"{best['model']} makes most of it: {_percent(best['gained'])} over last value "
-        f"({_percent(best['gained_low'])} to {_percent(best['gained_high'])})"
+        f"({_interval(best, 'gained')})"
     )
-    if best["gained_low"] <= 0:
-        text += ", which may be chance"
     return text + (
         "." if np.isnan(best["captured"]) else f"; {100 * best['captured']:.0f} % of what could be gained."
     )
@@ -559,6 +560,11 @@ def _blind_sentence(table: pd.DataFrame, policy: str) -> str:
     worse = [str(name) for name in own.loc[own["money_rank"].notna(), "model"] if utility[name] < none]
     verdict = f"worse than that: {', '.join(worse)}" if worse else "every model is worth more than that"
     return f"{policy}: planning the present slot alone, which reads no forecast, gives {none:.4f}; {verdict}."
+
+
+def _interval(row: Mapping[Any, Any], name: str) -> str:
+    """The 95 % interval of what a model loses or gains, in per cent of the cost of on-demand only."""
+    return f"95 %: {interval_words(100 * row[f'{name}_low'], 100 * row[f'{name}_high'], '+.2f')}"
 
 
 def _percent(value: float) -> str:

@@ -24,7 +24,7 @@ from flows.turn.context import (
     step_of,
 )
 from flows.turn.forecast import forecasts_of, ready
-from forecasting.accuracy.tables import block_interval
+from forecasting.accuracy.intervals import block_interval
 from forecasting.quantiles import Forecast
 from optimization.job.definition import check_job
 from optimization.job.request import JobRequest, job_on

@@ -34,13 +34,14 @@ from flows.show.blocks import Block, Figure, Figures, Notes, numbers
 from flows.show.charts import Axis, lines, scatter
 from flows.turn.context import Followed, Group, Turn, informed_learner, read_pool, run_id_of
 from flows.turn.stages import ended_jobs, ingest_paths
+from forecasting.accuracy.intervals import verdict
 from optimization.job.request import JobRequest
 from optimization.policies.contract import Policy, View
 from optimization.policies.pool import policy_named
 from optimization.replay.run import PlanMemo, replay_pool, spread
 from optimization.replay.score import EndedJob, hindsight, on_demand_only_cost, perfect_forecasts
 from optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
-from optimization.trials.comparison import day_blocks, resampled, verdict
+from optimization.trials.comparison import day_blocks, resampled
 from optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
 from optimization.window.plan import Allocation, Outcome
 from warehouse.errors import MarketError
@@ -568,7 +569,7 @@ def _world_answer(name: str, lives: Sequence[Lived], seed: int) -> dict[str, Any
                 "advice_ahead": float((values[:, 0] - values[:, k]).mean()),
                 "low": float(low[k]),
                 "high": float(high[k]),
-                "verdict": verdict(float(low[k]), float(high[k])) if k else "",
+                "verdict": verdict(float(low[k]), float(high[k]), above="wins", below="loses") if k else "",
                 "first_jobs": float((values[:, 0] - values[:, k])[first].mean()),
             }
             for k, what in enumerate(names)

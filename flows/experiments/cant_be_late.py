@@ -14,6 +14,7 @@ from flows.experiments.material import COUNT_COLUMNS, read_table
 from flows.experiments.study import StudyOptions
 from flows.show.blocks import Figure, Fold, Section, numbers
 from flows.show.charts import Axis, dots
+from forecasting.accuracy.intervals import interval_words
 from optimization.job.definition import Job, Linear, Progress, finished
 from optimization.kernels.single import NONE, ON_DEMAND, SPOT
 from optimization.market.window import market_window, record_of
@@ -41,7 +42,7 @@ from optimization.single_instance import (
     single_traces,
     splits,
 )
-from optimization.trials.comparison import EVEN, resampled, verdict
+from optimization.trials.comparison import resampled
 from optimization.trials.scenarios import GAMMA, VALUE_FACTOR
 from optimization.window.audit import audit_outcome
 from warehouse.errors import MarketError
@@ -173,7 +174,12 @@ def guard_costs(
     dearer = np.concatenate([(s.of(pair[1]) - s.of(pair[0])) / s.setting.on_demand_only_usd for s in scores])
     blocks = [(s.split.label, w.trace.name, w.start // longest) for s in scores for w in s.windows]
     low, high = resampled(dearer[:, None], blocks=blocks, rng=rng).interval()
-    return {"dearer": float(dearer.mean()), "interval": [float(low[0]), float(high[0])], "runs": len(dearer)}
+    return {
+        "dearer": float(dearer.mean()),
+        "interval": [float(low[0]), float(high[0])],
+        "runs": len(dearer),
+        "blocks": len(set(blocks)),
+    }
 
 
 def own_replay(table: pd.DataFrame, *, rng: np.random.Generator, fast: bool) -> dict[str, Any]:
@@ -374,9 +380,10 @@ TRACE_COLUMNS: Final = {
 
 def heading(row: dict[str, Any]) -> str:
     """Name of a setting."""
+    low, high = row["gap_closed_interval"]
     return (
         f"{row['split']}: deadline {row['deadline_h']:.0f} h, overhead {60 * row['overhead_h']:.0f} min, {row['runs']} runs "
-        f"(gap closed by {DEFAULT}: 95 % from {row['gap_closed_interval'][0]:.3f} to {row['gap_closed_interval'][1]:.3f})"
+        f"(gap closed by {DEFAULT}: 95 % interval {interval_words(low, high, '.3f')})"
     )
 
 
@@ -461,10 +468,11 @@ def _misses_told(found: Mapping[str, Any]) -> str:
 
 
 def _cost_told(cost: Mapping[str, Any]) -> str:
-    """``0.0012 of on-demand throughout (0.0010 to 0.0014)``, and `EVEN` where the interval holds 0."""
+    """``0.0012 of on-demand throughout (0.0010 to 0.0014)``, and what an interval that decides nothing means."""
     low, high = cost["interval"]
-    even = f": {EVEN}" if verdict(low, high) == EVEN else ""
-    return f"{cost['dearer']:.4f} of on-demand throughout ({low:.4f} to {high:.4f}{even})"
+    return (
+        f"{cost['dearer']:.4f} of on-demand throughout ({interval_words(low, high)}; {cost['blocks']} blocks)"
+    )
 
 
 def _shares_figure(settings: Sequence[Mapping[str, Any]], *, default: str) -> Figure:

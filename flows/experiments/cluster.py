@@ -17,6 +17,7 @@ from flows.experiments.material import Progress
 from flows.experiments.study import StudyOptions
 from flows.show.blocks import Banner, Figure, Figures, Fold, Section, numbers
 from flows.show.charts import Axis, lines
+from forecasting.accuracy.intervals import interval_words
 from forecasting.configurations.facts import Configuration, Predicted, Validity
 from forecasting.configurations.runs import RUNS_FILE, read_runs
 from optimization.cluster.schedulers import Fifo, PartialOrder, Sia, completion_times, partly_known
@@ -49,7 +50,6 @@ from optimization.cluster.stream import (
     users_widths,
 )
 from optimization.replay.run import spread
-from optimization.trials.comparison import EVEN, verdict
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
@@ -750,13 +750,11 @@ def _added(answer: Mapping[str, Any], scheduler: str) -> str:
     """What knowledge adds to the user of the headline."""
     own = answer["headline"][scheduler]
     at = [r["predicted"] for r in answer["reductions"] if r["scheduler"] == scheduler]
-    found = verdict(*own["predicted_interval"])
     return (
         f"{scheduler}: a sensible user takes a node of 8 GPUs with 8 samples a GPU, and halves them when that fails. To such a "
         f"user predicted configurations add a cut of the mean completion time by {own['predicted']:.1%} "
-        f"({own['predicted_interval'][0]:.1%} to {own['predicted_interval'][1]:.1%}"
-        + (f": {EVEN}" if found == EVEN else "")
-        + f") on average over loads of {own['loads'][0]:g} to {own['loads'][-1]:g}, {min(at):.0%} to {max(at):.0%} by load; one "
+        f"({_percent(own['predicted_interval'], '.1%')}) on average "
+        f"over loads of {own['loads'][0]:g} to {own['loads'][-1]:g}, {min(at):.0%} to {max(at):.0%} by load; one "
         f"who knew every configuration would get {own['oracle']:.1%}."
     )
 
@@ -1008,8 +1006,8 @@ def cluster_report(answer: Mapping[str, Any]) -> Answer:
     )
 
 
-def _percent(interval: Sequence[float]) -> str:
-    return f"{interval[0]:.0%} to {interval[1]:.0%}"
+def _percent(interval: Sequence[float], form: str = ".0%") -> str:
+    return interval_words(interval[0], interval[1], form)
 
 
 def _with_interval(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -1210,8 +1208,7 @@ def _order(answer: Mapping[str, Any]) -> Section:
         "restarts": "Restarts a job",
     }  # fmt: skip
     rows = [
-        {**r, "interval": f"{r['interval'][0]:.2f} to {r['interval'][1]:.2f}", "p99_h": r["p99_s"] / 3600}
-        for r in own["cluster"]
+        {**r, "interval": _percent(r["interval"], ".2f"), "p99_h": r["p99_s"] / 3600} for r in own["cluster"]
     ]
     return Section(
         "Job order when only some sizes are predicted (M10)",

@@ -211,6 +211,7 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
         "data": data,
         "seed": seed,
         "jobs": len(run.utility),
+        "blocks": len(set(run.blocks)),
         "synthetic_jobs": run.synthetic,
         "sizes": list(run.plan.sizes),
         "sigma": SIGMA,
@@ -274,7 +275,9 @@ def error_report(answer: Mapping[str, Any]) -> Answer:
     return Answer(
         title="Sensitivity to forecast errors (E2)",
         about=(
-            f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
+            f"{answer['jobs']} jobs in {answer['blocks']} blocks (a count series and a day of starts), "
+            f"drawn with seed {answer['seed']} "
+            f"from the later half of every series of {answer['data']}. "
             "Perfect forecasts are made wrong by a known amount (M6.8): prices in units of on-demand, counts in units of the "
             "largest count a probe can see. Utilities are in units of each job's on-demand-only cost."
         ),

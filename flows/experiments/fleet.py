@@ -16,6 +16,7 @@ from flows.experiments.material import issued_quantiles, read_worlds
 from flows.experiments.study import StudyOptions, joins
 from flows.show.blocks import Figure, Figures, Fold, Section, numbers
 from flows.show.charts import Axis, lines
+from forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words
 from forecasting.quantiles import LEVELS
 from optimization.fleet.prices import Order, SearchEffort, plan_apart, plan_jointly, plan_one_by_one
 from optimization.fleet.problem import JointPlan, JointProblem
@@ -31,7 +32,7 @@ from optimization.fleet.stream import (
     jain,
     run_stream,
 )
-from optimization.trials.comparison import EVEN, resampled, verdict
+from optimization.trials.comparison import resampled
 from optimization.trials.scenarios import Tape
 
 
@@ -180,7 +181,8 @@ def gain_rows(case: StreamCase, seed: int) -> list[dict[str, Any]]:
         rows.append(
             _case_of(case)
             | {
-                "over": method, "gain": round(gain, 4), "low": round(float(low), 4), "high": round(float(high), 4),
+                "over": method, "days": drawn.blocks, "gain": round(gain, 4),
+                "low": round(float(low), 4), "high": round(float(high), 4),
                 "share": round(100 * gain / abs(base), 2) if base else None,
             }
         )  # fmt: skip
@@ -227,7 +229,14 @@ _METHOD_WORDS = {
     "method": "Planned", "jobs": "Jobs", "weighted_utility": "Priority x utility", "utility": "Utility", "on_time": "On time",
     "jain": "Jain index", "refused_share": "Spot refused",
 }  # fmt: skip
-_GAIN_WORDS = {"over": "Over", "gain": "Gain", "low": "95 % from", "high": "to", "share": "% of the other"}
+_GAIN_WORDS = {
+    "over": "Over",
+    "days": "Days",
+    "gain": "Gain",
+    "low": "95 % from",
+    "high": "to",
+    "share": "% of the other",
+}
 _PRIORITY_WORDS = {
     "method": "Planned", "priority": "Priority", "jobs": "Jobs", "on_time": "On time", "utility": "Utility",
 }  # fmt: skip
@@ -304,11 +313,11 @@ def _gains(answer: Mapping[str, Any]) -> Section:
     return Section(
         "What planning together gains",
         [
-            f"Paired by stream, with 95 % bootstrap intervals over the days of their starts; {EVEN}: the interval holds 0.",
+            f"Paired by stream, with 95 % bootstrap intervals over the days of their starts; {EVEN}: the interval holds "
+            f"0; {TOO_FEW}: fewer than three days.",
             *(
                 f"{row['world']}, {row['forecaster']}, scarcity {row['scarcity']:g}: {row['gain']:+.4f} over {row['over']} "
-                f"({row['low']:+.4f} to {row['high']:+.4f})"
-                + (f": {EVEN}" if verdict(row["low"], row["high"]) == EVEN else "")
+                f"({interval_words(row['low'], row['high'], '+.4f')})"
                 for row in answer["gains"]
                 if row["scarcity"] == hard and row["over"] in ("alone", "one by one, slack")
             ),

@@ -18,6 +18,7 @@ from flows.experiments.pool import FAST_PLANNER
 from flows.experiments.study import StudyOptions, quick_look
 from flows.show.blocks import Figure, Figures, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, dots, heat, lines
+from forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
 from optimization.fleet.stream import World
 from optimization.job.definition import Job, Linear
 from optimization.market.window import (
@@ -54,7 +55,7 @@ from optimization.policies.contract import Policy
 from optimization.policies.stochastic import Stochastic
 from optimization.replay.run import spread
 from optimization.replay.score import on_demand_only_cost
-from optimization.trials.comparison import EVEN, headroom_captured, resampled, verdict
+from optimization.trials.comparison import headroom_captured, resampled
 from optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
 from warehouse.errors import MarketError
 
@@ -621,8 +622,7 @@ def findings(world: Mapping[str, Any]) -> list[str]:
     told = [row for row in world["movers"] if row["mover"] == FORECASTING]
     said += [
         f"{name}: with the forecasts that turns would have issued MeanField pays {row['cost']:.4f}, {_captured(row)} of the way: "
-        f"beside MeanField without them {row['over_mean_field']:+.4f} ({low:+.4f} to {high:+.4f}), "
-        f"{verdict(low, high, above='dearer', below='cheaper')}."
+        f"beside MeanField without them {row['over_mean_field']:+.4f} ({interval_words(low, high, '+.4f')})."
         for row in told
         for low, high in [(row["over_mean_field_low"], row["over_mean_field_high"])]
     ]
@@ -658,8 +658,7 @@ def findings(world: Mapping[str, Any]) -> list[str]:
     small = ", N_max 1" if worst in cells[SMALL] else ""
     said.append(
         f"{name}, by costs of moves: MeanField does worst beside staying where it is best at the start at {worst['value']}{small}: "
-        f"{worst['dearer']:+.4f} ({worst['dearer_low']:+.4f} to {worst['dearer_high']:+.4f}) of on-demand only"
-        + (f": {EVEN}." if verdict(worst["dearer_low"], worst["dearer_high"]) == EVEN else ".")
+        f"{worst['dearer']:+.4f} ({interval_words(worst['dearer_low'], worst['dearer_high'], '+.4f')}) of on-demand only."
     )
     said += _losses(world)
     late = {
@@ -695,21 +694,26 @@ def _losses(world: Mapping[str, Any]) -> list[str]:
             ]
             first, mine = here[0], row_of(here, MEAN_FIELD)
             if first["over_mean_field"] < -5e-5:
-                beyond = verdict(first["over_mean_field_low"], first["over_mean_field_high"]) != EVEN
+                beyond = verdict(first["over_mean_field_low"], first["over_mean_field_high"]) not in (
+                    EVEN,
+                    TOO_FEW,
+                )
                 told[beyond].append(
                     f"{axis} {value} ({first['mover']} {first['cost']:.4f}, MeanField {mine['cost']:.4f})"
                 )
     name = world["name"]
     said = [f"{name}: MeanField is beaten at {'; '.join(told[True])}."] if told[True] else []
     if told[False]:
-        said.append(f"{name}: {EVEN}, though cheaper in the mean than MeanField: {'; '.join(told[False])}.")
+        said.append(
+            f"{name}: not decided, though cheaper in the mean than MeanField: {'; '.join(told[False])}."
+        )
     return said or [f"{name}: in no cell was anything but hindsight cheaper than MeanField."]
 
 
 def _captured(row: Mapping[str, Any]) -> str:
     if not np.isfinite(row["captured"]):
         return "nothing to capture"
-    return f"{row['captured']:.2f} ({row['captured_low']:.2f} to {row['captured_high']:.2f})"
+    return f"{row['captured']:.2f} ({interval_words(row['captured_low'], row['captured_high'], '.2f')})"
 
 
 # What a person sees.

@@ -23,6 +23,7 @@ from flows.experiments.study import StudyOptions, join_banner
 from flows.show.blocks import Figure, Figures, Fold, Notes, Section, Table, numbers
 from flows.show.charts import Axis, dots, heat
 from flows.turn.report import utility_range
+from forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
 from optimization.policies import PUBLISHED_IDEAS
 from optimization.policies.committed_horizon import Ahap, Commit
 from optimization.policies.contract import Policy
@@ -31,14 +32,12 @@ from optimization.replay.run import PlanMemo, replay_pool, spread
 from optimization.replay.score import perfect_forecasts
 from optimization.selection.rounds import select_over
 from optimization.trials.comparison import (
-    EVEN,
     Comparison,
     compare,
     headroom_captured,
     relative_gain,
     resampled,
     shown_baselines,
-    verdict,
 )
 from optimization.trials.scenarios import Grid, Part, Scenario, blocks_of
 from optimization.window.plan import EndRule
@@ -175,6 +174,7 @@ def pool_answer(run: PoolRun, *, data: str, seed: int) -> dict[str, Any]:
         "data": data,
         "seed": seed,
         "jobs": len(run.jobs),
+        "blocks": len(set(run.blocks)),
         "synthetic_jobs": int(run.jobs["synthetic"].sum()),
         "best": found.best,
         "baseline": found.baseline,
@@ -205,7 +205,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         """``wins``, ``loses``, or ``even`` where the interval holds 0."""
-        return verdict(self.low, self.high)
+        return verdict(self.low, self.high, above="wins", below="loses")
 
     def row(self) -> dict[str, Any]:
         """As an entry of the answer."""
@@ -298,7 +298,12 @@ def _sentence(name: str, against: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _beside(other: str, found: Mapping[str, Any]) -> str:
-    verb = {"wins": "ahead of", "loses": "behind", EVEN: "even with"}[found["verdict"]]
+    verb = {
+        "wins": "ahead of",
+        "loses": "behind",
+        EVEN: "even with",
+        TOO_FEW: "on too few blocks of jobs to compare with",
+    }[found["verdict"]]
     cells = f"{found['won']} of {found['cells']} cells won, {found['lost']} lost"
     return f"{verb} {other} ({found['difference']:+.4f}; {cells})"
 
@@ -338,7 +343,7 @@ def idea_columns(references: Sequence[str]) -> dict[str, str]:
 
 def _difference(found: Mapping[str, Any]) -> str:
     low, high = found["interval"]
-    return f"{found['difference']:+.4f} [{low:+.4f}, {high:+.4f}]"
+    return f"{found['difference']:+.4f} ({interval_words(low, high, '+.4f')})"
 
 
 def _score(found: Mapping[str, Any]) -> str:
@@ -479,11 +484,12 @@ class Contrast:
     @property
     def verdict(self) -> str:
         """``helps``, ``hurts`` or ``is even``: second against first."""
-        return verdict(self.low, self.high, above="helps", below="hurts").replace(EVEN, f"is {EVEN}")
+        found = verdict(self.low, self.high, above="helps", below="hurts")
+        return {EVEN: f"is {EVEN}", TOO_FEW: "is not decided (too few blocks of jobs)"}.get(found, found)
 
     def __str__(self) -> str:
         change = self.second - self.first
-        return f"{self.first:.4f} -> {self.second:.4f}, difference {change:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
+        return f"{self.first:.4f} -> {self.second:.4f}, difference {change:+.4f} ({interval_words(self.low, self.high, '+.4f')})"
 
 
 def contrast(
@@ -715,7 +721,7 @@ def pool_report(answer: Mapping[str, Any]) -> Answer:
         about=(
             f"{answer['jobs']} jobs drawn with seed {answer['seed']} from the later half of every series of {answer['data']}. "
             "Utilities are in units of each job's on-demand-only cost; intervals are 95 %, by a paired "
-            "bootstrap that draws blocks of jobs (a count series and a day of starts)."
+            f"bootstrap that draws the {answer['blocks']} blocks of jobs (a count series and a day of starts)."
         ),
         value=answer,
         banner=join_banner(answer),

@@ -16,12 +16,13 @@ from flows.experiments.material import make_scenarios, read_tapes
 from flows.experiments.study import StudyOptions, join_banner, quick_look
 from flows.show.blocks import Figure, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, dots
+from forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
 from forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from optimization.replay.run import spread
 from optimization.selection.contract import normalised, utility_bounds
 from optimization.selection.learners import BANDITS, LEARNERS
 from optimization.selection.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
-from optimization.trials.comparison import EVEN, resampled, verdict
+from optimization.trials.comparison import resampled
 from optimization.trials.scenarios import Grid, Scenario, blocks_of
 from warehouse.errors import SettingsError
 
@@ -164,6 +165,7 @@ def predictors_answer(rounds: PredictorRounds, *, data: str, seed: int, fast: bo
         "seed": seed,
         "fast": fast,
         "jobs": len(rounds.markets),
+        "blocks": len(set(rounds.blocks)),
         "synthetic_jobs": rounds.synthetic,
         "markets": len(set(rounds.markets)),
         "default": default,
@@ -321,10 +323,10 @@ def _of_policy(policy: str, own: Mapping[str, Any], answer: Mapping[str, Any]) -
         f"{policy}: always {default} makes {_utility(own, default):.4f}; in hindsight {arm['arm']} is the best single choice "
         f"({arm['mean_utility']:.4f}), and the best for each market apart makes {apart:.4f}; {PERFECT} forecasts {perfect:.4f}.",
         f"{policy}: the best way of choosing without hindsight is {best['way']} ({best['kind']}): {_points(best)} against always "
-        f"{default}" + (f": {EVEN}." if verdict(best["ahead_low"], best["ahead_high"]) == EVEN else "."),
+        f"{default}.",
         f"{policy}: {CHOSEN_LEARNERS[0]} by utility {_points(blend)}, the best bandit ({bandit['way']}) {_points(bandit)}, the "
         f"least error so far {_points(accuracy)}: choosing by accuracy is "
-        + (f"{EVEN} with" if found == EVEN else found)
+        + {EVEN: f"{EVEN} with", TOO_FEW: "on too few blocks of jobs to compare with"}.get(found, found)
         + " choosing by what the plans earned.",
         f"{policy}: without any forecast ({NONE}) {_points(_row(own, NONE))}.",
     ]
@@ -344,10 +346,8 @@ def _utility(own: Mapping[str, Any], arm: str) -> float:
 
 
 def _points(row: Mapping[str, Any]) -> str:
-    """``+0.12 points (-0.10 to +0.34)``: hundredths of on-demand-only cost."""
-    return (
-        f"{100 * row['ahead']:+.2f} points ({100 * row['ahead_low']:+.2f} to {100 * row['ahead_high']:+.2f})"
-    )
+    """``+0.12 points (-0.10 to +0.34: even)``: hundredths of on-demand-only cost."""
+    return f"{100 * row['ahead']:+.2f} points ({interval_words(100 * row['ahead_low'], 100 * row['ahead_high'], '+.2f')})"
 
 
 def predictors_report(answer: Mapping[str, Any]) -> Answer:
@@ -374,7 +374,8 @@ def predictors_report(answer: Mapping[str, Any]) -> Answer:
     return Answer(
         title="Choosing among forecasters of unknown accuracy",
         about=(
-            f"{answer['jobs']} jobs on {answer['markets']} count series of the test part of {answer['data']}, seed "
+            f"{answer['jobs']} jobs in {answer['blocks']} blocks on {answer['markets']} count series of the "
+            f"test part of {answer['data']}, seed "
             f"{answer['seed']}{quick_look(answer)}. Utilities are in units of each job's on-demand-only cost."
         ),
         value=answer,

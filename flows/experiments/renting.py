@@ -16,6 +16,7 @@ from flows.experiments.study import StudyOptions
 from flows.experiments.study import joins as joins_banner
 from flows.show.blocks import Figure, Figures, Notes, Section, numbers
 from flows.show.charts import Axis, dots
+from forecasting.accuracy.intervals import interval_words
 from optimization.market.window import market_window, record_of
 from optimization.renting.budget import JobType, Rental
 from optimization.renting.market import (
@@ -35,7 +36,7 @@ from optimization.renting.market import (
 from optimization.renting.price import DeadlineDelay, Outlooks, PricedDelay, affordable
 from optimization.renting.simulation import Stream, job_stream
 from optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
-from optimization.trials.comparison import resampled, verdict
+from optimization.trials.comparison import resampled
 from optimization.trials.scenarios import Tape
 
 #: Money is in on-demand instance-hours of the market. The budget is this many GPUs at list price, for a load of 6.
@@ -254,6 +255,7 @@ def run_experiment(
         "data": str(folder),
         "seed": seed,
         "joins": len(found),
+        "blocks": len({counts.label for counts, _ in found}),
         "synthetic_joins": sum(
             (counts.market, counts.source) != (path.market, path.source) for counts, path in found
         ),
@@ -338,10 +340,9 @@ def claims(answer: Mapping[str, Any]) -> list[str]:
     for name in ("effective price", "dual price"):
         row = even[name]
         low, high = row["loss_less_list_interval"]
-        found = verdict(low, high, above="dearer", below="cheaper")
         lines.append(
             f"By {name}: cost of delay {row['loss'] / listed['loss'] - 1:+.0%} against list price "
-            f"(difference {row['loss_less_list']:.3f}, 95 % {low:.3f} to {high:.3f}: {found}), response "
+            f"(difference {row['loss_less_list']:.3f}, 95 % {interval_words(low, high, '.3f')}), response "
             f"{row['response_hours'] / listed['response_hours'] - 1:+.0%}, late {row['late']:.1%} instead of "
             f"{listed['late']:.1%}, at a spend of {row['spend'] / budget:.1%} of the budget; better in "
             f"{row['joins_better_than_list']} of {joins} markets."
@@ -367,7 +368,8 @@ def renting_report(answer: Mapping[str, Any]) -> Answer:
         title="Renting on real markets",
         about=(
             f"{answer['joins']} markets of {answer['data']}, {answer['streams_per_join']} streams of jobs on each, seed "
-            f"{answer['seed']}. Widths are chosen from what was known in the slot of the arrival."
+            f"{answer['seed']}. Intervals draw the {answer['blocks']} count series. "
+            "Widths are chosen from what was known in the slot of the arrival."
         ),
         value=answer,
         banner=joins_banner(

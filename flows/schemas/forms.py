@@ -127,28 +127,46 @@ class TurnError(TypedDict):
     scale: Annotated[float | None, Keys(description="What pooled losses are divided by.")]
 
 
-class RecentError(TypedDict):
+SkillVerdict = Literal["better", "worse", "even", "too few", ""]
+VERDICT_WORDS = (
+    "Compared with last value by that interval: even where it holds 0, too few where it is not known. Empty for last value "
+    "itself."
+)
+ErrorDays = Annotated[
+    int,
+    Keys(
+        **NOT_NEGATIVE, description="Days on which the model or last value erred: the blocks of the interval."
+    ),
+]
+SkillLow = Annotated[
+    float | None,
+    Keys(description="95 % interval of the pinball skill, days as blocks; null with fewer than 3."),
+]
+SkillHigh = Annotated[float | None, Keys(description="The upper end of that interval.")]
+
+
+class SkillInterval(TypedDict):
+    """How sure a pinball skill is."""
+
+    skill_low: SkillLow
+    skill_high: SkillHigh
+    days: ErrorDays
+    verdict: Annotated[SkillVerdict, Keys(description=VERDICT_WORDS)]
+
+
+class RecentError(SkillInterval):
     """Errors of one model so many slots ahead, over the stored forecasts of the last 14 days, pooled over markets."""
 
     variable: What
     model: Forecaster
     step: SlotsAhead
     n: Measured
-    days: Annotated[int, Keys(**NOT_NEGATIVE, description="Days on which forecasts were issued.")]
     mae: Mae
     mae_last: Annotated[float | None, Keys(description="The same of last value.")]
     skill_pinball: Annotated[
         float | None,
         Keys(
             description="Share of last value's pinball loss that the model saves; null with fewer than 3 days."
-        ),
-    ]
-    skill_low: Annotated[float | None, Keys(description="Low end of its 95 % interval over days.")]
-    skill_high: Annotated[float | None, Keys(description="The high end.")]
-    verdict: Annotated[
-        Literal["better", "worse", "even", "too few", ""],
-        Keys(
-            description="Compared with last value; even where the interval holds 0. Empty for last value itself."
         ),
     ]
 
@@ -476,7 +494,7 @@ _Class = TypedDict(
 )
 
 
-class MarketMeasures(Measures, _Class):
+class MarketMeasures(Measures, SkillInterval, _Class):
     """The same on one market, with the test of Diebold and Mariano against last value."""
 
     market: Annotated[str, Keys(description="provider/region/zone/instance_type@source.")]
@@ -488,17 +506,13 @@ class MarketMeasures(Measures, _Class):
         ),
     ]
     dm_p: Annotated[float | None, Keys(description="Its probability if both were alike.")]
-    skill_low: Annotated[
-        float | None, Keys(description="95 % interval of the pinball skill, days of origins as blocks.")
-    ]
-    skill_high: Annotated[float | None, Keys(description="The upper end of that interval.")]
     scale: Annotated[float | None, Keys(description="What its losses are divided by before they are pooled.")]
     capacity: Annotated[
         float | None, Keys(description="The largest count the market can show; null of offers.")
     ]
 
 
-class PooledMeasures(Measures):
+class PooledMeasures(Measures, SkillInterval):
     """The same over all markets, and how the markets' own pinball skills are spread."""
 
     mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the markets' own skills.")]
@@ -543,6 +557,15 @@ class LeftOutMeasures(_Class):
     skill_pinball: SkillPinball
     mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the markets' own skills.")]
     median_skill_pinball: Annotated[float | None, Keys(description="The middle one of them.")]
+    skill_low: Annotated[
+        float | None,
+        Keys(
+            description="95 % interval of the pooled skill, zones (or sources) as blocks; null with fewer than 3."
+        ),
+    ]
+    skill_high: SkillHigh
+    blocks: Annotated[int, Keys(**NOT_NEGATIVE, description="Zones (or sources) with errors.")]
+    verdict: Annotated[SkillVerdict, Keys(description=VERDICT_WORDS)]
     ahead: Annotated[float | None, Keys(description="Pooled skill less the default's.")]
     ahead_low: Annotated[
         float | None, Keys(description="95 % interval of that, zones (or sources) as blocks.")

@@ -25,7 +25,8 @@ This page is made from what is declared: `python -m flows.schemas.words > docs/w
 HEADINGS: Final = {
     "market": "market", "variable": "variable", "model": "model", "class": "capacity, or price", "step": "slots ahead",
     "n": "forecasts measured", "mae": "MAE, mean absolute error, error of the median", "rmse": "RMSE", "mase": "MASE",
-    "pinball": "pinball loss", "skill_mae": "MAE skill", "skill_pinball": "skill, pinball skill",
+    "pinball": "pinball loss", "skill_mae": "MAE skill", "skill_pinball": "skill, compared with last value",
+    "days": "days", "verdict": "better, worse, even, too few",
     "coverage_80": "truth inside 80 % band, in 80 %", "coverage_90": "in 90 %", "brier": "Brier", "skill_brier": "Brier skill",
     "fallback_share": "fallback", "absent": "forecast, not there", "unpredicted": "there, not forecast",
     "cover": "either, near ones matched", "share_worse": "series worse than last value", "markets": "series",

@@ -40,7 +40,7 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
     Of the forecasters only the ``planner``, whose forecasts decided: the page and the JSON have all.
     """
-    from flows.turn.recent_errors import compared
+    from flows.show.skills import compared
 
     errors = value["forecast_errors"]
     own = [row | {"compared": compared(row)} for row in errors if row["model"] == planner] or errors

@@ -1,49 +1,77 @@
-"""Errors of the stored forecasts of the last two weeks, pooled over markets, with how sure the comparison is (M6.5)."""
+"""Errors of the stored forecasts of the last two weeks, and how sure the comparison with last value is (M6.5)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from flows.config import Settings
 from flows.ledger.records import measured_errors
-from forecasting.accuracy.tables import block_interval, sourced, with_common
+from forecasting.accuracy.intervals import SKILL_COLUMNS, TOO_FEW, skills_by_block
+from forecasting.accuracy.tables import COMMON, pooled_by, scaled_losses, sourced, with_common
 from forecasting.predictors import FLOOR
 from warehouse.store.connection import Store
 from warehouse.times import moment, utc_index
 
-#: How far back forecasts are compared, and the slots ahead that are shown.
+#: How far back forecasts are compared, and the slots ahead that the table of a turn shows.
 RECENT = pd.Timedelta(days=14)
 STEPS = (1, 4, 12)
-#: Days below which nothing is said of which model is better.
-LEAST_DAYS = 3
+#: What identifies a row of errors over all the times at which they were measured.
+ROW: Final = ("market", "source", "variable", "model", "step")
 
 
-def recent_errors(
-    store: Store, at: pd.Timestamp, *, window: pd.Timedelta, steps: Sequence[int] = STEPS
-) -> list[dict[str, Any]]:
-    """Return the errors per variable, model and lead time of forecasts issued in the two weeks before ``at``.
+def measured_window(settings: Settings) -> pd.Timedelta:
+    """Return how far back a turn measures errors."""
+    return max(1, settings.measured_origins) * pd.Timedelta(minutes=settings.step_minutes)
+
+
+def recent_rows(store: Store, at: pd.Timestamp, *, window: pd.Timedelta) -> pd.DataFrame:
+    """Return the errors measured in the two weeks up to ``at``, by time, market, variable, model and step, and the ``day`` of each.
 
     Every turn has measured the ``window`` of origins before it; the windows of turns that far apart are taken, so that no forecast
-    counts twice. ``skill_pinball`` is the share of last value's pinball loss that the model saves, with the ends of its 95 %
-    interval over days; ``verdict`` is better, worse, even (the interval holds 0) or too few (fewer than `LEAST_DAYS` days).
+    counts twice. Losses compared with last value (`COMMON`) are of the same time. Without rows where nothing was measured.
     """
     parts = [measured_errors(store, time).assign(day=time.floor("D")) for time in _apart(store, at, window)]
-    parts = [part for part in parts if len(part)]
+    # Of two sources of one market each is compared with its own last value.
+    parts = [with_common(sourced(part)).assign(market=part["market"]) for part in parts if len(part)]
     if not parts:
+        none = measured_errors(store, None)
+        return none.reindex(columns=[*none.columns, "day", *COMMON])
+    return pd.concat(parts, ignore_index=True)
+
+
+def errors_of(rows: pd.DataFrame, *, steps: Sequence[int] | None = None) -> list[dict[str, Any]]:
+    """Return the errors per variable, model and lead time of rows as `recent_rows` returns them, pooled over markets.
+
+    ``skill_pinball`` is the share of last value's pinball loss that the model saves, with the ends of its 95 % interval over days
+    and their `forecasting.accuracy.intervals.verdict`. ``steps`` are the lead times wanted, None for all.
+    """
+    rows = rows if steps is None else rows[rows["step"].isin(list(steps))]
+    if rows.empty:
         return []
-    rows = pd.concat([with_common(sourced(part)) for part in parts], ignore_index=True)
-    rows = rows[rows["step"].isin(list(steps))]
-    last = rows[rows["model"] == FLOOR].groupby(["variable", "step"])
-    floor = {key: _mean(own, "mae") for key, own in last}
-    found = [
-        _row(str(variable), str(model), int(str(step)), own, floor.get((variable, step), math.nan))
-        for (variable, model, step), own in rows.groupby(["variable", "model", "step"])
-    ]
-    return sorted(found, key=lambda row: (row["variable"], row["step"], row["model"]))
+    keys = ["variable", "model", "step"]
+    means = pooled_by(rows, keys).set_index(keys)
+    found = means[["n", "mae"]].join(skills_by_block(scaled_losses(rows), keys)).reset_index()
+    floor = {(row["variable"], row["step"]): row["mae"] for row in _records(found) if row["model"] == FLOOR}
+    table = [_row(row, floor.get((row["variable"], row["step"]), math.nan)) for row in _records(found)]
+    return sorted(table, key=lambda row: (row["variable"], row["step"], row["model"]))
+
+
+def market_errors(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a market, source, variable, model and step of rows as `recent_rows` returns them: means, and the skill."""
+    keys = list(ROW)
+    if rows.empty:
+        return pd.DataFrame(columns=[*keys, "n", *SKILL_COLUMNS])
+    means = pooled_by(rows, keys).drop(columns=list(SKILL_COLUMNS), errors="ignore").set_index(keys)
+    return means.join(skills_by_block(scaled_losses(rows), keys)).reset_index()
+
+
+def _records(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    return table.to_dict("records")
 
 
 def _apart(store: Store, at: pd.Timestamp, window: pd.Timedelta) -> list[pd.Timestamp]:
@@ -59,61 +87,16 @@ def _apart(store: Store, at: pd.Timestamp, window: pd.Timedelta) -> list[pd.Time
     return times
 
 
-def _mean(rows: pd.DataFrame, name: str) -> float:
-    weight = rows["n"].astype(float)
-    return float((rows[name].astype(float) * weight).sum() / weight.sum())
-
-
-def _row(variable: str, model: str, step: int, rows: pd.DataFrame, floor: float) -> dict[str, Any]:
-    weight = rows["n_common"].astype(float) / rows["scale"].astype(float)
-    compared = rows["pinball_floor"].notna() & rows["pinball_common"].notna() & weight.notna()
-    losses = pd.DataFrame(
-        {
-            "day": rows["day"],
-            "own": (rows["pinball_common"] * weight).where(compared, 0.0),
-            "floor": (rows["pinball_floor"] * weight).where(compared, 0.0),
-        }
-    )
-    days = losses.groupby("day")[["own", "floor"]].sum()
-    own, base = days["own"].to_numpy()[:, None], days["floor"].to_numpy()[:, None]
-    low, high = (float(end[0]) for end in block_interval(own, base))
-    enough = len(days) >= LEAST_DAYS and math.isfinite(low) and model != FLOOR
-    total = float(base.sum())
-    skill = 1.0 - float(own.sum()) / total if enough and total > 0 else None
+def _row(row: dict[Any, Any], floor: float) -> dict[str, Any]:
+    decided = row["verdict"] not in ("", TOO_FEW)
     return {
-        "variable": variable,
-        "model": model,
-        "step": step,
-        "n": int(rows["n"].sum()),
-        "days": len(days),
-        "mae": _mean(rows, "mae"),
-        "mae_last": None if math.isnan(floor) else floor,
-        "skill_pinball": skill,
-        "skill_low": low if skill is not None else None,
-        "skill_high": high if skill is not None else None,
-        "verdict": _verdict(low, high) if skill is not None else "" if model == FLOOR else "too few",
+        "variable": str(row["variable"]),
+        "model": str(row["model"]),
+        "step": int(row["step"]),
+        "n": int(row["n"]),
+        "days": int(row["days"]),
+        "mae": float(row["mae"]),
+        "mae_last": None if math.isnan(floor) else float(floor),
+        **{name: float(row[name]) if decided else None for name in SKILL_COLUMNS[:3]},
+        "verdict": str(row["verdict"]),
     }
-
-
-def _verdict(low: float, high: float) -> str:
-    return "better" if low > 0 else "worse" if high < 0 else "even"
-
-
-def compared(row: dict[str, Any]) -> str:
-    """How a model compares with last value, in a few words.
-
-    >>> compared({"verdict": "better", "skill_pinball": 0.21, "skill_low": 0.1, "skill_high": 0.3, "days": 9})
-    '21 % better (10 to 30 %)'
-    >>> compared({"verdict": "even", "skill_pinball": -0.02, "skill_low": -0.1, "skill_high": 0.06, "days": 9})
-    'even (-10 to 6 %)'
-    >>> compared({"verdict": "too few", "days": 1})
-    'too few: 1 day'
-    """
-    if not row["verdict"]:
-        return ""
-    if row["verdict"] == "too few":
-        return f"too few: {row['days']} day{'s' if row['days'] != 1 else ''}"
-    span = f"({100 * row['skill_low']:.0f} to {100 * row['skill_high']:.0f} %)"
-    if row["verdict"] == "even":
-        return f"even {span}"
-    return f"{100 * abs(row['skill_pinball']):.0f} % {row['verdict']} {span}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -54,7 +54,6 @@ from flows.show.formats import (
     percent,
     plural,
     price,
-    ranges,
     rows_of,
     significant,
     text,
@@ -63,6 +62,7 @@ from flows.show.formats import (
     whole,
 )
 from flows.show.page import write_page
+from flows.show.skills import ABOUT_VERDICTS, compared, nothing_compared, steps_compared
 from flows.turn.context import (
     Counts,
     Group,
@@ -74,7 +74,9 @@ from flows.turn.context import (
     step_of,
     stored_forecasts,
 )
-from forecasting.accuracy.tables import pooled_scores, shared_scores
+from flows.turn.recent_errors import RECENT, STEPS, errors_of, measured_window, recent_rows
+from forecasting.accuracy.intervals import TOO_FEW, skills_by_block
+from forecasting.accuracy.tables import COMMON, pooled_scores, scaled_losses, shared_scores, with_common
 from forecasting.predictors import FLOOR
 from forecasting.quantiles import Forecast
 from optimization.job.request import JobRequest
@@ -97,7 +99,7 @@ PANEL_SLOTS = 336
 #: What the JSON answer says of an error row, in this order.
 ACCURACY_KEYS = (
     "market", "source", "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball",
-    "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share", "scale",
+    "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share", "scale", "skill_low", "skill_high", "days", "verdict",
 )  # fmt: skip
 
 
@@ -106,7 +108,6 @@ def report_data(
     *,
     learned: TaughtByJobs,
     decisions: list[dict[str, Any]],
-    accuracy: pd.DataFrame,
     ingested: Counts,
     drawn: list[MarketPanel],
     simulated: bool,
@@ -119,7 +120,7 @@ def report_data(
         run_id=turn.run_id,
         simulated=simulated,
         decisions=decisions,
-        accuracy=accuracy,
+        accuracy=recent_rows(turn.store, turn.at, window=measured_window(turn.settings)),
         leaderboard=learned.leaderboard,
         movers=learned.movers,
         routes=routes_of(turn.store, decisions, drawn),
@@ -178,11 +179,11 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
         )
     run, when = str(runs["run"].iloc[-1]), pd.Timestamp(runs["logical_at"].iloc[-1])
     turn = Turn(store=store, at=when, settings=settings, run_id=run, own_end=True)
-    accuracy = measured_errors(store, when).drop(columns=["measured_at"])
+    measured = measured_errors(store, when)
     decided = stored_decisions(store, {"run": run}, order_by=["job"])
     ingest = read_rows(store, "runs", where={"run": run, "stage": "ingest"})
     drawn, sources = [], set()
-    for key, source in dict.fromkeys(zip(accuracy["market"], accuracy["source"], strict=True)):
+    for key, source in dict.fromkeys(zip(measured["market"], measured["source"], strict=True)):
         followed = market_of(turn, f"{key}@{source}")
         start = followed.at - PANEL_SLOTS * step_of(settings)
         issued = stored_forecasts(
@@ -194,7 +195,6 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
         turn,
         learned=learned(turn),
         decisions=[row for _, row in decided],
-        accuracy=accuracy,
         ingested=(read_object(ingest["details"].iloc[-1]) or {}) if len(ingest) else {},
         drawn=drawn,
         simulated=all(source.startswith("simulated") for source in sources),
@@ -422,7 +422,8 @@ class ReportData:
 
     ``decisions``, ``leaderboard`` and ``ingested`` are as in the JSON answer of ``slackwater run``. ``accuracy`` is a
     long table with columns market, variable ("price" | "count"), model, step (1-based), n, mae, rmse, mase, pinball,
-    skill_mae, skill_pinball, coverage_80, brier, fallback_share. ``weights`` has one row per round (in order) and one
+    skill_mae, skill_pinball, coverage_80, brier, fallback_share, of several days one with ``day`` and
+    `forecasting.accuracy.tables.COMMON`. ``weights`` has one row per round (in order) and one
     column per policy, each row summing to 1; ``round_jobs`` names the job of each round. ``simulated`` says that the
     market is simulated; ``notes`` are findings worth a sentence; ``movers`` is the leaderboard of the movers, and
     ``routes`` are where jobs that may move have been.
@@ -936,7 +937,7 @@ TITLES: Final = {"price": "Price", "count": "Count of available instances"}
 MARKET_COLUMNS: Final[dict[str, Column | str]] = {
     "market": "Market", "variable": "Variable", "model": "Model", "n": "Forecasts measured",
     "mae_first": "Mean abs. error, first step", "mae_last": "Mean abs. error, last step", "mase": "MASE",
-    "skill_mae": "Skill over last value, abs. error", "skill_pinball": "Skill over last value, pinball",
+    "skill_pinball": "Compared with last value, by pinball loss",
     "coverage_80": "Truth inside 80 % band", "brier": "Brier score (“at least n”)",
     "fallback_share": "Answered by fallback",
 }  # fmt: skip
@@ -957,8 +958,8 @@ def accuracy_section(accuracy: pd.DataFrame, *, slot: str = "") -> Section:
     names = model_names(table["model"])
     rows = market_rows(table)
     about = (
-        "Every forecast was measured against what came later. “Last value” says that nothing will change; a model earns its "
-        "place only where it does better than that."
+        f"Forecasts of the last {RECENT.days} days, each compared with what was observed later. “Last value” predicts that nothing "
+        f"will change; a model earns its place only where it is better than that. {ABOUT_VERDICTS}"
     )
     parts = [
         Section(TITLES[variable], variable_blocks(table[table["variable"] == variable], variable, names))
@@ -990,7 +991,9 @@ def _apart(accuracy: pd.DataFrame) -> pd.DataFrame:
     accuracy = accuracy.reset_index(drop=True)
     numbers = accuracy[list(ERROR_COLUMNS[4:])].astype(float)
     scale = accuracy["scale"].astype(float) if "scale" in accuracy.columns else 1.0
-    table = accuracy[list(ERROR_COLUMNS[:4])].join(numbers).assign(scale=scale)
+    kept = [name for name in ("day", *COMMON) if name in accuracy.columns]
+    table = accuracy[[*ERROR_COLUMNS[:4], *kept]].join(numbers).assign(scale=scale)
+    table = table if "day" in kept else table.assign(day=0)
     if "source" in accuracy.columns:
         several = accuracy.groupby("market")["source"].transform("nunique") > 1
         named = accuracy["market"].astype(str) + "@" + accuracy["source"].astype(str)
@@ -1009,21 +1012,39 @@ def pooled(table: pd.DataFrame, *metrics: str) -> list[pd.DataFrame]:
     return [rows.pivot(index="step", columns="model", values=metric).astype(float) for metric in metrics]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableParts:
+    """The accuracy of one variable: sentences, charts of error and skill, a table of comparisons, and a note on the pooling."""
+
+    sentences: list[str]
+    figures: list[Figure]
+    rows: list[dict[str, Any]]
+    columns: dict[str, str]
+    note: str
+
+
 def variable_blocks(table: pd.DataFrame, variable: str, names: Sequence[str]) -> list[Block]:
-    """Sentences and charts of one variable."""
-    sentences, figures, note = variable_parts(table, variable, names)
-    return [*sentences, Figures(figures), note] if figures else [note]
+    """Sentences, the table of comparisons and charts of one variable."""
+    parts = variable_parts(table, variable, names)
+    if not parts.figures:
+        return [parts.note]
+    return [
+        *parts.sentences,
+        Table("Compared with last value, by pinball loss and slots ahead", parts.rows, dict(parts.columns)),
+        Figures(parts.figures),
+        parts.note,
+    ]
 
 
-def variable_parts(
-    table: pd.DataFrame, variable: str, names: Sequence[str]
-) -> tuple[list[str], list[Figure], str]:
-    """What is said of one variable, the charts of error and skill, and over what was pooled."""
-    mae, pinball, skill = pooled(table, "mae", "pinball", "skill_pinball")
+def variable_parts(table: pd.DataFrame, variable: str, names: Sequence[str]) -> VariableParts:
+    """What is said of one variable, over the markets where every model was measured."""
+    (mae,) = pooled(table, "mae")
     note = _pooling_note(table)
     if mae.empty:
-        return [], [], note
-    undefined = "Undefined: last value made no error on any of these markets (flat series), so there is nothing to improve on."
+        return VariableParts(sentences=[], figures=[], rows=[], columns={}, note=note)
+    errors = errors_of(with_common(shared_scores(table)))
+    skill = pd.DataFrame(errors).pivot(index="step", columns="model", values="skill_pinball").astype(float)
+    undefined = nothing_compared(errors)
     figures = [
         step_figure(
             mae, names, label=f"{variable}: mean absolute error", title=f"Mean absolute error, {UNITS[variable]}"
@@ -1033,7 +1054,35 @@ def variable_parts(
             title="Pinball skill over last value (above 0 is better)", why=undefined,
         ),
     ]  # fmt: skip
-    return losing_sentences(mae, pinball, variable), figures, note
+    steps = shown_steps(mae.index)
+    rows = [
+        {
+            "model": name,
+            "n": max(row["n"] for row in own),
+            "days": max(row["days"] for row in own),
+            **{f"step_{row['step']}": compared(row) for row in own if row["step"] in steps},
+        }
+        for name in names
+        if name != LAST_VALUE and (own := [row for row in errors if row["model"] == name])
+    ]
+    return VariableParts(
+        sentences=comparison_sentences(errors, variable),
+        figures=figures,
+        rows=rows,
+        columns={
+            "model": "Model",
+            "n": "Forecasts",
+            "days": "Days",
+            **{f"step_{step}": str(step) for step in steps},
+        },
+        note=note,
+    )
+
+
+def shown_steps(steps: Iterable[int]) -> list[int]:
+    """`STEPS` among ``steps``, and the last step."""
+    found = sorted({int(step) for step in steps})
+    return [step for step in found if step in STEPS or step == found[-1]]
 
 
 def step_figure(
@@ -1082,36 +1131,19 @@ def _pooling_note(table: pd.DataFrame) -> str:
     return note
 
 
-def losing_sentences(mae: pd.DataFrame, pinball: pd.DataFrame, variable: str) -> list[str]:
-    """Which models lose to last value at which steps, by pooled mean absolute error and by pinball loss, in words."""
-    if LAST_VALUE not in mae.columns:
+def comparison_sentences(errors: Sequence[Mapping[str, Any]], variable: str) -> list[str]:
+    """Which models are better than last value, even with it and worse, and at which steps; ``errors`` as of `errors_of`."""
+    if not any(row["model"] == LAST_VALUE for row in errors):
         return [f"Last value was not measured on the {variable}, so nothing can be compared with it."]
-    found = ["" if errors.columns.size < 2 else _losers(errors) for errors in (mae, pinball)]
-    if found[0] and found[0] == found[1]:
-        return [f"By mean absolute error and by pinball loss alike: {found[0]}"]
-    named = zip(("mean absolute error", "pinball loss (the whole distribution)"), found, strict=True)
-    return [f"By {words}: {sentence}" for words, sentence in named if sentence]
-
-
-def _losers(errors: pd.DataFrame) -> str:
-    """Models grouped by the steps at which their pooled error is above that of last value."""
-    last = errors[LAST_VALUE]
-    where: dict[str, list[str]] = {}
-    for model in errors.columns.drop(LAST_VALUE):
-        worse = [int(step) for step in errors.index[errors[model] > last * (1 + 1e-9) + 1e-12]]
-        every = len(worse) == len(errors.index)
-        steps = "every step" if every else f"{'step' if len(worse) == 1 else 'steps'} {ranges(worse)}"
-        where.setdefault(steps if worse else "", []).append(str(model))
-    fine = where.pop("", [])
-    parts = [
-        f"{listed(models)} {'loses' if len(models) == 1 else 'lose'} to last value at {steps}"
-        for steps, models in where.items()
-    ]
-    if fine:
-        parts.append(
-            f"{listed(fine)} {'is' if len(fine) == 1 else 'are'} at least as good as it at every step"
-        )
-    return "; ".join(parts) + "."
+    others = [row for row in errors if row["model"] != LAST_VALUE]
+    if not others:
+        return []
+    if all(row["verdict"] == TOO_FEW for row in others):
+        return [nothing_compared(others)]
+    by_words: dict[str, list[str]] = {}
+    for name in model_names(pd.Series([row["model"] for row in others])):
+        by_words.setdefault(steps_compared([row for row in others if row["model"] == name]), []).append(name)
+    return [f"{'; '.join(f'{listed(models)}: {words}' for words, models in by_words.items())}."]
 
 
 def market_rows(table: pd.DataFrame) -> list[dict[str, str]]:
@@ -1122,13 +1154,14 @@ def market_rows(table: pd.DataFrame) -> list[dict[str, str]]:
     means["mae_first"] = _weighted(table[table["step"] == steps.transform("min")], keys, ["mae"])["mae"]
     means["mae_last"] = _weighted(table[table["step"] == steps.transform("max")], keys, ["mae"])["mae"]
     means["n"] = table.groupby(keys)["n"].sum()
-    means[["skill_mae", "skill_pinball"]] = _market_skill(means)
+    found = skills_by_block(scaled_losses(with_common(table)), keys)
+    means["compared"] = [compared(row) for row in found.reindex(means.index).to_dict("records")]
     rows = [
         {
             "market": str(row["market"]), "variable": str(row["variable"]), "model": str(row["model"]),
             "n": f"{int(row['n']):,}", "mae_first": significant(row["mae_first"]),
             "mae_last": significant(row["mae_last"]), "mase": number(row["mase"]),
-            "skill_mae": number(row["skill_mae"]), "skill_pinball": number(row["skill_pinball"]),
+            "skill_pinball": row["compared"],
             "coverage_80": percent(row["coverage_80"]), "brier": number(row["brier"], 3),
             "fallback_share": percent(row["fallback_share"]),
         }
@@ -1145,17 +1178,6 @@ def _weighted(table: pd.DataFrame, keys: list[str], metrics: list[str]) -> pd.Da
     sums = table[metrics].mul(table["n"], axis=0).groupby(by).sum()
     n = table[metrics].notna().mul(table["n"], axis=0).groupby(by).sum()
     return sums / n.where(n > 0)
-
-
-def _market_skill(means: pd.DataFrame) -> pd.DataFrame:
-    """1 - error / error of last value on the same market and variable; undefined (NaN) where last value made none (M6.5)."""
-    errors, models = means[["mae", "pinball"]], means.index.get_level_values("model")
-    last = errors[models == LAST_VALUE].droplevel("model")
-    markets = pd.MultiIndex.from_arrays(
-        [errors.index.get_level_values(key) for key in ("market", "variable")]
-    )
-    reference = last.reindex(markets).set_axis(errors.index)
-    return 1 - errors / reference.where(reference > 0)
 
 
 #: Rows of the leaderboard, lines of the weights and changes of the leader shown without unfolding.

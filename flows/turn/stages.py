@@ -40,12 +40,11 @@ from flows.turn.context import (
     read_all,
     read_pool,
     require_markets,
-    step_of,
     try_histories,
 )
 from flows.turn.forecast import MeasuredErrors, forecast_turns
 from flows.turn.opening import JobForecasts, JobLedger, PlacedJob, open_jobs, read_ledger
-from flows.turn.recent_errors import recent_errors
+from flows.turn.recent_errors import STEPS, errors_of
 from optimization.fleet.competition import Course, MovingCourse, decide_all
 from optimization.job.request import JobRequest, job_on
 from optimization.moving.definition import Mover
@@ -581,6 +580,7 @@ class Found:
     leaderboard: tuple[dict[str, Any], ...] = ()
     movers: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
+    errors: tuple[dict[str, Any], ...] = ()
 
 
 Stage = Callable[[Turn, Found], Found]
@@ -683,7 +683,6 @@ def report(turn: Turn, found: Found) -> Found:
         learned=learned(turn, known.pool),
         decisions=list(found.decisions),
         left_out=[*known.work.left_out, *measured.left_out, *found.undecided],
-        accuracy=measured.accuracy,
         ingested=found.ingested,
         drawn=[panel(history, measured.forecasts.get(one)) for one, history in measured.histories.items()],
         simulated=found.data is None and not turn.settings.feeds and simulates(turn),
@@ -694,6 +693,7 @@ def report(turn: Turn, found: Found) -> Found:
         leaderboard=tuple(data.leaderboard),
         movers=tuple(data.movers),
         notes=tuple(data.notes),
+        errors=tuple(errors_of(data.accuracy, steps=STEPS)),
         page=write_report(data, found.page),
     )
 
@@ -777,7 +777,5 @@ def whole_turn(
         notes=list(found.notes),
         report=found.page,
         movers=list(found.movers),
-        errors=recent_errors(
-            turn.store, turn.at, window=max(1, turn.settings.measured_origins) * step_of(turn.settings)
-        ),
+        errors=list(found.errors),
     )

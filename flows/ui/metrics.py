@@ -10,11 +10,15 @@ import pandas as pd
 
 from flows.ledger.records import STAGES
 from flows.ledger.seconds import read_seconds
-from flows.turn.report import measured_rows, pooled
+from flows.turn.recent_errors import RECENT, errors_of
+from flows.turn.report import measured_rows
 from flows.ui.jobs import open_rows
 from flows.ui.reading import Reading
 from flows.ui.record import accuracy_table
 from flows.ui.runs import alarm_rows, run_rows
+from forecasting.accuracy.intervals import LEAST_BLOCKS
+from forecasting.accuracy.tables import shared_scores, with_common
+from forecasting.predictors import FLOOR
 from warehouse.observations import list_markets
 
 if TYPE_CHECKING:
@@ -123,13 +127,17 @@ def _skill(reading: Reading) -> Iterator[Metric]:
     for variable in ("price", "count"):
         own = table[table["variable"] == variable]
         if len(own):
-            (skill,) = pooled(own, "skill_pinball")
             rows += [
-                ([variable, str(model), str(step)], skill.loc[step, model])
-                for model in skill.columns
-                for step in skill.index
+                (
+                    [variable, row["model"], str(row["step"])],
+                    0.0 if row["model"] == FLOOR else row["skill_pinball"],
+                )
+                for row in errors_of(with_common(shared_scores(own)))
             ]
-    words = "Pinball skill over last value by slots ahead, pooled over markets, as measured last: 0 is last value, 1 perfect."
+    words = (
+        f"Pinball skill over last value by slots ahead, pooled over markets and the last {RECENT.days} days: 0 is last value, 1 "
+        f"perfect; none with errors on fewer than {LEAST_BLOCKS} days."
+    )
     yield _gauge("forecast_skill", words, ["variable", "model", "step"], rows)
 
 

@@ -8,9 +8,11 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.ledger.records import measured_errors
 from flows.show.blocks import Figure, Notes, Section
 from flows.show.charts import Axis, lines
+from flows.show.formats import utc
+from flows.show.skills import ABOUT_VERDICTS
+from flows.turn.recent_errors import RECENT, errors_of, market_errors, measured_window, recent_rows
 from flows.turn.report import (
     LAST_VALUE,
     TITLES,
@@ -40,22 +42,23 @@ def measured_times(reading: Reading) -> list[pd.Timestamp]:
 
 
 def accuracy_table(reading: Reading, at: pd.Timestamp | None) -> pd.DataFrame:
-    """The errors measured at ``at``, the newest ones if None; without rows if there are none."""
+    """The errors measured in the two weeks up to ``at``, up to the newest ones if None; without rows if there are none."""
     times = measured_times(reading)
     if at not in times:
-        at = times[0] if times else None
-    return measured_errors(reading.store, at)
+        at = times[0] if times else reading.now
+    return recent_rows(reading.store, at, window=measured_window(reading.turn.settings))
 
 
 def accuracy_data(reading: Reading, table: pd.DataFrame) -> dict[str, Any]:
-    """Errors by market, variable, model and step, the coverage of the 80 % band pooled over markets, and the times measured."""
+    """Errors by market, variable, model and step and pooled over markets, coverage of the 80 % band, and the times measured."""
     return {
         "at": reading.at,
-        "measured_at": None if table.empty else pd.Timestamp(table["measured_at"].iloc[0]),
+        "measured_at": None if table.empty else pd.Timestamp(table["measured_at"].max()),
         "measured": measured_times(reading),
         "models": sorted(set(table["model"])),
         "coverage_80": {v: coverage(table, v) for v in ("price", "count")},
-        "accuracy": accuracy_rows(table),
+        "pooled": errors_of(table),
+        "accuracy": accuracy_rows(market_errors(table)),
     }
 
 
@@ -106,16 +109,21 @@ def accuracy_values(data: Mapping[str, Any], table: pd.DataFrame) -> dict[str, A
         for variable, rows in data["coverage_80"].items():
             own = table[table["variable"] == variable]
             if len(own):
-                sentences, figures, note = variable_parts(own, variable, names)
+                parts = variable_parts(own, variable, names)
                 cover = _coverage_shown(rows, names, variable)
-                figures.append(cover.pop("figure"))
-                blocks.append({"variable": variable, "title": TITLES[variable], "sentences": sentences,
-                               "figures": figures, "note": note, "cover": cover})  # fmt: skip
+                blocks.append(
+                    {"variable": variable, "title": TITLES[variable], "parts": parts,
+                     "figures": [*parts.figures, cover.pop("figure")], "cover": cover}
+                )  # fmt: skip
         for row in market_rows(table):
             markets.setdefault(row["market"], []).append(row)
     times = data["measured"]
     place = times.index(data["measured_at"]) if data["measured_at"] in times else None
     return {
+        "about": f"Forecasts of the {RECENT.days} days up to {utc(data['measured_at'])}, each compared with what was observed "
+        f"later. “Last value” predicts that nothing will change. {ABOUT_VERDICTS}"
+        if blocks
+        else "",
         "blocks": blocks,
         "markets": list(markets.items()),
         "older": times[place + 1] if place is not None and place + 1 < len(times) else None,

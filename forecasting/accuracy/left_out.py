@@ -12,12 +12,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from forecasting.accuracy.intervals import block_interval, skills_of
 from forecasting.accuracy.tables import (
     CHOICE_COLUMNS,
     LEFT_OUT_COLUMNS,
     LeftOut,
-    block_interval,
     pooled_by,
+    scaled_losses,
     with_common,
 )
 from forecasting.predictors import FLOOR
@@ -116,14 +117,14 @@ def _classes(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
     """Pooled skill less the default's, with its interval by groups of markets, by variable, class, choice and step."""
-    scaled = rows["n_common"] / rows["scale"]
-    table = rows.assign(loss=rows["pinball_common"] * scaled, floor=rows["pinball_floor"] * scaled)
-    sums = table.groupby(["variable", "class", "choice", "step", "group"], sort=False)[
-        ["loss", "floor"]
-    ].sum()
+    sums = (
+        scaled_losses(rows)
+        .groupby(["variable", "class", "choice", "step", "group"], sort=False)[["loss", "floor"]]
+        .sum()
+    )
     base = sums.xs(BY_DEFAULT, level="choice")["loss"].rename("base")
     both = sums.join(base, on=["variable", "class", "step", "group"])
-    told: dict[Any, dict[str, float]] = {}
+    told: dict[Any, dict[str, Any]] = {}
     for key, own in both.groupby(level=["variable", "class", "choice", "step"], sort=False):
         floor = own["floor"].to_numpy()[:, None]
         # Of floor + loss - base over floor, one less is what the skill is ahead.
@@ -131,7 +132,13 @@ def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
         low, high = block_interval(beside, floor)
         total = float(floor.sum())
         ahead = 1.0 - float(beside.sum()) / total if total > 0 else np.nan
-        told[key] = {"ahead": ahead, "ahead_low": float(low[0]), "ahead_high": float(high[0])}
+        if key[2] == BY_DEFAULT:
+            low = high = np.array([np.nan])
+        of_skill = skills_of(own["loss"].to_numpy()[:, None], floor).columns()
+        told[key] = {
+            "ahead": ahead, "ahead_low": float(low[0]), "ahead_high": float(high[0]), "blocks": int(of_skill["days"][0]),
+            **{name: of_skill[name][0] for name in ("skill_low", "skill_high", "verdict")},
+        }  # fmt: skip
     made = pd.DataFrame.from_dict(told, orient="index")
     made.index = pd.MultiIndex.from_tuples(made.index, names=["variable", "class", "choice", "step"])
     return made

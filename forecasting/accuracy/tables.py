@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from forecasting.accuracy.intervals import SKILL_COLUMNS, skills_of
 from forecasting.accuracy.losses import (
     REPORTED,
     Scale,
@@ -293,8 +294,7 @@ SCORE_COLUMNS = (
     *MEASURES,
     "dm",
     "dm_p",
-    "skill_low",
-    "skill_high",
+    *SKILL_COLUMNS[1:],
     "source",
     "scale",
     "capacity",
@@ -302,7 +302,7 @@ SCORE_COLUMNS = (
 )
 PERIOD_COLUMNS = ("variable", "model", "market", "period", "start", "end", "step", *MEASURES, "source")
 POOLED_COLUMNS = (
-    "variable", "model", "step", *MEASURES,
+    "variable", "model", "step", *MEASURES, *SKILL_COLUMNS[1:],
     "mean_skill_pinball", "median_skill_pinball", "worst_skill_pinball", "share_worse", "markets",
 )  # fmt: skip
 CLASS_COLUMNS = ("variable", "model", "class", *POOLED_COLUMNS[2:])
@@ -312,6 +312,7 @@ CLASSES = {"count": ("0/1", "2-15", "16 and more", "offers"), "price": ("moving"
 CHOICE_COLUMNS = ("variable", "class", "left_out", "markets", "others", "model", "skill")
 LEFT_OUT_COLUMNS = (
     "variable", "class", "choice", "model", "step", "n", "markets", "skill_pinball", "mean_skill_pinball",
+    "skill_low", "skill_high", "blocks", "verdict",
     "median_skill_pinball", "ahead", "ahead_low", "ahead_high", "worst_skill_pinball", "worst_market", "worst_low",
     "worst_high", "share_worse",
     "coverage_50", "coverage_80", "coverage_90", "mae",
@@ -342,7 +343,8 @@ class LeftOut:
     zone; ``skill`` is the mean over the steps by which the model was chosen, on the earlier halves of ``others`` markets.
     ``classes`` (`LEFT_OUT_COLUMNS`): the later halves pooled over each class, under the chosen models ("left out"), the
     default's, and the single model that was best there ("hindsight"); ``ahead`` is the pooled skill less the default's, with a
-    paired 95 % interval in which zones (sources) are the blocks; the worst market's skill has its interval by days.
+    paired 95 % interval in which zones (sources) are the blocks, as they are in the interval of the skill; the worst market's
+    skill has its interval by days.
     """
 
     by: str
@@ -360,7 +362,8 @@ class Accuracy:
     ``skill_pinball`` and ``skill_mae`` are 1 - loss / loss of `FLOOR`; ``skill_brier`` the same against last value's
     conditional frequencies P(y(t+k) >= n | [y(t) >= n]) counted on the training part. ``dm`` and ``dm_p``: statistic
     (positive = better than `FLOOR`) and two-sided p value of Diebold and Mariano's test of the pinball loss.
-    ``skill_low`` and ``skill_high``: 95 % interval of ``skill_pinball`` by blocks of a day (`block_interval`).
+    ``skill_low`` and ``skill_high``: 95 % interval of ``skill_pinball`` with ``days`` as blocks (those on which the model or
+    `FLOOR` erred), and its `forecasting.accuracy.intervals.verdict`, "" of `FLOOR` itself.
     ``coverage_P``: mean share of the randomised probability integral transform of the value within the central P % of
     levels (`forecasting.accuracy.losses.covered`): P for a right law, with point masses or without; ``coverage_P_closed``:
     share of values in the closed interval of the quantiles, which point masses lift above P however right the law is.
@@ -377,8 +380,9 @@ class Accuracy:
     ``pooled`` (`POOLED_COLUMNS`): one row per variable, model and step over all markets: n-weighted means of errors,
     coverage, width and shares (of those defined); skills are 1 - sum of scaled loss / sum of scaled floor loss, every
     origin's loss divided by its market's ``scale``. Then mean, median and worst of the markets' own pinball skills,
-    the share of markets below 0, and how many markets there are. ``classes`` (`CLASS_COLUMNS`): the same over the
-    markets of each class.
+    the share of markets below 0, and how many markets there are. The interval of a pooled skill has the days of all markets as
+    blocks, since markets move together; of rows that were not measured by day it is NaN. ``classes`` (`CLASS_COLUMNS`): the
+    same over the markets of each class.
 
     ``reliability`` (`RELIABILITY_COLUMNS`): share of actual values at or below the quantile of each level; where
     values tie with quantiles (counts, flat prices) the expected share of the randomised probability integral
@@ -438,7 +442,7 @@ def pooled_scores(scores: pd.DataFrame) -> pd.DataFrame:
     """
     if scores.empty:
         return pd.DataFrame(columns=list(POOLED_COLUMNS))
-    return pooled_by(scores, _ROW)[list(POOLED_COLUMNS)]
+    return pooled_by(scores, _ROW).reindex(columns=list(POOLED_COLUMNS))
 
 
 def sourced(scores: pd.DataFrame) -> pd.DataFrame:
@@ -466,7 +470,7 @@ def class_scores(scores: pd.DataFrame) -> pd.DataFrame:
     made = pooled_by(scores, ["variable", "model", "class", "step"])
     order = made.assign(m=made["model"].map(models), c=made["class"].map(rank))
     order = order.sort_values(["variable", "m", "c", "step"], kind="stable")
-    return made.loc[order.index, list(CLASS_COLUMNS)].reset_index(drop=True)
+    return made.loc[order.index].reindex(columns=list(CLASS_COLUMNS)).reset_index(drop=True)
 
 
 def pooled_by(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -516,6 +520,14 @@ def with_common(scores: pd.DataFrame) -> pd.DataFrame:
     return table.assign(
         pinball_common=table["pinball"], mae_common=table["mae"], n_common=table["n"].astype(float)
     )
+
+
+def scaled_losses(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `with_common` with their sums of pinball loss in units of the market's scale: ``loss`` and last value's ``floor``."""
+    weight = table["n_common"].astype(float) / table["scale"].astype(float)
+    loss, floor = (table[name].astype(float) * weight for name in ("pinball_common", "pinball_floor"))
+    both = loss.notna() & floor.notna()
+    return table.assign(loss=loss.where(both, 0.0), floor=floor.where(both, 0.0))
 
 
 def _skill(loss: pd.Series, floor: pd.Series, n: pd.Series) -> pd.Series:
@@ -665,28 +677,6 @@ def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray
         return np.where(floor > NO_ERROR * scale, 1.0 - loss / floor, np.nan)
 
 
-def block_interval(loss: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the 95 % interval of 1 - sum of ``loss`` / sum of ``floor``, each (blocks, h): shape (h,) and (h,).
-
-    A market's losses of one day hang together, so days are its blocks; markets of one zone are those of a class. The variance
-    of a ratio of sums over clusters by linearisation (Cochran 1977, chapter 6), Student t with one degree less than there
-    are blocks. A day on which neither lost is no block, so a market that hardly moved has a wide one. NaN for fewer than
-    two blocks, and where the ratio is the same on all of them.
-    """
-    from scipy.stats import t as student  # here, since a turn has no use for it and it takes long to load
-
-    seen = (loss > 0) | (floor > 0)
-    days = seen.sum(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        total = floor.sum(axis=0)
-        ratio = loss.sum(axis=0) / total
-        error = np.where(seen, loss - ratio * floor, 0.0) / total
-        spread = np.sqrt(np.square(error).sum(axis=0) * days / (days - 1))
-        reach = student.ppf(0.975, np.maximum(days - 1, 1)) * spread
-        known = (days > 1) & (total > 0) & (spread > 0)
-        return np.where(known, 1.0 - ratio - reach, np.nan), np.where(known, 1.0 - ratio + reach, np.nan)
-
-
 @dataclass(slots=True, kw_only=True)
 class _Tables:
     """The tables as they grow: lists of columns of equal length, one entry per model and series."""
@@ -699,6 +689,7 @@ class _Tables:
     reasons: list[Columns] = field(default_factory=list)
     below: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
     bins: dict[str, np.ndarray] = field(default_factory=dict)
+    by_day: dict[tuple[str, str, str], dict[int, np.ndarray]] = field(default_factory=dict)
 
     def pool(self, one: Tally) -> None:
         """Add a tally to what is pooled over markets: shares below each quantile, and the chances of "at least n"."""
@@ -738,14 +729,14 @@ class _Tables:
         beside = compared(mine.losses, floor, stick.periods)
         tests = [_diebold_mariano(mine.losses, floor, int(step)) for step in steps]
         by_day = compared(mine.losses, floor, stick.days)
-        low, high = block_interval(by_day[..., 0], by_day[..., 3])
+        skills = _skills(model, by_day[..., [0, 3]])
+        self._add_days((series.variable, model, stick.kind), stick, by_day[..., [0, 3]])
         measured = measures_of(mine.sums.sum(axis=0), beside.sum(axis=0), stick, counts=counts)
         self.scores.append(
             {
                 **name, "step": steps, **measured,
                 "dm": np.array([one for one, _ in tests]), "dm_p": np.array([p for _, p in tests]),
-                "skill_low": low, "skill_high": high,
-                "scale": stick.scale.unit, "capacity": stick.scale.capacity, "class": stick.kind,
+                **skills, "scale": stick.scale.unit, "capacity": stick.scale.capacity, "class": stick.kind,
             }
         )  # fmt: skip
         self.periods.append(_period_rows(name, series, origins, stick, mine.sums, beside))
@@ -760,6 +751,34 @@ class _Tables:
             _fan_rows(name, series, origins, place, fan) for place, fan in sorted(mine.fans.items())
         ]
 
+    def _add_days(self, key: tuple[str, str, str], stick: Yardstick, losses: np.ndarray) -> None:
+        """Add the losses of a model and of the floor, (days, h, 2), to those of all markets on the same days."""
+        if not stick.scale.unit > 0:
+            return
+        own = self.by_day.setdefault(key, {})
+        for day, table in enumerate(losses / stick.scale.unit, start=stick.first_day):
+            own[day] = own[day] + table if day in own else table
+
+    def _with_skills(self, pooled: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+        """The pooled rows with the intervals of their skills by days."""
+        groups: dict[tuple[str, ...], dict[int, np.ndarray]] = {}
+        for names, days in self.by_day.items():
+            own = groups.setdefault(tuple(names[_PLACES[key]] for key in keys), {})
+            for day, table in days.items():
+                own[day] = own[day] + table if day in own else table
+        parts = [
+            pd.DataFrame(_skills(key[_PLACES["model"]], np.stack(list(days.values()))))
+            .assign(**dict(zip(keys, key, strict=True)))
+            .assign(step=np.arange(1, self.tested.horizon + 1))
+            for key, days in groups.items()
+            if days
+        ]
+        if not parts:
+            return pooled
+        index = [*keys, "step"]
+        found = pd.concat(parts).set_index(index)
+        return pooled.drop(columns=list(found.columns)).join(found, on=index)[list(pooled.columns)]
+
     def accuracy(self, default: str, notes: tuple[str, ...]) -> Accuracy:
         """All tables in their final form."""
         models = tuple(self.tested.models)
@@ -768,8 +787,8 @@ class _Tables:
         periods = _joined(self.periods, PERIOD_COLUMNS, models)
         return Accuracy(
             scores=scores[list(SCORE_COLUMNS)],
-            pooled=pooled_scores(scores),
-            classes=class_scores(scores),
+            pooled=self._with_skills(pooled_scores(scores), ("variable", "model")),
+            classes=self._with_skills(class_scores(scores), ("variable", "model", "class")),
             periods=periods[periods["n"] > 0].reset_index(drop=True),
             reliability=pooled_reliability(self.below),
             calibration=pooled_calibration(self.bins),
@@ -781,6 +800,23 @@ class _Tables:
             notes=notes,
             reasons=_joined(self.reasons, REASON_COLUMNS, models),
         )
+
+
+#: Places of the names in the keys of `_Tables.by_day`.
+_PLACES = {"variable": 0, "model": 1, "class": 2}
+
+
+def _skills(model: str, losses: np.ndarray) -> dict[str, np.ndarray]:
+    """`SKILL_COLUMNS` but the skill itself from losses (blocks, h, 2) of a model and the floor; none of the floor itself."""
+    own = skills_of(losses[..., 0], losses[..., 1]).columns()
+    if model == FLOOR:
+        nothing = np.full(losses.shape[1], np.nan)
+        own |= {
+            "skill_low": nothing,
+            "skill_high": nothing,
+            "verdict": np.full(nothing.size, "", dtype=object),
+        }
+    return {name: own[name] for name in SKILL_COLUMNS[1:]}
 
 
 def _diebold_mariano(mine: np.ndarray, floor: np.ndarray, step: int) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from forecasting.accuracy.intervals import LEAST_BLOCKS
 from forecasting.series import Series
 from warehouse.errors import ForecastError
 
@@ -251,7 +252,7 @@ ANY = "any"
 ANSWER_COLUMNS = (
     "variable", "market", "model", "up_to", "steps", "worse_steps", "skill_1", "best_skill", "best_step", "answer",
 )  # fmt: skip
-_NEEDED = ("variable", "market", "model", "step", "skill_pinball", "dm", "dm_p")
+_NEEDED = ("variable", "market", "model", "step", "skill_pinball", "dm", "dm_p", "days")
 
 
 def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL) -> pd.DataFrame:
@@ -262,7 +263,8 @@ def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL
     ``worse_steps``: tuples of steps at which the model is significantly better, and worse, than last value (``worse_steps`` of
     `ANY`: those at which every model is). ``skill_1``, ``best_skill`` and ``best_step``: its pinball skill at one step, the
     largest of all, and where (of the best model for `ANY`). ``answer``: "predictable up to step k", "predictable at step ...,
-    not from the first", "not predictable", or "undecided: ..." where no test was possible (last value never erred: a flat series).
+    not from the first", "not predictable", or "undecided: ..." where no test was possible (errors on too few
+    days, as on a flat series).
     Raises `ForecastError` on a table without the columns, and for no model.
     """
     missing = [name for name in _NEEDED if name not in scores.columns]
@@ -284,7 +286,7 @@ def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL
 
 
 def _answer(model: str, table: pd.DataFrame, level: float) -> dict[str, object]:
-    adjusted = holm(table["dm_p"].to_numpy(dtype=float))
+    adjusted = holm(table["dm_p"].where(table["days"] >= LEAST_BLOCKS).to_numpy(dtype=float))
     skill = table["skill_pinball"].to_numpy(dtype=float)
     statistic = table["dm"].to_numpy(dtype=float)
     step = table["step"].to_numpy(dtype=int)
@@ -312,7 +314,7 @@ def _answer(model: str, table: pd.DataFrame, level: float) -> dict[str, object]:
 
 def _words(up_to: int, steps: tuple[int, ...], *, tested: bool) -> str:
     if not tested:
-        return "undecided: last value never erred enough to compare"
+        return f"undecided: errors on fewer than {LEAST_BLOCKS} days"
     if up_to:
         more = [k for k in steps if k > up_to]
         return f"predictable up to step {up_to}" + (f" (and at {_list(more)})" if more else "")

@@ -14,12 +14,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm, t
 
+from forecasting.accuracy.intervals import LEAST_BLOCKS
 from warehouse.errors import SettingsError
 
 #: Resamples behind an interval, and its level.
 REPEATS, LEVEL = 2000, 0.95
-#: What is called of two things whose difference's interval holds 0.
-EVEN = "even"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +34,11 @@ class Resamples:
         """The interval of ``samples`` (repeats, ...), a statistic of each row of `means` (None: the means), two arrays (...).
 
         Its percentiles lie further out the fewer blocks there are, as Student's t does beside the normal (Hesterberg's expanded
-        percentiles). NaN samples are left out; a column without a number, or a single block, has the interval (NaN, NaN).
+        percentiles). NaN samples are left out. A column without a number has the interval (NaN, NaN), and so has every column of
+        fewer than `LEAST_BLOCKS` blocks.
         """
         table = np.asarray(self.means if samples is None else samples, dtype=float)
-        if self.blocks < 2:
+        if self.blocks < LEAST_BLOCKS:
             return np.full(table.shape[1:], np.nan), np.full(table.shape[1:], np.nan)
         reach = t.ppf((1.0 + level) / 2.0, self.blocks - 1) * np.sqrt(self.blocks / (self.blocks - 1.0))
         empty = np.isnan(table).all(axis=0)
@@ -79,13 +79,6 @@ def day_blocks(series: Iterable[str], starts: Iterable[pd.Timestamp]) -> np.ndar
     """The block of each job: its series and the day in which it starts, shape (jobs,)."""
     days = [pd.Timestamp(start).floor("D").isoformat() for start in starts]
     return np.array([f"{name} {day}" for name, day in zip(series, days, strict=True)], dtype=object)
-
-
-def verdict(low: float, high: float, *, above: str = "wins", below: str = "loses") -> str:
-    """What the interval of a difference says: ``above`` or ``below`` 0, or `EVEN` where it holds 0 or is not known."""
-    if low > 0.0:
-        return above
-    return below if high < 0.0 else EVEN
 
 
 #: What an improvement is measured against: these policies, and AHANP at its best sigma (M7).

@@ -11,6 +11,7 @@ import pandas as pd
 from flows.accuracy.error_cost import NONE, PERFECT, ErrorCost, summarise
 from flows.accuracy.page import About, accuracy_page
 from flows.show.page import render_page
+from forecasting.accuracy.intervals import verdict
 from forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
     DAILY_COLUMNS,
@@ -94,6 +95,7 @@ def _score(
         "dm": 30 * skill, "dm_p": np.nan if flat or model == "last_value" else float(np.exp(-60 * abs(skill))),
         "skill_low": np.nan if flat or model == "last_value" else skill - 0.1,
         "skill_high": np.nan if flat or model == "last_value" else skill + 0.1,
+        "days": 0 if flat else 7,
         "source": market.split("@")[1],
         "class": "16 and more" if variable == "count" else "still" if flat else "moving",
         "scale": scale, "capacity": 16.0 if variable == "count" else np.nan,
@@ -103,7 +105,18 @@ def _score(
         out[f"coverage_{percent}"] = min(percent / 100 + off + rng.normal(0, 0.006), 1.0)
         out[f"coverage_{percent}_closed"] = min(out[f"coverage_{percent}"] + 0.05, 1.0)
         out[f"width_{percent}"] = loss * percent / 20
-    return out
+    return out | {"verdict": "" if model == "last_value" else verdict(out["skill_low"], out["skill_high"])}
+
+
+def judged(table: pd.DataFrame, *, half: float = 0.02, days: int = 7) -> pd.DataFrame:
+    """Pooled rows with intervals of this half width, and their verdicts."""
+    own = table["model"] != "last_value"
+    skill = table["skill_pinball"].where(own)
+    found = [verdict(value - half, value + half) for value in skill]
+    return table.assign(
+        skill_low=skill - half, skill_high=skill + half, days=np.where(table["skill_pinball"].notna(), days, 0),
+        verdict=np.where(own, found, ""),
+    )  # fmt: skip
 
 
 def demo_fans(rng: np.random.Generator, *, markets: int, steps: int) -> pd.DataFrame:
@@ -145,8 +158,8 @@ def demo_fans(rng: np.random.Generator, *, markets: int, steps: int) -> pd.DataF
     return table
 
 
-def demo_daily(rng: np.random.Generator, *, markets: int, days: int) -> pd.DataFrame:
-    """Losses that rise in the second half; the third day is missing."""
+def demo_daily(rng: np.random.Generator, *, markets: int, days: int, shift: float = 0.0) -> pd.DataFrame:
+    """Losses that rise in the second half, none of the first price market; the third day is missing."""
     rows = [
         [variable, model, demo_market(variable, i), START + pd.Timedelta(days=day), 48, 2 * loss, loss, "s"]
         for variable in ("count", "price")
@@ -154,7 +167,13 @@ def demo_daily(rng: np.random.Generator, *, markets: int, days: int) -> pd.DataF
         for model in MODELS
         for day in range(days)
         if day != 2
-        for loss in [(1 - SKILL[model]) * rng.uniform(0.4, 0.6) * (2 if day > days / 2 else 1)]
+        for skill in [SKILL[model] + (shift if model != "last_value" else 0.0)]
+        for loss in [
+            (1 - skill)
+            * rng.uniform(0.4, 0.6)
+            * (2 if day > days / 2 else 1)
+            * (variable == "count" or i > 0)
+        ]
     ]
     return pd.DataFrame(rows, columns=list(DAILY_COLUMNS))
 
@@ -177,12 +196,12 @@ def demo_accuracy(
     periods = scores.assign(period=0, start=START, end=START + pd.Timedelta(days=7))[list(PERIOD_COLUMNS)]
     return Accuracy(
         scores=scores,
-        pooled=pooled_scores(referenced),
+        pooled=judged(pooled_scores(referenced), days=days - 1),
         periods=periods,
-        classes=class_scores(referenced),
+        classes=judged(class_scores(referenced), days=days - 1),
         reliability=pd.DataFrame(reliability, columns=list(RELIABILITY_COLUMNS)),
         calibration=pd.DataFrame(calibration, columns=list(CALIBRATION_COLUMNS)),
-        daily=demo_daily(rng, markets=markets, days=days),
+        daily=demo_daily(rng, markets=markets, days=days, shift=shift),
         fans=demo_fans(rng, markets=markets, steps=steps),
         models=MODELS,
         default="combined",

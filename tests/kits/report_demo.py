@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from flows.turn.report import MarketPanel, ReportData
+from forecasting.accuracy.tables import with_common
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.history import Market
 
@@ -74,7 +75,12 @@ def demo_panel(
 
 
 def demo_accuracy(rng: np.random.Generator, markets: list[str], *, horizon: int = 12) -> pd.DataFrame:
-    """Errors that grow with the step; some models lose at first and win later."""
+    """Errors of eight days that grow with the step; some models lose at first and win later."""
+    days = [_errors_of_a_day(rng, markets, horizon).assign(day=day, scale=1.0) for day in range(8)]
+    return pd.concat([with_common(day) for day in days], ignore_index=True)
+
+
+def _errors_of_a_day(rng: np.random.Generator, markets: list[str], horizon: int) -> pd.DataFrame:
     edge = {"last_value": 0.0, "seasonal_naive": -0.5, "arima": 0.02, "lightgbm": 0.1, "markov": 0.06}
     rows = []
     for market in markets:

@@ -17,13 +17,13 @@ from flows.accuracy.page.sections import (
     Predictability,
     claims,
     claims_summary,
-    market_skill,
+    market_skills,
     of,
     of_variables,
     over_steps,
-    percent_signed,
     shown_steps,
     skill_at,
+    skill_cell,
     skill_text,
     tone,
     weighted,
@@ -31,6 +31,7 @@ from flows.accuracy.page.sections import (
 from flows.show.blocks import Block, Column, Figure, Figures, Fold, Notes, Section, Table
 from flows.show.charts import Axis, Fan, fans, held, lines
 from flows.show.formats import MISSING, fixed, listed, missing, number, percent, plural, significant, whole
+from flows.show.skills import ABOUT_VERDICTS, compared
 from flows.turn.report import BANDS, MEDIAN, gap_runs
 from forecasting.accuracy.tables import QUANTILES, Accuracy
 
@@ -65,8 +66,10 @@ def _market_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
     """One row a market (the most predictable first), and for each a table of all models by step."""
     scores = of(accuracy.scores, variable)
     models = Models.of(scores["model"].astype(str), accuracy.default)
-    skill, means = market_skill(scores), over_steps(scores, ["pinball"])
-    compared = [
+    skills, means = market_skills(of(accuracy.daily, variable)), over_steps(scores, ["pinball"])
+    skill = skills["skill_pinball"].unstack("model").reindex(scores["market"].unique())
+    cells = {key: skill_cell(row) for key, row in skills.to_dict("index").items()}
+    beside = [
         m for m in dict.fromkeys([*COMPARED[1:], models.default]) if m in skill.columns and m != LAST_VALUE
     ]
     order = skill[models.default] if models.default in skill.columns else skill.max(axis=1)
@@ -77,9 +80,10 @@ def _market_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
         {
             "market": market,
             "n": int(means["n"].xs(market, level="market").max()),
+            "days": int(groups[market]["days"].max()),
             "last": _first_error(groups[market], LAST_VALUE),
             "own": _first_error(groups[market], models.default),
-            **{f"skill_{model}": skill.loc[market].get(model) for model in compared},
+            **{f"skill_{model}": cells.get((market, model)) for model in beside},
             "claim": found[market].short,
         }
         for market in names
@@ -88,11 +92,12 @@ def _market_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
     columns: dict[str, Column | str] = {
         "market": "market",
         "n": Column(heading="forecasts", format=whole),
+        "days": Column(heading="days", format=whole, words="Days with errors: the blocks of the interval."),
         "last": Column(heading="error of last value at 1 slot", unit=unit, format=significant),
         "own": Column(heading="error of the default at 1 slot", unit=unit, format=significant),
         **{
             f"skill_{model}": Column(heading=f"skill of {models.title(model)}", unit="%", format=skill_text, tone=tone)
-            for model in compared
+            for model in beside
         },
         "claim": "predictable?",
     }  # fmt: skip
@@ -106,10 +111,10 @@ def _market_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
         claims_summary(variable, list(found.values())),
         Table("", rows, columns, sortable=True, most=ON_TERMINAL),
         "Skill over last value, all steps together: shaded from 0.5, 10 and 25 % on, blue where better than "
-        "last value, orange where worse. — means undefined: last value made no error.",
+        f"last value, orange where worse. {ABOUT_VERDICTS} — means undefined: last value made no error.",
         Fold(
             f"All models side by side, by step, for each of {plural(len(rows), 'market')}",
-            [*details, "* The difference from last value is beyond chance at this step alone (p < 0.05, not adjusted)."],
+            [*details, ABOUT_VERDICTS],
         ),
     ]  # fmt: skip
 
@@ -131,7 +136,7 @@ def _details(
         table.append(
             {"name": model, "model": models.title(model)}
             | {f"mae_{step}": own["mae"].get(step) for step in steps}
-            | {f"skill_{step}": skill_at(own, step, model) for step in steps}
+            | {f"skill_{step}": skill_at(own, step) for step in steps}
             | {m: weighted(own, m) for m in ("mase", "coverage_80", "coverage_90", "brier", "fallback_share")}
         )
     counts = bool((rows["variable"] == "count").any())
@@ -206,23 +211,28 @@ def fan_figures(variable: str, accuracy: Accuracy) -> tuple[list[Figure], int]:
     models = Models.of(scores["model"].astype(str), accuracy.default)
     issued = of(accuracy.fans, variable)
     groups = dict(iter(issued[issued["model"] == models.default].groupby("market")))
-    skill = market_skill(scores)
+    skills = market_skills(of(accuracy.daily, variable)).to_dict("index")
     limits = scores.groupby("market")["capacity"].max() if variable == "count" else pd.Series(dtype=float)
     drawable = [market for market in by_loss(scores, models) if market in groups]
     figures = []
     for market in drawable[:MOST_DRAWN]:
         shown = market_fans(groups[market])
-        own = float(skill[models.default].get(market, np.nan)) if models.default in skill.columns else np.nan
+        own = skills.get((market, models.default))
         figures.append(
             Figure(
                 specs=[fans_chart(shown, limit=float(limits.get(market, np.nan)), unit=UNITS[variable])],
                 label=f"Forecasts of the {variable} of {market} and what came",
                 title=market,
-                captions=[f"Skill over last value, all steps: {percent_signed(own)}. {_inside(shown)}"],
+                captions=[f"{_compared(own)}{_inside(shown)}"],
                 width=0,
             )
         )
     return figures, len(drawable)
+
+
+def _compared(row: Mapping[Any, Any] | None) -> str:
+    words = "" if row is None else compared(row)
+    return f"Compared with last value, all steps: {words}. " if words else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,18 @@ from flows.show.formats import (
     significant,
     whole,
 )
-from forecasting.accuracy.left_out import CHOSEN
+from flows.show.skills import ABOUT_VERDICTS, compared, nothing_compared, steps_compared
+from forecasting.accuracy.intervals import (
+    BETTER,
+    EVEN,
+    TOO_FEW,
+    WORSE,
+    interval_words,
+    skills_by_block,
+    skills_of,
+    verdict,
+)
+from forecasting.accuracy.left_out import BY_DEFAULT, CHOSEN
 from forecasting.accuracy.losses import PERCENTS
 from forecasting.accuracy.tables import Accuracy, LeftOut
 from forecasting.diagnosis.predictability import ANY, answers
@@ -48,8 +59,6 @@ TITLES: Final = {"count": "Count of available instances", "price": "Spot price"}
 SHOWN_STEPS: Final = (1, 2, 4, 8, 12)
 #: The default may be this much worse than last value on a market before that is called a loss (the demand).
 TOLERATED: Final = 0.02
-#: Differences less likely than this by chance alone are called significant.
-SIGNIFICANT: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +103,29 @@ def over_steps(scores: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     return means
 
 
-def market_skill(scores: pd.DataFrame) -> pd.DataFrame:
-    """1 - pinball loss / that of last value over all steps, by market (rows) and model (columns); NaN where that loss is 0."""
-    loss = over_steps(scores, ["pinball"])["pinball"].unstack("model")
-    if LAST_VALUE not in loss.columns:
-        return loss * float("nan")
-    reference = loss[LAST_VALUE]
-    return 1 - loss.div(reference.where(reference > 0), axis=0)
+def market_skills(daily: pd.DataFrame) -> pd.DataFrame:
+    """`SKILL_COLUMNS` over all steps by market and model, from the losses by day of one variable."""
+    floor = daily[daily["model"] == LAST_VALUE].set_index(["market", "day"])["pinball"].rename("floor")
+    table = daily.join(floor, on=["market", "day"])
+    table = table[table["floor"].notna()]
+    n = table["n"].astype(float)
+    losses = table.assign(loss=table["pinball"].astype(float) * n, floor=table["floor"].astype(float) * n)
+    return skills_by_block(losses, ["market", "model"])
+
+
+def against(daily: pd.DataFrame, scores: pd.DataFrame, model: str, other: str) -> Mapping[Any, Any]:
+    """`SKILL_COLUMNS` of a model compared with another over all markets and steps, losses in units of each market's scale."""
+    scale = scores.groupby("market")["scale"].first().astype(float)
+    unit = daily["n"].astype(float) / daily["market"].map(scale)
+    table = daily.assign(sum=daily["pinball"].astype(float) * unit)
+    sums = (
+        table[table["model"].isin([model, other])]
+        .pivot_table(index=["market", "day"], columns="model", values="sum")
+        .dropna()
+    )
+    by_day = sums.groupby("day").sum()
+    found = skills_of(by_day[[model]].to_numpy(float), by_day[[other]].to_numpy(float)).columns()
+    return {name: values[0] for name, values in found.items()}
 
 
 def by_step(table: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -111,22 +136,21 @@ def by_step(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def beyond_chance(scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.Series]:
-    """On how many markets a model is better, and worse, than last value beyond chance (Diebold-Mariano, p < `SIGNIFICANT`).
+    """On how many markets a model is better, and worse, than last value beyond its 95 % interval by days.
 
-    Both by step (rows) and model (columns), of ``scores`` of one variable; then the number of markets with a skill, by step.
+    Both by step (rows) and model (columns), of ``scores`` of one variable; then the number of markets with enough days, by step.
     """
-    skill, p = scores["skill_pinball"].astype(float), scores["dm_p"].astype(float)
     keys = [scores["step"], scores["model"]]
     better, worse = (
-        (((skill > 0) if up else (skill < 0)) & (p < SIGNIFICANT)).groupby(keys).sum().unstack("model")
-        for up in (True, False)
+        (scores["verdict"] == word).groupby(keys).sum().unstack("model") for word in (BETTER, WORSE)
     )
-    moved = scores[skill.notna()].groupby("step")["market"].nunique().reindex(better.index, fill_value=0)
-    return better, worse, moved
+    decided = scores[~scores["verdict"].isin(["", TOO_FEW])]
+    among = decided.groupby("step")["market"].nunique().reindex(better.index, fill_value=0)
+    return better, worse, among
 
 
 class Marked(float):
-    """A number that may stand out: a skill that is beyond chance, a coverage that is off."""
+    """A number that may stand out, as a coverage that is off."""
 
     marked: bool
 
@@ -137,13 +161,17 @@ class Marked(float):
         return made
 
 
-def skill_at(own: pd.DataFrame, step: int, model: str) -> Marked | None:
-    """A model's skill at a step of its rows ``own`` (by step), marked where the difference is beyond chance there alone."""
-    value = as_number(own["skill_pinball"].get(step))
-    if value is None:
-        return None
-    p = as_number(own["dm_p"].get(step)) if "dm_p" in own.columns else None
-    return Marked(value, p is not None and p < SIGNIFICANT and model != LAST_VALUE)
+def skill_cell(row: Mapping[Any, Any]) -> float | str | None:
+    """The skill of a row with `forecasting.accuracy.intervals.SKILL_COLUMNS` as a cell: in words where nothing is decided."""
+    value = as_number(row["skill_pinball"])
+    if value is None or row["verdict"] == "":
+        return value
+    return value if row["verdict"] in (BETTER, WORSE) else str(row["verdict"])
+
+
+def skill_at(own: pd.DataFrame, step: int) -> float | str | None:
+    """`skill_cell` at a step of a model's rows ``own`` (by step)."""
+    return skill_cell(own.loc[step].to_dict()) if step in own.index else None
 
 
 def percent_signed(value: Any) -> str:
@@ -160,14 +188,14 @@ def percent_signed(value: Any) -> str:
 
 
 def skill_text(value: Any) -> str:
-    """A skill in percent for a column that says so, with a star where it is marked; exactly 0 is last value's own.
+    """A skill in percent for a column that says so, or the word of `skill_cell`; exactly 0 is last value's own.
 
-    >>> skill_text(Marked(0.12, True)), skill_text(0.0), skill_text(None)
-    ('+12.0*', '0', '—')
+    >>> skill_text(0.12), skill_text("even"), skill_text(0.0), skill_text(None)
+    ('+12.0', 'even', '0', '—')
     """
-    if value == 0:
-        return "0"
-    return percent_signed(value).removesuffix(" %") + ("*" if getattr(value, "marked", False) else "")
+    if isinstance(value, str):
+        return value
+    return "0" if value == 0 else percent_signed(value).removesuffix(" %")
 
 
 def tone(value: Any) -> str:
@@ -176,7 +204,7 @@ def tone(value: Any) -> str:
     >>> [tone(value) for value in (0.3, 0.12, 0.02, 0.001, -0.02, -0.4)]
     ['up3', 'up2', 'up1', '', 'down1', 'down3']
     """
-    skill = as_number(value)
+    skill = None if isinstance(value, str) else as_number(value)
     if skill is None or abs(skill) < 0.005:
         return ""
     depth = 1 + int(abs(skill) >= 0.1) + int(abs(skill) >= 0.25)
@@ -209,11 +237,11 @@ class Sentence:
     weak: bool = False
 
 
-def answer(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, models: Models) -> list[Sentence]:
-    """Is the default better than last value, and at which steps; on which markets it loses; whether its intervals hold.
-
-    ``scores`` and ``pooled`` are the rows of one variable.
-    """
+def answer(variable: str, accuracy: Accuracy, models: Models) -> list[Sentence]:
+    """Is the default better than last value, and at which steps; on which markets it loses; whether its intervals hold."""
+    scores, pooled, daily = (
+        of(table, variable) for table in (accuracy.scores, accuracy.pooled, accuracy.daily)
+    )
     measured = set(pooled["model"])
     if models.default not in measured:
         text = f"The default model ({models.default}) was not measured on the {variable}; the tables show the others."
@@ -234,46 +262,52 @@ def answer(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, models: Mo
     return [
         _by_steps(variable, scores, pooled, models),
         *_median_error(variable, pooled, models),
-        _by_markets(variable, scores, models),
+        *_by_markets(market_skills(daily), models),
         *_worst_market(scores, models),
         _intervals(pooled, models),
-        *_another_is_better(pooled, models),
+        *_another_is_better(scores, pooled, daily, models),
     ]
 
 
 def _by_steps(variable: str, scores: pd.DataFrame, pooled: pd.DataFrame, models: Models) -> Sentence:
-    skill = by_step(pooled, "skill_pinball")[models.default].dropna()
+    own = pooled[pooled["model"] == models.default].sort_values("step")
+    rows = own.to_dict("records")
     name = f"On the {variable}, the default ({models.default})"
-    if skill.empty:
+    if own["verdict"].eq(TOO_FEW).all():
+        return Sentence(text=f"On the {variable}: {_lower(nothing_compared(rows))}", weak=True)
+    sizes = "; ".join(
+        f"{compared(row)} at {plural(row['step'], 'slot')}"
+        for row in rows
+        if row["step"] in shown_steps(own["step"])
+    )
+    found = steps_compared(rows)
+    ending = f": {sizes}{_beyond_chance(scores, models, int(own['step'].iloc[0]))}. {_evidence(own)}"
+    if not own["verdict"].eq(BETTER).all():
         return Sentence(
-            text=f"On the {variable} last value made no error at all (flat series), so nothing can be better."
+            text=f"Weak result: {_lower(name)} compared with last value is {found}{ending}", weak=True
         )
-    sizes = "; ".join(f"{percent_signed(skill[k])} at {plural(k, 'slot')}" for k in shown_steps(skill.index))
-    ending = f": skill {sizes}{_beyond_chance(scores, models, int(skill.index[0]))}."
-    better, worse = ([int(k) for k in skill.index[chosen]] for chosen in (skill > 0, skill <= 0))
-    if not better:
+    if own["skill_pinball"].max() < NEGLIGIBLE:
         return Sentence(
-            text=f"Weak result: {name[0].lower()}{name[1:]} is not better than last value at any step{ending}",
-            weak=True,
-        )
-    if worse:
-        where = f"only at {_steps(better)} and loses to it at {_steps(worse)}"
-        return Sentence(
-            text=f"Weak result: {name[0].lower()}{name[1:]} is better than last value {where}{ending}",
-            weak=True,
-        )
-    if skill.max() < NEGLIGIBLE:
-        return Sentence(
-            text=f"Weak result: {name[0].lower()}{name[1:]} is hardly better than last value{ending}",
-            weak=True,
+            text=f"Weak result: {_lower(name)} is hardly better than last value{ending}", weak=True
         )
     return Sentence(text=f"{name} is better than last value at every step{ending}")
+
+
+def _lower(words: str) -> str:
+    return words[:1].lower() + words[1:]
+
+
+def _evidence(own: pd.DataFrame) -> str:
+    """From how many forecasts and days the rows of a model come."""
+    n, days = int(own["n"].max()), int(own["days"].max())
+    return f"{n:,} forecasts a step with errors on {plural(days, 'day')}; 95 % intervals by days."
 
 
 def _beyond_chance(scores: pd.DataFrame, models: Models, step: int) -> str:
     better, worse, moved = beyond_chance(scores)
     won, lost = int(better[models.default][step]), int(worse[models.default][step])
-    return f" (at {plural(step, 'slot')} better beyond chance on {won}, worse on {lost} of {plural(int(moved[step]), 'market')})"
+    among = plural(int(moved[step]), "market")
+    return f" (at {plural(step, 'slot')} better on {won}, worse on {lost} of {among}, beyond their intervals)"
 
 
 def _median_error(variable: str, pooled: pd.DataFrame, models: Models) -> list[Sentence]:
@@ -292,45 +326,49 @@ def _median_error(variable: str, pooled: pd.DataFrame, models: Models) -> list[S
     ]
 
 
-def _by_markets(variable: str, scores: pd.DataFrame, models: Models) -> Sentence:
-    skill = market_skill(scores)
-    own = skill[models.default].dropna() if models.default in skill.columns else pd.Series(dtype=float)
+def _by_markets(skills: pd.DataFrame, models: Models) -> list[Sentence]:
+    own = skills[skills.index.get_level_values("model") == models.default].droplevel("model")
     if own.empty:
-        return Sentence(
-            text=f"On no market did the {variable} move while it was tested, so no market can be won or lost."
+        return []
+    found = own["verdict"].value_counts()
+    counts = ", ".join(
+        f"{words} on {int(found[word])}"
+        for word, words in (
+            (BETTER, BETTER),
+            (EVEN, EVEN),
+            (WORSE, WORSE),
+            (TOO_FEW, "not compared (too few days with errors)"),
         )
-    lost, tolerated = own[own < -TOLERATED].sort_values(), f"{100 * TOLERATED:.0f} %"
-    flat = scores["market"].nunique() - own.size
-    undefined = f" On {plural(flat, 'flat market')} the skill is undefined." if flat else ""
+        if word in found
+    )
+    text = (
+        f"By market, all steps together, compared with last value: {counts} of {plural(len(own), 'market')}."
+    )
+    lost = own[(own["verdict"] == WORSE) & (own["skill_pinball"] < -TOLERATED)].sort_values("skill_pinball")
     if lost.empty:
-        text = f"On no market is it worse than last value by more than {tolerated}, all steps together"
-        won = int((own > 0).sum())
-        return Sentence(text=f"{text}; it is better on {won} of {own.size}.{undefined}")
-    named = [f"{market} ({percent_signed(value)})" for market, value in lost.head(NAMED).items()]
-    if lost.size > NAMED:
-        named.append(f"{lost.size - NAMED} more (see the table of markets)")
-    text = f"Where it loses: on {lost.size} of {plural(own.size, 'market')} it is worse than last value by more than {tolerated}"
-    return Sentence(text=f"{text}: {listed(named)}.{undefined}", weak=True)
+        return [Sentence(text=text)]
+    named = [f"{market}, {compared(row)}" for market, row in lost.head(NAMED).to_dict("index").items()]
+    if len(lost) > NAMED:
+        named.append(f"{len(lost) - NAMED} more (see the table of markets)")
+    return [
+        Sentence(text=f"{text} Worse by more than {100 * TOLERATED:.0f} %: {'; '.join(named)}.", weak=True)
+    ]
 
 
 def _worst_market(scores: pd.DataFrame, models: Models) -> list[Sentence]:
-    """The market and step at which the default is worst beside last value, with the interval by days, and how often it is worse
-    by more than `TOLERATED` at a step, within the interval and beyond it."""
-    own = scores[(scores["model"] == models.default) & scores["skill_pinball"].notna()]
-    own = own[own["step"].isin(shown_steps(own["step"]))].astype({"skill_pinball": float})
+    """The market and step at which the default is worst compared with last value, with the interval by days, and how often it is
+    worse by more than `TOLERATED` at a step, within the interval and beyond it."""
+    own = scores[(scores["model"] == models.default) & ~scores["verdict"].isin(["", TOO_FEW])]
+    own = own[own["step"].isin(shown_steps(scores["step"]))].astype({"skill_pinball": float})
     if own.empty:
         return []
     row = own.iloc[int(own["skill_pinball"].argmin())]
-    low, high = as_number(row["skill_low"]), as_number(row["skill_high"])
-    within = "on too few days for an interval"
-    if low is not None and high is not None:
-        within = f"from {percent_signed(low)} to {percent_signed(high)} by days"
     below = own[own["skill_pinball"] < -TOLERATED]
-    sure = int((below["skill_high"].astype(float) < 0).sum())
+    sure = int((below["verdict"] == WORSE).sum())
     return [
         Sentence(
-            text=f"At one step alone the worst market is {row['market']}: {percent_signed(row['skill_pinball'])} at "
-            f"{plural(int(row['step']), 'slot')} ({within}). Worse by more than {100 * TOLERATED:.0f} % it is at {len(below)} of "
+            text=f"At one step alone the worst market is {row['market']}: {compared(row.to_dict())} at "
+            f"{plural(int(row['step']), 'slot')}. Worse by more than {100 * TOLERATED:.0f} % it is at {len(below)} of "
             f"{len(own)} markets and steps, beyond that interval at {sure}.",
             weak=sure > 0,
         )
@@ -367,16 +405,22 @@ def _range(shares: pd.Series) -> str:
     return f"{low if low == high else f'{low} to {high}'} %"
 
 
-def _another_is_better(pooled: pd.DataFrame, models: Models) -> list[Sentence]:
-    """A model that beats the default, if there is one: then the default is not the best choice on these data."""
-    skill = by_step(pooled, "skill_pinball").drop(columns=[LAST_VALUE], errors="ignore")
-    means = skill.mean().dropna()
+def _another_is_better(
+    scores: pd.DataFrame, pooled: pd.DataFrame, daily: pd.DataFrame, models: Models
+) -> list[Sentence]:
+    """The model with more skill than the default, if there is one, and whether it is better beyond the interval by days."""
+    means = by_step(pooled, "skill_pinball").drop(columns=[LAST_VALUE], errors="ignore").mean().dropna()
     if models.default not in means or means.idxmax() == models.default:
         return []
-    best, own = str(means.idxmax()), float(means[models.default])
-    skills = f"{percent_signed(means[best])} against {percent_signed(own)}"
+    best = str(means.idxmax())
+    row = against(daily, scores, best, models.default)
+    if row["verdict"] == TOO_FEW:
+        return []
     return [
-        Sentence(text=f"{best} did better than the default over all steps: mean skill {skills}.", weak=True)
+        Sentence(
+            text=f"{best} compared with the default, all steps together: {compared(row)}.",
+            weak=row["verdict"] == BETTER,
+        )
     ]
 
 
@@ -504,6 +548,11 @@ def rank_text(value: Any) -> str:
 
 #: An axis of skill reaches so far at least, so that noise does not look like a mountain.
 SMALLEST_SPAN: Final = 0.05
+#: How much a row of skills rests on.
+EVIDENCE: Final[dict[str, Column | str]] = {
+    "n": Column(heading="forecasts", format=whole, words="At one step ahead."),
+    "days": Column(heading="days", format=whole, words="Days with errors: the blocks of the interval."),
+}
 #: Coverage this far from nominal is still called kept (the demand on the intervals).
 TOLERANCE: Final = 0.02
 #: Markets drawn as lines of their own in the chart of last value's error.
@@ -544,13 +593,13 @@ def answer_section(accuracy: Accuracy) -> Section:
 
     def told(variable: str) -> list[Block]:
         models = Models.of(of(accuracy.scores, variable)["model"].astype(str), accuracy.default)
-        found = answer(variable, of(accuracy.scores, variable), of(accuracy.pooled, variable), models)
+        found = answer(variable, accuracy, models)
         return [Notes([f"▼ {one.text}" if one.weak else one.text for one in found])]
 
     about = (
         "Skill is the share of last value’s pinball loss that a model saves (the loss of the whole "
         "distribution; half of the CRPS): 0 is as good as last value, 100 % is knowing the future, below 0 "
-        "is worse. A finding marked ▼ is a weak one."
+        f"is worse. {ABOUT_VERDICTS} A finding marked ▼ is a weak one."
     )
     return of_variables("1. The answer", "answer", accuracy.scores, told, about)
 
@@ -566,7 +615,8 @@ def pooled_section(accuracy: Accuracy) -> Section:
 def _pooled_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
     scores, pooled = of(accuracy.scores, variable), of(accuracy.pooled, variable)
     models = Models.of(scores["model"].astype(str), accuracy.default)
-    skill, mae = by_step(pooled, "skill_pinball"), by_step(pooled, "mae")
+    decided = pooled.assign(skill_pinball=pooled["skill_pinball"].where(pooled["verdict"] != TOO_FEW))
+    skill, mae = by_step(decided, "skill_pinball"), by_step(pooled, "mae")
     steps, unit = shown_steps(skill.index), UNITS[variable]
     better, worse, moved = beyond_chance(scores)
     rows = pooled_rows(pooled, models, steps)
@@ -586,8 +636,12 @@ def _pooled_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
     }  # fmt: skip
     scale = "capacity" if variable == "count" else "mean price on the training part"
     return [
-        Figures([_skill_figure(variable, skill, (better, moved), models), _error_figure(variable, mae, models)]),
-        Table("Skill over last value, %, by slots ahead", rows, model | by_steps(steps, "skill_", skill_text, tone), marked=_floor),
+        Figures([_skill_figure(variable, skill, pooled, models), _error_figure(variable, mae, models)]),
+        Table(
+            "Skill over last value, %, by slots ahead", rows, model | EVIDENCE | by_steps(steps, "skill_", skill_text, tone),
+            marked=_floor,
+        ),
+        Fold("Intervals of the skill", [_intervals_table(pooled, models, steps)], printed=True),
         Table(
             f"Mean absolute error of the median, {unit}, by slots ahead", rows, model | by_steps(steps, "mae_", significant),
             marked=_floor,
@@ -598,8 +652,8 @@ def _pooled_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
         _chances_fold(rows, better, worse, steps, among, counts=variable == "count"),
         f"Pooled over {scores['market'].nunique()} series: losses are divided by the market’s {scale} before they are summed for "
         f"the skill, so that large markets do not drown small ones; errors are means over all forecasts, in {unit}. MASE is in "
-        "units of last value’s error one slot ahead on the training part, the middle market’s. A star: "
-        "beyond chance at this step (p < 0.05, not adjusted). — means undefined.",
+        "units of last value’s error one slot ahead on the training part, the middle market’s. "
+        f"{ABOUT_VERDICTS} — means undefined.",
     ]  # fmt: skip
 
 
@@ -616,10 +670,13 @@ def pooled_rows(pooled: pd.DataFrame, models: Models, steps: Sequence[int]) -> l
         if own.empty:
             continue
         row: dict[str, Any] = {"name": name, "model": models.title(name)}
-        row |= {f"skill_{step}": skill_at(own, step, name) for step in steps}
+        row |= {"n": int(own["n"].max()), "days": int(own["days"].max())}
+        row |= {f"skill_{step}": skill_at(own, step) for step in steps}
         row |= {f"mae_{step}": own["mae"].get(step) for step in steps}
         means = ("rmse", "pinball", "brier", "skill_brier", "absent", "unpredicted", "cover")
         row |= {metric: weighted(own, metric) for metric in means}
+        if own["verdict"].eq(TOO_FEW).all():
+            row["skill_brier"] = TOO_FEW
         rows.append(row | {"fallback": weighted(own, "fallback_share")})
     return rows
 
@@ -655,16 +712,30 @@ def slots_axis() -> Axis:
     return Axis(title="slots ahead", whole=True, zero=False, ticks=8)
 
 
-def _skill_figure(
-    variable: str, skill: pd.DataFrame, chance: tuple[pd.DataFrame, pd.Series], models: Models
-) -> Figure:
+def _intervals_table(pooled: pd.DataFrame, models: Models, steps: Sequence[int]) -> Table:
+    """How each model compares with last value at some steps, in words with intervals."""
+    rows = []
+    for name in models.names:
+        own = pooled[pooled["model"] == name].set_index("step")
+        if len(own) and name != LAST_VALUE:
+            words = {
+                f"words_{step}": compared(own.loc[step].to_dict()) for step in steps if step in own.index
+            }
+            rows.append({"model": models.title(name)} | words)
+    return Table(
+        "Compared with last value, by slots ahead, 95 % intervals by days",
+        rows,
+        {"model": "model", **{f"words_{step}": str(step) for step in steps}},
+    )
+
+
+def _skill_figure(variable: str, skill: pd.DataFrame, pooled: pd.DataFrame, models: Models) -> Figure:
     title, label = "Skill over last value", f"Pinball skill over last value by step, {variable}"
     drawn = skill.drop(columns=LAST_VALUE, errors="ignore")
     if not drawn.notna().any(axis=None):
-        why = "Undefined: last value made no error on any of these series, so there is nothing to improve on."
+        why = nothing_compared(pooled[pooled["model"] != LAST_VALUE].to_dict("records"))
         return Figure(specs=[], label=label, title=title, why=why, width=0)
-    better, moved = chance
-    sure = better.ge(0.5 * moved, axis=0) & (better > 0)
+    sure = pooled.pivot(index="step", columns="model", values="verdict").isin([BETTER, WORSE])
     sure = sure.reindex(index=skill.index, columns=skill.columns, fill_value=False)
     series = {models.title(name): drawn[name].tolist() for name in models.names if name in drawn.columns}
     floor = skill_floor(series, models.title(models.default))
@@ -677,8 +748,8 @@ def _skill_figure(
     )  # fmt: skip
     cut = cut_told(series, floor, above=False)
     told = (
-        "Above the dashed line at 0 a model beats last value. A mark stands where it does so beyond chance (Diebold and Mariano’s "
-        f"test, p < 0.05) on at least half of the {int(moved.max()) if len(moved) else 0} markets that moved."
+        "Above the dashed line at 0 a model is better than last value. A mark stands where the 95 % interval by days of the pooled "
+        "skill does not hold 0."
     )
     return Figure(specs=[spec], label=label, title=title, captions=[told, *([cut] if cut else [])], width=0)
 
@@ -710,11 +781,13 @@ def class_rows(classes: pd.DataFrame, models: Models) -> list[dict[str, Any]]:
         if default.empty:
             continue
         rows.append(
-            {"class": str(name), "series": int(default["markets"].max())}
-            | {
-                f"skill_{step}": skill_at(default, step, models.default)
-                for step in shown_steps(default.index)
+            {
+                "class": str(name),
+                "series": int(default["markets"].max()),
+                "n": int(default["n"].max()),
+                "days": int(default["days"].max()),
             }
+            | {f"skill_{step}": skill_at(default, step) for step in shown_steps(default.index)}
             | {"mae": default["mae"].iloc[0], "last": last["mae"].iloc[0] if len(last) else None}
             | {f"coverage_{p}": float(default[f"coverage_{p}"].mean()) for p in (80, 90)}
             | {"worse": float(default["share_worse"].mean())}
@@ -731,6 +804,7 @@ def _class_blocks(variable: str, classes: pd.DataFrame, models: Models) -> list[
     columns: dict[str, Column | str] = {
         "class": "capacity" if variable == "count" else "price",
         "series": Column(heading="series", format=whole),
+        **EVIDENCE,
         **{f"skill_{step}": Column(heading=f"skill at {step}", unit="%", format=skill_text, tone=tone) for step in steps},
         "mae": Column(heading="error at 1", unit=unit, format=significant),
         "last": Column(heading="last value’s", unit=unit, format=significant),
@@ -760,7 +834,8 @@ def left_out_rows(found: LeftOut, variable: str) -> list[dict[str, Any]]:
         worst = min(known, key=lambda row: float(row["worst_skill_pinball"]), default=None)
         rows.append(
             {"class": str(kind), "choice": str(choice), "model": str(own["model"].iloc[0]), "series": int(own["markets"].max())}
-            | {f"skill_{row['step']}": as_number(row["skill_pinball"]) for row in shown}
+            | {"blocks": int(own["blocks"].max())}
+            | {f"skill_{row['step']}": skill_cell(row) for row in shown}
             | {"ahead": _ahead_told(shown), "worst": MISSING if worst is None else _worst_told(worst)}
             | {"coverage_80": float(own["coverage_80"].mean())}
         )  # fmt: skip
@@ -768,19 +843,17 @@ def left_out_rows(found: LeftOut, variable: str) -> list[dict[str, Any]]:
 
 
 def _ahead_told(rows: Sequence[Mapping[Any, Any]]) -> str:
-    """At how many of the steps shown a choice is ahead of the default beyond its interval, and behind; nothing of the default."""
-    known = [row for row in rows if as_number(row["ahead_low"]) is not None]
-    if not known:
+    """At which of the steps shown a choice is ahead of the default beyond its interval, and behind; nothing of the default."""
+    if all(row["choice"] == BY_DEFAULT for row in rows):
         return MISSING
-    better, worse = (
-        [int(row["step"]) for row in known if (row["ahead_low"] > 0 if up else row["ahead_high"] < 0)] for up in (True, False)
-    )  # fmt: skip
-    told = [
-        f"{word} at {', '.join(map(str, steps))}"
-        for word, steps in (("ahead", better), ("behind", worse))
-        if steps
+    found = [
+        (row["step"], verdict(row["ahead_low"], row["ahead_high"], above="ahead", below="behind"))
+        for row in rows
     ]
-    return "; ".join(told) or "even"
+    if len({word for _, word in found}) == 1:
+        return found[0][1] if found[0][1] in (EVEN, TOO_FEW) else f"{found[0][1]} at every step"
+    parts = {word: [str(step) for step, own in found if own == word] for word in ("ahead", "behind", TOO_FEW)}
+    return "; ".join(f"{word} at {', '.join(steps)}" for word, steps in parts.items() if steps)
 
 
 def _worst_told(row: Mapping[Any, Any]) -> str:
@@ -799,6 +872,7 @@ def _left_out_blocks(variable: str, found: LeftOut | None) -> list[Block]:
         "choice": "chosen",
         "model": "model",
         "series": Column(heading="series", format=whole),
+        "blocks": Column(heading=f"{found.by}s", format=whole),
         **by_steps(shown_steps(of(found.classes, variable)["step"]), "skill_", skill_text, tone),
         "ahead": "beside the default",
         "worst": "worst market",
@@ -817,7 +891,8 @@ def _left_out_blocks(variable: str, found: LeftOut | None) -> list[Block]:
         f"“Left out”: the markets of each {found.by} get the model that was best, mean over the steps, on the earlier "
         "halves of all other markets of their class, and are scored on their later halves. “Hindsight”: the single model "
         "that was best on the later halves. Beside the default: at which steps the difference is beyond its 95 % interval by "
-        f"{found.by}s, else even. Worst market: at one of the steps shown, with its 95 % interval by days."
+        f"{found.by}s, else even; the skill has its interval by {found.by}s too. "
+        "Worst market: at one of the steps shown, with its 95 % interval by days."
     )
     return [
         Table(title, rows, columns, marked=lambda row: row["choice"] != CHOSEN),
@@ -971,9 +1046,7 @@ def percent_whole(value: Any) -> str:
 
 
 def _interval(row: Mapping[Any, Any], name: str) -> str:
-    low, high = (number(row[f"{name}_{end}"], 4) for end in ("low", "high"))
-    found = number(row[name], 4)
-    return found if MISSING in (low, high) else f"{found} ({low} to {high})"
+    return f"{number(row[name], 4)} ({interval_words(float(row[f'{name}_low']), float(row[f'{name}_high']))})"
 
 
 def before_name(models: Models, uncalibrated: str) -> str:
@@ -1311,8 +1384,10 @@ def method_section(horizon: int, notes: Sequence[str]) -> Section:
         "Pinball loss is the mean over the levels 0.05 to 0.95 (Koenker and Bassett 1978; half of the CRPS, "
         "Gneiting and Raftery 2007). Errors of the median are absolute, of the mean squared (RMSE). MASE: "
         "Hyndman and Koehler 2006; undefined where the training part never moved.",
-        "Beyond chance: Diebold and Mariano 1995 on the pinball losses, with the small-sample correction of "
-        "Harvey, Leybourne and Newbold 1997; Holm 1979 for many tries.",
+        "Better and worse: beyond the 95 % interval of a ratio of sums with days as blocks (Cochran 1977). Predictable: Diebold "
+        "and "
+        "Mariano 1995 on the pinball losses, with the small-sample correction of Harvey, Leybourne and Newbold 1997; Holm 1979 for "
+        "many tries.",
         "Intervals are calibrated on past errors per step (M6.6; Romano, Patterson and Candès 2019; adaptive "
         "under drift, Gibbs and Candès 2021).",
         "Brier score of “at least n instances”, mean over n; its skill is against last value’s conditional "

@@ -16,6 +16,7 @@ from accuracy_demo import (
     demo_drift,
     demo_market,
     demo_predictability,
+    judged,
 )
 from tidy_folder import write_tidy
 
@@ -39,11 +40,10 @@ from flows.accuracy.page.sections import (
     beyond_chance,
     claims,
     class_rows,
-    market_skill,
+    market_skills,
     money_rows,
     money_section,
     over_steps,
-    percent_signed,
     shown_steps,
     skill_text,
     weighted,
@@ -53,6 +53,7 @@ from flows.experiments.material import history_of, read_tapes
 from flows.show import Figures, Fold, Section, Table
 from flows.show import Page as PageOf
 from flows.show.page import asset, render_page
+from flows.show.skills import compared
 from forecasting.accuracy.tables import Accuracy
 from forecasting.diagnosis.drift import drift_sentences, drift_table
 from forecasting.diagnosis.predictability import predictability
@@ -172,6 +173,13 @@ def of(accuracy: Accuracy, variable: str) -> tuple[pd.DataFrame, pd.DataFrame, M
     return scores, pooled, Models.of(scores["model"], accuracy.default)
 
 
+def said(
+    accuracy: Accuracy, variable: str = "count", *, default: str = "combined", **tables: pd.DataFrame
+) -> list[Sentence]:
+    """The sentences of the answer, with some tables replaced."""
+    return answer(variable, replace(accuracy, **tables), Models.of(MODELS, default))
+
+
 def renamed(accuracy: Accuracy, old: str, new: str) -> Accuracy:
     tables = {
         name: getattr(accuracy, name).assign(market=lambda t: t["market"].replace(old, new))
@@ -267,84 +275,103 @@ def test_undefined_is_a_dash_and_the_page_says_what_it_means(whole: str, page: P
 
 def test_a_good_default_is_not_called_weak(accuracy: Accuracy) -> None:
     for variable in ("count", "price"):
-        sentences = answer(variable, *of(accuracy, variable))
+        sentences = said(accuracy, variable)
         assert not any(sentence.weak for sentence in sentences)
         assert "better than last value at every step" in sentences[0].text
-    assert any("On 1 flat market the skill is undefined" in sentence.text for sentence in sentences)
+        assert "335 forecasts a step" not in sentences[0].text
+        assert "with errors on 7 days; 95 % intervals by days" in sentences[0].text
+    assert any("not compared (too few days with errors) on 1 of 3 markets" in one.text for one in sentences)
 
 
 def test_a_default_that_loses_everywhere_is_called_weak() -> None:
-    lost = demo_accuracy(markets=2, steps=2, days=3, shift=-0.6)
-    sentences = answer("count", *of(lost, "count"))
+    lost = demo_accuracy(markets=2, steps=2, days=8, shift=-1.2)
+    sentences = said(lost)
     assert sentences[0].weak
     assert sentences[0].text.startswith(
-        "Weak result: on the count, the default (combined) is not better than last value"
+        "Weak result: on the count, the default (combined) compared with last value is worse at every step"
     )
     assert any(
-        sentence.weak and sentence.text.startswith("Where it loses: on 2 of 2 markets")
-        for sentence in sentences
+        one.weak and "worse on 2 of 2 markets. Worse by more than 2 %:" in one.text for one in sentences
     )
     page = render_accuracy_page(lost, about=About(data="x"))
     assert "▼ Weak result" in Page(page).text("answer")
 
 
+def test_of_too_few_days_nothing_is_said_but_how_many() -> None:
+    """Two days of forecasts, three times as bad: no skill in sentences, cells or curves."""
+    short = demo_accuracy(markets=2, steps=2, days=2, shift=-2.0)
+    blank = {"skill_low": np.nan, "skill_high": np.nan, "days": 2, "verdict": "too few"}
+    tables = {
+        name: (table := getattr(short, name)).assign(
+            **{key: table[key].where(table["model"] == "last_value", value) for key, value in blank.items()}
+        )
+        for name in ("scores", "pooled", "classes")
+    }
+    first = said(short, **tables)[0]
+    assert first.weak
+    assert first.text == "On the count: too few days to compare: errors on 2, at least 3 wanted."
+    page = Page(render_accuracy_page(replace(short, **tables), about=About(data="x")))
+    for section in ("answer", "pooled", "markets"):
+        assert not re.search(r"[−+]\d+\.\d", page.text(section)), section
+    assert page.text("pooled").count("too few") > 10
+
+
 def test_the_worst_market_at_one_step_is_named_with_its_interval(accuracy: Accuracy) -> None:
-    scores, pooled, models = of(accuracy, "count")
+    scores = accuracy.scores
     one = (
         (scores["model"] == "combined")
         & (scores["market"] == demo_market("count", 0))
         & (scores["step"] == 2)
     )
-    bad = scores.assign(skill_pinball=scores["skill_pinball"].mask(one, -0.3))
 
-    def named(low: float, high: float) -> Sentence:
-        table = bad.assign(
-            skill_low=bad["skill_low"].mask(one, low), skill_high=bad["skill_high"].mask(one, high)
-        )
-        return next(
-            s for s in answer("count", table, pooled, models) if s.text.startswith("At one step alone")
-        )
+    def named(low: float, high: float, word: str) -> list[Sentence]:
+        table = scores.assign(
+            skill_pinball=scores["skill_pinball"].mask(one, -0.3), skill_low=scores["skill_low"].mask(one, low),
+            skill_high=scores["skill_high"].mask(one, high), verdict=scores["verdict"].mask(one, word),
+        )  # fmt: skip
+        return [s for s in said(accuracy, scores=table) if s.text.startswith("At one step alone")]
 
-    within = named(-0.7, 0.1)
-    assert f"{demo_market('count', 0)}: −30.0 % at 2 slots (from −70.0 % to +10.0 % by days)" in within.text
+    (within,) = named(-0.7, 0.1, "even")
+    assert f"{demo_market('count', 0)}: even (-70 to 10 %) at 2 slots" in within.text
     assert "beyond that interval at 0" in within.text
     assert not within.weak
-    assert named(-0.5, -0.1).weak
-    assert "on too few days" in named(np.nan, np.nan).text
+    assert named(-0.5, -0.1, "worse")[0].weak
+    assert demo_market("count", 0) not in named(np.nan, np.nan, "too few")[0].text.partition(":")[0]
 
 
 def test_a_default_as_good_as_last_value_is_called_weak(accuracy: Accuracy) -> None:
-    scores, pooled, models = of(accuracy, "count")
+    pooled = accuracy.pooled
     own = pooled["model"] == "combined"
-    first = answer(
-        "count", scores, pooled.assign(skill_pinball=pooled["skill_pinball"].mask(own, 0.004)), models
-    )[0]
+    small = pooled.assign(skill_pinball=pooled["skill_pinball"].mask(own, 0.004))
+    first = said(accuracy, pooled=judged(small, half=0.001))[0]
     assert first.weak
-    assert "hardly better than last value: skill +0.4 % at 1 slot" in first.text
+    assert "hardly better than last value: 0 % better (0 to 0 %) at 1 slot" in first.text
+    even = said(accuracy, pooled=judged(small))[0]
+    assert even.weak
+    assert "compared with last value is even at every step: even (-2 to 2 %) at 1 slot" in even.text
 
 
 def test_markets_beyond_chance_are_counted_in_the_answer(accuracy: Accuracy) -> None:
-    scores, pooled, models = of(accuracy, "count")
-    scores = scores.assign(dm_p=np.where(scores["market"] == demo_market("count", 0), 0.001, 0.4))
-    first = answer("count", scores, pooled, models)[0]
-    assert "(at 1 slot better beyond chance on 1, worse on 0 of 3 markets)" in first.text
+    scores = accuracy.scores
+    only = (scores["market"] == demo_market("count", 0)) | (scores["verdict"] == "")
+    first = said(accuracy, scores=scores.assign(verdict=scores["verdict"].where(only, "even")))[0]
+    assert "(at 1 slot better on 1, worse on 0 of 3 markets, beyond their intervals)" in first.text
 
 
 def test_steps_that_lose_are_named(accuracy: Accuracy) -> None:
-    scores, pooled, models = of(accuracy, "count")
+    pooled = accuracy.pooled
     late = (pooled["model"] == "combined") & pooled["step"].isin([3, 4, 6])
-    pooled = pooled.assign(skill_pinball=pooled["skill_pinball"].where(~late, -0.03))
-    first = answer("count", scores, pooled, models)[0]
+    first = said(
+        accuracy, pooled=judged(pooled.assign(skill_pinball=pooled["skill_pinball"].where(~late, -0.03)))
+    )[0]
     assert first.weak
-    assert "only at steps 1–2, 5 and loses to it at steps 3–4, 6" in first.text
+    assert "is better at steps 1–2, 5, worse at steps 3–4, 6:" in first.text
 
 
 def test_coverage_off_by_more_than_two_points_is_weak(accuracy: Accuracy) -> None:
-    scores, pooled, models = of(accuracy, "count")
+    pooled = accuracy.pooled
     off = (pooled["model"] == "combined") & (pooled["step"] == 2)
-    found = answer(
-        "count", scores, pooled.assign(coverage_90=pooled["coverage_90"].where(~off, 0.871)), models
-    )
+    found = said(accuracy, pooled=pooled.assign(coverage_90=pooled["coverage_90"].where(~off, 0.871)))
     weak = [sentence.text for sentence in found if sentence.weak]
     assert len(weak) == 1
     assert "its 90 % interval held 87.1 to" in weak[0]
@@ -352,33 +379,41 @@ def test_coverage_off_by_more_than_two_points_is_weak(accuracy: Accuracy) -> Non
     assert re.search(r"counted as inside: 8\d\.\d to 8\d\.\d % and 9\d\.\d to 9\d\.\d %\.", weak[0])
 
 
-def test_another_model_that_beats_the_default_is_named(accuracy: Accuracy) -> None:
-    scores, pooled, _ = of(accuracy, "count")
-    found = answer("count", scores, pooled, Models.of(MODELS, "markov"))
+def test_another_model_that_beats_the_default_is_named_with_its_interval(accuracy: Accuracy) -> None:
+    found = said(accuracy, default="markov")
     assert found[-1].weak
-    assert found[-1].text.startswith("combined did better than the default over all steps: mean skill +")
+    assert re.fullmatch(
+        r"combined compared with the default, all steps together: \d+ % better \(\d+ to \d+ %\)\.",
+        found[-1].text,
+    )
+    alike = accuracy.daily[accuracy.daily["model"] == "combined"]
+    same = pd.concat([accuracy.daily[accuracy.daily["model"] != "markov"], alike.assign(model="markov")])
+    even = said(accuracy, default="markov", daily=same)[-1]
+    assert (even.weak, even.text.endswith("even (0 to 0 %).")) == (False, True)
 
 
 @pytest.mark.parametrize(
     ("default", "words"), [("absent", "was not measured"), ("last_value", "last value itself")]
 )
 def test_a_default_that_cannot_be_compared(small: Accuracy, default: str, words: str) -> None:
-    scores, pooled, _ = of(small, "count")
-    (only,) = answer("count", scores, pooled, Models.of(MODELS, default))
+    (only,) = said(small, default=default)
     assert words in only.text
     assert render_accuracy_page(replace(small, default=default), about=About(data="x"))
 
 
-def test_market_skill_is_that_of_the_sums(accuracy: Accuracy) -> None:
-    scores, _, _ = of(accuracy, "count")
+def test_market_skills_are_those_of_the_sums(accuracy: Accuracy) -> None:
+    daily = accuracy.daily
     market = demo_market("count", 1)
-    own = scores[scores["market"] == market]
+    own = daily[daily["market"] == market]
     losses = {m: sum(r.n * r.pinball for r in own[own["model"] == m].itertuples()) for m in MODELS}
-    assert market_skill(scores).loc[market, "arima"] == pytest.approx(
+    found = market_skills(daily[daily["variable"] == "count"])
+    assert found.loc[(market, "arima"), "skill_pinball"] == pytest.approx(
         1 - losses["arima"] / losses["last_value"]
     )
-    flat = of(accuracy, "price")[0]
-    assert market_skill(flat).loc[demo_market("price", 0)].isna().all()
+    assert found.loc[(market, "arima"), "days"] == 7
+    flat = market_skills(daily[daily["variable"] == "price"]).loc[demo_market("price", 0)]
+    assert flat["skill_pinball"].isna().all()
+    assert set(flat["verdict"]) == {"", "too few"}
 
 
 def test_over_steps_leaves_out_what_is_undefined() -> None:
@@ -414,8 +449,8 @@ def test_beyond_chance_counts_markets(accuracy: Accuracy) -> None:
     better, worse, moved = beyond_chance(scores)
     for model in ("combined", "seasonal_naive"):
         own = scores[(scores["model"] == model) & (scores["step"] == 2)]
-        assert better.loc[2, model] == sum((own["skill_pinball"] > 0) & (own["dm_p"] < 0.05))
-        assert worse.loc[2, model] == sum((own["skill_pinball"] < 0) & (own["dm_p"] < 0.05))
+        assert better.loc[2, model] == sum(own["skill_low"] > 0)
+        assert worse.loc[2, model] == sum(own["skill_high"] < 0)
     assert moved.loc[2] == 3
     assert beyond_chance(of(accuracy, "price")[0])[2].loc[2] == 2  # one market is flat
 
@@ -611,7 +646,7 @@ def test_page_of_a_real_backtest(tmp_path) -> None:
     own = measured.pooled[(measured.pooled["model"] == "markov") & (measured.pooled["step"] == 1)].set_index(
         "variable"
     )
-    assert f"{percent_signed(own.loc['count', 'skill_pinball'])} at 1 slot" in page.text("answer")
+    assert f"{compared(own.loc['count'].to_dict())} at 1 slot" in page.text("answer")
     assert page.text("daily").count("Better than last value on") == len(series)
 
 

@@ -216,8 +216,10 @@ def test_a_weak_result_is_said_plainly(cost):
         money_rank=np.where(cost.table["model"] == "last_value", 0.5, cost.table["money_rank"])
     )
     assert "No model makes more of it than last value." in cost_sentences(replace(cost, table=table))
-    unsure = cost.table.assign(gained_low=-1.0)
-    assert any("which may be chance" in line for line in cost_sentences(replace(cost, table=unsure)))
+    unsure = cost.table.assign(gained_low=-1.0, gained_high=1.0)
+    assert any("-100.00 to +100.00: even" in line for line in cost_sentences(replace(cost, table=unsure)))
+    few = cost.table.assign(gained_low=np.nan, gained_high=np.nan)
+    assert any("too few blocks" in line for line in cost_sentences(replace(cost, table=few)))
 
 
 def test_spearman_against_the_obvious_one():

@@ -9,8 +9,9 @@ from series_kit import history
 
 from flows.config import Settings
 from flows.ledger.records import save_accuracy
+from flows.show.skills import compared
 from flows.turn.forecast import forecast_market
-from flows.turn.recent_errors import compared, recent_errors
+from flows.turn.recent_errors import STEPS, errors_of, market_errors, recent_rows
 from forecasting.quantiles import LEVELS, Forecast
 from warehouse.history import UNOBSERVED
 from warehouse.store.connection import open_store
@@ -46,7 +47,8 @@ def fill(store, losses, *, every=WINDOW, floor=1.0):
 
 
 def row_of(store, model="combined"):
-    return next(row for row in recent_errors(store, AT, window=WINDOW) if row["model"] == model)
+    rows = recent_rows(store, AT, window=WINDOW)
+    return next(row for row in errors_of(rows, steps=STEPS) if row["model"] == model)
 
 
 def test_one_day_is_too_few_to_compare(store):
@@ -70,6 +72,32 @@ def test_a_steady_gain_is_better_and_a_changing_one_even(store):
         with open_store(":memory:") as third:
             fill(third, fill_worse)
             assert row_of(third)["verdict"] == "worse"
+
+
+def test_a_model_that_equals_last_value_is_even_not_unknown(store):
+    fill(store, [1.0, 0.8] * 4, floor=1.0)
+    save_accuracy(store, [(AT - k * WINDOW, pd.DataFrame([measured(1.0, model="copy")])) for k in range(8)])
+    assert compared(row_of(store, "copy")) == "even (0 to 0 %)"
+
+
+def test_where_last_value_never_erred_nothing_is_compared(store):
+    fill(store, [0.0, 0.1] * 4, floor=0.0)
+    assert compared(row_of(store)) == "last value made no error"
+
+
+def test_errors_by_market_keep_sources_apart_and_say_on_how_many_days(store):
+    other = {"market": "gcp/a/a-1/x", "source": "other"}
+    for k in range(6):
+        rows = [measured(0.5), measured(1.0, model="last_value")]
+        rows += [measured(1.5) | other, measured(1.0, model="last_value") | other]
+        save_accuracy(store, [(AT - k * WINDOW, pd.DataFrame(rows))])
+    found = market_errors(recent_rows(store, AT, window=WINDOW)).set_index(["source", "model"])
+    assert found["n"].eq(6 * 32).all()
+    assert found["days"].eq(4).all()
+    assert found["verdict"].to_dict() == {
+        ("lab", "combined"): "better", ("lab", "last_value"): "",
+        ("other", "combined"): "worse", ("other", "last_value"): "",
+    }  # fmt: skip
 
 
 def test_no_forecast_counts_twice(store):

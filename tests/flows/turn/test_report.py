@@ -18,18 +18,19 @@ from report_demo import NOW, STEP, demo_data, demo_panel
 
 from flows.show.formats import usd
 from flows.show.page import asset, render_page
+from flows.turn.recent_errors import errors_of
 from flows.turn.report import (
     TOP_POLICIES,
     ReportData,
     changes_told,
     common_hindsight,
+    comparison_sentences,
     costs_figure,
     decided_for,
     decisions_summary,
     forecaster_told,
     gap_runs,
     leaders_of,
-    losing_sentences,
     market_charts,
     market_rows,
     measured_rows,
@@ -43,6 +44,7 @@ from flows.turn.report import (
     weights_summary,
     write_report,
 )
+from forecasting.accuracy.tables import with_common
 from warehouse.errors import InputError
 
 VOID = {"meta", "br", "wbr", "img", "link", "input", "hr"}
@@ -284,50 +286,69 @@ def test_pooled_errors_weigh_forecasts_alike_and_compare_like_with_like():
     assert errors.loc[1, "last_value"] == pytest.approx(2.5)
     assert errors.loc[1, "m"] == pytest.approx(2.75)
     assert skill.loc[1, "m"] == pytest.approx(-0.1)
-    _, _, note = variable_parts(measured_rows(table), "price", ["last_value", "m"])
+    note = variable_parts(measured_rows(table), "price", ["last_value", "m"]).note
     assert "Pooled over 2 markets" in note
     assert "Left out: 1 market " in note
 
 
-def test_sentence_names_the_models_that_lose_to_last_value_and_where():
+def on_days(table: pd.DataFrame, days: int = 4) -> pd.DataFrame:
+    """The same errors measured again on several days."""
+    parts = [table.assign(day=day, source="lab") for day in range(days)]
+    return pd.concat([with_common(part) for part in parts], ignore_index=True)
+
+
+def test_sentence_names_the_models_that_are_worse_than_last_value_and_where():
     rows = [("a", "last_value", s, 5, 1.0) for s in range(1, 6)]
     rows += [("a", "bad", s, 5, 1.5) for s in range(1, 6)]
     rows += [("a", "late", s, 5, 1.1 if s in (1, 2, 5) else 0.9) for s in range(1, 6)]
     rows += [("a", "worse", s, 5, 1.7) for s in range(1, 6)]
     rows += [("a", "tie", s, 5, 1.0) for s in range(1, 6)]
-    (sentence,) = losing_sentences(*pooled(accuracy_table(rows), "mae", "pinball"), "price")
-    assert "bad and worse lose to last value at every step" in sentence
-    assert "late loses to last value at steps 1–2, 5" in sentence
-    assert "tie is at least as good as it at every step" in sentence
-    assert "not measured" in losing_sentences(*pooled(accuracy_table(rows[5:]), "mae", "pinball"), "price")[0]
+    table = accuracy_table(rows)
+    (sentence,) = comparison_sentences(errors_of(on_days(table)), "price")
+    assert "bad and worse: worse at every step" in sentence
+    assert "late: better at steps 3–4, worse at steps 1–2, 5" in sentence
+    assert "tie: even at every step" in sentence
+    assert comparison_sentences(errors_of(on_days(table, days=2)), "price") == [
+        "Too few days to compare: errors on 2, at least 3 wanted."
+    ]
+    assert "not measured" in comparison_sentences(errors_of(on_days(accuracy_table(rows[5:]))), "price")[0]
 
 
-def test_the_two_losses_are_judged_apart():
-    rows = [("a", "last_value", 1, 5, 1.0), ("a", "m", 1, 5, 1.5)]
-    table = measured_rows(accuracy_table(rows).assign(pinball=[1.0, 0.5]))
-    by_error, by_loss = variable_parts(table, "price", ["last_value", "m"])[0]
-    assert by_error == "By mean absolute error: m loses to last value at every step."
-    assert by_loss.endswith("m is at least as good as it at every step.")
+def test_no_skill_is_drawn_of_too_few_days():
+    """A model three times as bad as last value on one day: no number, no curve, the days in words."""
+    table = accuracy_table(
+        [("a", "last_value", s, 5, 1.0) for s in (1, 2)] + [("a", "m", s, 5, 3.0) for s in (1, 2)]
+    )
+    one_day, many = (
+        variable_parts(measured_rows(on_days(table, days=n)), "price", ["last_value", "m"]) for n in (1, 5)
+    )
+    assert one_day.figures[1].why == "Too few days to compare: errors on 1, at least 3 wanted."
+    assert one_day.rows == [
+        {"model": "m", "n": 5, "days": 1, "step_1": "too few: 1 day", "step_2": "too few: 1 day"}
+    ]
+    assert many.rows[0] | {"n": 25, "days": 5, "step_1": "200 % worse (-200 to -200 %)"} == many.rows[0]
 
 
 def test_flat_series_have_an_undefined_skill_not_an_infinite_one():
     table = accuracy_table([("a", "last_value", 1, 5, 0.0), ("a", "m", 1, 5, 0.2)])
     assert pooled(table, "skill_mae")[0].isna().all(axis=None)
-    assert [row["skill_mae"] for row in market_rows(table)] == ["—", "—"]
-    text = Page(render_report(replace(empty(), accuracy=table))).text("accuracy")
-    assert "Undefined: last value made no error" in text
-    assert "m loses to last value at every step" in text
+    assert [row["skill_pinball"] for row in market_rows(measured_rows(on_days(table)))] == [
+        "",
+        "last value made no error",
+    ]
+    text = Page(render_report(replace(empty(), accuracy=on_days(table)))).text("accuracy")
+    assert "Last value made no error" in text
     assert "inf" not in text.replace("in full", "")
 
 
 def test_accuracy_shows_last_value_and_every_market(data, page):
     text = Page(page).text("accuracy")
     assert "last_value" in text
-    assert "seasonal_naive loses to last value at every step" in text
+    assert "seasonal_naive: worse at every step" in text
     assert page.count("Pinball skill over last value") == 2
     for panel in data.panels:
         assert panel.title in text.replace("/ ", "/")
-    assert len(market_rows(data.accuracy)) == 5 * 2 * 5
+    assert len(market_rows(measured_rows(data.accuracy))) == 5 * 2 * 5
 
 
 def test_accuracy_without_a_column_is_refused(data):
@@ -340,7 +361,7 @@ def test_a_market_of_two_sources_counts_twice():
     table = pd.concat([one.assign(source="s"), one.assign(source="t", mae=3.0)], ignore_index=True)
     apart = measured_rows(table)
     assert sorted({row["market"] for row in market_rows(apart)}) == ["a@s", "a@t"]
-    assert "Pooled over 2 markets" in variable_parts(apart, "price", ["last_value", "m"])[2]
+    assert "Pooled over 2 markets" in variable_parts(apart, "price", ["last_value", "m"]).note
     assert {row["market"] for row in market_rows(measured_rows(one.assign(source="s")))} == {"a"}
 
 

@@ -23,6 +23,7 @@ from rolling_kit import (
 )
 from series_kit import DATA, history, real_histories, wandering
 
+from forecasting.accuracy.intervals import block_interval
 from forecasting.accuracy.losses import conditional_frequencies, diebold_mariano, score
 from forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
@@ -35,7 +36,6 @@ from forecasting.accuracy.tables import (
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
     accuracy_of,
-    block_interval,
     tally,
     yardstick_of,
 )

@@ -21,6 +21,7 @@ def scores(skills, p_values, *, model="arima", market="m@s", variable="count"):
             "skill_pinball": skills,
             "dm": np.sign(skills) * 3.0,
             "dm_p": p_values,
+            "days": 9,
         }
     )
 
@@ -35,6 +36,11 @@ def test_up_to_the_last_step_without_a_break():
     assert found["steps"] == (1, 2, 3)
     assert found["answer"] == "predictable up to step 3"
     assert found["best_step"] == 1
+
+
+def test_errors_on_two_days_decide_nothing():
+    few = scores([0.3, 0.2], [1e-6, 1e-5]).assign(days=2)
+    assert one(answers(few, models=["arima"]))["answer"] == "undecided: errors on fewer than 3 days"
 
 
 def test_a_break_and_a_late_start_are_told():
@@ -80,7 +86,9 @@ def test_nulls_are_called_predictable_rarely():
     rows = pd.MultiIndex.from_product([["arima", "lightgbm"], markets, range(1, 13)]).to_frame(index=False)
     rows.columns = ["model", "market", "step"]
     sign = rng.choice([-1, 1], len(rows))
-    null = rows.assign(variable="count", skill_pinball=0.1 * sign, dm=3.0 * sign, dm_p=rng.random(len(rows)))
+    null = rows.assign(
+        variable="count", skill_pinball=0.1 * sign, dm=3.0 * sign, dm_p=rng.random(len(rows)), days=9
+    )
     found = answers(null, models=["arima", "lightgbm"])
     found = found[found["model"] == ANY]
     assert len(found) == len(markets)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization.trials.comparison import EVEN, day_blocks, resampled, verdict
+from optimization.trials.comparison import day_blocks, resampled
 from warehouse.errors import SettingsError
 
 
@@ -119,13 +119,7 @@ def test_what_is_no_number_is_not_averaged_away():
         resampled(np.empty((0, 2)), blocks=[], rng=rng)
     with pytest.raises(SettingsError, match="1 blocks for 2 jobs"):
         resampled(np.ones((2, 1)), blocks=[0], rng=rng)
-    draws = resampled(np.array([[1.0, 2.0], [3.0, 5.0]]), blocks=[0, 1], rng=rng)
+    draws = resampled(np.array([[1.0, 2.0], [3.0, 5.0], [2.0, 4.0]]), blocks=[0, 1, 2], rng=rng)
     low, high = draws.interval(np.column_stack([np.full(2000, np.nan), draws.means[:, 1]]))
     assert np.isnan([low[0], high[0]]).all()
     assert low[1] < high[1]
-
-
-def test_a_difference_inside_its_interval_is_even():
-    assert verdict(0.1, 0.2) == "wins"
-    assert verdict(-0.2, -0.1, below="cheaper") == "cheaper"
-    assert verdict(-0.1, 0.1) == verdict(0.0, 0.1) == verdict(np.nan, np.nan) == EVEN
