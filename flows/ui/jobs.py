@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from flows.jobs.predicted import reports_shown
+from flows.ledger.endings import ending_of
 from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of, folded, outcome_table
 from flows.ledger.headline import headline, over_since
-from flows.ledger.jobs import OpenJob, OpenMovable, StoredJob, find_job, stored_jobs
+from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, find_job, reports_by_job, stored_jobs
 from flows.ledger.records import outcomes_of, stored_decisions
 from flows.show.blocks import Block, Figure, Fold, Table
 from flows.show.charts import Axis, holdings, lines
@@ -51,6 +52,10 @@ STATES: Final = {
     "set aside": "an example, no longer planned since there is a job of yours",
     "ended": "its deadline has passed",
 }
+#: Outcomes of ended jobs, in the order of the list.
+ENDINGS: Final = ("on time", "missed", "not known", "replayed only")
+#: Slots of the small chart of a job's instances.
+RECENT_SLOTS: Final = 48
 #: Jobs of one page of the list.
 PAGE_JOBS: Final = 40
 
@@ -86,8 +91,10 @@ def jobs_data(reading: Reading, *, state: str = "", page: int = 1) -> dict[str, 
     page = min(max(page, 1), pages)
     low, high = (page - 1) * PAGE_JOBS, page * PAGE_JOBS
     shown = first[low:high]
-    shown += job_rows(reading, later[max(0, low - len(first)) : max(0, high - len(first))])
-    return {"at": reading.at, "state": state, "counts": counts, "page": page, "pages": pages, "jobs": shown}
+    ended = job_rows(reading, later[max(0, low - len(first)) : max(0, high - len(first))])
+    shown += sorted(ended, key=lambda row: ENDINGS.index(row["outcome"]))
+    return {"at": reading.at, "state": state, "counts": counts, "page": page, "pages": pages, "jobs": shown,
+            "endings": {name: n for name in ENDINGS if (n := sum(row["outcome"] == name for row in shown))}}  # fmt: skip
 
 
 def open_rows(reading: Reading, stored: Sequence[StoredJob] | None = None) -> list[dict[str, Any]]:
@@ -108,11 +115,37 @@ def job_rows(reading: Reading, stored: Sequence[StoredJob]) -> list[dict[str, An
     decided = read_decisions(reading, names)
     found = standings(reading, stored, decided)
     best = _best_policies(reading, names)
+    reports = reports_by_job(reading.store, names)
     return [
         job_row(reading, job, decided.get(job.request.name, ()), found.get(job.request.name))
+        | _ended(reading, job, decided.get(job.request.name, ()), reports[job.request.name])
         | {"scored": job.request.name in best, "best": best.get(job.request.name)}
         for job in stored
     ]
+
+
+def _ended(
+    reading: Reading, job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: Sequence[Report]
+) -> dict[str, str | None]:
+    """The outcome of a job whose deadline has passed, one of `ENDINGS`, and its words; null before."""
+    if reading.at is None or job.deadline > reading.at:
+        return {"outcome": None, "outcome_words": None}
+    if job.deadline <= job.created_at:
+        return {"outcome": "replayed only", "outcome_words": "over when added"}
+    ending = ending_of(job, decisions, reports)
+    outcome = {"finished": "on time", "missed": "missed", "unknown": "not known"}[ending.state]
+    return {"outcome": outcome, "outcome_words": ending.words()}
+
+
+def hourly_cost(decision: Mapping[str, Any]) -> float | None:
+    """What the instances of a decision cost an hour at the prices it was made with, in USD; None where a price is not known."""
+    total = 0.0
+    for kind in ("on_demand", "spot"):
+        count, price = decision[kind], decision[f"{kind}_usd_per_hour"]
+        if count and price is None:
+            return None
+        total += count * (price or 0.0)
+    return total
 
 
 def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -149,6 +182,7 @@ def job_row(
         **asked_words(request, job.step / pd.Timedelta(hours=1)),
         "share_done": None, "share_expected": None, "slots_ahead": None, "cost_usd": None, "finished_at": None, "reported_at": None,
         "problem": standing if isinstance(standing, str) else "", "hold": None,
+        "recent": [{name: row[name] for name in ("slot", "on_demand", "spot")} for row in decisions[-RECENT_SLOTS:]],
     }  # fmt: skip
     if isinstance(standing, JobStanding):
         row |= {
@@ -168,6 +202,7 @@ def job_row(
         row["hold"] = {
             **newest,
             "risk": risk_of(newest["late_probability"]),
+            "usd_per_hour": hourly_cost(newest),
             "current": pd.Timestamp(newest["slot"]) == _due(reading),
             "headline": headline(newest, reading.now),
             "over": over_since(newest, reading.now),
@@ -191,7 +226,9 @@ def job_data(reading: Reading, name: str) -> dict[str, Any]:
     outcomes = outcomes_of(reading.store, job)
     return {
         "at": reading.at,
-        "job": job_row(reading, job, decisions, standing) | {"scored": bool(outcomes)},
+        "job": job_row(reading, job, decisions, standing)
+        | _ended(reading, job, decisions, reports_by_job(reading.store, [name])[name])
+        | {"scored": bool(outcomes)},
         "request": job.request.model_dump(mode="json", exclude_none=True),
         "slots": _slots(standing) if isinstance(standing, JobStanding) else [],
         "deadline_slots": standing.job.deadline_slots if isinstance(standing, JobStanding) else None,

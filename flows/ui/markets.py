@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from flows.monitoring.completeness import freshness, promises_of
 from flows.show.blocks import Figure
 from flows.show.charts import Fan, fan, held
 from flows.show.formats import number, plural, price, rows_of, utc
@@ -24,8 +25,6 @@ from warehouse.observations import list_markets, with_on_demand
 #: Slots of the past that are drawn before a vintage; vintages that the slider reaches back over.
 PAST_SLOTS: Final = 72
 MOST_VINTAGES: Final = 336
-#: A record older than this many of its nominal gaps (or slots, if longer) is stale.
-STALE_GAPS: Final = 3
 
 
 def markets_data(reading: Reading) -> dict[str, Any]:
@@ -34,6 +33,7 @@ def markets_data(reading: Reading) -> dict[str, Any]:
     known = rows_of(with_on_demand(listed, terms=reading.settings.on_demand_terms, known_at=reading.at))
     forecast = _newest_vintages(reading)
     newest = _newest_values(reading)
+    stale = _stale_markets(reading, [(row["market"], row["source"]) for row in known])
     rows = []
     for one in known:
         key = f"{one['market']}@{one['source']}"
@@ -50,11 +50,21 @@ def markets_data(reading: Reading) -> dict[str, Any]:
                 "first_observed": one["first_observed"], "last_observed": one["last_observed"],
                 "age_minutes": None if age is None else max(0.0, age / pd.Timedelta(minutes=1)),
                 "nominal_minutes": gap / pd.Timedelta(minutes=1),
-                "stale": age is not None and age > STALE_GAPS * gap,
+                "stale": key in stale,
                 "newest_forecast": forecast.get(key),
             }
         )  # fmt: skip
     return {"at": reading.at, "markets": rows}
+
+
+def _stale_markets(reading: Reading, markets: Sequence[tuple[str, str]]) -> set[str]:
+    """The markets (``market@source``) that `freshness` calls stale at the newest turn, as the status command and alarms do."""
+    if reading.at is None:
+        return set()
+    promises = promises_of(reading.store, markets, at=reading.at, step=reading.step)
+    table = freshness(promises, at=reading.at)
+    old = table[table["stale"].astype(bool)]
+    return set(old["market"] + "@" + old["source"])
 
 
 def _gap(seconds: Any) -> pd.Timedelta:

@@ -21,15 +21,18 @@ from test_turn import AT, one_turn
 
 from flows.config import Settings
 from flows.ledger.headline import headline
-from flows.ledger.jobs import find_job, open_job, save_change
+from flows.ledger.jobs import Report, find_job, open_job, save_change, save_report
 from flows.ledger.records import allocations_of, decisions_of, save_failure
+from flows.monitoring.completeness import freshness, promises_of
 from flows.show.formats import usd
 from flows.turn.context import Followed, read_history
 from flows.ui import pages
 from flows.ui.app import make_app, warm_up
 from flows.ui.command import bound_socket
+from flows.ui.jobs import hourly_cost, jobs_data
+from flows.ui.markets import markets_data
 from flows.ui.pages import VIEWS
-from flows.ui.reading import Snapshots
+from flows.ui.reading import Reading, Snapshots
 from optimization.job.request import parse_request
 from warehouse.history import Market
 from warehouse.issued import read_rows, write_rows
@@ -336,6 +339,63 @@ def test_an_ended_job_shows_every_policy_and_the_best_first(client, made):
     assert best["saved_usd"] == pytest.approx(best["on_demand_only_usd"] - best["cost_usd"])
     listed = next(job for job in client.get("/api/jobs?state=ended").json()["jobs"] if job["job"] == name)
     assert listed["best"]["policy"] == data["outcomes"][0]["policy"]
+
+
+def test_a_running_job_shows_its_change_its_cost_an_hour_and_its_instances(client):
+    jobs = client.get("/api/jobs").json()["jobs"]
+    job = next(job for job in jobs if job["job"] == "hopeless")
+    hold = job["hold"]
+    paid = hold["on_demand"] * hold["on_demand_usd_per_hour"] + hold["spot"] * (
+        hold["spot_usd_per_hour"] or 0.0
+    )
+    assert hold["usd_per_hour"] == pytest.approx(paid)
+    assert paid > 0
+    assert [(row["on_demand"], row["spot"]) for row in job["recent"]][-1] == (hold["on_demand"], hold["spot"])
+    for page in (client.get("/jobs").text, client.get("/job", params={"name": "hopeless"}).text):
+        told = Outline(page).said
+        assert f"{usd(paid)} USD an hour" in told
+        assert hold["change"].lower() in told.lower()
+        assert f"now {hold['on_demand']} on-demand and {hold['spot']} spot" in page
+
+
+def test_a_cost_an_hour_needs_the_prices_of_the_instances_it_counts():
+    row = {"on_demand": 0, "spot": 2, "on_demand_usd_per_hour": None, "spot_usd_per_hour": 1.5}
+    assert hourly_cost(row) == 3.0
+    assert hourly_cost(row | {"on_demand": 1}) is None
+    assert hourly_cost(row | {"spot_usd_per_hour": None}) is None
+
+
+def test_ended_jobs_are_grouped_by_outcome(db, settings):
+    end = AT + pd.Timedelta(hours=6)
+    with open_store(db) as store:
+        report = Report(job=HOSTILE, reported_at=end, known_at=end, finished=True)
+        save_report(store, report, find_job(store, HOSTILE))
+    with open_reader(db) as store:
+        reading = Reading(
+            store=store, settings=settings, db=db, now=end + 5 * STEP, at=end + 5 * STEP, run=None
+        )
+        data = jobs_data(reading, state="ended")
+    found = {row["job"]: row["outcome"] for row in data["jobs"]}
+    assert (found[HOSTILE], found["hopeless"], found["past-1"]) == ("on time", "missed", "replayed only")
+    assert data["endings"] == {"on time": 1, "missed": 1, "replayed only": 2}
+    assert list(found.values()) == ["on time", "missed", "replayed only", "replayed only"]
+
+
+def test_the_markets_page_and_the_status_command_agree_on_stale_markets(made, settings):
+    found = []
+    with open_reader(made) as store:
+        for hours in (0, 1, 3, 24, 72):
+            at = AT + STEP + pd.Timedelta(hours=hours)
+            reading = Reading(store=store, settings=settings, db=made, now=at, at=at, run=None)
+            rows = markets_data(reading)["markets"]
+            known = [(row["market"], row["source"]) for row in rows]
+            table = freshness(promises_of(store, known, at=at, step=reading.step), at=at)
+            for row in rows:
+                own = table[(table["market"] == row["market"]) & (table["source"] == row["source"])]
+                assert row["stale"] == own["stale"].any()
+            found.append(sum(row["stale"] for row in rows))
+    assert found[0] == 0
+    assert found[-1] == len(rows)
 
 
 def test_a_job_whose_terms_changed_says_so_and_why_it_is_not_replayed(db, settings):
