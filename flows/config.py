@@ -240,6 +240,7 @@ ALARM_KINDS: dict[str, AlarmKind] = {
     "job at risk": AlarmKind("a job is likely to miss its deadline", serious=True),
     "decision not delivered": AlarmKind("a sink did not take a job's decision", serious=True),
     "market gone": AlarmKind("the market of a running job is no longer observed", serious=True),
+    "budget": AlarmKind("a job has spent 50, 80 or 100 % of its budget"),
     "no report": AlarmKind("a job that was reported of has had no report for some slots"),
     "stale source": AlarmKind(
         "a market's newest count or price is older than its maximal age (M1.3)", serious=True

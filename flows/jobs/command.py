@@ -61,7 +61,12 @@ def add(
         followed = find_market(store, text, at=at, settings=settings, own_end=own_end).for_job(request)
         placed = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
         history = read_history(store, followed, settings=settings, start=followed.at)
-        job = slot_job(placed, step=step_of(settings), on_demand_usd=history.on_demand_usd)
+        job = slot_job(
+            placed,
+            step=step_of(settings),
+            on_demand_usd=history.on_demand_usd,
+            sold=history.on_demand.sold,
+        )
         added = save_jobs(store, [placed], origin="user", at=followed.at, step=step_of(settings))
         turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end, clock=now())
         old = turn.fresh.stale(history, followed.at)
@@ -253,6 +258,10 @@ def change(
     decay: Annotated[
         float | None, option("New decay: the value is gone at so many times the deadline.")
     ] = None,
+    budget_usd: Annotated[float | None, option("New budget of the whole job, USD.")] = None,
+    max_spot_usd: Annotated[
+        float | None, option("New highest price of a spot instance-hour at which the job runs spot, USD.")
+    ] = None,
     name: Annotated[str | None, option("Name of the job, instead of the file's.")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
@@ -267,7 +276,7 @@ def change(
 
     terms: dict[str, Any] = {
         "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,
-        "value_usd": value_usd, "decay": decay,
+        "value_usd": value_usd, "decay": decay, "budget_usd": budget_usd, "max_spot_usd": max_spot_usd,
     }  # fmt: skip
     terms = {key: value for key, value in terms.items() if value is not None}
     span = None if deadline_in is None else parsed_duration(deadline_in, "--deadline-in")

@@ -7,6 +7,7 @@ terminal, the report and the UI. Nothing here imports pandas: a help text loads 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 from typing_extensions import TypedDict
 
 from flows.show.blocks import Column, Table
-from flows.show.formats import auto, missing, percent, price, usd
+from flows.show.formats import as_number, auto, dollars, missing, percent, price, usd, utc
 
 if TYPE_CHECKING:
     from flows.ledger.jobs import OpenJob
@@ -159,6 +160,18 @@ def _finish(job: OpenJob, made: Decision) -> str:
     return (live.start + made.expected.finish_slots * live.step).floor("s").isoformat()
 
 
+def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
+    """Return the time by which ``share`` of the sampled futures have finished.
+
+    None where the availability is not known, or where so many futures do not finish.
+    """
+    if not made.risk_known:
+        return None
+    finish = sorted(math.inf if math.isnan(slots) else float(slots) for slots in made.expected.finish)
+    slots = finish[math.ceil(share * len(finish)) - 1]
+    return None if math.isinf(slots) else (job.live.start + slots * job.live.step).floor("s").isoformat()
+
+
 def _saved(job: OpenJob, made: Decision) -> float | None:
     """What is expected to be saved compared with on-demand only.
 
@@ -200,6 +213,34 @@ def _late_probability(job: OpenJob, made: Decision) -> float | None:
     return None
 
 
+def _if_observed(job: OpenJob, usd_amount: float) -> float | None:
+    return round(usd_amount, 4) if job.history.availability_observed else None
+
+
+def _over_budget(job: OpenJob, made: Decision) -> float | None:
+    if math.isinf(job.live.job.budget_usd) or not made.risk_known:
+        return None
+    return round(made.expected.over_budget_probability, 4)
+
+
+def _budget_note(job: OpenJob, made: Decision) -> str | None:
+    """Return what it means that no market is left in which the budget pays for finishing on demand."""
+    from optimization.job.definition import guard_usd
+
+    lives = (job.live, *job.others)
+    if math.isinf(job.live.job.budget_usd) or any(live.seen.on_demand.sold for live in lives):
+        return None
+    own, progress = job.history, made.progress
+    need = progress.cost_usd + guard_usd(
+        job.live.job, progress, left=job.live.job.deadline_slots - job.live.slot,
+        on_demand_usd=own.on_demand_usd, slot_hours=own.slot_hours,
+    )  # fmt: skip
+    return (
+        f"its budget of ${dollars(job.live.job.budget_usd)} does not pay for finishing on demand, ${dollars(need)} in all: "
+        "only spot runs, until the budget is spent, and the deadline holds only while spot lasts"
+    )
+
+
 def _availability_note(job: OpenJob, made: Decision) -> str | None:
     """What a person must know where nobody observed the availability of spot."""
     if job.history.availability_observed:
@@ -217,7 +258,8 @@ def _availability_note(job: OpenJob, made: Decision) -> str | None:
 
 def _spot_price(job: OpenJob, made: Decision) -> float | None:
     seen, slot = job.live.seen, job.live.slot
-    return round(seen.price[slot], 6) if seen.observed[slot] else None
+    prices = seen.price if seen.quoted is None else seen.quoted
+    return round(prices[slot], 6) if seen.observed[slot] else None
 
 
 def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
@@ -553,16 +595,16 @@ DECISION: Final[dict[str, Field]] = {
         glance=True,
     ),
     "expected_cost_p10_usd": Field(
-        kind=float,
+        kind=float | None,
         limits=NOT_NEGATIVE,
-        words="A tenth of the sampled futures cost no more.",
-        value=lambda job, made: round(made.expected.cost_p10_usd, 4),
+        words="A tenth of the sampled futures cost no more; null where availability was not observed.",
+        value=lambda job, made: _if_observed(job, made.expected.cost_p10_usd),
     ),
     "expected_cost_p90_usd": Field(
-        kind=float,
+        kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Nine tenths of the sampled futures cost no more.",
-        value=lambda job, made: round(made.expected.cost_p90_usd, 4),
+        words="Nine tenths of the sampled futures cost no more; null where availability was not observed.",
+        value=lambda job, made: _if_observed(job, made.expected.cost_p90_usd),
     ),
     "on_demand_only_usd": Field(
         kind=float | None,
@@ -578,7 +620,7 @@ DECISION: Final[dict[str, Field]] = {
         heading="saved",
         unit="$",
         format=usd,
-        card=32,
+        card=33,
         glance=True,
     ),
     "saved_share": Field(
@@ -588,7 +630,7 @@ DECISION: Final[dict[str, Field]] = {
         value=_saved_share,
         heading="of on-demand only",
         format=percent,
-        card=33,
+        card=34,
         glance=True,
     ),
     "expected_finish": Field(
@@ -600,6 +642,18 @@ DECISION: Final[dict[str, Field]] = {
         unit="UTC",
         shown=(TABLE,),
         card=42,
+    ),
+    "expected_finish_p10": Field(
+        kind=str | None,
+        limits=TIME,
+        words="A tenth of the sampled futures finish no later; null where the risk is unknown.",
+        value=lambda job, made: _finish_quantile(job, made, 0.1),
+    ),
+    "expected_finish_p90": Field(
+        kind=str | None,
+        limits=TIME,
+        words="Nine tenths of the sampled futures finish no later; null also where fewer finish.",
+        value=lambda job, made: _finish_quantile(job, made, 0.9),
     ),
     "availability_note": Field(
         kind=str | None,
@@ -626,7 +680,7 @@ DECISION: Final[dict[str, Field]] = {
         heading="deadline",
         unit="UTC",
         shown=(TABLE,),
-        card=43,
+        card=44,
     ),
     "must_finish": Field(
         kind=bool,
@@ -729,6 +783,30 @@ DECISION: Final[dict[str, Field]] = {
         words="Instances held in the slot before, by report or by decision.",
         value=lambda job, made: made.progress.n_previous,
     ),
+    "budget_usd": Field(
+        kind=float | None,
+        limits=NOT_NEGATIVE,
+        words="Most that the job may cost in all; null where it has no budget.",
+        value=lambda job, made: None if math.isinf(job.live.job.budget_usd) else job.live.job.budget_usd,
+    ),
+    "paid_usd": Field(
+        kind=float | None,
+        limits=NOT_NEGATIVE,
+        words="Paid for the job before the slot, by its decisions.",
+        value=lambda job, made: round(made.progress.cost_usd, 4),
+    ),
+    "over_budget_probability": Field(
+        kind=float | None,
+        limits=SHARE,
+        words="Share of the sampled futures in which finishing costs more than the budget; null without a budget, or where "
+        "the risk is unknown.",
+        value=_over_budget,
+    ),
+    "budget_note": Field(
+        kind=str | None,
+        words="That the budget does not pay for finishing on demand, and what that means; null where it does.",
+        value=_budget_note,
+    ),
     "shortfall": Field(
         kind=str | None,
         words="Why the job cannot be done in time, by how much, and what could be done; null where on-demand alone can do it.",
@@ -808,8 +886,55 @@ def is_nowhere(row: Mapping[str, Any]) -> bool:
 
 
 def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A decision as people read it: in no market where it is in none."""
-    return {**row, "market": NOWHERE} if is_nowhere(row) else dict(row)
+    """Return a decision as people read it: with the intervals of cost and finish, and no market for a job that is in none."""
+    shown = {
+        **row,
+        "cost_interval": cost_interval(row) or None,
+        "finish_interval": finish_interval(row) or None,
+    }
+    return {**shown, "market": NOWHERE} if is_nowhere(row) else shown
+
+
+def cost_interval(row: Mapping[str, Any]) -> str:
+    """Return the cost that four of five sampled futures have, in dollars; "" where that is unknown or one amount.
+
+    >>> cost_interval({"expected_cost_p10_usd": 128.3, "expected_cost_p90_usd": 151.0})
+    '128 to 151'
+    """
+    low, high = as_number(row.get("expected_cost_p10_usd")), as_number(row.get("expected_cost_p90_usd"))
+    if low is None or high is None or dollars(low) == dollars(high):
+        return ""
+    return f"{dollars(low)} to {dollars(high)}"
+
+
+def finish_interval(row: Mapping[str, Any]) -> str:
+    """Return between which times four of five sampled futures finish; "" where that is unknown or one time.
+
+    >>> finish_interval({"expected_finish_p10": "2026-11-27T06:00:00+00:00", "expected_finish_p90": "2026-11-27T12:30:00+00:00"})
+    '2026-11-27 06:00 to 12:30 UTC'
+    """
+    low, high = row.get("expected_finish_p10"), row.get("expected_finish_p90")
+    if not low or (high and utc(low) == utc(high)):
+        return ""
+    start = utc(low)[: -len(" UTC")]
+    if not high:
+        return f"{start} UTC to never"
+    return f"{start} to {utc(high)[11:] if utc(high)[:10] == start[:10] else utc(high)}"
+
+
+#: Columns of a table of decisions that are made of several fields by `as_shown`.
+INTERVALS = {
+    "cost_interval": Field(
+        kind=str | None,
+        words="Cost of four of five sampled futures.",
+        heading="80 % interval",
+        unit="$",
+        card=32,
+    ),
+    "finish_interval": Field(
+        kind=str | None, words="Finish of four of five sampled futures.", heading="80 % interval", card=43
+    ),
+}
 
 
 def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:

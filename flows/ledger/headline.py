@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.ledger.fields import is_nowhere, zone_of
-from flows.show.formats import age, as_number, listed, number, percent, usd, utc
+from flows.ledger.fields import cost_interval, finish_interval, is_nowhere, zone_of
+from flows.show.formats import age, as_number, dollars, listed, number, percent, usd, utc
 
 
 def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
@@ -50,6 +50,10 @@ def _cost(row: Mapping[str, Any]) -> str:
         return ""
     if not is_observed(row):
         only = as_number(row.get("on_demand_only_usd"))
+        if row.get("budget_note"):
+            return f"Cost ${dollars(cost)} if spot is never lost, at most the budget of ${dollars(row['budget_usd'])}."
+        if only is not None and dollars(only) == dollars(cost):
+            return f"Cost ${dollars(cost)}, as on-demand only."
         if only is None:
             return f"Cost at least ${dollars(cost)} (spot is never lost); no upper bound without an on-demand price."
         if only <= cost:
@@ -63,7 +67,10 @@ def _cost(row: Mapping[str, Any]) -> str:
     less = ""
     if share is not None:
         less = f", {percent(abs(share))} {'less' if share >= 0 else 'more'} than on-demand only"
-    return f"Expected cost ${dollars(cost)}{less}."
+    between = (
+        f" (80 % interval ${between.replace(' to ', ' to $')})" if (between := cost_interval(row)) else ""
+    )
+    return f"Expected cost ${dollars(cost)}{between}{less}."
 
 
 #: What holds of a simulation on a record of prices alone.
@@ -88,15 +95,6 @@ def risk_unknown(row: Mapping[str, Any]) -> str:
     return f"the risk of missing its deadline is unknown: {why}"
 
 
-def dollars(amount: float) -> str:
-    """Write an amount as a headline does: whole dollars from 100 on.
-
-    >>> dollars(473.2), dollars(58.45)
-    ('473', '58.45')
-    """
-    return number(amount, 0) if abs(amount) >= 100 else usd(amount)
-
-
 def outlook(row: Mapping[str, Any]) -> str:
     """Return when the job is expected to finish, when it must, and the risk that it does not.
 
@@ -109,11 +107,33 @@ def outlook(row: Mapping[str, Any]) -> str:
     if not is_observed(row):
         return (
             f"Risk of missing the deadline {utc(row['deadline'])}: unknown, availability not observed. "
-            f"Finish {utc(row['expected_finish'])} if spot is never lost."
-        )
+            f"Finish {utc(row['expected_finish'])} if spot is never lost. {budget(row)}"
+        ).rstrip()
     late = as_number(row.get("late_probability"))
     risk = f", risk of missing it {'unknown' if late is None else percent(late)}"
-    return f"Expected finish {utc(row['expected_finish'])}, deadline {utc(row['deadline'])}{risk}."
+    if row.get("budget_note"):
+        risk += ", without on-demand"
+    elif late is not None and not str(row.get("on_demand_from")).startswith("not sold"):
+        risk += ", assuming that on-demand can be launched"
+    between = f" (80 % interval {between})" if (between := finish_interval(row)) else ""
+    finish = f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}{risk}."
+    return " ".join(part for part in (finish, budget(row)) if part)
+
+
+def budget(row: Mapping[str, Any]) -> str:
+    """Return the budget, what is paid of it and the risk of passing it; "" without a budget.
+
+    >>> budget({"budget_usd": 600.0, "paid_usd": 118.2, "over_budget_probability": 0.03})
+    'Budget $600, $118 paid so far, risk of passing it 3 %.'
+    """
+    limit, paid = as_number(row.get("budget_usd")), as_number(row.get("paid_usd"))
+    if limit is None:
+        return ""
+    over = as_number(row.get("over_budget_probability"))
+    return (
+        f"Budget ${dollars(limit)}, ${dollars(paid or 0.0)} paid so far, "
+        f"risk of passing it {'unknown' if over is None else percent(over)}."
+    )
 
 
 def over_since(row: Mapping[str, Any], now: datetime) -> str:
@@ -146,7 +166,7 @@ def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
         f"({percent(row['progress_share'])}), {known[row['progress_from']]}",
         "cost": (
             f"10 % to 90 %: ${dollars(row['expected_cost_p10_usd'])} to ${dollars(row['expected_cost_p90_usd'])}"
-            if is_observed(row)
+            if is_observed(row) and row.get("expected_cost_p10_usd") is not None
             else f"${dollars(row['expected_cost_usd'])} if spot is never lost"
         )
         + (

@@ -12,18 +12,22 @@ from flows.config import AlarmSettings, Settings
 from flows.ledger.endings import ending_of
 from flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
 from flows.ledger.records import decisions_by_job
-from flows.show.formats import percent, plural, rows_of, utc
+from flows.show.formats import percent, plural, rows_of, usd, utc
 from warehouse.amounts import duration
 from warehouse.issued import read_rows
 from warehouse.store.connection import Store
 from warehouse.times import moment
+
+#: Shares of a budget, in percent, that an alarm tells.
+BUDGET_SHARES = (50, 80, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
     """What is known of one job at ``at``: its decisions by slot, the reports that count, and the deliveries that failed.
 
-    ``newest`` is the time of the newest observation of its newest market, None where there is none.
+    ``newest`` is the time of the newest observation of its newest market, None where there is none. ``costs`` are the slots of a
+    job with a budget and what was paid for each, USD.
     """
 
     job: StoredJob
@@ -33,6 +37,7 @@ class JobFacts:
     reports: Sequence[Report]
     undelivered: Sequence[Mapping[str, Any]]
     newest: pd.Timestamp | None
+    costs: Sequence[tuple[pd.Timestamp, float]] = ()
 
     @property
     def is_open(self) -> bool:
@@ -129,6 +134,30 @@ def not_delivered(facts: JobFacts) -> list[JobFinding]:
     ]
 
 
+def budget_spent(facts: JobFacts) -> list[JobFinding]:
+    """The largest share of the budget that is paid, of those that are told."""
+    budget = facts.job.request.budget_usd
+    if not facts.is_open or budget is None:
+        return []
+    paid, crossed = 0.0, dict[int, pd.Timestamp]()
+    for slot, usd_paid in facts.costs:
+        paid += usd_paid
+        for percentage in BUDGET_SHARES:
+            if 100.0 * paid >= percentage * budget:
+                crossed.setdefault(percentage, slot)
+    if not crossed:
+        return []
+    share = max(crossed)
+    return [
+        JobFinding(
+            since=crossed[share],
+            text=f"${usd(paid)} of its budget of ${usd(budget)} is paid, {percent(paid / budget)}; "
+            "`slackwater job change` takes another budget",
+            part=f"{share} %",
+        )
+    ]
+
+
 def market_gone(facts: JobFacts) -> list[JobFinding]:
     """The market of an open job has not been observed for long: it may be closed, renamed or no longer read."""
     row = facts.last
@@ -153,6 +182,7 @@ CHECKS: Mapping[str, Callable[[JobFacts], list[JobFinding]]] = {
     "job at risk": at_risk,
     "job infeasible": infeasible,
     "job missed": missed,
+    "budget": budget_spent,
     "no report": unreported,
     "decision not delivered": not_delivered,
     "market gone": market_gone,
@@ -191,6 +221,7 @@ def read_job_facts(store: Store, settings: Settings, *, at: pd.Timestamp) -> lis
     }
     places = {name: (str(rows[-1]["market"]), str(rows[-1]["source"])) for name, rows in past.items() if rows}
     newest = _newest_observed(store, places.values(), at)
+    costs = _costs(store, [job for job in jobs if job.request.budget_usd is not None], at)
     found = []
     for job in jobs:
         name = job.request.name
@@ -203,8 +234,25 @@ def read_job_facts(store: Store, settings: Settings, *, at: pd.Timestamp) -> lis
                 reports=reports[name],
                 undelivered=rows_of(failed[failed["job"] == name]),
                 newest=newest.get(places.get(name, ("", ""))),
+                costs=costs.get(name, ()),
             )
         )
+    return found
+
+
+def _costs(
+    store: Store, jobs: Sequence[StoredJob], at: pd.Timestamp
+) -> dict[str, list[tuple[pd.Timestamp, float]]]:
+    """What was paid for each slot of some jobs up to a time, by job."""
+    found: dict[str, list[tuple[pd.Timestamp, float]]] = {}
+    if jobs:
+        rows = store.execute(
+            "SELECT job, epoch_us(slot), paid_usd FROM job_costs WHERE job IN (SELECT unnest($jobs)) AND slot <= $at "
+            "AND paid_usd IS NOT NULL ORDER BY job, slot",
+            {"jobs": [job.request.name for job in jobs], "at": moment(at, "at")},
+        )
+        for job, slot, paid in rows:
+            found.setdefault(str(job), []).append((pd.Timestamp(int(slot), unit="us", tz="UTC"), float(paid)))
     return found
 
 

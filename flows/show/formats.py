@@ -185,3 +185,12 @@ def plain(value: Any) -> Any:
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a table with named columns, in order."""
     return cast("list[dict[str, Any]]", frame.to_dict("records"))
+
+
+def dollars(amount: float) -> str:
+    """Write an amount as a headline does: whole dollars from 100 on.
+
+    >>> dollars(473.2), dollars(58.45)
+    ('473', '58.45')
+    """
+    return number(amount, 0) if abs(amount) >= 100 else usd(amount)

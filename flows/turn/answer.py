@@ -331,7 +331,9 @@ def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocat
         "slot": at,
         "on_demand": held.on_demand,
         "spot": held.spot,
-        "price_usd": float(window.price[t]) if window is not None and seen else None,
+        "price_usd": float((window.price if window.quoted is None else window.quoted)[t])
+        if window is not None and seen
+        else None,
         "available": int(window.available[t])
         if window is not None and seen and window.availability_observed
         else None,

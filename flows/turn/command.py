@@ -13,6 +13,7 @@ from flows.ledger.fields import (
     BASELINES,
     BOARD,
     DECISION,
+    INTERVALS,
     OUTCOME,
     as_shown,
     assumed_told,
@@ -70,8 +71,10 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
     notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
     notes += [f"AVAILABILITY UNKNOWN: {text}" for text in availability_told(rows)]
     notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(rows)]
+    notes += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in rows if row.get("budget_note")]
     blocks: list[Block] = [Notes(notes)] if notes else []
-    blocks.append(Table(title, [as_shown(row) for row in rows], columns_of(DECISION, rows=rows), cards=True))
+    shown = [as_shown(row) for row in rows]
+    blocks.append(Table(title, shown, columns_of(DECISION | INTERVALS, rows=shown), cards=True))
     listed = on_demand_prices_told(rows)
     blocks += [Notes([f"On-demand price of {text}" for text in listed])] if listed else []
     return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
@@ -236,6 +239,8 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
     first, over = headline(row, clock), over_since(row, clock)
     if row.get("shortfall"):
         first = f"Warning: job {row['job']} {row['shortfall']}. Best effort: {first}"
+    if row.get("budget_note"):
+        first = f"Warning: job {row['job']}: {row['budget_note']}. {first}"
     stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []
     items = [
         *(f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told([row])),

@@ -16,6 +16,7 @@ from flows.ledger.fields import (
     BASELINES,
     BOARD,
     DECISION,
+    INTERVALS,
     as_shown,
     availability_told,
     beside_hindsight,
@@ -488,9 +489,8 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     """The decision table and one sentence that sums it up."""
     if not decisions:
         return Section("What to hold", ["No job is open, so there is nothing to decide."], "decisions")
-    table = Table(
-        "", [_decision_row(row) for row in decisions], columns_of(DECISION, rows=decisions), cards=True
-    )
+    shown = [_decision_row(row) for row in decisions]
+    table = Table("", shown, columns_of(DECISION | INTERVALS, rows=shown), cards=True)
     note = (
         "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
         "whole job, what was paid before this slot included."
@@ -499,6 +499,7 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     told += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(decisions)]
     told += [f"AVAILABILITY UNKNOWN: {text}" for text in availability_told(decisions)]
     told += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(decisions)]
+    told += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in decisions if row.get("budget_note")]
     old = [Notes(told)] if told else []
     return Section("What to hold", [*old, decisions_summary(decisions), table, note], "decisions")
 

@@ -140,6 +140,8 @@ class Job:
     which later ones pay back. ``value`` is in USD; ``gamma`` > 1 is the decay: the value is gone at gamma * d.
     ``must_finish`` records that no value was given and one was chosen that never gives up while finishing is possible.
     ``gpus`` is the number of GPUs of an instance, None where it is not known; no rule reads it, answers show it.
+    ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot, ``budget_usd`` the most that it may
+    cost in all (M2.10).
     ``restart`` and ``worth`` are made of these, as the rules of M2.4 and M2.5 read them.
     """
 
@@ -156,6 +158,8 @@ class Job:
     resumable: bool = True
     must_finish: bool = False
     gpus: int | None = None
+    max_spot_usd: float = math.inf
+    budget_usd: float = math.inf
     restart: Restart = field(init=False, repr=False, compare=False)
     worth: Value = field(init=False, repr=False, compare=False)
 
@@ -256,6 +260,28 @@ def _held(job: Job, slot_hours: float) -> tuple[tuple[int, ...], tuple[float, ..
     gain = rates(job.throughput, job.n_max) * slot_hours
     sizes = (0, *range(job.n_min, job.n_max + 1))
     return sizes, tuple(float(gain[n]) for n in sizes)
+
+
+#: Money by which rounding may pass a budget, USD.
+ROUNDING_USD = 1e-6
+
+
+def guard_usd(job: Job, progress: Progress, *, left: int, on_demand_usd: float, slot_hours: float) -> float:
+    """Return the least that on-demand alone costs from where the job stands to its end, USD; 0 for a finished job.
+
+    Within ``left`` slots, or where on-demand alone cannot finish it in them, in whatever time it takes.
+    """
+    rest = needed(job.workload) - progress.done
+    if rest <= 0:
+        return 0.0
+    sizes, gain = _held(job, slot_hours)
+    slots = [
+        slots_needed(rest, job.efficiency(n, progress.n_previous) * g, g)
+        for n, g in zip(sizes[1:], gain[1:], strict=True)
+    ]
+    in_time = min(slots) <= left
+    instances = min(n * k for n, k in zip(sizes[1:], slots, strict=True) if k <= left or not in_time)
+    return instances * on_demand_usd * slot_hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

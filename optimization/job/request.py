@@ -326,6 +326,9 @@ class JobRequest(_Part):
 
     ``on_demand_usd`` is the price of an on-demand instance-hour, for all of its markets or by pattern; ``on_demand`` False: nothing
     is sold on demand there. They go before what is observed or listed (M1.1).
+
+    ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot; ``max_hourly_usd`` the most that the
+    whole job may cost an hour, even with every instance on demand; ``budget_usd`` the most that it may cost in all (M2.10).
     """
 
     name: str = Field(min_length=1, max_length=LONGEST_NAME)
@@ -357,6 +360,11 @@ class JobRequest(_Part):
     throughput_on: Mapping[str, ThroughputForm] = Field(default_factory=dict, exclude_if=_is_empty)
     on_demand_usd: Price | Mapping[str, Price] | None = Field(None, exclude_if=_is_empty)
     on_demand: bool | Mapping[str, bool] = Field(True, exclude_if=_is_true)
+    max_spot_usd: Price | None = Field(None, exclude_if=_is_empty)
+    max_hourly_usd: Price | None = Field(None, exclude_if=_is_empty)
+    budget_usd: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = Field(
+        None, exclude_if=_is_empty
+    )
 
     @field_validator("name")
     @classmethod
@@ -731,7 +739,16 @@ class TermChange:
 
 
 #: What may change: the work that was done is reckoned the same whatever these are, but for a smaller largest size.
-MAY_CHANGE = ("deadline", "workload.amount", "n_max", "gpus_max", "value_usd", "decay")
+MAY_CHANGE = (
+    "deadline",
+    "workload.amount",
+    "n_max",
+    "gpus_max",
+    "value_usd",
+    "decay",
+    "budget_usd",
+    "max_spot_usd",
+)
 
 
 def term_changes(before: JobRequest, after: JobRequest) -> list[TermChange]:
@@ -815,6 +832,7 @@ def slot_job(
     on_demand_usd: float,
     market: Market | None = None,
     work_market: Market | None = None,
+    sold: bool = True,
 ) -> Job:
     """Return the job in slots of a placed request on a market, by default its own.
 
@@ -831,6 +849,7 @@ def slot_job(
         market = request.own_market
     counted_on = work_market or work_market_of(request, [market])
     least, most, throughput = run_on(request, market)
+    most = min(most, _most_an_hour(request, least, on_demand_usd if sold else None))
     if slots * most > MOST_STATES:
         raise JobError(
             f"job {request.name!r}: {slots:,} slots of {step} with up to {most:,} instances",
@@ -855,10 +874,38 @@ def slot_job(
         gamma=request.decay,
         resumable=point.resumable,
         must_finish=request.value_usd is None,
+        max_spot_usd=math.inf if request.max_spot_usd is None else request.max_spot_usd,
+        budget_usd=math.inf if request.budget_usd is None else request.budget_usd,
     )
     if request.value_usd is None:
         job = replace(job, value=must_finish_value(job, on_demand_usd=on_demand_usd, slot_hours=slot_hours))
     return job
+
+
+def _most_an_hour(request: JobRequest, least: int, on_demand_usd: float | None) -> int:
+    """Return the most instances that ``max_hourly_usd`` pays with each at the highest price that it may have (M2.10).
+
+    That is the on-demand price, or where nothing is sold on demand, ``on_demand_usd`` None, the job's ``max_spot_usd``.
+    Raises `JobError` where it does not pay for ``least``.
+    """
+    limit, highest = request.max_hourly_usd, on_demand_usd or request.max_spot_usd
+    if limit is None:
+        return MOST_STATES
+    if highest is None:
+        raise JobError(
+            f"job {request.name!r}: max_hourly_usd where nothing is sold on demand, and no highest spot price",
+            expected="max_spot_usd, the highest price that an instance may have",
+            remedy="add max_spot_usd, or leave max_hourly_usd out",
+        )
+    most = math.floor(limit / highest + 1e-9)
+    if most < least:
+        kind = "on demand" if on_demand_usd else "at its max_spot_usd"
+        raise JobError(
+            f"job {request.name!r}: max_hourly_usd {limit:.2f} pays for {most} instances, {highest:.2f} USD an hour each {kind}",
+            expected=f"at least {least * highest:.2f}, for {least}",
+            remedy="raise max_hourly_usd, or set max_spot_usd alone to limit what spot costs",
+        )
+    return most
 
 
 def run_on(
@@ -887,6 +934,7 @@ def job_on(
         on_demand_usd=history.on_demand_usd,
         market=history.market,
         work_market=work_market_of(request, among or [history.market]),
+        sold=history.on_demand.sold,
     )
     return job, first_slot(request, history.step)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from forecasting.quantiles import LEVELS, TAIL, Forecast
+from optimization.job.definition import ROUNDING_USD, Job, Progress, guard_usd
 from warehouse.errors import MarketError
-from warehouse.history import AVAILABLE, OBSERVED, PRICE, History, OnDemandOrigin
+from warehouse.history import AVAILABLE, NOT_SOLD, OBSERVED, PRICE, History, OnDemandOrigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,8 @@ class MarketWindow:
     ``price`` (USD per instance-hour) and ``available`` (instances) have shape (slots,). ``observed`` is False in a gap
     (M1.3); there, ``available`` must be 0: an unknown count gives no right to spot (ours). ``on_demand`` says where the on-demand
     price comes from; where nothing is sold on demand the price is one that no value pays (`plan_price`).
-    ``availability_observed`` is False where every count is assumed.
+    ``availability_observed`` is False where every count is assumed. ``quoted`` (slots,) are the prices in the market where the
+    job's price ceiling changed ``price`` (`SpotCeiling`); None where there is no ceiling.
     """
 
     price: np.ndarray
@@ -29,6 +32,7 @@ class MarketWindow:
     observed: np.ndarray
     on_demand: OnDemandOrigin = OBSERVED
     availability_observed: bool = True
+    quoted: np.ndarray | None = None
 
     def __len__(self) -> int:
         return int(self.price.shape[0])
@@ -43,6 +47,7 @@ class MarketWindow:
             observed=self.observed[start:stop],
             on_demand=self.on_demand,
             availability_observed=self.availability_observed,
+            quoted=None if self.quoted is None else self.quoted[start:stop],
         )
 
 
@@ -58,6 +63,73 @@ def plan_price(history: History, value: float) -> float:
     if history.on_demand.sold:
         return history.on_demand_usd
     return max(PROHIBITIVE * value / history.slot_hours, 10.0 * history.on_demand_usd)
+
+
+@dataclass(frozen=True, slots=True)
+class SpotCeiling:
+    """A job's highest spot price, ``usd``, applied to everything that its plans know of a market (M2.10).
+
+    A price above the ceiling becomes the on-demand price: nobody runs spot at it (M3.2). The change is monotone, so a quantile of
+    the changed price is the changed quantile, and plans, value tables, sampled futures and hindsight agree.
+    """
+
+    usd: float
+    on_demand_usd: float
+
+    def price(self, price: np.ndarray) -> np.ndarray:
+        """Return spot prices as the job takes them; NaN stays NaN."""
+        return np.where(price > self.usd, np.maximum(price, self.on_demand_usd), price)
+
+    def history(self, history: History) -> History:
+        """Return the history with the prices as the job takes them."""
+        if math.isinf(self.usd):
+            return history
+        return replace(history, frame=history.frame.assign(**{PRICE: self.price(history.price)}))
+
+    def forecast(self, forecast: PointForecast) -> PointForecast:
+        """Return the forecast with the prices as the job takes them."""
+        if math.isinf(self.usd):
+            return forecast
+        told = forecast.quantiles
+        return PointForecast(
+            price=self.price(forecast.price),
+            available=forecast.available,
+            quantiles=None if told is None else replace(told, price=self.price(told.price)),
+        )
+
+    def window(self, rows: pd.DataFrame, history: History, value: float) -> MarketWindow:
+        """Return the slots ``rows`` of a history as a job of this value plans with them."""
+        if math.isinf(self.usd):
+            return window_of(rows, history, value)
+        taken = window_of(
+            rows.assign(**{PRICE: self.price(rows[PRICE].to_numpy(dtype=float))}), history, value
+        )
+        return replace(taken, quoted=rows[PRICE].to_numpy(dtype=float))
+
+
+#: Where the budget of a job does not pay for finishing on demand.
+BEYOND_BUDGET = OnDemandOrigin(kind=NOT_SOLD, words="the budget does not pay for finishing on demand")
+
+
+def payable(history: History, job: Job, progress: Progress, *, slot: int) -> History:
+    """Return the history, without on-demand where the budget does not pay for finishing on demand from ``slot`` on (M2.10)."""
+    if math.isinf(job.budget_usd) or not history.on_demand.sold:
+        return history
+    guard = guard_usd(
+        job,
+        progress,
+        left=job.deadline_slots - slot,
+        on_demand_usd=history.on_demand_usd,
+        slot_hours=history.slot_hours,
+    )
+    if progress.cost_usd + guard <= job.budget_usd + ROUNDING_USD:
+        return history
+    return replace(history, on_demand=BEYOND_BUDGET)
+
+
+def spot_ceiling(job: Job, history: History) -> SpotCeiling:
+    """Return the ceiling of a job on the market of a history."""
+    return SpotCeiling(job.max_spot_usd, plan_price(history, job.value))
 
 
 def window_of(rows: pd.DataFrame, history: History, value: float) -> MarketWindow:

@@ -7,13 +7,23 @@ list price.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from optimization.job.definition import Job, Progress, check_job, finished, needed, rates
+from optimization.job.definition import (
+    ROUNDING_USD,
+    Job,
+    Progress,
+    check_job,
+    finished,
+    guard_usd,
+    needed,
+    rates,
+)
 from optimization.kernels.moving import Ground, KeptDeadline, arrival, ending_at
 from optimization.kernels.rules import efficiency_table, spot_held
 from optimization.policies.contract import View
@@ -452,8 +462,43 @@ def checked(held: MovingHold, view: MarketsView, policy: str) -> MovingHold:
         check_job(run, uses_spot=True)
     if not view.can_hold(held):
         alone = spot_alone(spot, run.n_min)
-        return MovingHold(held.market, alone) if alone.total else IDLE
-    return held
+        held = MovingHold(held.market, alone) if alone.total else IDLE
+    return held if math.isinf(run.budget_usd) else within_budget(held, view)
+
+
+def within_budget(held: MovingHold, view: MarketsView) -> MovingHold:
+    """Return ``held``, or what keeps the job within its budget in its place, as in one market (M2.10).
+
+    The rest is finished on demand in the market where the job is then.
+    """
+    limit = view.job.job.budget_usd + ROUNDING_USD
+
+    def worst_usd(other: MovingHold) -> float:
+        after = step(view, other)
+        place = after.place if after.place < len(view.views) else 0
+        if not view.views[place].on_demand.sold:
+            return math.inf
+        return after.cost_usd + guard_usd(
+            view.job.runs[place],
+            after,
+            left=view.slots_left - 1,
+            on_demand_usd=view.views[place].on_demand_usd,
+            slot_hours=view.slot_hours,
+        )
+
+    if worst_usd(held) <= limit:
+        return held
+    kept = min(view.options(), key=worst_usd)
+    if worst_usd(kept) <= limit:
+        return kept
+    if held.market is None or not held.allocation.spot:
+        return IDLE
+    alone = MovingHold(held.market, spot_alone(held.allocation.spot, view.job.runs[held.market].n_min))
+    while alone.allocation.total and step(view, alone).cost_usd > limit:
+        alone = MovingHold(
+            held.market, spot_alone(alone.allocation.spot - 1, view.job.runs[held.market].n_min)
+        )
+    return alone if alone.allocation.total else IDLE
 
 
 class Mover(Protocol[S]):

@@ -27,6 +27,7 @@ from optimization.replay.decision import (
     summary,
 )
 from optimization.window.plan import Allocation
+from warehouse.amounts import price as usd_price
 from warehouse.amounts import usd
 from warehouse.errors import JobError
 
@@ -412,6 +413,8 @@ def _why_there(live: LiveMovable, view: MarketsView, m: int, held: MovingHold) -
         return "no spot now"
     if not own.availability_observed:
         return f"spot at {price_text(own)}; availability not observed"
+    if own.above_ceiling:
+        return f"spot costs {usd_price(own.quoted)} USD, above the job's highest of {usd_price(own.job.max_spot_usd)}"
     if own.price >= own.on_demand_usd:
         return "spot is dearer than on-demand"
     text = f"{there} of {most} on spot at {price_text(own)}"

@@ -109,6 +109,7 @@ def movable_job(request: JobRequest, histories: Sequence[History], home: int | N
             on_demand_usd=history.on_demand_usd,
             market=history.market,
             work_market=work_market,
+            sold=history.on_demand.sold,
         )
         for history in histories
     ]

@@ -29,6 +29,7 @@ class View:
     identity stays its own); ``tables`` is where they keep what else depends on the market alone, and ``beliefs`` what is believed
     of it, slot by slot. ``others`` is the spot that other jobs are promised in this slot: ``available`` is what they leave of the
     market's ``count``. ``on_demand`` says where the on-demand price comes from, and whether instances are sold on demand at all.
+    ``quoted`` is the spot price in the market where the job has a highest spot price, else None (`SpotCeiling`).
     """
 
     job: Job
@@ -47,6 +48,12 @@ class View:
     others: int = 0
     on_demand: OnDemandOrigin = OBSERVED
     availability_observed: bool = True
+    quoted: float | None = None
+
+    @property
+    def above_ceiling(self) -> bool:
+        """Whether spot costs more than the job's highest spot price (M2.10)."""
+        return self.quoted is not None and self.quoted > self.job.max_spot_usd
 
     @property
     def count(self) -> int:

@@ -345,6 +345,8 @@ def pace_text(view: View) -> str:
 
 def spot_text(view: View) -> str:
     """``5 of 8 spot instances are there at 0.31 of on-demand``."""
+    if view.above_ceiling:
+        return f"spot costs {usd_price(view.quoted)} USD, above the job's highest of {usd_price(view.job.max_spot_usd)}"
     there = min(view.available, view.job.n_max)
     text = f"{there} of {view.job.n_max} spot instances are {'left to it' if view.others else 'there'}"
     return f"{text} at {price_text(view)}" if there else text

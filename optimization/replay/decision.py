@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress, finished, needed
 from optimization.job.request import shortfall_told
 from optimization.market.belief import Belief, Believed, Forgetting
-from optimization.market.window import MarketWindow, Record, point_forecast, record_of, window_of
+from optimization.market.window import MarketWindow, Record, payable, point_forecast, record_of, spot_ceiling
 from optimization.policies import OnDemandOnly
 from optimization.policies.contract import Paths, Policy, Together, View, belief_of
 from optimization.policies.pace import always_worth_finishing, pace, slot_gain, step
@@ -280,16 +281,35 @@ def live_job(
 
     ``decided`` is by the start of the slot. ``forecasts`` are the planner's vintages in the job's slots so far; nothing later than
     the present slot is kept. What the history holds from before the job, and ``peers`` beside it, become the record, which ends at
-    the present slot.
+    the present slot. Where the job's budget does not pay for finishing on demand, it plans without on-demand (M2.10).
     """
+    live_on = partial(
+        _live_job, job, start, decided=decided, forecasts=forecasts, peers=peers, reported=reported
+    )
+    live = live_on(history)
+    paid = payable(history, job, live.progress(), slot=live.slot)
+    return live if paid is history else live_on(paid)
+
+
+def _live_job(
+    job: Job,
+    start: pd.Timestamp,
+    history: History,
+    *,
+    decided: Mapping[pd.Timestamp, Allocation],
+    forecasts: Sequence[Forecast],
+    peers: Sequence[History],
+    reported: Sequence[Reported],
+) -> LiveJob:
     step = history.step
     grid = pd.date_range(start, periods=job.deadline_slots, freq=step)
     rows = history.frame.reindex(grid)
-    window = window_of(rows, history, job.value)
+    ceiling = spot_ceiling(job, history)
+    window = ceiling.window(rows, history, job.value)
     now = history.known_at.floor(step)
     issued = {forecast.issued_at: forecast for forecast in forecasts if forecast.issued_at <= now}
-    points = [point_forecast(issued[slot]) if slot in issued else None for slot in grid]
-    record = market_record(history, peers, first=start, last=now, known_by=now)
+    points = [ceiling.forecast(point_forecast(issued[slot])) if slot in issued else None for slot in grid]
+    record = market_record(ceiling.history(history), peers, first=start, last=now, known_by=now)
     return LiveJob(
         job=job,
         start=start,
@@ -316,7 +336,8 @@ class Expected:
     with quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) and ``finish_median`` count
     slots from the job's first; a path on which the job is given up counts as gamma d, when it is worth
     nothing. ``finish`` holds every path's finish, shape (paths,), NaN where given up. ``late_probability`` is
-    P(not finished by d), ``given_up_probability`` P(given up).
+    P(not finished by d within the budget), ``given_up_probability`` P(given up), ``over_budget_probability`` P(finishing costs more
+    than the budget).
     """
 
     paths: int
@@ -329,6 +350,7 @@ class Expected:
     late_probability: float
     given_up_probability: float
     utility_usd: float
+    over_budget_probability: float = 0.0
 
 
 #: Beliefs that the one at hand may turn into, each with as many of the futures, where a deadline may be let go.
@@ -499,6 +521,7 @@ def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarr
     ``cost`` is what it paid in all, USD, ``finish`` counts slots from its first (NaN: given up), ``utility`` is in USD.
     """
     counted = np.where(np.isnan(finish), job.late_limit, finish)
+    over = cost > job.budget_usd
     return Expected(
         paths=len(cost),
         cost_usd=float(cost.mean()),
@@ -507,9 +530,10 @@ def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarr
         finish_slots=float(counted.mean()),
         finish_median=float(np.median(counted)),
         finish=finish,
-        late_probability=float(np.mean(counted > job.deadline_slots)),
+        late_probability=float(np.mean((counted > job.deadline_slots) | over)),
         given_up_probability=float(np.isnan(finish).mean()),
         utility_usd=float(np.mean(utility)),
+        over_budget_probability=float(np.mean(over)),
     )
 
 

@@ -18,7 +18,15 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from optimization.job.definition import Job, Progress, check_job, finished, on_demand_to_go
+from optimization.job.definition import (
+    ROUNDING_USD,
+    Job,
+    Progress,
+    check_job,
+    finished,
+    guard_usd,
+    on_demand_to_go,
+)
 from optimization.market.belief import Believed
 from optimization.market.window import MarketWindow, PointForecast, Record
 from optimization.policies.committed_horizon import Solve, solve_by_labels
@@ -92,6 +100,7 @@ class Seen:
     tables: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
     on_demand: OnDemandOrigin = OBSERVED
     availability_observed: bool = True
+    quoted: tuple[float, ...] | None = None
 
     def view(self, job: Job, progress: Progress, slot: int) -> View:
         """What a policy sees in ``slot``."""
@@ -111,6 +120,7 @@ class Seen:
             beliefs=self.beliefs,
             on_demand=self.on_demand,
             availability_observed=self.availability_observed,
+            quoted=None if self.quoted is None else self.quoted[slot],
         )
 
 
@@ -164,6 +174,7 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Rec
         slot_hours=window.slot_hours,
         on_demand=window.on_demand,
         availability_observed=window.availability_observed,
+        quoted=None if window.quoted is None else tuple(window.quoted[:d].tolist()),
         record=record,
         beliefs=Believed(
             price=np.where(observed, window.price[:d], np.nan),
@@ -198,11 +209,45 @@ def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
         raise PolicyError(
             f"{policy} in slot {view.slot} asks for {n} instances", expected=f"0 or {job.n_min}..{job.n_max}"
         )
+    if spot and view.above_ceiling:
+        raise PolicyError(
+            f"{policy} in slot {view.slot} asks for {spot} spot at {view.quoted} USD",
+            expected=f"none above the job's max_spot_usd, {job.max_spot_usd}",
+        )
     if spot:
         check_job(job, uses_spot=True)
+    wish = Allocation(on_demand, spot)
     if on_demand and not view.on_demand.sold:
-        return spot_alone(spot, job.n_min)
-    return Allocation(on_demand, spot)
+        wish = spot_alone(spot, job.n_min)
+    return wish if math.isinf(job.budget_usd) else within_budget(wish, view)
+
+
+def within_budget(wish: Allocation, view: View) -> Allocation:
+    """Return ``wish``, or the allocation in its place that keeps the job within its budget (M2.10).
+
+    While the budget pays for finishing on demand, it must still do so after the slot, with no spot from then on: of the
+    allocations that keep it so the one with the least cost of slot and rest. Where it does not, spot alone runs as far as the money
+    goes.
+    """
+    job, left = view.job, view.job.deadline_slots - view.slot - 1
+    limit = job.budget_usd + ROUNDING_USD
+
+    def worst_usd(allocation: Allocation) -> float:
+        after = step(view.progress, allocation, view)
+        rest = guard_usd(job, after, left=left, on_demand_usd=view.on_demand_usd, slot_hours=view.slot_hours)
+        return after.cost_usd + rest
+
+    if view.on_demand.sold:
+        if worst_usd(wish) <= limit:
+            return wish
+        usable = 0 if view.price >= view.on_demand_usd else view.available
+        sizes = range(job.n_min, job.n_max + 1)
+        others = [Allocation(0, 0)] + [Allocation(n - min(n, usable), min(n, usable)) for n in sizes]
+        kept = min(others, key=worst_usd)
+        if worst_usd(kept) <= limit:
+            return kept
+    money = limit - view.progress.cost_usd
+    return spot_alone(min(wish.spot, max(0, math.floor(money / (view.price * view.slot_hours)))), job.n_min)
 
 
 def replay(

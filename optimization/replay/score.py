@@ -16,8 +16,9 @@ from optimization.market.window import (
     PointForecast,
     Record,
     certain,
+    payable,
     point_forecast,
-    window_of,
+    spot_ceiling,
 )
 from optimization.policies.baselines import OnDemandOnly
 from optimization.policies.contract import Policy
@@ -333,13 +334,15 @@ def ended_job(
             remedy="choose an earlier --from or a shorter deadline",
         )
     rows = history.frame.loc[grid]
-    issued = {forecast.issued_at: point_forecast(forecast) for forecast in forecasts}
+    history = payable(history, job, Progress(), slot=0)
+    ceiling = spot_ceiling(job, history)
+    issued = {forecast.issued_at: ceiling.forecast(point_forecast(forecast)) for forecast in forecasts}
     return EndedJob(
         job=job,
         start=grid[0],
-        window=window_of(rows, history, job.value),
+        window=ceiling.window(rows, history, job.value),
         forecasts=[issued.get(slot) for slot in grid],
-        record=market_record(history, peers, first=grid[0], last=grid[-1], known_by=grid[0]),
+        record=market_record(ceiling.history(history), peers, first=grid[0], last=grid[-1], known_by=grid[0]),
         assumptions=history.assumptions,
     )
 

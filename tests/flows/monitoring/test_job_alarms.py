@@ -27,10 +27,10 @@ DEADLINE = START + pd.Timedelta(hours=10)
 NOW = START + pd.Timedelta(hours=6)
 
 
-def job(name="lora"):
+def job(name="lora", **more):
     terms = {
         "name": name, "deadline_in": "10h", "n_max": 4, "workload": {"amount": 20, "unit": "slots"},
-        "throughput": {"form": "linear"}, "checkpoint": {"resumable": True},
+        "throughput": {"form": "linear"}, "checkpoint": {"resumable": True}, **more,
     }  # fmt: skip
     request = parse_request(terms, "test").placed(at=START, market="lab/r/z/x", source="lab")
     return StoredJob(request=request, origin="user", step=STEP, created_at=START)
@@ -67,6 +67,7 @@ RINGING = [
     ("job missed", {"at": LATER, "reports": [report(DEADLINE, progress=1.2)]}, "missed: 6 % done at its deadline"),
     ("no report", {"reports": [report(START + STEP, progress=1.0)]}, "5.5 h ago"),
     ("decision not delivered", {"undelivered": [{"sink": "hook", "slot": NOW, "reason": "answered 500"}]}, "answered 500"),
+    ("budget", {"job": job(budget_usd=100.0), "costs": [(START, 30.0), (START + STEP, 51.0)]}, "$81.00 of its budget of $100.00"),
     ("market gone", {"newest": NOW - pd.Timedelta(hours=40)}, "not been observed for 40 h"),
     ("market gone", {"newest": None}, "not been observed never"),
 ]  # fmt: skip
@@ -89,6 +90,7 @@ def test_each_rings_and_alone(kind, wrong, words):
         {"at": LATER, "reports": [report(DEADLINE, progress=20.0)]},
         {"at": LATER + pd.Timedelta(days=3), "reports": [report(DEADLINE, progress=1.0)]},
         {"newest": NOW - pd.Timedelta(hours=30)},
+        {"job": job(budget_usd=100.0), "costs": [(START, 30.0), (START + STEP, 19.9)]},
     ],
 )
 def test_nothing_rings_without_a_reason(quiet):

@@ -171,7 +171,14 @@ def test_no_saving_in_the_page_the_leaderboard_and_the_outcomes_of_a_job_without
     settings, at = read_settings(file), pd.Timestamp("2026-10-04T12:00Z")
     values = tomllib.loads(JOB.format(name="ended", kind="p5e.48xlarge", terms=""))
     open_now = values | {"name": "open", "start": at.to_pydatetime(), "deadline": at + pd.Timedelta("24h")}
-    call("ingest", "aws", place / "p5e.48xlarge.json", "--db", db)
+    rows = json.loads((place / "p5e.48xlarge.json").read_text())["SpotPriceHistory"]
+    table = pd.DataFrame(rows)[["AvailabilityZone", "InstanceType", "Timestamp", "SpotPrice"]]
+    table.columns = ["zone", "instance_type", "timestamp", "spot_price_usd_per_hour"]
+    counted = table.assign(
+        provider="aws", region="us-east-1", available=8
+    )  # jobs on prices alone are not scored
+    counted.to_csv(tmp_path / "counted.csv", index=False)
+    assert call("ingest", "tabular", tmp_path / "counted.csv", "--db", db).code == 0
     with open_store(db) as store:
         turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
         requests = [parse_request(one, "t") for one in (values, open_now)]

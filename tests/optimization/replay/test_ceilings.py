@@ -1,0 +1,248 @@
+"""A job's highest spot price, its most an hour and its budget hold in every plan, and in hindsight (M2.10)."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from moving_markets import a_job, movable, random_markets
+from series_kit import wandering
+
+from optimization.job.definition import Progress, guard_usd
+from optimization.job.request import parse_request, slot_job
+from optimization.moving.movers import DeadlinePressure, GreedyMover, MeanField, OneStep
+from optimization.moving.replay import replay_mover
+from optimization.policies.pool import load_pool, policy_named
+from optimization.replay.decision import Effort, decide, live_job
+from optimization.replay.run import replay
+from optimization.replay.score import ended_job, hindsight, perfect_forecasts
+from optimization.window.audit import audit_outcome
+from warehouse.errors import JobError
+
+BEFORE, SLOTS, CEILING = 100, 12, 1.02
+POLICIES = [
+    *(policy for policy in load_pool() if policy.name.split("(")[0] not in ("AHAP", "RHIG", "Window")),
+    *map(policy_named, ["AHAP(3,1,0.5)", "AHAP(5,3,0.9,expected)", "RHIG(3,0.9)", "Window(3,0.5,bind)", "UP", "MSU"]),
+]  # fmt: skip
+JOBS = [a_job(d=SLOTS, load=0.4), a_job(d=SLOTS, load=0.5, n_min=2, must_finish=True)]
+
+
+def a_market(seed):
+    """A market whose prices wander around the ceiling."""
+    while True:
+        market = wandering(BEFORE + SLOTS, seed=seed)
+        above = market.price[BEFORE:] > CEILING
+        if 2 <= above.sum() <= SLOTS - 2:
+            return market
+        seed += 100
+
+
+def ended(job, market):
+    found = ended_job(job, market.slots[BEFORE], market, [])
+    return replace(found, forecasts=list(perfect_forecasts(found.window, 6)))
+
+
+def without_spot(market):
+    """The market with no spot where the price is above the ceiling."""
+    counts = market.frame["available"]
+    bare = counts.mask((market.price > CEILING) & counts.notna(), 0.0)
+    return replace(market, frame=market.frame.assign(available=bare))
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_no_policy_runs_spot_above_the_ceiling(policy):
+    for seed, job in enumerate(JOBS):
+        own = ended(replace(job, max_spot_usd=CEILING), a_market(seed))
+        outcome = replay(policy, own.job, own.window, forecasts=own.forecasts, record=own.record)
+        audit_outcome(own.job, own.window, outcome)
+        above = own.window.quoted > CEILING
+        assert above.any()
+        assert not any(held.spot for held, dear in zip(outcome.allocations, above, strict=False) if dear)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_ceiling_that_no_price_reaches_changes_nothing(policy):
+    job, market = JOBS[1], a_market(3)
+    free, capped = ended(job, market), ended(replace(job, max_spot_usd=3.0), market)
+    outcomes = [
+        replay(policy, own.job, own.window, forecasts=own.forecasts, record=own.record)
+        for own in (free, capped)
+    ]
+    assert outcomes[0].allocations == outcomes[1].allocations
+    assert outcomes[0].cost_usd == outcomes[1].cost_usd
+
+
+@pytest.mark.parametrize("job", JOBS, ids=["value", "must finish"])
+def test_hindsight_and_rules_see_a_market_without_spot_there(job):
+    for seed in range(6):
+        market = a_market(seed)
+        capped, bare = ended(replace(job, max_spot_usd=CEILING), market), ended(job, without_spot(market))
+        assert hindsight(capped.job, capped.window).cost_usd == pytest.approx(
+            hindsight(job, bare.window).cost_usd
+        )
+        best = hindsight(job, ended(job, market).window)
+        assert hindsight(capped.job, capped.window).low <= best.high + 1e-9
+        for name in ("UP", "MSU", "OD-only"):
+            outcomes = [replay(policy_named(name), own.job, own.window) for own in (capped, bare)]
+            assert outcomes[0].allocations == outcomes[1].allocations
+
+
+def test_a_decision_says_that_spot_is_above_the_ceiling_and_expects_to_pay_no_such_price():
+    market = a_market(0)
+    place = BEFORE + int(np.flatnonzero(market.price[BEFORE:] > CEILING)[0])
+    now = market.slots[place]
+    known = replace(market, frame=market.frame.iloc[: place + 1], known_at=now)
+    assert known.available[-1] > 0
+    decisions = {}
+    for usd in (math.inf, CEILING, 0.5):
+        job = replace(JOBS[1], max_spot_usd=usd)
+        live = live_job(job, now, known, decided={})
+        assert live.seen.quoted is None if math.isinf(usd) else live.seen.quoted[0] == known.price[-1]
+        decisions[usd] = decide(
+            live, policy_named("Stochastic"), Effort(solver_seconds=5.0, risk_paths=200, seed=1)
+        )
+    assert decisions[math.inf].allocation.spot
+    assert decisions[CEILING].allocation.spot == decisions[0.5].allocation.spot == 0
+    assert "above the job's highest of 1.02" in decisions[CEILING].reason
+    costs = [decisions[usd].expected.cost_usd for usd in (math.inf, CEILING, 0.5)]
+    assert costs == sorted(costs)
+    # Below every price there is no spot to use: the job expects what it would where spot costs more than on-demand.
+    dear = live_job(JOBS[1], now, replace(known, frame=known.frame.assign(price_usd=5.0)), decided={})
+    alone = decide(dear, policy_named("Stochastic"), Effort(solver_seconds=5.0, risk_paths=200, seed=1))
+    assert costs[2] == pytest.approx(alone.expected.cost_usd)
+
+
+def placed(terms):
+    return parse_request({**REQUEST, **terms}, "t").placed(
+        at=pd.Timestamp("2026-01-01T00:00Z"), market="p/r/z/t", source="s"
+    )
+
+
+REQUEST = {
+    "name": "j", "market": "p/r/z/t",  "deadline_in": "10h", "n_max": 8,
+    "workload": {"amount": 10, "unit": "instance_hours"}, "throughput": {"form": "linear"},
+    "checkpoint": {"resumable": True, "overhead_minutes": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("terms", "sold", "most"),
+    [
+        ({"max_hourly_usd": 6.13}, True, 2),
+        ({"max_hourly_usd": 6.12}, True, 2),
+        ({"max_hourly_usd": 100.0}, True, 8),
+        ({"max_hourly_usd": 6.11, "max_spot_usd": 1.0}, True, 1),
+        ({"max_hourly_usd": 6.0, "max_spot_usd": 1.5}, False, 4),
+    ],
+)
+def test_the_cost_of_an_hour_bounds_the_instances(terms, sold, most):
+    assert slot_job(placed(terms), step=pd.Timedelta("30min"), on_demand_usd=3.06, sold=sold).n_max == most
+
+
+@pytest.mark.parametrize(
+    ("terms", "sold", "why"),
+    [
+        (
+            {"max_hourly_usd": 3.0},
+            True,
+            r"max_hourly_usd 3.00 pays for 0 instances, 3.06 USD an hour each on demand",
+        ),
+        ({"max_hourly_usd": 5.0, "n_min": 2}, True, "at least 6.12, for 2"),
+        ({"max_hourly_usd": 5.0}, False, "no highest spot price"),
+        ({"max_spot_usd": 0}, True, "max_spot_usd"),
+        ({"max_spot_usd": math.nan}, True, "max_spot_usd"),
+        ({"max_hourly_usd": math.inf}, True, "max_hourly_usd"),
+        ({"max_spot_usd": -1.0}, True, "max_spot_usd"),
+    ],
+)
+def test_ceilings_that_cannot_be_kept_are_refused(terms, sold, why):
+    with pytest.raises(JobError, match=why):
+        slot_job(
+            placed(terms),
+            step=pd.Timedelta("30min"),
+            on_demand_usd=3.06,
+            sold=sold,
+        )
+
+
+# ---
+# The budget of a whole job.
+
+
+TO_PAY = [a_job(d=SLOTS, load=0.2), a_job(d=SLOTS, load=0.25, n_min=2, must_finish=True)]
+
+
+def alone_usd(job, market):
+    return guard_usd(
+        job, Progress(), left=job.deadline_slots, on_demand_usd=market.on_demand_usd, slot_hours=0.5
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.15])
+def test_no_policy_pays_more_than_the_budget(policy, share):
+    for seed, job in enumerate(TO_PAY):
+        market = a_market(seed)
+        budget = share * alone_usd(job, market)
+        own = ended(replace(job, budget_usd=budget), market)
+        assert own.window.on_demand.sold is (share >= 1)
+        outcome = replay(policy, own.job, own.window, forecasts=own.forecasts, record=own.record)
+        assert outcome.cost_usd <= budget + 1e-5
+        if share >= 1:  # the guard is paid for in every slot, so the job is done by its deadline
+            assert outcome.on_time
+        else:
+            assert not any(held.on_demand for held in outcome.allocations)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_budget_that_nothing_reaches_changes_nothing(policy):
+    job, market = JOBS[1], a_market(3)
+    free, bound = ended(job, market), ended(replace(job, budget_usd=1e6), market)
+    outcomes = [
+        replay(policy, own.job, own.window, forecasts=own.forecasts, record=own.record)
+        for own in (free, bound)
+    ]
+    assert outcomes[0].allocations == outcomes[1].allocations
+
+
+def test_the_guard_of_a_budget_by_hand():
+    """8 instance-slots of work left, no overheads: on demand 8 instance-slots of half an hour at 3.06 USD."""
+    job = replace(a_job(d=4, n_max=4, load=0.5, mu=1.0), mu_down=1.0, workload=4.0)
+    assert alone_usd(job, wandering(8, seed=1)) == pytest.approx(8 * 0.5 * 3.06)
+    late = Progress(done=1.0, cost_usd=0.0)
+    ever = guard_usd(
+        job, late, left=1, on_demand_usd=3.06, slot_hours=0.5
+    )  # 4 instances do 2.0 a slot: out of reach
+    assert ever == pytest.approx(6 * 0.5 * 3.06)
+    assert guard_usd(job, replace(late, done=4.0), left=0, on_demand_usd=3.06, slot_hours=0.5) == 0.0
+
+
+@pytest.mark.parametrize(
+    "mover", [MeanField(), GreedyMover(), DeadlinePressure(), OneStep()], ids=lambda mover: mover.name
+)
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_no_mover_pays_more_than_the_budget(mover, share):
+    for seed in range(3):
+        job = a_job(d=10, load=0.5, must_finish=True)
+        windows, records = random_markets(seed, 10, 3)
+        budget = share * guard_usd(job, Progress(), left=10, on_demand_usd=3.2, slot_hours=1.0) + 3.0
+        outcome = replay_mover(mover, movable(replace(job, budget_usd=budget)), windows, records=records)
+        assert outcome.cost_usd <= budget + 1e-5
+
+
+def test_the_chance_of_passing_the_budget_counts_as_late():
+    market = a_market(0)
+    now = market.slots[BEFORE]
+    known = replace(market, frame=market.frame.iloc[: BEFORE + 1], known_at=now)
+    effort = Effort(solver_seconds=5.0, risk_paths=200, seed=1)
+    job = TO_PAY[1]
+    free = decide(live_job(job, now, known, decided={}), policy_named("Stochastic"), effort)
+    assert (free.expected.over_budget_probability, free.expected.late_probability) == (0.0, 0.0)
+    # Below the guard, above what half of the futures cost.
+    budget = 0.5 * (free.expected.cost_usd + alone_usd(job, market))
+    live = live_job(replace(job, budget_usd=budget), now, known, decided={})
+    assert not live.seen.on_demand.sold
+    made = decide(live, policy_named("Stochastic"), effort).expected
+    assert 0.0 < made.late_probability < 1.0
+    assert made.over_budget_probability <= made.late_probability
