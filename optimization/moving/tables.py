@@ -221,7 +221,9 @@ def make_moving_tables(
         listed(markets),
         grid,
         slot,
-        _drawn([belief.price_now for belief in beliefs], now, price_chains, chains, slots, draws, certain_now),
+        _drawn(
+            [belief.price_now for belief in beliefs], now, price_chains, chains, slots, draws, certain_now
+        ),
         job.home is None,
         min(keep, slots),
     )
