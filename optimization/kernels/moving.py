@@ -49,8 +49,8 @@ class Ground(NamedTuple):
 
     ``sizes`` (M, J) ascend from 0 in each market, ``held`` (M,) of them count; ``gain`` (M, J) their work in a slot;
     ``on_demand`` (M,); ``up`` and ``down`` (M,) the efficiencies after a change (M2.4); ``taken`` the share of a slot that a move
-    takes beside the restart, ``move_usd`` (M + 1, M) what it costs. ``work_now`` is the credit in USD for a unit of work that is done
-    in the present slot instead of a later one.
+    takes beside the restart, ``move_usd`` (M + 1, M) what it costs. ``work_now`` is the credit in USD for a unit of work
+    that is done in the present slot instead of a later one.
     """
 
     sizes: np.ndarray

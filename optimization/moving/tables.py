@@ -178,7 +178,8 @@ def make_moving_tables(
 
     Others take ``taken`` instances of each market first in every later slot (None: nothing).
     With ``certain_now`` no market's availability is observed: later prices of the other markets are their medians, and work in the
-    present slot is credited (M11.6). ``keep`` slots from ``slot`` on are kept. With ``begun`` only the amounts of work are sought that a job begun at slot 0
+    present slot is credited (M11.6). ``keep`` slots from ``slot`` on are kept.
+    With ``begun`` only the amounts of work are sought that a job begun at slot 0
     can have left while on-demand still meets the deadline.
     """
     slots, hours = job.job.deadline_slots - slot, beliefs[0].slot_hours
@@ -306,7 +307,8 @@ def _drawn(
 ) -> np.ndarray:
     """States of counts and prices of every market in each slot, drawn by Latin hypercube from what is believed now (T, R, M, 2).
 
-    With ``median_prices`` every draw has the median price. Per market the shares of the states now, (S,) and (K,), and the transitions into each slot.
+    With ``median_prices`` every draw has the median price.
+    Per market the shares of the states now, (S,) and (K,), and the transitions into each slot.
     """
     markets = len(count_now)
     found = np.zeros((slots, draws, markets, 2), np.int64)

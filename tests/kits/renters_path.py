@@ -34,7 +34,7 @@ def spot_price(zone: str, at: datetime) -> float:
 
 
 def price_history(start: datetime, end: datetime) -> str:
-    """Return made prices, every 6 hours from ``start`` to ``end``, as `aws ec2 describe-spot-price-history` prints them: newest first."""
+    """Return made prices, every 6 hours from ``start`` to ``end``, as AWS prints them: newest first."""
     times = [start + timedelta(hours=6 * k) for k in range(int((end - start) / timedelta(hours=6)) + 1)]
     rows = [
         {
@@ -80,7 +80,7 @@ class Step:
     text: str
 
 
-INGEST = "Three zones of one instance type. `describe-spot-price-history` holds prices only, so the availability of spot is unknown."
+INGEST = "Three zones of one instance type. AWS lists prices only, so the availability of spot is unknown."
 STEPS = (
     Step(name="ingest", minute=5, words="ingest aws prices.json", text=INGEST),
     Step(
@@ -149,15 +149,16 @@ STEPS = (
         name="bill",
         minute=65,
         words="bill llama-sft",
-        text="The slot of the loss is counted by the report, the slots before it by the decisions. The work of the slot that has begun is "
-        "not known yet, so *saved* counts the two slots before it: 83.00 - 32.00 = 51.00.",
+        text="The slot of the loss is counted by the report, the slots before it by the decisions. The work of the slot that "
+        "has begun is not known yet, so *saved* counts the two slots before it: 83.00 - 32.00 = 51.00.",
     ),
     Step(
         name="backtest",
         minute=65,
         words="backtest --job job.toml --every 72h --to 2026-11-25T00:00Z --policy MeanField --policy Greedy",
-        text="The same job, started every 3 days of the last month, with the 10.5 hours that are left until its deadline. *Greedy* does "
-        "nothing clever: it takes the cheapest spot at full size. On constant prices and a tight deadline nothing cleverer is cheaper. "
+        text="The same job, started every 3 days of the last month, with the 10.5 hours that are left until its deadline. "
+        "*Greedy* does nothing clever: it takes the cheapest spot at full size. "
+        "On constant prices and a tight deadline nothing cleverer is cheaper. "
         "`--every 6h` without `--policy` compares all policies, and takes about a minute.",
     ),
 )
@@ -197,8 +198,9 @@ def walk(folder: Path, steps: tuple[Step, ...] = STEPS) -> dict[str, str]:
 HEAD = """\
 # The first hour
 
-You have a fine-tuning job of 320 GPU-hours, a deadline tonight, and a price history of `p4d.24xlarge`, which has 8 GPUs. It is 2026-11-25 12:05 UTC.
-All times are UTC. The prices are made for this page: us-east-1b costs $8.00 an instance-hour in the last 15 days and $9.50 before,
+You have a fine-tuning job of 320 GPU-hours, a deadline tonight, and a price history of `p4d.24xlarge`, which has 8 GPUs.
+It is 2026-11-25 12:05 UTC; all times are UTC.
+The prices are made for this page: us-east-1b costs $8.00 an instance-hour in the last 15 days and $9.50 before,
 us-east-1a $9.60 and $9.00, us-east-1c $10.40 and $10.50. Your own come from AWS, in a file or by a pipe:
 
     aws ec2 describe-spot-price-history --instance-types p4d.24xlarge --start-time 2026-10-26 > prices.json
