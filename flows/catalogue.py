@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import Answer, Output, option
+from flows.command import MOST_LISTED, Answer, Output, all_fit, option
 from flows.show.blocks import Block, Column, Notes, Table
 from flows.show.formats import price
 
 if TYPE_CHECKING:
     from warehouse.catalogue import InstanceType
 
-#: Rows on a terminal; a pipe and ``--json`` have all.
-MOST_SHOWN = 40
 #: Sources that are named on a terminal.
 MOST_SOURCES = 6
 
@@ -42,7 +40,7 @@ def catalogue(
             f"Instance types ({len(rows)} of {len(all_rows())} rows)",
             rows,
             COLUMNS,
-            most=MOST_SHOWN,
+            most=MOST_LISTED,
             empty="none fits",
         )
     ]
@@ -60,10 +58,7 @@ def catalogue(
 
 
 def _fits(row: InstanceType, pattern: str) -> bool:
-    from warehouse.catalogue import is_named
-
-    names = (row.provider, row.instance_type, row.gpu_model or "", *row.regions)
-    return any(name and is_named(pattern, name) for name in names)
+    return all_fit([pattern], (row.provider, row.instance_type, row.gpu_model or "", *row.regions))
 
 
 def _regions(row: InstanceType, patterns: Sequence[str]) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR
 from warehouse.errors import SettingsError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SUCH = "a time such as 2025-10-10T12:00Z"
 _ISO = re.compile(r"\d{4}(-\d{2}(-\d{2})?|\d{4})?([T ]|$)")
@@ -16,7 +18,15 @@ _ISO = re.compile(r"\d{4}(-\d{2}(-\d{2})?|\d{4})?([T ]|$)")
 
 def now() -> pd.Timestamp:
     """The present time, UTC."""
+    import pandas as pd
+
     return pd.Timestamp(datetime.now(UTC))
+
+
+def check_written(text: str, option: str) -> None:
+    """Raise `SettingsError` for what is not written as a time, without what reads one."""
+    if not _ISO.match(text.strip()):  # words such as "now", and numbers, are times to pandas, but not to us
+        raise SettingsError(f"{option} {text!r}", expected=_SUCH)
 
 
 def parse_time(text: str, option: str) -> pd.Timestamp:
@@ -24,8 +34,9 @@ def parse_time(text: str, option: str) -> pd.Timestamp:
 
     Its year is from `EARLIEST_YEAR` to `LATEST_YEAR`, in its own time zone and in UTC.
     """
-    if not _ISO.match(text.strip()):  # words such as "now", and numbers, are times to pandas, but not to us
-        raise SettingsError(f"{option} {text!r}", expected=_SUCH)
+    check_written(text, option)
+    import pandas as pd
+
     try:
         stamp = pd.Timestamp(text.strip())
         at = stamp.tz_localize("UTC") if stamp.tz is None else stamp.tz_convert("UTC")

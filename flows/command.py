@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from threading import Lock, Timer
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TextIO, TypeVar, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Protocol,
+    TextIO,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+)
 
 from cyclopts import App, CycloptsError, Parameter, validators
 
@@ -457,6 +467,21 @@ MarketName = Annotated[
 PIPE_WIDTH: Final = 100
 
 
+#: Rows of a list on a terminal; a pipe, a page and ``--json`` have all.
+MOST_LISTED = 40
+
+Patterns: TypeAlias = Annotated[
+    str, option("A part of a name, or a shell pattern; several must all fit.", metavar="PATTERN...")
+]
+
+
+def all_fit(patterns: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether each pattern fits one of the names: a part of it, or a shell pattern of all of it."""
+    from warehouse.catalogue import is_named
+
+    return all(any(name and is_named(pattern, name) for name in names) for pattern in patterns)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What a command found.
@@ -575,6 +600,10 @@ class Program:
         for value in bound.arguments.values():
             if isinstance(value, Warehouse):
                 _ = value.config  # a misspelled setting or variable is told by commands that need none, too
+        from flows.precheck import check_arguments
+
+        pair = " ".join(words[:2])
+        check_arguments(pair if pair in self.commands else words[0] if words else "", bound.arguments)
         result = command(*bound.args, **bound.kwargs)
         if not isinstance(
             result, Answer

@@ -6,10 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from flows.command import Answer, Query, QueryAt, Session, counted, option, parsed_time, progress, say
+from flows.command import (
+    MOST_LISTED,
+    Answer,
+    Patterns,
+    Query,
+    QueryAt,
+    Session,
+    all_fit,
+    counted,
+    option,
+    parsed_time,
+    progress,
+    say,
+)
 from flows.ledger.fields import chance
 from flows.show.blocks import Block, Column, Table, keyed
-from flows.show.formats import price, usd, utc, whole
+from flows.show.formats import plural, price, usd, utc, whole
 
 MARKET_COLUMNS: dict[str, Column | str] = {
     "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
@@ -160,7 +173,7 @@ def _abridged(text: str) -> str:
 
 
 def markets(
-    *,
+    *patterns: Patterns,
     job: Annotated[
         str | None,
         option(
@@ -172,29 +185,64 @@ def markets(
     session: Session = Session(),
 ) -> Answer:
     """List the markets the warehouse knows: what was measured, how often, and what is missing."""
+    from flows.ledger.jobs import stored_jobs
     from flows.show.formats import rows_of
     from flows.turn.context import step_of
     from warehouse.asof import contradicting_sources
+    from warehouse.errors import MarketError
     from warehouse.observations import list_markets, with_on_demand
 
     if job is not None:
+        if patterns:
+            raise MarketError(
+                f"patterns {' '.join(patterns)} beside --for {job}",
+                expected="one of the two",
+                remedy="the job's own `markets` says where it may run",
+            )
         return _ranked(job, session)
     with session.market_data() as store:
         listed = list_markets(store, known_at=session.time)
         rows = rows_of(with_on_demand(listed, terms=session.config.on_demand_terms, known_at=session.time))
         at = session.moment(store)[0] if rows else None
+        named = {str(row["market"]) for row in rows}
+        used = {one.request.market for one in stored_jobs(store, known_at=session.time)} & named
         apart = (
             []
             if at is None
             else contradicting_sources(store, at, step_of(session.config), session.config.trust)
         )
+    known = len(rows)
+    rows = [
+        row | {"capacity": row["capacity"] if row["count_rows"] else None}
+        for row in rows
+        if all_fit(patterns, _names_of(row))
+    ]
+    rows.sort(key=lambda row: str(row["last_observed"]), reverse=True)
+    rows.sort(key=lambda row: (row["market"] not in used, not row["has_counts"]))
     value: dict[str, Any] = {"markets": rows} | ({"contradicted": apart} if apart else {})
     notes = [f"SOURCES DISAGREE: {text}" for text in apart[:MOST_CONTRADICTED]]
     if len(apart) > MOST_CONTRADICTED:
         notes.append(f"and so of {len(apart) - MOST_CONTRADICTED} more (`--json` has all)")
     if apart:
         notes.append("`trust` in slackwater.toml says which source goes first")
-    return Answer(title="Markets", value=value, blocks=[Table("Markets", rows, MARKET_COLUMNS)], notes=notes)
+    if patterns and not rows and known:
+        raise MarketError(
+            f"none of {plural(known, 'market')} fits {' '.join(patterns)}",
+            expected="parts of a market's name or source, or a shell pattern such as aws/*/*/p4d.24xlarge",
+            remedy="`slackwater markets` lists them",
+        )
+    title = f"Markets ({len(rows):,} of {known:,})" if patterns else "Markets"
+    table = Table(title, rows, MARKET_COLUMNS, most=MOST_LISTED, more=FEWER)
+    return Answer(title="Markets", value=value, blocks=[table], notes=notes)
+
+
+#: How to see fewer rows of a list.
+FEWER = " (a pattern shows fewer: `slackwater markets p4d us-east-1`)"
+
+
+def _names_of(row: Mapping[str, Any]) -> list[str]:
+    market = str(row["market"])
+    return [market, *market.split("/"), str(row["source"])]
 
 
 RANKED_COLUMNS: dict[str, Column | str] = {

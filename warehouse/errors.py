@@ -21,7 +21,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -82,6 +82,15 @@ class MarketError(InputError):
 
 class JobError(InputError):
     """A job that contradicts itself or asks for what its form does not allow."""
+
+
+def unknown_job(name: str, known: Sequence[str]) -> JobError:
+    """Return the error for a name that no stored job has."""
+    return JobError(
+        f"no job {name!r} in the warehouse",
+        expected=f"a known job ({', '.join(known[:5]) or 'none'})",
+        remedy="`slackwater job list`",
+    )
 
 
 class SettingsError(InputError):

@@ -29,7 +29,7 @@ from warehouse.history import NOT_SOLD, OBSERVED, OnDemandOrigin
 from warehouse.history import UNKNOWN as NO_PRICE
 from warehouse.packaged import read_sql
 from warehouse.products import UNKNOWN_RANK, rank_sql, unplanned_words
-from warehouse.sources import SOURCES
+from warehouse.sources import SOURCES, check_source
 from warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
 from warehouse.store.connection import Store
 from warehouse.store.schema import quoted
@@ -1084,12 +1084,7 @@ class _Counted:
 
 def find_source(name: str) -> Source:
     """The source of that name; raises `InputError` with the known names."""
-    if name not in SOURCES:
-        raise InputError(
-            f"source {name!r}",
-            expected=f"one of {', '.join(sorted(SOURCES))}",
-            remedy="see `slackwater ingest --list`",
-        )
+    check_source(name)
     return SOURCES[name]
 
 

@@ -63,7 +63,8 @@ def backtest(
     from flows.clock import now
     from flows.ledger.jobs import find_job
     from flows.turn.context import Turn
-    from optimization.job.request import names_file, read_request
+    from optimization.job.request import read_request
+    from warehouse.files import names_file
 
     spacing = parsed_duration(every, "--every")
     first, last = parsed_time(start, "--from"), parsed_time(end, "--to")

@@ -7,10 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import Answer, MarketName, Query, QueryAt, option, parsed_duration, parsed_time
+from flows.command import (
+    MOST_LISTED,
+    Answer,
+    MarketName,
+    Patterns,
+    Query,
+    QueryAt,
+    all_fit,
+    option,
+    parsed_duration,
+    parsed_time,
+)
 from flows.ledger.fields import folded, outcome_table
 from flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
-from flows.show.formats import auto, time, utc
+from flows.show.formats import auto, plural, time, utc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,22 +46,59 @@ MOVED_KEYS = ("moves", "moving_usd", "places")
 
 
 def add(
-    file: Annotated[Path, option("Job file (TOML), as in examples/.", metavar="FILE")],
-    /,
-    *,
+    *files: Annotated[Path, option("Job files (TOML), as in examples/.", metavar="FILE...")],
     market: MarketName = None,
-    name: Annotated[str | None, option("Name of the job, instead of the file's.")] = None,
+    name: Annotated[str | None, option("Name of the job, instead of the file's; for one file.")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Add a job to the warehouse; it is planned in every later run until it ends."""
+    """Add jobs to the warehouse; each is planned in every later run until it ends. A file that cannot be used costs only itself."""
+    from optimization.job.request import read_request
+    from warehouse.errors import JobError, SlackwaterError
+
+    if not files:
+        raise JobError(
+            "no job file", expected="one or more", remedy="`slackwater job add JOB.toml`; see examples/"
+        )
+    if len(files) == 1:
+        return _add(read_request(files[0]), market, name, session)
+    if name:
+        raise JobError(
+            f"--name {name} with {len(files)} files", expected="one file", remedy="leave --name out"
+        )
+    answers: list[Answer] = []
+    refused: list[dict[str, str]] = []
+    for file in files:
+        try:
+            answers.append(_add(read_request(file), market, None, session))
+        except SlackwaterError as error:
+            refused.append({"file": str(file), "why": str(error)})
+    added = [answer.value["job"] for answer in answers]
+    about = f"{plural(len(added), 'job')} added" + (f": {', '.join(added)}." if added else ".")
+    return Answer(
+        title="Jobs",
+        value={"jobs": [answer.value for answer in answers], "refused": refused},
+        about=about,
+        banner=Banner("Not added:", "; ".join(f"{row['file']}: {row['why']}" for row in refused))
+        if refused
+        else None,
+        blocks=[block for answer in answers for block in answer.blocks],
+        notes=[
+            f"Warning: job {value['job']}: {value['shortfall']}"
+            for value in (answer.value for answer in answers)
+            if value["shortfall"]
+        ],
+        exit_code=2 if refused else 0,
+    )
+
+
+def _add(request: JobRequest, market: str | None, name: str | None, session: QueryAt) -> Answer:
     from flows.clock import now
     from flows.ledger.jobs import save_jobs
     from flows.turn.context import Turn, find_market, read_history, step_of
     from optimization.job.definition import infeasible_by
-    from optimization.job.request import first_slot, read_request, shortfall_told, slot_job
+    from optimization.job.request import first_slot, shortfall_told, slot_job
     from optimization.job.units import instance_hours_of, job_work_words, rounding_notes, size_words
 
-    request = read_request(file)
     if name:
         request = request.model_copy(update={"name": name})
     settings, text = session.config, market or request.market
@@ -272,7 +320,8 @@ def change(
     from flows.ledger.jobs import find_job, save_change
     from flows.ledger.records import decisions_of
     from flows.turn.context import Turn, as_filed
-    from optimization.job.request import names_file, read_request
+    from optimization.job.request import read_request
+    from warehouse.files import names_file
 
     terms: dict[str, Any] = {
         "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,
@@ -366,12 +415,13 @@ def _need_warehouse(name: str, session: Query) -> None:
         )
 
 
-def list_(*, session: QueryAt = QueryAt()) -> Answer:
-    """List the jobs."""
+def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
+    """List the jobs: those that run first, by deadline, then those to come, and those that ended, the newest first."""
     import pandas as pd
 
     from flows.ledger.jobs import reports_by_job, stored_jobs, unreadable_jobs
     from optimization.job.units import asked_words
+    from warehouse.errors import JobError
     from warehouse.issued import read_rows
 
     with session.reading() as store:
@@ -393,6 +443,17 @@ def list_(*, session: QueryAt = QueryAt()) -> Answer:
         }
         for job in jobs
     ]
+    known = len(rows)
+    rows = [
+        row for row in rows if all_fit(patterns, [str(row["job"]), str(row["market"]), str(row["state"])])
+    ]
+    rows.sort(key=_urgency)
+    if patterns and not rows and known:
+        raise JobError(
+            f"none of {plural(known, 'job')} fits {' '.join(patterns)}",
+            expected="parts of a job's name, its market or its state, or a shell pattern",
+            remedy="`slackwater job list` lists them",
+        )
     columns = keyed(
         "job",
         "state",
@@ -403,10 +464,23 @@ def list_(*, session: QueryAt = QueryAt()) -> Answer:
         deadline="deadline (UTC)",
         origin="origin",
     )
-    blocks: list[Block] = [Table("Jobs", rows, columns)]
+    title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
+    more = " (a pattern shows fewer: `slackwater job list running`)"
+    blocks: list[Block] = [Table(title, rows, columns, most=MOST_LISTED, more=more)]
     if unreadable:
         blocks.append(Notes(unreadable))
     return Answer(title="Jobs", value={"jobs": rows, "unreadable": unreadable}, blocks=blocks)
+
+
+def _urgency(row: Mapping[str, Any]) -> tuple[int, float, str]:
+    """Sort key: running, open and waiting jobs by deadline, then those that ended, the newest first."""
+    place = (
+        ("running", "open", "waiting").index(row["state"])
+        if row["state"] in ("running", "open", "waiting")
+        else 3
+    )
+    seconds = row["deadline"].timestamp()
+    return place, -seconds if place == 3 else seconds, str(row["job"])
 
 
 def _state(job: StoredJob, at: pd.Timestamp | None, reports: Sequence[Report]) -> str:

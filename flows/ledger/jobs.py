@@ -32,7 +32,7 @@ from optimization.replay.decision import NOTHING, LiveJob, Reported, live_job
 from optimization.replay.decision import held as could_hold
 from optimization.window.plan import Allocation
 from warehouse.asof import PRICE_MAX_AGE
-from warehouse.errors import JobError
+from warehouse.errors import JobError, unknown_job
 from warehouse.history import History, Market
 from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
@@ -211,10 +211,7 @@ def find_job(store: Store, name: str, *, known_at: pd.Timestamp | None = None) -
     for job in jobs:
         if job.request.name == name:
             return job
-    names = ", ".join(job.request.name for job in jobs[:5]) or "none"
-    raise JobError(
-        f"no job {name!r} in the warehouse", expected=f"a known job ({names})", remedy="`slackwater job list`"
-    )
+    raise unknown_job(name, [job.request.name for job in jobs])
 
 
 # ---

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +52,7 @@ from optimization.renting.speedup import (
     TableSpeedup,
 )
 from warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
+from warehouse.files import read_toml
 from warehouse.history import Market
 
 if TYPE_CHECKING:
@@ -171,12 +171,7 @@ def read_types(path: Path, runs: pd.DataFrame | None = None) -> tuple[list[JobTy
 
     Raises `JobError` that names the file, the key and what was expected.
     """
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JobError(f"types file {path}: {error.strerror}", remedy="name a readable TOML file") from error
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, brackets without end
-        raise JobError(f"types file {path}: {error}", expected="valid TOML", remedy=EXAMPLE) from error
+    values = read_toml(path, "types file", expected="valid TOML", remedy=EXAMPLE)
     try:
         parts = TypesFile.model_validate(values).type
     except ValidationError as error:

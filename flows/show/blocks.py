@@ -60,8 +60,9 @@ class Table:
     """Rows of plain values under columns (key -> `Column`, or its heading alone); keys that are not named are not shown.
 
     ``marked`` names rows to be set off (baselines): it is told a row. ``most`` limits the other rows on a terminal; a pipe, a
-    page and ``--json`` have them all. ``empty`` is said instead of a table without rows. Rows of ``cards`` are blocks of lines
-    where they do not fit on one. The rows of a ``sortable`` table are put in order on a page by a click on a heading.
+    page and ``--json`` have them all, and ``more`` says how to see fewer. ``empty`` is said instead of a table without rows. Rows
+    of ``cards`` are blocks of lines where they do not fit on one. The rows of a ``sortable`` table are put in order on a page by a
+    click on a heading.
     """
 
     kind: ClassVar[str] = "table"
@@ -70,6 +71,7 @@ class Table:
     columns: Mapping[str, Column | str]
     empty: str = "none"
     most: int | None = None
+    more: str = ""
     marked: Callable[[Mapping[str, Any]], bool] | None = None
     cards: bool = False
     sortable: bool = False

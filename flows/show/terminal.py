@@ -105,7 +105,7 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
     else:
         yield from _grid(labels, cells, widths, table.numeric(), style)
     if left_out:
-        yield from wrapped(f"... and {left_out:,} more, see --json or --html", style.width)
+        yield from wrapped(f"... and {left_out:,} more{table.more}, see --json or --html", style.width)
     yield ""
 
 

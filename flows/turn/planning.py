@@ -39,13 +39,14 @@ from flows.turn.opening import (
 )
 from flows.turn.stages import Decided, Row, decide_together, effort_of, undecided
 from optimization.fleet.competition import connected
-from optimization.job.request import JobRequest, names_file, read_request, run_on
+from optimization.job.request import JobRequest, read_request, run_on
 from optimization.moving.score import mover_named
 from optimization.moving.terms import fits
 from optimization.policies.pool import policy_named
 from optimization.replay.decision import RAISED
 from optimization.window.plan import Allocation
 from warehouse.errors import JobError, MarketError, SlackwaterError
+from warehouse.files import names_file
 from warehouse.history import Market
 from warehouse.observations import list_markets
 from warehouse.store.connection import Store

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from forecasting.predictor import Predictor
 from warehouse.errors import SettingsError
+
+if TYPE_CHECKING:
+    from forecasting.predictor import Predictor
 
 #: What a predictor may be tagged with: it is measured in every turn unless the settings say otherwise, the report's page
 #: compares the default with it, the experiment of choosing among forecasters has it, and its quick form too.
@@ -59,13 +62,18 @@ def predictor_names(tag: str) -> tuple[str, ...]:
     return tuple(name for name, entry in PREDICTORS.items() if tag in entry.tags)
 
 
+def check_predictor(name: str) -> None:
+    """Raise `SettingsError` with the known names for a predictor that there is not."""
+    if name not in PREDICTORS:
+        raise SettingsError(f"predictor {name!r}", expected=f"one of {', '.join(PREDICTORS)}")
+
+
 def make_predictor(name: str) -> Predictor:
     """The predictor of that name with its default settings.
 
     Raises `SettingsError` on an unknown one, and on one whose library is not installed.
     """
-    if name not in PREDICTORS:
-        raise SettingsError(f"predictor {name!r}", expected=f"one of {', '.join(PREDICTORS)}")
+    check_predictor(name)
     entry = PREDICTORS[name]
     if not entry.installed:
         raise SettingsError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -43,6 +42,7 @@ from optimization.kernels.rules import after_growing, after_shrinking, slots_nee
 from warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR, duration, parsed_duration
 from warehouse.catalogue import OnDemandTerms
 from warehouse.errors import JobError, nearest
+from warehouse.files import VALID_JOB, read_toml
 from warehouse.history import History, Market
 
 #: Characters of a job's name at most.
@@ -634,25 +634,9 @@ def _check_span(span: pd.Timedelta, who: str) -> None:
         )
 
 
-def names_file(job: str) -> bool:
-    """Whether what a user calls a job is its job file; else it is the name of a job that is known."""
-    return job.endswith(".toml") or Path(job).exists()
-
-
 def read_request(path: Path) -> JobRequest:
     """Read one job file; raises `JobError` naming the file, the key and what was expected."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JobError(f"job file {path}: {error.strerror}", remedy="name a readable TOML file") from error
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # no TOML, no UTF-8, a number without end, brackets without end
-        raise JobError(
-            f"job file {path}: {error}", expected="valid TOML, as in examples/llama-8b-lora.toml"
-        ) from error
-    return parse_request(values, str(path))
+    return parse_request(read_toml(path, "job file", expected=VALID_JOB), str(path))
 
 
 def parse_request(values: dict[str, object], where: str) -> JobRequest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR
 from warehouse.errors import JobError
+from warehouse.files import read_toml
 
 EXAMPLE = "examples/requests/three-fields.toml"
 #: Defaults of a request, and how each is told.
@@ -75,14 +75,7 @@ class Completed:
 
 def read_tuning_request(path: Path) -> TuningRequest:
     """Read a request file; raises `JobError` naming the file, the key and what was expected."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JobError(
-            f"request file {path}: {error.strerror}", remedy="name a readable TOML file"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise JobError(f"request file {path}: {error}", expected=f"valid TOML, as in {EXAMPLE}") from error
+    values = read_toml(path, "request file", expected=f"valid TOML, as in {EXAMPLE}")
     return parse_tuning_request(values, str(path))
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from warehouse.errors import InputError
+
 if TYPE_CHECKING:
     from warehouse.sources.contract import Source
     from warehouse.sources.live.contract import LiveSource
@@ -65,3 +67,13 @@ LIVE_SOURCES: Registry[LiveSource[Any]] = Registry(
 )
 
 __all__ = ["LIVE_SOURCES", "SOURCES", "Registry"]
+
+
+def check_source(name: str) -> None:
+    """Raise `InputError` with the known names for a source of files that there is not."""
+    if name not in SOURCES:
+        raise InputError(
+            f"source {name!r}",
+            expected=f"one of {', '.join(sorted(SOURCES))}",
+            remedy="see `slackwater ingest --list`",
+        )

@@ -1,0 +1,99 @@
+"""Refuse wrong times, missing files and unknown jobs before a command imports what computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from forecasting.predictors import check_predictor
+from warehouse.errors import InputError, OldSchemaError, unknown_job
+from warehouse.files import VALID_JOB, names_file, read_toml
+from warehouse.sources import check_source
+
+#: Parameters that are times, and their options.
+TIMES = {"at": "--at", "start": "--from", "end": "--to", "deadline": "--deadline"}
+#: Parameters that are TOML files, and what they are called.
+TOML_FILES = {"request": "request file", "types": "types file"}
+JOB_FILE = "job file"
+
+
+def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
+    """Raise the error that the command would raise, for what can be seen without its imports.
+
+    Checked are times, TOML files of jobs, requests and types, input paths, and names of stored jobs.
+    """
+    session = next((value for value in arguments.values() if hasattr(value, "db")), None)
+    given = dict(arguments) | {"at": arguments.get("at") or getattr(session, "at", None)}
+    for name, text in given.items():
+        if name in TIMES and isinstance(text, str):
+            from flows.clock import check_written
+
+            check_written(text, TIMES[name])
+        if name in TOML_FILES and isinstance(text, Path):
+            read_toml(text, TOML_FILES[name], expected="valid TOML")
+    if command == "ingest" and arguments.get("source"):
+        check_source(arguments["source"])
+    for name in (arguments.get("model"), *(arguments.get("models") or ())):
+        if name not in (None, "perfect"):
+            check_predictor(str(name))
+    paths: tuple[Path, ...] = arguments.get("paths") or ()
+    for path in paths:
+        if not str(path).startswith("-") and not path.exists():
+            raise InputError(f"no file or folder {path}", remedy="check the path")
+    if command == "job add":
+        files: tuple[Path, ...] = arguments.get("files") or ()
+        if len(files) == 1:  # of several each costs only itself
+            read_toml(files[0], JOB_FILE, expected=VALID_JOB)
+    job = _job_name(command, arguments)
+    if session is not None and _reads(command, session):
+        _check_there(session.db)
+    if job is not None and session is not None:
+        _check_job(job, session)
+
+
+#: Commands that read a warehouse and make none.
+READERS = (
+    "accuracy", "backtest", "bill", "export", "forecast", "job list", "job show", "leaderboard", "markets", "plan", "rejected",
+    "replay", "report", "status",
+)  # fmt: skip
+
+
+def _reads(command: str, session: Any) -> bool:
+    return command in READERS and getattr(session, "data", None) is None
+
+
+#: Commands whose first argument is the name of a stored job.
+BY_NAME = ("job show", "job report")
+
+
+def _job_name(command: str, arguments: Mapping[str, Any]) -> str | None:
+    """Return the name of a stored job that is asked for; raises `JobError` for a job file that cannot be read."""
+    job = arguments.get("name") if command in BY_NAME else arguments.get("job")
+    if isinstance(job, Path) or (isinstance(job, str) and command not in BY_NAME and names_file(job)):
+        read_toml(Path(job), JOB_FILE, expected=VALID_JOB)
+        return None
+    return job if isinstance(job, str) else None
+
+
+def _check_there(db: Path) -> None:
+    from warehouse.store.files import check_place
+    from warehouse.store.folders import is_shared
+
+    if not is_shared(db):
+        check_place(db, read_only=True)
+
+
+def _check_job(job: str, session: Any) -> None:
+    if not session.db.exists() or getattr(session, "data", None) is not None:
+        return  # the command says so
+    from warehouse.store.connection import open_reader
+
+    try:
+        with open_reader(session.db) as store:
+            rows = store.execute("SELECT name FROM jobs ORDER BY created_at, name")
+    except OldSchemaError:
+        return  # the command brings it up to date first
+    known = [str(name) for (name,) in rows]
+    if known and job not in known:
+        raise unknown_job(job, known)

@@ -1,0 +1,97 @@
+"""Wrong times, missing files and unknown names are refused before anything that computes is imported."""
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from command_kit import call
+
+from flows.ledger.jobs import save_jobs
+from optimization.job.request import parse_request
+from warehouse.store.connection import open_store
+
+REFUSED = [
+    (("plan", "nix"), "no job 'nix' in the warehouse"),
+    (("plan", "nix.toml"), "job file nix.toml: No such file or directory"),
+    (("plan", "broken.toml"), "job file broken.toml: "),
+    (("plan", "x", "--at", "yesterday"), "--at 'yesterday'"),
+    (("plan", "x", "--db", "no.duckdb"), "no warehouse at "),
+    (("job", "list", "--settings", "nix.toml"), "settings file nix.toml"),
+    (("job", "show", "nix"), "no job 'nix'"),
+    (("job", "change", "nix", "--deadline", "2026-12-01T00:00Z"), "no job 'nix'"),
+    (("job", "report", "nix", "--progress", "1"), "no job 'nix'"),
+    (("job", "add", "nix.toml"), "job file nix.toml"),
+    (("bill", "nix"), "no job 'nix'"),
+    (("markets", "--for", "nix"), "no job 'nix'"),
+    (("markets", "--db", "no.duckdb"), "no warehouse at "),
+    (("status", "--db", "no.duckdb"), "no warehouse at "),
+    (("backtest", "--job", "nix"), "no job 'nix'"),
+    (("backtest", "--job", "nix", "--from", "monday"), "--from 'monday'"),
+    (("replay", "--job", "nix.toml"), "job file nix.toml"),
+    (("forecast", "--model", "nix"), "predictor 'nix'"),
+    (("accuracy", "--model", "nix"), "predictor 'nix'"),
+    (("ingest", "nix", "broken.toml"), "source 'nix'"),
+    (("ingest", "aws", "nix.json"), "no file or folder nix.json"),
+    (("fill", "nix.toml"), "request file nix.toml"),
+    (("rent", "nix.toml", "--budget", "3"), "types file nix.toml"),
+]
+#: Libraries that take longer to import than a help text takes in all.
+HEAVY = ("pandas", "scipy", "numba", "statsmodels", "lightgbm", "pyomo", "prefect", "altair", "httpx")
+ALL = """
+import contextlib, io, json, sys
+from flows.cli import PROGRAM
+found = []
+for words in json.loads(sys.argv[1]):
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        code = PROGRAM.run(words)
+    found.append([code, err.getvalue(), [name for name in json.loads(sys.argv[2]) if name in sys.modules]])
+print(json.dumps(found))
+"""
+
+
+AT = pd.Timestamp("2026-03-10T06:00Z")
+
+
+def stored_request():
+    terms = {
+        "name": "lora", "deadline_in": "10h", "n_max": 4, "workload": {"amount": 20, "unit": "slots"},
+        "throughput": {"form": "linear"}, "checkpoint": {"resumable": True},
+    }  # fmt: skip
+    return parse_request(terms, "test").placed(at=AT, market="lab/r/z/x", source="lab")
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory):
+    """What each command answers, all in one process, and the heavy libraries that were imported by then."""
+    folder = tmp_path_factory.mktemp("refused")
+    (folder / "broken.toml").write_text("a = [")
+    with open_store(folder / "slackwater.duckdb") as store:
+        save_jobs(store, [stored_request()], origin="user", at=AT, step=pd.Timedelta(minutes=30))
+    asked = json.dumps([list(words) for words, _ in REFUSED])
+    done = subprocess.run(
+        [sys.executable, "-c", ALL, asked, json.dumps(HEAVY)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(zip([words for words, _ in REFUSED], json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+)
+def test_it_is_refused_without_what_computes(refused, words, why):
+    code, err, heavy = refused[words]
+    assert code == 2
+    assert why in err
+    assert heavy == []
+
+
+def test_names_and_files_that_are_there_pass(tmp_path):
+    open_store(tmp_path / "w.duckdb").close()
+    assert call("job", "list", "--db", tmp_path / "w.duckdb").code == 0
+    assert call("bill", "--db", tmp_path / "w.duckdb").code == 0

@@ -1,0 +1,81 @@
+"""`job add` of several files, and the lists of markets and jobs: patterns, order and a screenful."""
+
+import pytest
+from command_kit import call, printed
+from test_units_commands import END, JOB, history
+
+from flows.show.blocks import Table
+from flows.show.terminal import Style, lines_of
+
+FORM = {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', per = "gpu"'}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Three zones of p4d.24xlarge, and files of jobs: two that can be used, one that cannot."""
+    folder = tmp_path_factory.mktemp("lists")
+    (folder / "p4d.json").write_text(history("p4d.24xlarge"))
+    for name, hours in (("late", 60), ("soon", 42), ("bad", 42)):
+        text = JOB.format(name=name, market="aws/us-east-1/us-east-1b/p4d.24xlarge", **FORM)
+        (folder / f"{name}.toml").write_text(
+            text.replace('"42h"', '"fish"' if name == "bad" else f'"{hours}h"')
+        )
+    assert call("ingest", "aws", folder / "p4d.json", "--db", folder / "w.duckdb").code == 0
+    found = call(
+        "job", "add", *(folder / f"{name}.toml" for name in ("late", "bad", "soon", "gone")), "--db", folder / "w.duckdb",
+        "--at", END.isoformat(),
+    )  # fmt: skip
+    return folder, found
+
+
+def test_a_file_that_cannot_be_used_costs_itself_alone(folder):
+    found = folder[1]
+    assert found.code == 2
+    text = " ".join(found.out.split())
+    assert "2 jobs added: late, soon." in text
+    assert "Not added:" in text
+    assert "bad.toml: job 'bad': deadline_in 'fish'" in text
+    assert "gone.toml: No such file or directory" in text
+
+
+def test_one_name_is_for_one_file(folder):
+    where, _ = folder
+    found = call(
+        "job", "add", where / "late.toml", where / "soon.toml", "--name", "x", "--db", where / "w.duckdb"
+    )
+    assert (found.code, "--name x with 2 files" in found.err) == (2, True)
+    assert "no job file" in call("job", "add", "--db", where / "w.duckdb").err
+
+
+def test_jobs_stand_by_urgency_and_can_be_named_by_patterns(folder):
+    db = folder[0] / "w.duckdb"
+    rows = call("job", "list", "--db", db, "--json").value["jobs"]
+    assert [row["job"] for row in rows] == ["soon", "late"]
+    for pattern, names in (("late", ["late"]), ("us-east-1b", ["soon", "late"]), ("l?te", ["late"])):
+        rows = call("job", "list", pattern, "--db", db, "--json").value["jobs"]
+        assert [row["job"] for row in rows] == names
+    assert "none of 2 jobs fits nix" in call("job", "list", "nix", "--db", db).err
+    ended = call("job", "list", "--db", db, "--at", "2026-11-27T12:00Z", "--json").value["jobs"]
+    assert [(row["job"], row["state"]) for row in ended] == [("late", "running"), ("soon", "ended")]
+
+
+def test_markets_that_a_job_names_come_first_and_patterns_leave_others_out(folder):
+    db = folder[0] / "w.duckdb"
+    rows = call("markets", "--db", db, "--json").value["markets"]
+    assert [row["zone"] for row in rows] == ["us-east-1b", "us-east-1a", "us-east-1c"]
+    assert {row["capacity"] for row in rows} == {None}  # nobody counted
+    rows = call("markets", "1c", "P4D", "--db", db, "--json").value["markets"]
+    assert [row["zone"] for row in rows] == ["us-east-1c"]
+    rows = call("markets", "aws/*/*a/*", "--db", db, "--json").value["markets"]
+    assert [row["zone"] for row in rows] == ["us-east-1a"]
+    assert "none of 3 markets fits nix" in call("markets", "nix", "--db", db).err
+    assert "patterns 1a beside --for" in call("markets", "1a", "--for", "late", "--db", db).err
+
+
+def test_a_terminal_gets_a_screenful_and_the_way_to_fewer():
+    rows = [{"market": f"m{k}"} for k in range(1527)]
+    table = Table("Markets", rows, {"market": "market"}, most=40, more=" (a pattern shows fewer)")
+    lines = list(lines_of([table], Style(width=80, abridged=True)))
+    assert len(lines) < 50
+    assert any("... and 1,487 more (a pattern shows fewer), see --json or --html" in line for line in lines)
+    assert len(printed([table]).splitlines()) > 1527
