@@ -173,3 +173,12 @@ def test_a_job_that_ended_on_prices_alone_teaches_no_policy(folder, tmp_path):
             if "not scored" in str(run)
         ]
     assert "job one is not scored: availability was not observed" in str(details)
+
+
+def test_a_pattern_in_market_is_answered_with_the_key_that_takes_patterns(folder, tmp_path):
+    text = (folder / "one.toml").read_text().replace(MARKET, ZONES)
+    (tmp_path / "job.toml").write_text(text)
+    for command in (("plan",), ("markets", "--for"), ("job", "add")):
+        found = call(*command, tmp_path / "job.toml", "--db", folder / "w.duckdb")
+        assert found.code == 2
+        assert f'write markets = ["{ZONES}"]' in found.err, found.err
