@@ -246,7 +246,7 @@ def _names_of(row: Mapping[str, Any]) -> list[str]:
 
 
 RANKED_COLUMNS: dict[str, Column | str] = {
-    "market": "market", "on_demand": "on-demand", "spot": "spot", "dearer_usd": Column(heading="dearer", unit="$", format=usd),
+    "market": "market", "on_demand": "on-demand", "spot": "spot", "dearer_usd": Column(heading="extra cost", unit="$", format=usd),
     "move_usd": Column(heading="move", unit="$", format=usd), "price_usd": Column(heading="spot price", unit="$", format=price),
     "on_demand_usd": Column(heading="on-demand price", unit="$", format=price),
     "chance_of_spot": Column(heading="chance of spot next slot", format=chance), "reason": "what is there",
@@ -255,18 +255,21 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 
 def _ranked(job: str, session: Session) -> Answer:
     """The markets of a job that may move, by what being there in the next slot is worth to it."""
+    from flows.clock import now
     from flows.turn.answer import ranked_rows
     from flows.turn.context import Turn
-    from flows.turn.planning import asked_job
+    from flows.turn.planning import asked_job, named_moment
 
     with session.market_data() as store:
-        at, own_end = session.moment(store)
+        moment = named_moment(
+            store, session.config, job, given=session.time, clock=now(), folder=session.data is not None
+        )
         turn = Turn(
             store=store,
-            at=at,
+            at=moment.at,
             settings=session.config,
             run_id="markets",
-            own_end=own_end,
+            own_end=moment.own_end,
             say=say,
             fan=counted,
         )

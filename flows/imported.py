@@ -231,6 +231,9 @@ def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: Q
     if not usable:
         return [f"slackwater markets{db}"]
     best = min(usable, key=lambda row: (bool(row["followed"]), row["market"]))
+    zones = {row["market"] for row in usable if row["market"].split("/")[-1] == best["market"].split("/")[-1]}
+    if len(zones) > 1:
+        return [f"slackwater markets --for JOB.toml{db}", f"slackwater plan JOB.toml{db}"]
     return [f"slackwater plan JOB.toml --market {best['market']}{db}", f"slackwater markets{db}"]
 
 

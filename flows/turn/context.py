@@ -332,7 +332,9 @@ def find_market(
         raise MarketError(
             f"market {text!r} has no observations known at {at}",
             expected=f"for example {', '.join(near)}" if near else "a market that was ingested",
-            remedy="`slackwater markets` lists them",
+            remedy=f'write markets = ["{market.key}"]: a pattern stands in markets'
+            if any(mark in text for mark in "*?[")
+            else "`slackwater markets` lists them",
         )
     row = min(
         rows,

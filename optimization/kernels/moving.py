@@ -49,7 +49,8 @@ class Ground(NamedTuple):
 
     ``sizes`` (M, J) ascend from 0 in each market, ``held`` (M,) of them count; ``gain`` (M, J) their work in a slot;
     ``on_demand`` (M,); ``up`` and ``down`` (M,) the efficiencies after a change (M2.4); ``taken`` the share of a slot that a move
-    takes beside the restart, ``move_usd`` (M + 1, M) what it costs.
+    takes beside the restart, ``move_usd`` (M + 1, M) what it costs. ``work_now`` is the credit in USD for a unit of work
+    that is done in the present slot instead of a later one.
     """
 
     sizes: np.ndarray
@@ -61,6 +62,7 @@ class Ground(NamedTuple):
     taken: float
     move_usd: np.ndarray
     value: Value
+    work_now: float
 
 
 @part
@@ -756,7 +758,8 @@ def choose(
 
     It holds where on-demand can still meet the deadline and `ending_at` in this slot would finish the job; that is asked only
     where something that lets the deadline go is worth more. ``worth`` is that of `options`. Of choices within ``rounding`` USD
-    the first is taken: the job's place before the other markets, the least size first. An index of 0 in another market that is
+    the first is taken: the job's place before the other markets, the least size first. ``ground.work_now`` is added for work that
+    the slot does. An index of 0 in another market that is
     not ``seen`` is going there to see. ``committed`` is the market it has gone to, -1 if it has not. Where rounding leaves
     nothing that keeps the deadline the most work by d is taken.
     """
@@ -814,7 +817,10 @@ def pick(
             n = ground.sizes[m, j]
             if n > 0 and committed >= 0 and m != committed:
                 continue
-            left = stand.rest - efficiency(restart, n, before) * ground.gain[m, j]
+            done = efficiency(restart, n, before) * ground.gain[m, j]
+            left, usd = stand.rest - done, worth[m, j]
+            if ground.work_now > 0.0:
+                usd += ground.work_now * min(done, stand.rest)
             kept = left <= (reach[m, n] if n > 0 else reach[stand.place, 0]) + slack
             goes = goes or kept
             if n > 0 and not going:
@@ -824,9 +830,9 @@ def pick(
             if going or (moved and j == 0):
                 continue
             if keeping and not kept:
-                loose = max(loose, worth[m, j])
-            elif worth[m, j] > best + rounding:
-                best, market, index = worth[m, j], m, j
+                loose = max(loose, usd)
+            elif usd > best + rounding:
+                best, market, index = usd, m, j
         if going and committed < 0:
             if keeping and not goes:
                 loose = max(loose, worth[m, 0])

@@ -136,6 +136,7 @@ class MovableJob:
             taken=float(self.moving.taken),
             move_usd=np.vstack([self.moving.usd, np.zeros((1, len(held)))]),
             value=self.job.worth,
+            work_now=0.0,
         )
 
     def promise(self, slot_hours: float) -> KeptDeadline:

@@ -378,7 +378,7 @@ def ranked_markets(live: LiveMovable) -> list[RankedMarket]:
     """The markets of a job by what being there in the slot at hand is worth to it, the best first."""
     view = live.view(live.progress(), live.slot)
     tables = LIVE_MOVER.tables(view)
-    worth, _ = tables.worth(view)
+    worth = tables.credited(view, tables.worth(view)[0])
     best = float(worth.max())
     found = []
     for m, own in enumerate(view.views):

@@ -144,6 +144,7 @@ class MeanField:
             draws=self.draws,
             keep=keep,
             taken=taken,
+            certain_now=not any(own.availability_observed for own in view.views),
         )
 
     def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:

@@ -90,6 +90,17 @@ class MovingTables:
         )
         return np.asarray(found), np.asarray(by_state)
 
+    def credited(self, view: MarketsView, worth: np.ndarray) -> np.ndarray:
+        """Return ``worth`` with the credit for work of the present slot, by which `best` compares (M11.6)."""
+        if not self.full.work_now:
+            return worth
+        found = worth.copy()
+        for m in range(len(view.views)):
+            for j in range(1, int(self.full.held[m])):
+                done = view.work(m, int(self.full.sizes[m, j]))
+                found[m, j] += self.full.work_now * min(done, view.work_left)
+        return found
+
     def best(self, view: MarketsView, worth: np.ndarray) -> tuple[int, int]:
         """(market, instances) of most worth of what keeps the deadline where it is worth its price; market M is staying nowhere.
 
@@ -161,15 +172,20 @@ def make_moving_tables(
     draws: int = DRAWS,
     keep: int = 1,
     taken: Sequence[int] | None = None,
+    certain_now: bool = False,
 ) -> MovingTables:
     """The mean-field program from the deadline back to ``slot``, on the beliefs of all markets in it.
 
     Others take ``taken`` instances of each market first in every later slot (None: nothing).
-    ``keep`` slots from ``slot`` on are kept. With ``begun`` only the amounts of work are sought that a job begun at slot 0
+    With ``certain_now`` no market's availability is observed: later prices of the other markets are their medians, and work in the
+    present slot is credited (M11.6). ``keep`` slots from ``slot`` on are kept.
+    With ``begun`` only the amounts of work are sought that a job begun at slot 0
     can have left while on-demand still meets the deadline.
     """
     slots, hours = job.job.deadline_slots - slot, beliefs[0].slot_hours
     full = job.ground([belief.on_demand_usd for belief in beliefs], hours)
+    if certain_now:
+        full = full._replace(work_now=_credit(full, beliefs))
     chosen, gains = map(list, zip(*(_table_sizes(run, hours) for run in job.runs), strict=True))
     most = max(len(n) for n in chosen)
     table_sizes, table_gain = np.zeros((len(chosen), most), np.int64), np.zeros((len(chosen), most))
@@ -206,7 +222,9 @@ def make_moving_tables(
         listed(markets),
         grid,
         slot,
-        _drawn([belief.price_now for belief in beliefs], now, price_chains, chains, slots, draws),
+        _drawn(
+            [belief.price_now for belief in beliefs], now, price_chains, chains, slots, draws, certain_now
+        ),
         job.home is None,
         min(keep, slots),
     )
@@ -224,6 +242,13 @@ def make_moving_tables(
         slot=slot,
         taken=gone,
     )
+
+
+def _credit(ground: Ground, beliefs: Sequence[Belief]) -> float:
+    """USD for a unit of work done now: a slot at full size gets the price of one instance on demand in the place of spot."""
+    spot = [float(belief.price_now @ belief.prices.level_usd) * belief.slot_hours for belief in beliefs]
+    m = int(np.argmin(spot))
+    return max(float(ground.on_demand[m]) - spot[m], 0.0) / float(ground.gain[m].max())
 
 
 @lru_cache(maxsize=512)
@@ -278,14 +303,19 @@ def _drawn(
     count_steps: list[np.ndarray],
     slots: int,
     draws: int,
+    median_prices: bool,
 ) -> np.ndarray:
     """States of counts and prices of every market in each slot, drawn by Latin hypercube from what is believed now (T, R, M, 2).
 
+    With ``median_prices`` every draw has the median price.
     Per market the shares of the states now, (S,) and (K,), and the transitions into each slot.
     """
     markets = len(count_now)
     found = np.zeros((slots, draws, markets, 2), np.int64)
     strata = _strata(slots, draws, markets)
+    if median_prices:
+        strata = strata.copy()
+        strata[:, :, :, 1] = 0.5
     for m in range(markets):
         for column, (law, steps) in enumerate(
             ((count_now[m], count_steps[m]), (price_now[m], price_steps[m]))

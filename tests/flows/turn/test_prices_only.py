@@ -53,6 +53,17 @@ def test_a_plan_calls_the_risk_unknown_and_the_cost_a_range(folder, name):
     assert not re.search(r"(?<!\d)0 %(?! *\),)", text.replace("(0 %)", "")), text
 
 
+@pytest.mark.parametrize("deadline", ["20h", "42h", "90h"])
+def test_a_start_is_not_put_off_for_a_saving_that_is_noise(folder, tmp_path, deadline):
+    text = (folder / "several.toml").read_text()
+    (tmp_path / "job.toml").write_text(re.sub(r'deadline_in = "[^"]*"', f'deadline_in = "{deadline}"', text))
+    row = call(
+        "plan", tmp_path / "job.toml", "--db", folder / "w.duckdb", "--at", AT, "--alone", "--json"
+    ).value
+    assert row["market"] == MARKET  # the cheapest of the three
+    assert (row["on_demand"], row["spot"] > 0) == (0, True)
+
+
 def test_the_zones_are_compared_by_price_without_a_chance_of_spot(folder):
     found = call(
         "markets", "--for", folder / "several.toml", "--db", folder / "w.duckdb", "--at", AT, "--json"
@@ -162,3 +173,12 @@ def test_a_job_that_ended_on_prices_alone_teaches_no_policy(folder, tmp_path):
             if "not scored" in str(run)
         ]
     assert "job one is not scored: availability was not observed" in str(details)
+
+
+def test_a_pattern_in_market_is_answered_with_the_key_that_takes_patterns(folder, tmp_path):
+    text = (folder / "one.toml").read_text().replace(MARKET, ZONES)
+    (tmp_path / "job.toml").write_text(text)
+    for command in (("plan",), ("markets", "--for"), ("job", "add")):
+        found = call(*command, tmp_path / "job.toml", "--db", folder / "w.duckdb")
+        assert found.code == 2
+        assert f'write markets = ["{ZONES}"]' in found.err, found.err
