@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from flows.ledger.headline import MISSED
 from flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
 from flows.ledger.records import decisions_by_job
 from warehouse.issued import read_rows
@@ -68,6 +69,23 @@ def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: S
     if finish is not None and finish <= job.deadline:
         return Ending(state="finished", share=1.0, measured=False)
     return Ending(state="missed", share=float(done), measured=False)
+
+
+def missed_jobs(
+    store: Store, jobs: Sequence[StoredJob], *, known_at: pd.Timestamp | None = None
+) -> list[str]:
+    """Return a sentence for each of a user's ``jobs`` that were decided, have ended, and missed their deadline."""
+    own = {job.request.name: job for job in jobs if job.origin == "user"}
+    decisions = decisions_by_job(store, list(own))
+    reports = reports_by_job(store, list(own), known_at=known_at)
+    endings = {
+        name: ending_of(job, decisions[name], reports[name]) for name, job in own.items() if decisions[name]
+    }
+    return [
+        f"{MISSED}job {name} {ending.words()}."
+        for name, ending in endings.items()
+        if ending.state == "missed"
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

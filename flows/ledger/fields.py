@@ -891,6 +891,7 @@ def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
         **row,
         "cost_interval": cost_interval(row) or None,
         "finish_interval": finish_interval(row) or None,
+        "assumption": assumption(row) or None,
     }
     return {**shown, "market": NOWHERE} if is_nowhere(row) else shown
 
@@ -922,6 +923,22 @@ def finish_interval(row: Mapping[str, Any]) -> str:
     return f"{start} to {utc(high)[11:] if utc(high)[:10] == start[:10] else utc(high)}"
 
 
+def assumption(row: Mapping[str, Any]) -> str:
+    """Return what the expected cost, finish and risk of a decision assume; "" where they assume neither.
+
+    >>> assumption({"late_probability": 0.0, "on_demand_from": "catalogue"}), assumption({"availability_note": "prices only"})
+    ('on-demand can be launched', 'spot is never lost')
+    >>> assumption({"late_probability": 0.3, "on_demand_from": "not sold, as the job file says"})
+    ''
+    """
+    if row.get("shortfall"):
+        return ""
+    if row.get("availability_note") is not None:
+        return "spot is never lost"
+    has_none = row.get("budget_note") or str(row.get("on_demand_from")).startswith("not sold")
+    return "" if row.get("late_probability") is None or has_none else "on-demand can be launched"
+
+
 #: Columns of a table of decisions that are made of several fields by `as_shown`.
 INTERVALS = {
     "cost_interval": Field(
@@ -933,6 +950,14 @@ INTERVALS = {
     ),
     "finish_interval": Field(
         kind=str | None, words="Finish of four of five sampled futures.", heading="80 % interval", card=43
+    ),
+    "assumption": Field(
+        kind=str | None,
+        words="What cost, finish and risk assume.",
+        heading="assumes",
+        place=1,
+        card=45,
+        glance=True,
     ),
 }
 

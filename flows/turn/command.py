@@ -40,8 +40,10 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
     Of the forecasters only the ``planner``, whose forecasts decided: the page and the JSON have all.
     """
+    from flows.ledger.headline import missed_apart
     from flows.turn.recent_errors import compared
 
+    missed, notes = missed_apart(value["notes"])
     errors = value["forecast_errors"]
     own = [row | {"compared": compared(row)} for row in errors if row["model"] == planner] or errors
     counts = [
@@ -58,8 +60,9 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
         ),
         *([board_table(value["leaderboard"])] if value["leaderboard"] else []),
         *movers_tables(value.get("movers", ())),
-        Notes(value["notes"]),
+        Notes(notes),
         *counts,
+        *missed,
         Verbatim(f"report: {value['report']}"),
     ]  # fmt: skip
 
@@ -81,8 +84,12 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
 
 
 def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
-    """The best of the leaderboard and every baseline, beside hindsight."""
-    shown = [row for i, row in enumerate(board) if i < BOARD_ROWS or row["policy"] in BASELINES]
+    """The best of the leaderboard, every baseline and every policy with a real outcome, and the cost in hindsight."""
+    shown = [
+        row
+        for i, row in enumerate(board)
+        if i < BOARD_ROWS or row["policy"] in BASELINES or row.get("reported_jobs")
+    ]
     return Table(
         f"Policies over ended jobs (best {BOARD_ROWS} and baselines of {len(board)})",
         board_rows(shown),

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
-from flows.ledger.endings import ReportedOutcomes, reported_outcomes
+from flows.ledger.endings import ReportedOutcomes, missed_jobs, reported_outcomes
 from flows.ledger.fields import (
     BASELINES,
     BOARD_SHOWN,
@@ -28,7 +28,8 @@ from flows.ledger.fields import (
     zone_of,
 )
 from flows.ledger.fields import chance as chance_told
-from flows.ledger.jobs import find_job
+from flows.ledger.headline import missed_apart
+from flows.ledger.jobs import find_job, stored_jobs
 from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import (
     UNMEASURED,
@@ -115,6 +116,11 @@ def report_data(
 ) -> ReportData:
     """What the report shows."""
     after, rounds = learned.pool.weights_after(), learned.pool.rounds
+    recent = turn.at - pd.Timedelta(hours=turn.settings.alarms.recent_hours)
+    ended = [
+        job for job in stored_jobs(turn.store, known_at=turn.terms_at) if recent <= job.deadline <= turn.at
+    ]
+    missed = missed_jobs(turn.store, ended, known_at=turn.at)
     return ReportData(
         at=turn.at,
         run_id=turn.run_id,
@@ -130,7 +136,13 @@ def report_data(
         round_jobs=list(rounds.jobs),
         ingested=ingested,
         panels=drawn,
-        notes=[*left_out, *examples_told(turn.store, decisions), *over_told(turn), *learned.findings],
+        notes=[
+            *missed,
+            *left_out,
+            *examples_told(turn.store, decisions),
+            *over_told(turn),
+            *learned.findings,
+        ],
     )
 
 
@@ -463,13 +475,15 @@ def report_page(data: ReportData) -> Page:
         "Simulated market.",
         "The prices and instance counts on this page come from a random generator, not from any provider. Do not rent by them.",
     )
-    notes: Block = Notes(data.notes) if data.notes else "Nothing out of the ordinary."
+    missed, others = missed_apart(data.notes)
+    notes: Block = Notes(others) if others else "Nothing out of the ordinary."
     return Page(
         title="Slackwater: GPUs to hold in the next slot",
         short=f"report, {utc(data.at)}",
         about=f"As of {utc(data.at)}, run {data.run_id}. All times are UTC, all prices and costs in USD.",
         banner=simulated if data.simulated else None,
         blocks=[
+            *missed,
             decisions_section(data.decisions),
             *([routes_section(data.routes)] if data.routes else []),
             markets_section(data.panels, data.decisions, data.at),
@@ -1209,8 +1223,10 @@ def ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], lis
     order = sorted(rows, key=lambda row: (-_value(row, "mean_utility", -np.inf), str(row.get("policy"))))
     views = [{**row, "rank": place + 1, "on_time": row.get("on_time", row.get("on_time_share"))}
              for place, row in enumerate(order)]  # fmt: skip
-    top = [row for row in views if row["rank"] <= TOP_POLICIES or is_baseline(row)]
-    return top, [row for row in views if not (row["rank"] <= TOP_POLICIES or is_baseline(row))]
+    top = [
+        row for row in views if row["rank"] <= TOP_POLICIES or is_baseline(row) or row.get("reported_jobs")
+    ]
+    return top, [row for row in views if row not in top]
 
 
 def is_baseline(row: Mapping[str, Any]) -> bool:

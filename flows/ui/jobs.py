@@ -10,8 +10,19 @@ import numpy as np
 import pandas as pd
 
 from flows.jobs.predicted import reports_shown
-from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of, folded, outcome_table
-from flows.ledger.headline import headline, over_since
+from flows.ledger.fields import (
+    BASELINES,
+    DECISION,
+    JOB,
+    Field,
+    assumption,
+    columns_of,
+    cost_interval,
+    finish_interval,
+    folded,
+    outcome_table,
+)
+from flows.ledger.headline import headline, outlook, over_since
 from flows.ledger.jobs import OpenJob, OpenMovable, StoredJob, find_job, stored_jobs
 from flows.ledger.records import outcomes_of, stored_decisions
 from flows.show.blocks import Block, Figure, Fold, Table
@@ -170,6 +181,10 @@ def job_row(
             "risk": risk_of(newest["late_probability"]),
             "current": pd.Timestamp(newest["slot"]) == _due(reading),
             "headline": headline(newest, reading.now),
+            "outlook": outlook(newest),
+            "assumption": assumption(newest),
+            "cost_interval": cost_interval(newest),
+            "finish_interval": finish_interval(newest),
             "over": over_since(newest, reading.now),
         }
     return row

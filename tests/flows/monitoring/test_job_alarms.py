@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from flows.config import ALARM_KINDS, AlarmSettings, Alert, Settings, read_settings
-from flows.ledger.endings import ending_of, reported_outcomes
-from flows.ledger.jobs import Report, StoredJob, save_jobs
+from flows.ledger.endings import ending_of, missed_jobs, reported_outcomes
+from flows.ledger.jobs import Report, StoredJob, save_jobs, stored_jobs
 from flows.ledger.records import save_decisions
 from flows.monitoring.alarms import Alarm, alarms_of, settle_alarms, standing_alarms
 from flows.monitoring.alerts import headline, payload, send_alerts
@@ -170,6 +170,9 @@ def test_real_outcomes_are_of_jobs_that_were_decided_and_reported(stored):
     }])  # fmt: skip
     found = reported_outcomes(stored)
     assert (found.by_policy, found.unreported) == ({"MSU": [False]}, 0)
+    (note,) = missed_jobs(stored, stored_jobs(stored))
+    assert note == "MISSED: job lora missed: 6 % done at its deadline."
+    assert missed_jobs(stored, [replace(one, origin="example") for one in stored_jobs(stored)]) == []
     assert found.sentence() == "Real outcomes: 0 of 1 decided job was on time, as reported."
 
 
