@@ -23,15 +23,19 @@ def bill(
 
     Instances are those that were reported in a slot, else those that were decided; prices are those of the decisions.
     """
-    from flows.ledger.jobs import find_job
+    from flows.ledger.endings import missed_jobs
+    from flows.ledger.headline import missed_apart
+    from flows.ledger.jobs import find_job, stored_jobs
+    from warehouse.issued import read_rows
 
     with session.reading() as store:
-        if job is not None:
-            find_job(store, job)
+        known = [find_job(store, job)] if job is not None else stored_jobs(store)
         slots = cost_rows(store, job)
+        scored = set(read_rows(store, "outcomes")["job"])
+        missed, _ = missed_apart(missed_jobs(store, [one for one in known if one.request.name in scored]))
     jobs = totals(slots)
     value: dict[str, Any] = {"jobs": jobs, "weeks": weeks(slots), "slots": slots if job is not None else []}
-    blocks: list[Block] = [_headline(jobs), _totals_table(jobs), _weeks_table(value["weeks"])]
+    blocks: list[Block] = [*missed, _headline(jobs), _totals_table(jobs), _weeks_table(value["weeks"])]
     if job is not None:
         blocks.append(_slots_table(slots))
     return Answer(title="Bill" if job is None else f"Bill of {job}", value=value, blocks=blocks)

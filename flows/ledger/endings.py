@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
 
-from flows.ledger.jobs import Report, StoredJob
+from flows.ledger.headline import MISSED
+from flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
+from flows.ledger.records import decisions_by_job
+from warehouse.issued import read_rows
+from warehouse.store.connection import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +44,21 @@ class Ending:
 def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: Sequence[Report]) -> Ending:
     """Return how a job ended whose deadline has passed; ``decisions`` by slot, ``reports`` those that count.
 
-    A report up to a slot after the deadline counts. Without a report of progress the newest decision says how much was done when
-    its slot began; it is missed if that slot could not have finished it.
+    A report up to a slot after the deadline counts. A report of part of the work from before the deadline does not say how the
+    job ended; then, as without a report, the newest decision says how much was done when its slot began, and the job is missed if
+    that slot could not have finished it.
     """
     told = [one for one in reports if one.reported_at <= job.deadline + job.step]
     if any(one.finished for one in told):
         return Ending(state="finished", share=1.0, measured=True)
     amount = job.request.workload.amount
     said = [one for one in told if one.progress is not None]
-    if said and said[-1].reported_at >= job.deadline - 4 * job.step:
+    if said:
         share = (said[-1].progress or 0.0) / amount
-        return Ending(state="finished" if share >= 1.0 - 1e-9 else "missed", share=share, measured=True)
+        if share >= 1.0 - 1e-9:
+            return Ending(state="finished", share=share, measured=True)
+        if said[-1].reported_at >= job.deadline:
+            return Ending(state="missed", share=share, measured=True)
     if not decisions:
         return Ending(state="missed", share=0.0, measured=False)
     last = decisions[-1]
@@ -60,3 +69,69 @@ def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: S
     if finish is not None and finish <= job.deadline:
         return Ending(state="finished", share=1.0, measured=False)
     return Ending(state="missed", share=float(done), measured=False)
+
+
+def missed_jobs(
+    store: Store, jobs: Sequence[StoredJob], *, known_at: pd.Timestamp | None = None
+) -> list[str]:
+    """Return a sentence for each of a user's ``jobs`` that were decided, have ended, and missed their deadline."""
+    own = {job.request.name: job for job in jobs if job.origin == "user"}
+    decisions = decisions_by_job(store, list(own))
+    reports = reports_by_job(store, list(own), known_at=known_at)
+    endings = {
+        name: ending_of(job, decisions[name], reports[name]) for name, job in own.items() if decisions[name]
+    }
+    return [
+        f"{MISSED}job {name} {ending.words()}."
+        for name, ending in endings.items()
+        if ending.state == "missed"
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedOutcomes:
+    """Outcomes of the scored jobs that were really decided: ``by_policy`` has whether each reported job was on time.
+
+    ``unreported`` counts the decided jobs whose outcome nobody reported.
+    """
+
+    by_policy: Mapping[str, Sequence[bool]]
+    unreported: int
+
+    def sentence(self) -> str:
+        """The real outcomes of all policies in a sentence.
+
+        >>> ReportedOutcomes(by_policy={"UP": [True, False], "MSU": [True]}, unreported=0).sentence()
+        'Real outcomes: 2 of 3 decided jobs were on time, as reported.'
+        >>> ReportedOutcomes(by_policy={}, unreported=2).sentence()
+        'No real outcome yet: nobody reported how a decided job ended (2 ended without a report).'
+        """
+        found = [on_time for own in self.by_policy.values() for on_time in own]
+        without = f"{self.unreported} ended without a report"
+        if not found:
+            none = "No real outcome yet: nobody reported how a decided job ended"
+            return f"{none} ({without})." if self.unreported else f"{none}."
+        more = f"; {without}" if self.unreported else ""
+        jobs = "decided job was" if len(found) == 1 else "decided jobs were"
+        return f"Real outcomes: {sum(found)} of {len(found)} {jobs} on time, as reported{more}."
+
+
+def reported_outcomes(store: Store) -> ReportedOutcomes:
+    """Return the real outcomes of the scored jobs; a job counts for the policy of most of its decisions, of equals the newest."""
+    scored = set(read_rows(store, "outcomes")["job"])
+    jobs = [job for job in stored_jobs(store) if job.request.name in scored]
+    names = [job.request.name for job in jobs]
+    decisions, reports = decisions_by_job(store, names), reports_by_job(store, names)
+    by_policy: dict[str, list[bool]] = {}
+    unreported = 0
+    for job in jobs:
+        own = decisions[job.request.name]
+        if not own:
+            continue
+        ending = ending_of(job, own, reports[job.request.name])
+        if not ending.measured:
+            unreported += 1
+            continue
+        policy = Counter(str(row["policy"]) for row in reversed(own)).most_common(1)[0][0]
+        by_policy.setdefault(policy, []).append(ending.state == "finished")
+    return ReportedOutcomes(by_policy=by_policy, unreported=unreported)

@@ -891,6 +891,7 @@ def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
         **row,
         "cost_interval": cost_interval(row) or None,
         "finish_interval": finish_interval(row) or None,
+        "assumption": assumption(row) or None,
     }
     return {**shown, "market": NOWHERE} if is_nowhere(row) else shown
 
@@ -922,6 +923,22 @@ def finish_interval(row: Mapping[str, Any]) -> str:
     return f"{start} to {utc(high)[11:] if utc(high)[:10] == start[:10] else utc(high)}"
 
 
+def assumption(row: Mapping[str, Any]) -> str:
+    """Return what the expected cost, finish and risk of a decision assume; "" where they assume neither.
+
+    >>> assumption({"late_probability": 0.0, "on_demand_from": "catalogue"}), assumption({"availability_note": "prices only"})
+    ('on-demand can be launched', 'spot is never lost')
+    >>> assumption({"late_probability": 0.3, "on_demand_from": "not sold, as the job file says"})
+    ''
+    """
+    if row.get("shortfall"):
+        return ""
+    if row.get("availability_note") is not None:
+        return "spot is never lost"
+    has_none = row.get("budget_note") or str(row.get("on_demand_from")).startswith("not sold")
+    return "" if row.get("late_probability") is None or has_none else "on-demand can be launched"
+
+
 #: Columns of a table of decisions that are made of several fields by `as_shown`.
 INTERVALS = {
     "cost_interval": Field(
@@ -933,6 +950,14 @@ INTERVALS = {
     ),
     "finish_interval": Field(
         kind=str | None, words="Finish of four of five sampled futures.", heading="80 % interval", card=43
+    ),
+    "assumption": Field(
+        kind=str | None,
+        words="What cost, finish and risk assume.",
+        heading="assumes",
+        place=1,
+        card=45,
+        glance=True,
     ),
 }
 
@@ -1054,9 +1079,19 @@ BOARD: Final[dict[str, Field]] = {
     "on_time": Field(
         kind=float,
         limits=SHARE,
-        words="Share of the jobs that were done by their deadline.",
-        heading="on time",
+        words="Share of the replays that were done by the deadline.",
+        heading="on time in replays",
         format=percent,
+    ),
+    "reported_jobs": Field(
+        kind=int,
+        limits=NOT_NEGATIVE,
+        words="Ended jobs that it really decided, most of their slots, and whose outcome was reported.",
+    ),
+    "reported_on_time": Field(
+        kind=float | None,
+        limits=SHARE,
+        words="Share of these that were done by their deadline as reported; null where there is none.",
     ),
     "gap_to_hindsight": Field(
         kind=float,
@@ -1065,6 +1100,16 @@ BOARD: Final[dict[str, Field]] = {
     "weight": Field(
         kind=float, limits=SHARE, words="How far the selection trusts it.", heading="weight", format=percent
     ),
+}
+
+
+#: Columns of `BOARD` that do not come from replays.
+REPORTED: Final = ("reported_jobs", "reported_on_time")
+#: A leaderboard as people read it: the rows are those of `board_rows`.
+BOARD_SHOWN: Final = BOARD | {
+    "reported": Field(
+        kind=str, words="Really decided jobs that were on time, as reported.", heading="on time really"
+    )
 }
 
 
@@ -1188,12 +1233,23 @@ def stands_alone(row: Mapping[str, Any]) -> bool:
     return row.get("policy") in (*BASELINES, HINDSIGHT)
 
 
-def beside_hindsight(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows of the leaderboard, and below them what hindsight costs, where that is known of all jobs of the first."""
+def board_rows(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows of the leaderboard with their reported outcomes, and below them the cost in hindsight if all jobs have one."""
+    rows: list[Mapping[str, Any]] = [{**row, "reported": reported_told(row)} for row in board]
     cost = board[0].get("mean_hindsight_usd") if board else None
     if cost is None:
-        return list(board)
+        return rows
     saved = board[0]["mean_saved_usd"]
     own = in_hindsight(cost, None if saved is None else board[0]["mean_cost_usd"] + saved)
     means = {"mean_cost_usd": own["cost_usd"], "mean_saved_usd": own["saved_usd"]}
-    return [*board, {**own, **means, "jobs": board[0]["jobs"]}]
+    return [*rows, {**own, **means, "jobs": board[0]["jobs"]}]
+
+
+def reported_told(row: Mapping[str, Any]) -> str:
+    """Return how many of the jobs that a policy really decided were on time.
+
+    >>> reported_told({"reported_jobs": 4, "reported_on_time": 0.75}), reported_told({"reported_jobs": 0})
+    ('3 of 4', 'none yet')
+    """
+    jobs = int(row.get("reported_jobs") or 0)
+    return f"{round(jobs * row['reported_on_time'])} of {jobs}" if jobs else "none yet"

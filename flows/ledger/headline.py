@@ -5,12 +5,28 @@ Nothing here imports pandas: a help text loads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.ledger.fields import cost_interval, finish_interval, is_nowhere, zone_of
+from flows.ledger.fields import assumption, cost_interval, finish_interval, is_nowhere, zone_of
+from flows.show.blocks import Banner, Block
 from flows.show.formats import age, as_number, dollars, listed, number, percent, usd, utc
+
+#: How the note of a job that missed its deadline begins.
+MISSED = "MISSED: "
+
+
+def missed_apart(notes: Sequence[str]) -> tuple[list[Block], list[str]]:
+    """Return the notes of jobs that missed their deadline as banners, and the other notes.
+
+    >>> missed_apart(["MISSED: job a missed: 6 % done at its deadline.", "Other."])
+    ([Banner(label='MISSED:', text='job a missed: 6 % done at its deadline.')], ['Other.'])
+    """
+    missed: list[Block] = [
+        Banner(MISSED.strip(), note.removeprefix(MISSED)) for note in notes if note.startswith(MISSED)
+    ]
+    return missed, [note for note in notes if not note.startswith(MISSED)]
 
 
 def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
@@ -113,8 +129,8 @@ def outlook(row: Mapping[str, Any]) -> str:
     risk = f", risk of missing it {'unknown' if late is None else percent(late)}"
     if row.get("budget_note"):
         risk += ", without on-demand"
-    elif late is not None and not str(row.get("on_demand_from")).startswith("not sold"):
-        risk += ", assuming that on-demand can be launched"
+    elif assumed := assumption(row):
+        risk += f", assuming that {assumed}"
     between = f" (80 % interval {between})" if (between := finish_interval(row)) else ""
     finish = f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}{risk}."
     return " ".join(part for part in (finish, budget(row)) if part)

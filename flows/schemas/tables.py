@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args, get_origin
 
-from flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, TIME, Field
+from flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, REPORTED, TIME, Field
 from flows.schemas import forms
 from warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
 from warehouse.products import UNKNOWN_RANK, rank_sql
@@ -664,7 +664,7 @@ def views() -> dict[str, Relation]:
         "policy_ranking": Relation(
             words="The leaderboard: means over all jobs that ended, of every policy ever replayed. Sort by `mean_utility`.",
             key=("policy",),
-            columns={name: one.words for name, one in BOARD.items()},
+            columns={name: one.words for name, one in BOARD.items() if name not in REPORTED},
             sql="SELECT policy, count(*) AS jobs, avg(utility) AS mean_utility, avg(o.utility_usd) AS mean_utility_usd, "
             "avg(cost_usd) AS mean_cost_usd, avg(saved_usd) AS mean_saved_usd, "
             "avg(saved_usd) / avg(on_demand_only_usd) AS saved_share, "

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 from flows.command import Answer, MarketName, Query, QueryAt, Session, counted, option, parsed_time, say
 from flows.ledger.fields import (
     BASELINES,
-    BOARD,
+    BOARD_SHOWN,
     DECISION,
     INTERVALS,
     OUTCOME,
     as_shown,
     assumed_told,
     availability_told,
-    beside_hindsight,
+    board_rows,
     columns_of,
     contradicted_told,
     folded,
@@ -40,8 +40,10 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
     Of the forecasters only the ``planner``, whose forecasts decided: the page and the JSON have all.
     """
+    from flows.ledger.headline import missed_apart
     from flows.show.skills import compared
 
+    missed, notes = missed_apart(value["notes"])
     errors = value["forecast_errors"]
     own = [row | {"compared": compared(row)} for row in errors if row["model"] == planner] or errors
     counts = [
@@ -58,8 +60,9 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
         ),
         *([board_table(value["leaderboard"])] if value["leaderboard"] else []),
         *movers_tables(value.get("movers", ())),
-        Notes(value["notes"]),
+        Notes(notes),
         *counts,
+        *missed,
         Verbatim(f"report: {value['report']}"),
     ]  # fmt: skip
 
@@ -81,12 +84,16 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
 
 
 def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
-    """The best of the leaderboard and every baseline, beside hindsight."""
-    shown = [row for i, row in enumerate(board) if i < BOARD_ROWS or row["policy"] in BASELINES]
+    """The best of the leaderboard, every baseline and every policy with a real outcome, and the cost in hindsight."""
+    shown = [
+        row
+        for i, row in enumerate(board)
+        if i < BOARD_ROWS or row["policy"] in BASELINES or row.get("reported_jobs")
+    ]
     return Table(
         f"Policies over ended jobs (best {BOARD_ROWS} and baselines of {len(board)})",
-        beside_hindsight(shown),
-        columns_of(BOARD),
+        board_rows(shown),
+        columns_of(BOARD_SHOWN),
         marked=lambda row: row["policy"] in BASELINES,
     )
 
@@ -94,7 +101,7 @@ def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
 def movers_tables(board: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The leaderboard of the movers, where a job that may move has ended."""
     title = "Movers over ended jobs that may move (weights of their own)"
-    return [Table(title, beside_hindsight(board), {**columns_of(BOARD), "policy": "mover"})] if board else []
+    return [Table(title, board_rows(board), {**columns_of(BOARD_SHOWN), "policy": "mover"})] if board else []
 
 
 def report(
@@ -367,5 +374,7 @@ def leaderboard(*, session: Query = Query()) -> Answer:
         found = learned(turn)
     value = {"leaderboard": found.leaderboard} | ({"movers": found.movers} if found.movers else {})
     return Answer(
-        title="Policies", value=value, blocks=[board_table(found.leaderboard), *movers_tables(found.movers)]
+        title="Policies",
+        value=value,
+        blocks=[board_table(found.leaderboard), *movers_tables(found.movers), Notes([found.findings[-1]])],
     )

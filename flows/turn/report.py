@@ -12,14 +12,15 @@ import numpy as np
 import pandas as pd
 
 from flows.config import Settings
+from flows.ledger.endings import ReportedOutcomes, missed_jobs, reported_outcomes
 from flows.ledger.fields import (
     BASELINES,
-    BOARD,
+    BOARD_SHOWN,
     DECISION,
     INTERVALS,
     as_shown,
     availability_told,
-    beside_hindsight,
+    board_rows,
     columns_of,
     contradicted_told,
     on_demand_told,
@@ -27,7 +28,8 @@ from flows.ledger.fields import (
     zone_of,
 )
 from flows.ledger.fields import chance as chance_told
-from flows.ledger.jobs import find_job
+from flows.ledger.headline import missed_apart
+from flows.ledger.jobs import find_job, stored_jobs
 from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import (
     UNMEASURED,
@@ -115,6 +117,11 @@ def report_data(
 ) -> ReportData:
     """What the report shows."""
     after, rounds = learned.pool.weights_after(), learned.pool.rounds
+    recent = turn.at - pd.Timedelta(hours=turn.settings.alarms.recent_hours)
+    ended = [
+        job for job in stored_jobs(turn.store, known_at=turn.terms_at) if recent <= job.deadline <= turn.at
+    ]
+    missed = missed_jobs(turn.store, ended, known_at=turn.at)
     return ReportData(
         at=turn.at,
         run_id=turn.run_id,
@@ -130,7 +137,13 @@ def report_data(
         round_jobs=list(rounds.jobs),
         ingested=ingested,
         panels=drawn,
-        notes=[*left_out, *examples_told(turn.store, decisions), *over_told(turn), *learned.findings],
+        notes=[
+            *missed,
+            *left_out,
+            *examples_told(turn.store, decisions),
+            *over_told(turn),
+            *learned.findings,
+        ],
     )
 
 
@@ -263,9 +276,11 @@ class TaughtByJobs:
 def learned(turn: Turn, pool: Pool | None = None) -> TaughtByJobs:
     """What every job ever scored has taught of the pool (None: as the warehouse has it), and of the movers."""
     pool = read_pool(turn) if pool is None else pool
+    reported = reported_outcomes(turn.store)
     outcomes = outcome_frame(turn.store, pool.names)
     moved = outcome_frame(turn.store, [*pool.movers.names, BEST_MARKET])
-    board, movers = _board_rows(pool, outcomes), _board_rows(pool.movers, moved)
+    board = _board_rows(pool, outcomes, reported)
+    movers = _board_rows(pool.movers, moved, reported)
     if board:
         findings = _findings(pool, outcomes, board)
     elif movers:
@@ -278,11 +293,16 @@ def learned(turn: Turn, pool: Pool | None = None) -> TaughtByJobs:
             f"{mover.name} does."
         ]
     return TaughtByJobs(
-        pool=pool, leaderboard=board, findings=[*findings, *_movers_found(movers)], movers=movers
+        pool=pool,
+        leaderboard=board,
+        findings=[*findings, *_movers_found(movers), *([reported.sentence()] if board or movers else [])],
+        movers=movers,
     )
 
 
-def _board_rows(group: Group[Any], outcomes: pd.DataFrame) -> list[dict[str, Any]]:
+def _board_rows(
+    group: Group[Any], outcomes: pd.DataFrame, reported: ReportedOutcomes
+) -> list[dict[str, Any]]:
     """The leaderboard of a group; what nobody could have chosen has no weight."""
     if outcomes.empty:
         return []
@@ -304,6 +324,8 @@ def _board_rows(group: Group[Any], outcomes: pd.DataFrame) -> list[dict[str, Any
             if pd.isna(row["mean_hindsight_usd"])
             else round(float(row["mean_hindsight_usd"]), 4),
             "on_time": round(float(row["on_time"]), 4),
+            "reported_jobs": len(own := reported.by_policy.get(row["policy"], ())),
+            "reported_on_time": round(sum(own) / len(own), 4) if own else None,
             "gap_to_hindsight": round(float(row["gap_to_hindsight"]), 6),
             "weight": 0.0 if pd.isna(row["weight"]) else round(float(row["weight"]), 6),
         }
@@ -333,7 +355,7 @@ def _cost_told(row: Mapping[str, Any]) -> str:
             if row["mean_saved_usd"] is None
             else f"{usd(row['mean_saved_usd'])} USD ({percent(row['saved_share'])}) less than on-demand only, "
         )
-        + f"on time {percent(row['on_time'])} of the jobs"
+        + f"on time in {percent(row['on_time'])} of the replays"
         + ("" if known is None else f"; hindsight {usd(known)} USD")
     )
 
@@ -348,8 +370,8 @@ def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -
             row = by_name[name]
             dearer = row["mean_cost_usd"] - best["mean_cost_usd"]
             notes.append(
-                f"{name} costs {usd(abs(dearer))} USD a job {'more' if dearer >= 0 else 'less'}, on time "
-                f"{percent(row['on_time'])} of the jobs."
+                f"{name} costs {usd(abs(dearer))} USD a job {'more' if dearer >= 0 else 'less'}, on time in "
+                f"{percent(row['on_time'])} of the replays."
             )
     lost = outcomes.groupby("policy")["lost_to_forecast_error"].mean().dropna()
     if len(lost):
@@ -454,13 +476,15 @@ def report_page(data: ReportData) -> Page:
         "Simulated market.",
         "The prices and instance counts on this page come from a random generator, not from any provider. Do not rent by them.",
     )
-    notes: Block = Notes(data.notes) if data.notes else "Nothing out of the ordinary."
+    missed, others = missed_apart(data.notes)
+    notes: Block = Notes(others) if others else "Nothing out of the ordinary."
     return Page(
         title="Slackwater: GPUs to hold in the next slot",
         short=f"report, {utc(data.at)}",
         about=f"As of {utc(data.at)}, run {data.run_id}. All times are UTC, all prices and costs in USD.",
         banner=simulated if data.simulated else None,
         blocks=[
+            *missed,
             decisions_section(data.decisions),
             *([routes_section(data.routes)] if data.routes else []),
             markets_section(data.panels, data.decisions, data.at),
@@ -1192,6 +1216,7 @@ def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
     top, rest = ranked(rows)
     told = (
         f"{board_summary([*top, *rest])} Every policy is replayed on every job that ended, with the forecasts issued then; "
+        '"on time really" counts the jobs that a policy really decided and whose outcome was reported; '
         "hindsight is what the job would have cost, had the future been known."
     )
     blocks: list[Block] = [told, costs_figure(top), _board("The best policies and the baselines", top)]
@@ -1220,8 +1245,10 @@ def ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], lis
     order = sorted(rows, key=lambda row: (-_value(row, "mean_utility", -np.inf), str(row.get("policy"))))
     views = [{**row, "rank": place + 1, "on_time": row.get("on_time", row.get("on_time_share"))}
              for place, row in enumerate(order)]  # fmt: skip
-    top = [row for row in views if row["rank"] <= TOP_POLICIES or is_baseline(row)]
-    return top, [row for row in views if not (row["rank"] <= TOP_POLICIES or is_baseline(row))]
+    top = [
+        row for row in views if row["rank"] <= TOP_POLICIES or is_baseline(row) or row.get("reported_jobs")
+    ]
+    return top, [row for row in views if row not in top]
 
 
 def is_baseline(row: Mapping[str, Any]) -> bool:
@@ -1231,7 +1258,7 @@ def is_baseline(row: Mapping[str, Any]) -> bool:
 
 def _board(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     columns: dict[str, Column | str] = {"policy": "policy", "rank": "rank"}
-    return Table(title, beside_hindsight(rows), columns | columns_of(BOARD), marked=is_baseline, cards=True)
+    return Table(title, board_rows(rows), columns | columns_of(BOARD_SHOWN), marked=is_baseline, cards=True)
 
 
 def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:

@@ -11,8 +11,19 @@ import pandas as pd
 
 from flows.jobs.predicted import reports_shown
 from flows.ledger.endings import ending_of
-from flows.ledger.fields import BASELINES, DECISION, JOB, Field, columns_of, folded, outcome_table
-from flows.ledger.headline import headline, over_since
+from flows.ledger.fields import (
+    BASELINES,
+    DECISION,
+    JOB,
+    Field,
+    assumption,
+    columns_of,
+    cost_interval,
+    finish_interval,
+    folded,
+    outcome_table,
+)
+from flows.ledger.headline import headline, outlook, over_since
 from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, find_job, reports_by_job, stored_jobs
 from flows.ledger.records import outcomes_of, stored_decisions
 from flows.show.blocks import Block, Figure, Fold, Table
@@ -205,6 +216,10 @@ def job_row(
             "usd_per_hour": hourly_cost(newest),
             "current": pd.Timestamp(newest["slot"]) == _due(reading),
             "headline": headline(newest, reading.now),
+            "outlook": outlook(newest),
+            "assumption": assumption(newest),
+            "cost_interval": cost_interval(newest),
+            "finish_interval": finish_interval(newest),
             "over": over_since(newest, reading.now),
         }
     return row

@@ -1,8 +1,10 @@
 """A field more of a decision: declared once, it is stored, published, printed and drawn; older rows lack it and stay readable."""
 
 import json
+from types import SimpleNamespace
 
 import jsonschema
+import numpy as np
 import pandas as pd
 import pytest
 from advice_kit import BEGIN, SETTINGS, add_job, decided_row, keep, new_store, turn_at
@@ -11,6 +13,7 @@ from test_ui import client_of
 
 from flows.delivery import document
 from flows.ledger.fields import DECISION, Field, columns_of
+from flows.ledger.headline import outlook
 from flows.ledger.records import decisions_of, stored_decisions
 from flows.schemas.forms import schema
 from flows.show.blocks import Page
@@ -139,3 +142,44 @@ def test_a_warehouse_whose_newest_decision_is_of_an_older_version_has_every_page
 def test_every_field_says_what_it_means_and_those_shown_have_a_heading():
     assert all(one.words.endswith(".") for one in DECISION.values())
     assert all(one.heading for one in DECISION.values() if one.unit)
+
+
+@pytest.mark.parametrize(
+    ("finish", "known", "first", "last"),
+    [
+        ([1.0] * 5 + [2.0] * 4 + [np.nan], True, "2026-03-10T06:30:00+00:00", "2026-03-10T07:00:00+00:00"),
+        (
+            [1.0] * 5 + [2.0] * 3 + [np.nan] * 2,
+            True,
+            "2026-03-10T06:30:00+00:00",
+            None,
+        ),  # 8 of 10 finish at all
+        ([2.0] * 10, True, "2026-03-10T07:00:00+00:00", "2026-03-10T07:00:00+00:00"),
+        ([1.0] * 10, False, None, None),
+    ],
+)
+def test_quantiles_of_the_finish_are_counted_over_the_sampled_futures(finish, known, first, last):
+    """A job of one slot of work: spot comes in the first slot in half of the futures, in the second in most others."""
+    live = SimpleNamespace(start=pd.Timestamp("2026-03-10T06:00Z"), step=pd.Timedelta("30min"))
+    made = SimpleNamespace(risk_known=known, expected=SimpleNamespace(finish=np.array(finish)))
+    found = [
+        DECISION[name].value(SimpleNamespace(live=live), made)
+        for name in ("expected_finish_p10", "expected_finish_p90")
+    ]
+    assert found == [first, last]
+
+
+def test_a_finish_at_the_deadline_without_risk_shows_its_interval_and_its_assumption():
+    row = {
+        "expected_finish": "2026-03-10T11:50:00+00:00", "deadline": "2026-03-10T12:00:00+00:00", "late_probability": 0.0,
+        "expected_finish_p10": "2026-03-10T10:00:00+00:00", "expected_finish_p90": "2026-03-10T12:00:00+00:00",
+        "on_demand_from": "the catalogue",
+    }  # fmt: skip
+    told = outlook(row)
+    assert "80 % interval 2026-03-10 10:00 to 12:00 UTC" in told
+    assert "assuming that on-demand can be launched" in told
+    for unknown in ({"late_probability": None}, {"on_demand_from": "not sold, as the job file says"}):
+        assert "launched" not in outlook(row | unknown)
+    alone = {"expected_finish_p10": None, "expected_finish_p90": None, "availability_note": "prices only"}
+    assert "if spot is never lost" in outlook(row | alone | {"late_probability": None})
+    assert "80 %" not in outlook(row | alone | {"late_probability": None})

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from flows.config import ALARM_KINDS, AlarmSettings, Alert, Settings, read_settings
-from flows.ledger.endings import ending_of
-from flows.ledger.jobs import Report, StoredJob, save_jobs
+from flows.ledger.endings import ending_of, missed_jobs, reported_outcomes
+from flows.ledger.jobs import Report, StoredJob, save_jobs, stored_jobs
 from flows.ledger.records import save_decisions
 from flows.monitoring.alarms import Alarm, alarms_of, settle_alarms, standing_alarms
 from flows.monitoring.alerts import headline, payload, send_alerts
@@ -111,6 +111,8 @@ def test_every_kind_has_a_check_and_every_check_a_kind():
         ([decision()], [], "finished by its decisions; nobody reported it"),
         ([decision()], [report(DEADLINE, finished=True)], "finished"),
         ([decision()], [report(DEADLINE, progress=10.0)], "missed: 50 % done at its deadline"),
+        ([decision()], [report(DEADLINE - STEP, progress=19.0)], "finished by its decisions; nobody reported it"),
+        ([decision()], [report(DEADLINE - STEP, progress=20.0)], "finished"),
     ],
 )  # fmt: skip
 def test_how_a_job_ended_in_words(decisions, reports, words):
@@ -144,6 +146,34 @@ def test_an_alarm_of_a_job_is_kept_and_cleared(stored):
         "finished": True, "note": "", "market": None,
     }])  # fmt: skip
     assert look(stored, NOW + STEP) == []
+
+
+def test_real_outcomes_are_of_jobs_that_were_decided_and_reported(stored):
+    """The replays of a job are no outcome of its; a job counts for the policy that decided most of its slots."""
+    assert reported_outcomes(stored).sentence().startswith("No real outcome yet")
+    save_decisions(stored, [("r", decision(slot=NOW + k * STEP) | {
+        "job": "lora", "policy": policy, "on_demand": 1, "spot": 0, "reason": "because", "run": "r",
+    }) for k, policy in ((1, "MSU"), (2, "MSU"))])  # fmt: skip
+    scored = {
+        "job": "lora", "policy": "UP", "scored_at": LATER, "utility_usd": 0.0, "value_usd": 0.0, "cost_usd": 1.0,
+        "termination_cost_usd": 0.0, "on_time": True, "finished_slot": 1, "finish_slots": 1.0, "spot_share": 0.0,
+        "progress": 1.0, "utility_normalised": 0.0, "hindsight_low_usd": 0.0, "hindsight_high_usd": 0.0,
+        "allocations": "[]", "details": "{}",
+    }  # fmt: skip
+    write_rows(stored, "outcomes", pd.DataFrame([scored]))
+    found = reported_outcomes(stored)
+    assert (found.by_policy, found.unreported) == ({}, 1)
+    assert "1 ended without a report" in found.sentence()
+    write_rows(stored, "reports", [{
+        "job": "lora", "reported_at": DEADLINE, "known_at": DEADLINE, "revision": 0, "progress": 1.2, "on_demand": None,
+        "spot": None, "finished": False, "note": "", "market": None,
+    }])  # fmt: skip
+    found = reported_outcomes(stored)
+    assert (found.by_policy, found.unreported) == ({"MSU": [False]}, 0)
+    (note,) = missed_jobs(stored, stored_jobs(stored))
+    assert note == "MISSED: job lora missed: 6 % done at its deadline."
+    assert missed_jobs(stored, [replace(one, origin="example") for one in stored_jobs(stored)]) == []
+    assert found.sentence() == "Real outcomes: 0 of 1 decided job was on time, as reported."
 
 
 class Receiver(BaseHTTPRequestHandler):

@@ -231,7 +231,7 @@ COMMENT ON COLUMN policy_ranking.mean_cost_usd IS 'Rent of a job, USD.';
 COMMENT ON COLUMN policy_ranking.mean_saved_usd IS 'What that is below the cost of the same jobs on on-demand alone, USD; of the jobs whose on-demand price is known, null where it is known of none.';
 COMMENT ON COLUMN policy_ranking.saved_share IS 'The same as a share of it.';
 COMMENT ON COLUMN policy_ranking.mean_hindsight_usd IS 'The rent of a job, USD, had the future been known; null where a job was scored by an older version.';
-COMMENT ON COLUMN policy_ranking.on_time IS 'Share of the jobs that were done by their deadline.';
+COMMENT ON COLUMN policy_ranking.on_time IS 'Share of the replays that were done by the deadline.';
 COMMENT ON COLUMN policy_ranking.gap_to_hindsight IS 'Utility to the best that knowing the future allows, over what the job costs on on-demand alone.';
 COMMENT ON COLUMN policy_ranking.weight IS 'How far the selection trusts it.';
 COMMENT ON VIEW turn_stages IS 'What every turn did: a row a stage, with its reason where it failed.';
