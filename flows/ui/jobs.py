@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from flows.command import all_fit
 from flows.jobs.predicted import reports_shown
 from flows.ledger.endings import ending_of
 from flows.ledger.fields import (
@@ -89,9 +90,16 @@ def risk_of(late: float | None) -> str:
     return "likely late" if late >= LIKELY else "at risk"
 
 
-def jobs_data(reading: Reading, *, state: str = "", page: int = 1) -> dict[str, Any]:
-    """The jobs of one state ("" = all), open ones first, those over by falling deadline; `PAGE_JOBS` a page."""
-    stored = stored_jobs(reading.store)
+def jobs_data(
+    reading: Reading, *, state: str = "", page: int = 1, patterns: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a page of the jobs of one state ("" = all) whose name or market fits all patterns.
+
+    Open jobs come first, then those that ended, by falling deadline; `PAGE_JOBS` a page.
+    """
+    stored = [
+        job for job in stored_jobs(reading.store) if all_fit(patterns, [job.request.name, job.request.where])
+    ]
     over = [job for job in stored if state_of(reading, job, None) == "ended"]
     over.sort(key=lambda job: (job.deadline, job.request.name), reverse=True)
     rows = open_rows(reading, stored)

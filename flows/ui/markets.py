@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from flows.command import all_fit
 from flows.monitoring.completeness import freshness, promises_of
 from flows.show.blocks import Figure
 from flows.show.charts import Fan, fan, held
@@ -27,8 +28,12 @@ PAST_SLOTS: Final = 72
 MOST_VINTAGES: Final = 336
 
 
-def markets_data(reading: Reading) -> dict[str, Any]:
-    """Every market and source: what is observed of it, its newest values and how old they are against what is nominal."""
+#: Markets of one page of the list.
+PAGE_MARKETS: Final = 100
+
+
+def markets_data(reading: Reading, *, patterns: Sequence[str] = (), page: int = 1) -> dict[str, Any]:
+    """Return one page of the markets that fit all patterns, the stale first: newest values and their age."""
     listed = list_markets(reading.store, known_at=reading.at)
     known = rows_of(with_on_demand(listed, terms=reading.settings.on_demand_terms, known_at=reading.at))
     forecast = _newest_vintages(reading)
@@ -54,7 +59,15 @@ def markets_data(reading: Reading) -> dict[str, Any]:
                 "newest_forecast": forecast.get(key),
             }
         )  # fmt: skip
-    return {"at": reading.at, "markets": rows}
+    fitting = [row for row in rows if all_fit(patterns, [row["key"], row["market"], row["source"]])]
+    fitting.sort(key=lambda row: (not row["stale"], row["key"]))
+    pages = max(1, -(-len(fitting) // PAGE_MARKETS))
+    page = min(max(page, 1), pages)
+    return {
+        "at": reading.at, "known": len(rows), "fitting": len(fitting),
+        "stale": sum(row["stale"] for row in fitting), "page": page, "pages": pages,
+        "markets": fitting[(page - 1) * PAGE_MARKETS : page * PAGE_MARKETS],
+    }  # fmt: skip
 
 
 def _stale_markets(reading: Reading, markets: Sequence[tuple[str, str]]) -> set[str]:

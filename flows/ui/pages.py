@@ -298,6 +298,10 @@ Query = Mapping[str, str]
 Data = dict[str, Any]
 
 
+#: Characters of a filter.
+LONGEST_FILTER: Final = 200
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
     """One page: ``data`` gives its plain values (what ``/api`` answers), ``values`` what only the HTML needs beside them.
@@ -321,11 +325,21 @@ def _page(query: Query) -> int:
     return int(word)
 
 
+def _patterns(query: Query) -> list[str]:
+    """The patterns of the filter ``?q=``, separated by blanks."""
+    words = query.get("q", "")
+    if len(words) > LONGEST_FILTER:
+        raise InputError(
+            f"a filter of {len(words):,} characters", expected=f"at most {LONGEST_FILTER} characters"
+        )
+    return words.split()
+
+
 def _jobs(reading: Reading, query: Query) -> Data:
     state = query.get("state", "")
     if state and state not in STATES:
         raise InputError(f"state {state[:40]!r}", expected=f"one of {', '.join(STATES)}")
-    return jobs_data(reading, state=state, page=_page(query))
+    return jobs_data(reading, state=state, page=_page(query), patterns=_patterns(query))
 
 
 def _market(reading: Reading, query: Query) -> Data:
@@ -359,7 +373,7 @@ VIEWS: Final = (
     ),
     PageView(
         name="jobs", template="jobs.html", menu="/jobs",
-        about="Jobs with their progress; ?state=running|waiting|finished|ended, ?page=N.", data=_jobs, timed=True,
+        about="Jobs with their progress; ?q=PATTERN, ?state=running|waiting|finished|ended, ?page=N.", data=_jobs, timed=True,
     ),
     PageView(
         name="job", template="job.html", menu="/jobs",
@@ -368,8 +382,9 @@ VIEWS: Final = (
         values=lambda reading, data, query: job_values(reading, data), timed=True,
     ),
     PageView(
-        name="markets", template="markets.html", menu="/markets", about="Markets with their newest values and freshness.",
-        data=lambda reading, query: markets_data(reading),
+        name="markets", template="markets.html", menu="/markets",
+        about="Markets with their newest values and freshness, ?q=PATTERN, ?page=N.",
+        data=lambda reading, query: markets_data(reading, patterns=_patterns(query), page=_page(query)),
     ),
     PageView(
         name="market", template="market.html", menu="/markets",

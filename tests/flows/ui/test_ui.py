@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import threading
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
@@ -558,6 +559,36 @@ def test_a_mistake_of_the_program_is_a_page_too(made, settings, monkeypatch):
 def test_a_page_past_the_end_is_the_last_one(client):
     assert client.get("/api/runs?page=99").json()["page"] == 1
     assert client.get("/api/jobs?page=0").json()["page"] == 1
+
+
+def test_lists_are_filtered_on_the_server_and_hostile_patterns_are_only_words(client, monkeypatch):
+    every = client.get("/api/markets").json()
+    assert every["known"] == every["fitting"] >= 1
+    assert client.get("/api/markets", params={"q": MARKET}).json()["fitting"] >= 1
+    assert client.get("/api/jobs", params={"q": HOSTILE.split()[0]}).json()["jobs"]
+    for path, none in (("/markets", "fits the filter"), ("/jobs", "No job fits the filter")):
+        for text in (
+            "<script>alert(1)</script>",
+            "'; DROP TABLE jobs; --",
+            '"><img src=x>',
+            "[",
+            "{{7*7}}",
+            "*a" * 99,
+        ):
+            started = time.monotonic()
+            answer = client.get(path, params={"q": text, "page": 7})
+            assert answer.status_code == 200, text
+            assert time.monotonic() - started < 5, text
+            assert "<script>alert" not in answer.text
+            assert "<img" not in answer.text
+            assert none in answer.text or text != "{{7*7}}"
+        assert client.get(path, params={"q": "x" * 201}).status_code == 400
+        assert client.get(path, params={"page": "-1"}).status_code == 400
+    monkeypatch.setattr("flows.ui.jobs.PAGE_JOBS", 1)
+    pages = client.get("/api/jobs", params={"page": 2, "q": "*"}).json()
+    assert pages["page"] == 2
+    assert len(pages["jobs"]) == 1
+    assert 'href="/jobs?q=%2A&amp;page=1"' in client.get("/jobs", params={"page": 2, "q": "*"}).text
 
 
 def test_no_warehouse_an_empty_one_and_a_damaged_one(tmp_path, settings):
