@@ -54,7 +54,7 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
 
 #: Commands that read a warehouse and make none.
 READERS = (
-    "accuracy", "backtest", "bill", "export", "forecast", "job list", "job show", "leaderboard", "markets", "plan", "rejected",
+    "backtest", "bill", "export", "forecast", "job list", "job show", "leaderboard", "markets", "plan", "rejected",
     "replay", "report", "status",
 )  # fmt: skip
 

@@ -171,7 +171,8 @@ def test_a_job_is_shown_with_its_newest_decision_first_and_what_was_asked_last(a
     listed = call("job", "list", "--json").value["jobs"]
     job = next(row["job"] for row in listed if row["origin"] == "example")
     lines = called("job", "show", job)
-    assert lines[0].startswith("Decisions")
+    assert lines[0].startswith(f"Job {job} ")  # how it ended comes first
+    assert next(line for line in lines if line.startswith(("Decisions", "Outcomes"))).startswith("Decisions")
     assert lines.index("As it was asked for") > lines.index(
         next(line for line in lines if line.startswith("Outcomes"))
     )

@@ -43,9 +43,7 @@ def test_the_answer_tells_what_was_read_what_was_not_and_what_to_type(folder):
     assert "only Windows; jobs run on Linux): aws/us-east-1/us-east-1c/p4d.24xlarge" in said
     assert "Kept, but not planned on: prices of Windows" in said
     assert "prices only: availability is unknown" in said
-    assert said.rstrip().endswith(
-        "Next: `slackwater plan JOB.toml --market aws/us-east-1/us-east-1a/p4d.24xlarge` or `slackwater markets`"
-    )
+    assert said.rstrip().endswith("Next: `slackwater markets --for JOB.toml` or `slackwater plan JOB.toml`")
     again = call("ingest", "aws", "h.json").said
     assert "Nothing new from aws; 4 rows already known; 3 rows set aside." in again
 

@@ -115,8 +115,12 @@ def test_share_of_the_gap_by_hand():
     assert scores.gap_closed(DEFAULT) == pytest.approx(15 / 30)
     assert scores.gap_closed(DEFAULT, start=EAGER) == pytest.approx(10 / 25)
     assert scores.gap_closed(PUBLISHED) == 0
-    low, high = scores.gap_interval(DEFAULT, rng=np.random.default_rng(0))
-    assert (low, high) == pytest.approx((0.5, 0.5))  # both blocks close half
+    assert np.isnan(
+        scores.gap_interval(DEFAULT, rng=np.random.default_rng(0))
+    ).all()  # two blocks are too few
+    three = scores_of([[100, 90, 80], [60, 60, 50], [50, 50, 40]], [60, 40, 30], [0, 1, 2])
+    low, high = three.gap_interval(DEFAULT, rng=np.random.default_rng(0))
+    assert (low, high) == pytest.approx((0.5, 0.5))  # each block closes half
     assert np.isnan(scores_of([[50, 50, 50]], [50], [0]).gap_closed(DEFAULT))
 
 
