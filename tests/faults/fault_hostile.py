@@ -5,7 +5,7 @@ import random
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -247,17 +247,29 @@ def _ingest_one(store: Store, source: str, path: Path, told: Fuzzed, where: str)
 _AN_EVENT = re.compile(rb"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*")
 
 
+def _pages(text: str) -> Iterator[list]:
+    """The rows of each JSON document in a text, as far as it is JSON; a bare list is its rows, as are bare objects in lines."""
+    reader, place = json.JSONDecoder(parse_int=str), 0
+    while place < len(text):
+        try:
+            found, place = reader.raw_decode(text, place + len(text[place:]) - len(text[place:].lstrip()))
+        except ValueError:
+            return
+        if isinstance(found, list):
+            yield found
+        elif isinstance(found, dict):
+            yield found.get("SpotPriceHistory") or found.get("data") or found.get("zone_results") or []
+
+
 def rows_of_file(path: Path) -> set[int]:
     """The rows of a file that is of its form, numbered as its source does, found without the source."""
     content = path.read_bytes()
     if path.suffix == ".parquet":
         return set(range(1, pq.read_metadata(path).num_rows + 1))
-    if path.suffix == ".json":
-        found = json.loads(content.decode("utf-8-sig", "surrogateescape"), parse_int=str)
-        rows = found.get("SpotPriceHistory") or found.get("data") or found.get("zone_results")
-        return set(range(1, len(rows) + 1))
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        content = content.decode("utf-16", "surrogatepass").encode("utf-8", "surrogatepass")
+        content = content.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
+    if path.suffix == ".json":
+        return set(range(1, sum(map(len, _pages(content.decode("utf-8-sig", "surrogateescape")))) + 1))
     by_arrow = path.suffix in (".csv", ".tsv") and path.name != "events.csv"
     lines = re.split(rb"\r\n|\r|\n" if by_arrow and b'"' not in content else rb"\n", content)
     if not lines[-1]:
