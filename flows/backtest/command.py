@@ -201,10 +201,13 @@ def _interval(row: Summary) -> str | None:
 
 
 def _notes(found: Backtest) -> list[str]:
+    from forecasting.accuracy.intervals import LEAST_BLOCKS
+
     blocks = _blocks_count(found)
     notes = [
         f"The interval takes starts within {duration(found.block)} of each other as one block: "
-        f"{plural(blocks, 'block')}" + (". With one block there is no interval." if blocks < 2 else "."),
+        f"{plural(blocks, 'block')}"
+        + (f". With fewer than {LEAST_BLOCKS} there is no interval." if blocks < LEAST_BLOCKS else "."),
         f"Simulated in slots of {duration(found.step)}: spot that is available at the start of a slot stays for all of it. "
         "Hindsight knows the market in advance; no policy can.",
     ]

@@ -140,7 +140,7 @@ def budget(row: Mapping[str, Any]) -> str:
     """Return the budget, what is paid of it and the risk of passing it; "" without a budget.
 
     >>> budget({"budget_usd": 600.0, "paid_usd": 118.2, "over_budget_probability": 0.03})
-    'Budget $600, $118 paid so far, risk of passing it 3 %.'
+    'Budget $600, $118 paid so far, risk of passing it 3.0 %.'
     """
     limit, paid = as_number(row.get("budget_usd")), as_number(row.get("paid_usd"))
     if limit is None:

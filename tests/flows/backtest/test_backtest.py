@@ -93,7 +93,7 @@ def test_an_interval_is_of_blocks_of_a_day_or_of_the_job(folder):
     assert long["starts"] == 6
     assert long["blocks"] == 2
     single = simulate(folder, "--from", "2025-03-07", "--to", "2025-03-07T12:00Z", "--every", "6h")
-    assert "1 block. With one block there is no interval." in single.said
+    assert "1 block. With fewer than 3 there is no interval." in single.said
 
 
 def test_a_fixed_deadline_is_replayed_as_its_length(folder):
