@@ -270,11 +270,11 @@ def rows_of_file(path: Path) -> set[int]:
         content = content.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
     if path.suffix == ".json":
         return set(range(1, sum(map(len, _pages(content.decode("utf-8-sig", "surrogateescape")))) + 1))
-    by_arrow = path.suffix in (".csv", ".tsv") and path.name != "events.csv"
+    by_arrow = path.suffix == ".csv" and path.name != "events.csv"
     lines = re.split(rb"\r\n|\r|\n" if by_arrow and b'"' not in content else rb"\n", content)
     if not lines[-1]:
         lines.pop()
-    first = 2 if by_arrow and path.suffix == ".csv" else 1
+    first = 2 if by_arrow else 1
     every = set(range(first, len(lines) + 1))
     if path.name == "events.csv":  # an event is no row: it changes the counts of minutes
         every -= {number for number in every if _AN_EVENT.fullmatch(lines[number - 1])}
