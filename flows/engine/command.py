@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from flows.command import Answer, Session, Warehouse, option
-from flows.show.blocks import Block
+from flows.show.blocks import Block, Notes
 from flows.show.formats import utc
 
 
@@ -26,14 +26,18 @@ def run(
     taken at the end of its own record; with --at, all are taken at that time.
     """
     from flows.engine.run import run_turn
+    from flows.ledger.headline import answers
     from flows.turn.command import decision_blocks, turn_blocks
     from flows.turn.report import decisions_summary
 
     shown: list[Block] = []
 
     def show(decisions: Sequence[Mapping[str, Any]]) -> None:
+        if decisions:
+            shown.append(decisions_summary(decisions))
+        if found := answers(decisions):
+            shown.append(Notes(found))
         shown.extend(decision_blocks("Decisions", decisions))
-        shown.append(decisions_summary(decisions) if decisions else "")
         session.show(shown)
 
     value = run_turn(

@@ -44,7 +44,7 @@ def plan(
     """
     from flows.clock import now
     from flows.fleet.plan import fleet_answer, read_terms, request_on
-    from flows.ledger.headline import over_since
+    from flows.ledger.headline import answers, over_since
     from flows.turn.command import decision_blocks
     from flows.turn.context import Turn
     from flows.turn.planning import fleet_moment
@@ -61,6 +61,7 @@ def plan(
     over = over_since(value["decisions"][0], clock) if value["decisions"] else ""
     blocks: list[Block] = [
         *([over] if over else []),
+        *([Notes(found)] if (found := answers(value["decisions"])) else []),
         *decision_blocks("Decisions of that slot", value["decisions"]),
         Table("The joint plan beside them", value["jobs"], JOB_COLUMNS),
         Table("Markets in that slot", value["markets"], MARKET_COLUMNS),

@@ -21,7 +21,7 @@ from flows.command import (
 )
 from flows.ledger.fields import folded, outcome_table
 from flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
-from flows.show.formats import auto, plural, time, utc
+from flows.show.formats import auto, plural, time, usd, utc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,7 +140,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         "note": "; ".join(
             [
                 *(
-                    ["no value given: it must finish, and is never given up while finishing is possible"]
+                    ["no value given: the job is never given up while it can still finish"]
                     if job.must_finish
                     else []
                 ),
@@ -161,10 +161,14 @@ def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
     """The columns of a job that was added; of one that must finish not the value that was made up for it."""
     hidden = {
         "added", "ranked", "shortfall", "stale", "n_min", "n_max", "gpus_per_instance", "workload", "workload_unit",
-        "workload_instance_hours",
+        "workload_instance_hours", "infeasible_by_slots",
     }  # fmt: skip
     hidden |= {"value_usd"} if value["must_finish"] else set()
-    return keyed(*(key for key in value if key not in hidden))
+    hidden |= {"move_usd_most"} if not value.get("move_usd_most") else set()
+    columns = keyed(*(key for key in value if key not in hidden))
+    if "move_usd_most" in columns:
+        columns["move_usd_most"] = Column(heading="most expensive move", unit="$", format=usd)
+    return columns
 
 
 def _old(told: str | None, at: pd.Timestamp) -> list[Block]:
@@ -232,8 +236,8 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
             infeasible_by(one, slot_hours=histories[0].slot_hours) for one in job.runs
         ),
         "move_usd_most": float(job.moving.usd.max()),
-        "note": f"it may move among {len(places)} markets"
-        + ("" if placed.market else "; it has no home (market), so its first start is free in any")
+        "note": f"runs in the best of {len(places)} markets and may move"
+        + ("" if placed.market else "; its first start costs no move")
         + "".join(f"; {text}" for text in _roundings(placed, histories)),
     }
     short: list[str] = [

@@ -666,7 +666,7 @@ DECISION: Final[dict[str, Field]] = {
         words="Share of the sampled futures in which the deadline is missed; null where availability was not observed, or not "
         "recently.",
         value=_late_probability,
-        heading="P(late)",
+        heading="risk of missing deadline",
         format=chance,
         place=1,
         card=41,

@@ -152,6 +152,23 @@ def budget(row: Mapping[str, Any]) -> str:
     )
 
 
+#: Jobs of a turn whose answers stand before the details.
+MOST_ANSWERS = 12
+#: What a decision has that can be told as an answer; an incomplete one is shown in the table alone.
+TOLD = ("on_demand", "spot", "slot_end", "expected_finish", "deadline")
+
+
+def answers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return for each of a few jobs what to run, for how much, and the risk of missing its deadline."""
+    if len(rows) > MOST_ANSWERS:
+        return []
+    return [
+        f"{row['job']}: {headline(row)} {outlook(row)}"
+        for row in rows
+        if all(row.get(key) is not None for key in TOLD)
+    ]
+
+
 def over_since(row: Mapping[str, Any], now: datetime) -> str:
     """Return that the slot of a decision is over, and since when; "" where it is not."""
     end = datetime.fromisoformat(str(row["slot_end"])) if row.get("slot_end") else None

@@ -20,7 +20,7 @@ NOT_OBSERVED = (
 SPEED = Column(heading="tokens/s", format=whole)
 FORM_COLUMNS: dict[str, Column | str] = {
     "form": "form", "throughput": "throughput", "cost_usd": "cost $", "cost_p10_usd": "10 %", "cost_p90_usd": "90 %",
-    "finish": "finish, UTC", "late_probability": "P(late)", "instances": "instances",
+    "finish": "finish, UTC", "late_probability": "risk of missing the deadline", "instances": "instances",
 }  # fmt: skip
 WIDTH_COLUMNS: dict[str, Column | str] = {
     "instances": "instances", "number_gpus": "GPUs", "tokens_per_second": SPEED, "low": "low", "high": "high",
@@ -29,7 +29,7 @@ WIDTH_COLUMNS: dict[str, Column | str] = {
 LOSER_COLUMNS: dict[str, Column | str] = {
     "label": "configuration", "market": "market", "tokens_per_second": SPEED, "on_demand_usd": "on-demand $",
     "expected_cost_usd": "expected $",
-    "expected_finish": "finish, UTC", "late_probability_low": "P(late | low)", "why": "why it lost",
+    "expected_finish": "finish, UTC", "late_probability_low": "risk at the low end", "why": "why it lost",
 }  # fmt: skip
 SCORE_COLUMNS: dict[str, Column | str] = {
     "label": "what", "policy": "policy", "cost_usd": "cost $", "finish": "finish, UTC", "on_time": "on time",

@@ -42,7 +42,7 @@ SENTENCES: Final = {
     "price 0.18 of on-demand": "The spot price of this slot over the on-demand price.",
     "P(spot >= 4 in the next slot) = 0.92": "The chance, by the belief about the market, that at least so many spot instances can "
     "be had in the next slot.",
-    "at risk, likely late": "P(late) from 10 %, and from 50 %.",
+    "at risk, likely late": "Risk of missing the deadline from 10 %, and from 50 %.",
     "cannot be done by ...": "On-demand alone at full size is too slow from here: by how much, and what would do.",
     "regret 0.002 (bound 1.501)": "What the selection earned less than the best single policy, summed over rounds, beside what "
     "theory promises at most.",

@@ -28,7 +28,7 @@ from flows.ledger.fields import (
     zone_of,
 )
 from flows.ledger.fields import chance as chance_told
-from flows.ledger.headline import missed_apart
+from flows.ledger.headline import answers, missed_apart
 from flows.ledger.jobs import find_job, stored_jobs
 from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import (
@@ -252,11 +252,12 @@ def panel(history: History, forecast: Forecast | None) -> MarketPanel:
         source=history.source,
         slots=pd.DatetimeIndex(tail.index),
         price=tail[PRICE].to_numpy(dtype=float),
-        available=tail[AVAILABLE].to_numpy(dtype=float),
+        available=np.where(history.availability_observed, tail[AVAILABLE].to_numpy(dtype=float), np.nan),
         on_demand_usd=history.on_demand_usd,
         capacity=history.capacity,
         forecast=forecast,
         assumptions=history.assumptions,
+        availability_observed=history.availability_observed,
     )
 
 
@@ -408,7 +409,10 @@ def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketPanel:
-    """One market's recent past and its forecast: ``price`` and ``available`` have shape (slots,), NaN in gaps."""
+    """One market's recent past and its forecast: ``price`` and ``available`` have shape (slots,), NaN in gaps.
+
+    ``available`` is NaN in every slot where the availability was not observed; it is not drawn then.
+    """
 
     title: str
     source: str
@@ -419,6 +423,7 @@ class MarketPanel:
     capacity: int
     forecast: Forecast | None
     assumptions: tuple[str, ...] = ()
+    availability_observed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -479,7 +484,7 @@ def report_page(data: ReportData) -> Page:
     missed, others = missed_apart(data.notes)
     notes: Block = Notes(others) if others else "Nothing out of the ordinary."
     return Page(
-        title="Slackwater: GPUs to hold in the next slot",
+        title="Slackwater: GPUs to run in the next slot",
         short=f"report, {utc(data.at)}",
         about=f"As of {utc(data.at)}, run {data.run_id}. All times are UTC, all prices and costs in USD.",
         banner=simulated if data.simulated else None,
@@ -513,7 +518,7 @@ WORRYING, LIKELY = 0.1, 0.5
 def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     """The decision table and one sentence that sums it up."""
     if not decisions:
-        return Section("What to hold", ["No job is open, so there is nothing to decide."], "decisions")
+        return Section("What to run", ["No job is open, so there is nothing to decide."], "decisions")
     shown = [_decision_row(row) for row in decisions]
     table = Table("", shown, columns_of(DECISION | INTERVALS, rows=shown), cards=True)
     note = (
@@ -526,7 +531,8 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     told += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(decisions)]
     told += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in decisions if row.get("budget_note")]
     old = [Notes(told)] if told else []
-    return Section("What to hold", [*old, decisions_summary(decisions), table, note], "decisions")
+    first = [Notes(found)] if (found := answers(decisions)) else []
+    return Section("What to run", [decisions_summary(decisions), *first, *old, table, note], "decisions")
 
 
 def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
@@ -538,7 +544,7 @@ def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
     in_all = "" if None in gpus else f" ({plural(int(sum(one or 0 for one in gpus)), 'GPU')} in all)"
     costs = [cost for row in decisions if (cost := as_number(row.get("expected_cost_usd"))) is not None]
     return (
-        f"{plural(len(decisions), 'job')}: hold {plural(on_demand, 'on-demand instance')} and "
+        f"{plural(len(decisions), 'job')}: run {plural(on_demand, 'on-demand instance')} and "
         f"{plural(spot, 'spot instance')}{in_all} in the slot. "
         f"Expected cost, from start to end: {usd(sum(costs)) + ' USD' if costs else MISSING}"
         f"{_saving(decisions)}. "
@@ -818,13 +824,15 @@ def decided_for(panel: MarketPanel, row: Mapping[str, Any]) -> bool:
 
 
 def _holding(row: Mapping[str, Any]) -> str:
-    return f"hold {text(row.get('on_demand'))} on-demand + {text(row.get('spot'))} spot"
+    return f"run {text(row.get('on_demand'))} on-demand + {text(row.get('spot'))} spot"
 
 
 def _panel_figure(panel: MarketPanel, held: Sequence[str], at: pd.Timestamp) -> Figure:
     """The charts of a market with what is to be known of them."""
-    facts = f"on-demand {price(panel.on_demand_usd)} USD per instance-hour; capacity {panel.capacity}"
-    label = f"{panel.title}: spot price and instances available"
+    observed = panel.availability_observed
+    facts = f"on-demand {price(panel.on_demand_usd)} USD per instance-hour; "
+    facts += f"capacity {panel.capacity}" if observed else "availability not observed"
+    label = f"{panel.title}: spot price" + (" and instances available" if observed else "")
     warnings = [f"synthetic: {'; '.join(panel.assumptions)}"] if panel.assumptions else []
     source = [f"source {panel.source}"] if panel.source else []
     if len(panel.slots) == 0:
@@ -836,7 +844,7 @@ def _panel_figure(panel: MarketPanel, held: Sequence[str], at: pd.Timestamp) -> 
     past, step = shown_past(panel), panel_step(panel)
     no_price, no_count = np.isnan(panel.price[past]), np.isnan(panel.available[past])
     facts += f"; past {duration(step * no_price.size)} in slots of {duration(step)}"
-    gaps = _gap_text(no_price, no_count)
+    gaps = _gap_text(no_price, no_count if observed else np.zeros_like(no_price))
     captions = [
         *_remarks(panel.slots[-1], step, at, bool(no_price.all() and no_count.all())),
         _forecast_told(panel, step),
@@ -912,7 +920,7 @@ def gap_runs(missing: np.ndarray) -> list[tuple[int, int]]:
 
 
 def market_charts(panel: MarketPanel) -> list[dict[str, Any]]:
-    """Price above, count below: the past as steps, gaps set off, then median and 50, 80 and 90 % bands of the forecast."""
+    """Price above, count below where it was observed: the past as steps, gaps set off, then median and 50, 80 and 90 % bands."""
     past, step = shown_past(panel), panel_step(panel)
     slots = panel.slots[past]
     price, count = (
@@ -933,7 +941,7 @@ def market_charts(panel: MarketPanel) -> list[dict[str, Any]]:
              panel.capacity, "capacity", True, 62),
         )
     )  # fmt: skip
-    return [fan(price, labelled=False), fan(count)]
+    return [fan(price, labelled=False), fan(count)] if panel.availability_observed else [fan(price)]
 
 
 def gap_rows(slots: pd.DatetimeIndex, values: np.ndarray, step: pd.Timedelta) -> list[dict[str, Any]]:

@@ -391,10 +391,14 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
         marks=[{"x": newest, "text": ""}], height=130,
     )  # fmt: skip
     available = [{"x": pd.Timestamp(row["slot"]), "y": row["available"]} for row in slots]
+    if any(row["y"] is not None for row in available):
+        available.append({"x": newest + step, "y": available[-1]["y"]})
+    else:
+        available = []
     below = holdings(
         [box for row in slots for box in _held(row, step)], {"on-demand": "on-demand", "spot": "series1"}, ends=(start, end),
         y=Axis(title="instances", whole=True, low=0, ticks=4),
-        line=[*available, {"x": newest + step, "y": slots[-1]["available"]}], line_name="spot available", height=110,
+        line=available, line_name="spot available", height=110,
     )  # fmt: skip
     said = (
         f"{100 * slots[-1]['share_done']:.0f} % of the work was done when the slot at {utc(newest)} began; uniform progress would "
@@ -556,7 +560,12 @@ def _standing(running: OpenJob | OpenMovable, rows: Sequence[Mapping[str, Any]])
         had[view.slot] = running.held_in(view.slot)
     done[slot] = now.done
     grid = pd.date_range(start, periods=job.deadline_slots, freq=step)
-    tables = [history.frame.reindex(grid) for history in histories]
+    tables = [
+        (history.frame if history.availability_observed else history.frame.assign(available=np.nan)).reindex(
+            grid
+        )
+        for history in histories
+    ]
     places = [history.market.key for history in histories]
     at = {round((pd.Timestamp(row["slot"]) - start) / step): str(row["market"]) for row in rows}
     columns: dict[str, np.ndarray] = {}

@@ -147,7 +147,11 @@ def _job_findings(jobs: list[dict[str, Any]]) -> list[dict[str, str]]:
             chance = 100 * hold["late_probability"]
             level = "act" if hold["risk"] == "likely late" else "look"
             found.append(
-                _finding(level, f"Job {job['job']} is {hold['risk']}: P(late) = {chance:.0f} %.", link)
+                _finding(
+                    level,
+                    f"Job {job['job']} is {hold['risk']}: the risk of missing its deadline is {chance:.0f} %.",
+                    link,
+                )
             )
         elif hold and hold["late_probability"] is None and not hold["over"]:
             found.append(_finding("look", f"Job {job['job']}: {risk_unknown(hold)}.", link))

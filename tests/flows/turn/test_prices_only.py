@@ -103,7 +103,13 @@ def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_pa
     rows = result.decisions
     assert [row["late_probability"] for row in rows] == [None]
     assert decisions_summary(rows).endswith("The risk of missing a deadline is unknown.")
-    assert "AVAILABILITY UNKNOWN" in (tmp_path / "report.html").read_text()
+    written = (tmp_path / "report.html").read_text()
+    assert "AVAILABILITY UNKNOWN" in written
+    assert "one: Run 8 spot instances (64 GPUs) until" in written  # the answer comes before the table
+    assert written.index("one: Run 8 spot") < written.index("AVAILABILITY UNKNOWN")
+    # Nothing that nobody observed is drawn.
+    assert "availability not observed; past" in written
+    assert "instances available" not in written
     with open_reader(tmp_path / "w.duckdb") as store:
         reading = Reading(store=store, settings=settings, db=tmp_path / "w.duckdb", now=at, at=at, run=None)
         data = glance_data(reading)

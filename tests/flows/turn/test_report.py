@@ -200,7 +200,7 @@ def test_decision_row_shows_what_is_there_and_a_dash_for_what_is_not():
     assert "j 2 3 1,234.50 — — 61 % (likely late) on-demand can be launched More on j" in both, both
     assert "bare — — — — — unknown — More on bare" in both
     summary = decisions_summary([full, {"job": "bare"}])
-    assert summary.startswith("2 jobs: hold 2 on-demand instances and 3 spot instances")
+    assert summary.startswith("2 jobs: run 2 on-demand instances and 3 spot instances")
     assert summary.endswith("1 job may miss the deadline. For 1 job the risk is unknown.")
     assert decisions_summary([{"job": "bare"}]).endswith("The risk of missing a deadline is unknown.")
     assert decisions_summary([{"late_probability": 0.0}]).endswith("No job is in danger of being late.")
@@ -261,7 +261,7 @@ def test_markets_with_a_decision_come_first_and_name_the_job(data):
     last = data.panels[-1]
     row = {"job": "mine", "market": last.title, "source": last.source, "on_demand": 1, "spot": 4}
     text = Page(render_report(replace(data, decisions=[row]))).text("markets")
-    assert text.index("mine: hold 1 on-demand + 4 spot") < text.index("Followed, no decision now")
+    assert text.index("mine: run 1 on-demand + 4 spot") < text.index("Followed, no decision now")
     assert decided_for(last, row)
     assert decided_for(last, {"market": f"{last.title}@{last.source}"})
     assert not decided_for(last, row | {"source": "another"})

@@ -193,7 +193,7 @@ def test_the_page_of_a_turn_again_is_the_whole_page_wherever_it_goes(first, sett
     assert call(*words, "--html", one, "--out", other, "--json").value == {"report": str(other)}
     assert call(*words, "--json").value == {"report": f"reports/{run_id_of(AT)}.html"}
     pages = [path.read_text() for path in (one, other, tmp_path / "reports" / f"{run_id_of(AT)}.html")]
-    assert "What to hold" in pages[0]
+    assert "What to run" in pages[0]
     assert len(set(pages)) == 1
 
 

@@ -282,7 +282,7 @@ def test_the_front_page_says_what_to_hold_and_who_is_in_danger(client, made):
     assert f"{usd(data['hold']['saved_usd'])} USD less than on-demand only" in page
     assert data["verdict"] == "act"
     texts = [finding["text"] for finding in data["findings"]]
-    assert any("hopeless is likely late: P(late) = 100 %" in text for text in texts)
+    assert any("hopeless is likely late: the risk of missing its deadline is 100 %" in text for text in texts)
     assert any("Stale source" in text and ALARM in text for text in texts)
     assert data["jobs"][0]["job"] == "hopeless"  # the one in danger comes first
     assert not any(
@@ -750,9 +750,14 @@ def test_a_decision_is_one_glance_on_a_phone(served):
         seen = page.js(
             f"Array.from({cards}[0].cells).filter(e => e.checkVisibility()).map(e => e.dataset.label ?? '')"
         )
-        assert {"on-demand", "spot", "expected cost, $", "saved, $", "of on-demand only", "P(late)"} <= set(
-            seen
-        )
+        assert {
+            "on-demand",
+            "spot",
+            "expected cost, $",
+            "saved, $",
+            "of on-demand only",
+            "risk of missing deadline",
+        } <= set(seen)
         assert "why" not in page.js(f"{cards}[0].innerText")
         page.js(f"{cards}[0].querySelector('summary').click()")
         assert "why" in page.js(f"{cards}[0].innerText")
