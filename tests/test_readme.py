@@ -17,7 +17,7 @@ COLUMNS = {
     "spot": lambda row: str(row["spot"]),
     "expected cost, $": lambda row: f"{row['expected_cost_usd']:.2f}",
     "expected finish, UTC": lambda row: f"{pd.Timestamp(row['expected_finish']):%Y-%m-%d %H:%M}",
-    "P(late)": lambda row: f"{100 * row['late_probability']:.0f} %",
+    "risk of missing deadline": lambda row: f"{100 * row['late_probability']:.0f} %",
     "policy": lambda row: row["policy"],
     "why": lambda row: row["reason"],
 }
@@ -26,7 +26,7 @@ COLUMNS = {
 def shown():
     """The rows of README's table of decisions, and the command before it."""
     text = README.read_text(encoding="utf-8")
-    block = next(part for part in text.split("```") if part.strip().startswith("job ") and "P(late)" in part)
+    block = next(part for part in text.split("```") if part.strip().startswith("job ") and "risk of missing deadline" in part)
     before = text[: text.index(block)].rstrip("`\n ")
     command = before[before.rindex("`slackwater ") + 1 :].partition("`")[0]
     head, *lines = block.strip("\n").splitlines()
