@@ -26,7 +26,11 @@ COLUMNS = {
 def shown():
     """The rows of README's table of decisions, and the command before it."""
     text = README.read_text(encoding="utf-8")
-    block = next(part for part in text.split("```") if part.strip().startswith("job ") and "risk of missing deadline" in part)
+    block = next(
+        part
+        for part in text.split("```")
+        if part.strip().startswith("job ") and "risk of missing deadline" in part
+    )
     before = text[: text.index(block)].rstrip("`\n ")
     command = before[before.rindex("`slackwater ") + 1 :].partition("`")[0]
     head, *lines = block.strip("\n").splitlines()

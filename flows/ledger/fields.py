@@ -886,13 +886,20 @@ def is_nowhere(row: Mapping[str, Any]) -> bool:
 
 
 def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a decision as people read it: with the intervals of cost and finish, and no market for a job that is in none."""
+    """Return a decision as people read it: with the intervals of cost and finish, and no market for a job that is in none.
+
+    A job that is given up has no expected cost.
+    """
     shown = {
         **row,
         "cost_interval": cost_interval(row) or None,
         "finish_interval": finish_interval(row) or None,
         "assumption": assumption(row) or None,
     }
+    if row.get("shortfall") and not row.get(
+        "expected_cost_usd"
+    ):  # a job that is given up has no cost to expect
+        shown |= {"expected_cost_usd": None}
     return {**shown, "market": NOWHERE} if is_nowhere(row) else shown
 
 

@@ -43,6 +43,8 @@ def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
     """
     kinds = [(int(row["spot"]), "spot"), (int(row["on_demand"]), "on-demand")]
     held = [f"{count} {kind}" for count, kind in kinds if count]
+    if row.get("shortfall") and not held:
+        return f"Run nothing for it until {_until(row['slot_end'], now)}: no instances finish it in time."
     what = f"{listed(held)} instance{'' if sum(count for count, _ in kinds) == 1 else 's'}"
     if (row.get("gpus_per_instance") or 1) > 1:
         what += f" ({row['gpus']} GPUs)"
@@ -163,7 +165,9 @@ def answers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(rows) > MOST_ANSWERS:
         return []
     return [
-        f"{row['job']}: {headline(row)} {outlook(row)}"
+        f"{row['job']}: {row['shortfall']}. {headline(row)}"
+        if row.get("shortfall")
+        else f"{row['job']}: {headline(row)} {outlook(row)}"
         for row in rows
         if all(row.get(key) is not None for key in TOLD)
     ]

@@ -245,7 +245,8 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
 
     first, over = headline(row, clock), over_since(row, clock)
     if row.get("shortfall"):
-        first = f"Warning: job {row['job']} {row['shortfall']}. Best effort: {first}"
+        best = "Best effort: " if row["on_demand"] or row["spot"] else ""
+        first = f"Warning: job {row['job']} {row['shortfall']}. {best}{first}"
     if row.get("budget_note"):
         first = f"Warning: job {row['job']}: {row['budget_note']}. {first}"
     stale = [f"STALE DATA: {row['stale']}"] if row.get("stale") else []

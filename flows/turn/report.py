@@ -573,10 +573,11 @@ def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 def _lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
     chances = [as_number(row.get("late_probability")) for row in decisions]
-    late, unknown = sum((chance or 0.0) >= WORRYING for chance in chances), chances.count(None)
-    sentence = (
-        f"{plural(late, 'job')} may miss the deadline." if late else "No job is in danger of being late."
-    )
+    hopeless = sum(bool(row.get("shortfall")) for row in decisions)
+    late, unknown = sum((chance or 0.0) >= WORRYING for chance in chances) - hopeless, chances.count(None)
+    told = [f"{plural(hopeless, 'job')} cannot meet the deadline."] if hopeless else []
+    told += [f"{plural(late, 'job')} may miss the deadline."] if late > 0 else []
+    sentence = " ".join(told) or "No job is in danger of being late."
     if unknown == len(chances):
         return "The risk of missing a deadline is unknown."
     return sentence + (f" For {plural(unknown, 'job')} the risk is unknown." if unknown else "")

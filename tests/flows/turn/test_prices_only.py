@@ -10,7 +10,9 @@ from test_turn import one_turn, small_settings
 from test_units_commands import END, JOB, history
 
 from flows.config import read_settings
-from flows.turn.command import replay_blocks
+from flows.ledger.headline import answers
+from flows.show.blocks import Notes
+from flows.turn.command import decision_blocks, replay_blocks
 from flows.turn.report import decisions_summary
 from flows.ui.markets import market_data, market_figure, market_view
 from flows.ui.pages import glance_data
@@ -133,6 +135,10 @@ def test_a_job_that_no_purchase_can_finish_states_no_cost_and_a_certain_risk(fol
     first = " ".join(call(*asked).out.split()).partition(" Why: ")[0]
     assert "Warning: job hard cannot be done by" in first
     assert "$0.00" not in first
+    turn = " ".join(printed([Notes(answers([row])), *decision_blocks("Decisions", [row])]).split())
+    assert turn.startswith("* hard: cannot be done by 2026-11-25 15:00 UTC")
+    assert "would do" in turn.partition("Decisions")[0]
+    assert "$0.00" not in turn
     assert first.endswith("The deadline 2026-11-25 15:00 UTC is missed in any case.")
 
 
