@@ -167,6 +167,8 @@ def test_every_page_is_sound(client):
         answer = client.get(path)
         assert answer.status_code == 200, (path, answer.text)
         page = Outline(answer.text)
+        shown = re.sub(r"<(script|style)\b.*?</\1>", " ", answer.text, flags=re.DOTALL)
+        assert not re.search(r"\b(nan|NaN|NaT|None|inf|Infinity)\b", re.sub(r"<[^>]+>", " ", shown)), path
         assert page.all("html")[0]["lang"] == "en"
         assert [len(page.all(tag)) for tag in ("main", "header", "footer", "h1")] == [1, 1, 1, 1], path
         levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
