@@ -24,7 +24,7 @@ def now() -> pd.Timestamp:
 
 
 def check_written(text: str, option: str) -> None:
-    """Raise `SettingsError` for what is not written as a time, without what reads one."""
+    """Raise `SettingsError` for a text that is not written as an ISO 8601 time; nothing heavy is imported."""
     if not _ISO.match(text.strip()):  # words such as "now", and numbers, are times to pandas, but not to us
         raise SettingsError(f"{option} {text!r}", expected=_SUCH)
 

@@ -476,7 +476,7 @@ Patterns: TypeAlias = Annotated[
 
 
 def all_fit(patterns: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether each pattern fits one of the names: a part of it, or a shell pattern of all of it."""
+    """Return whether each pattern is a part of one of the names, or a shell pattern that fits it."""
     from warehouse.catalogue import is_named
 
     return all(any(name and is_named(pattern, name) for name in names) for pattern in patterns)

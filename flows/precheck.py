@@ -19,7 +19,7 @@ JOB_FILE = "job file"
 
 
 def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
-    """Raise the error that the command would raise, for what can be seen without its imports.
+    """Raise the error that the command would raise, if it can be found without the imports of the command.
 
     Checked are times, TOML files of jobs, requests and types, input paths, and names of stored jobs.
     """
@@ -68,7 +68,7 @@ BY_NAME = ("job show", "job report")
 
 
 def _job_name(command: str, arguments: Mapping[str, Any]) -> str | None:
-    """Return the name of a stored job that is asked for; raises `JobError` for a job file that cannot be read."""
+    """Return the name of the stored job that the arguments name, if any; raises `JobError` for an unreadable job file."""
     job = arguments.get("name") if command in BY_NAME else arguments.get("job")
     if isinstance(job, Path) or (isinstance(job, str) and command not in BY_NAME and names_file(job)):
         read_toml(Path(job), JOB_FILE, expected=VALID_JOB)

@@ -420,7 +420,7 @@ def _need_warehouse(name: str, session: Query) -> None:
 
 
 def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
-    """List the jobs: those that run first, by deadline, then those to come, and those that ended, the newest first."""
+    """List the jobs: running jobs by deadline, then waiting jobs, then ended jobs with the newest first."""
     import pandas as pd
 
     from flows.ledger.endings import ending_of
@@ -493,7 +493,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
 
 
 def endings_missed(row: Mapping[str, Any]) -> bool:
-    """Whether a user's job missed its deadline."""
+    """Return whether a job that a user added missed its deadline."""
     return row["origin"] == "user" and str(row["ending"]).startswith("missed")
 
 

@@ -74,7 +74,7 @@ def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: S
 def missed_jobs(
     store: Store, jobs: Sequence[StoredJob], *, known_at: pd.Timestamp | None = None
 ) -> list[str]:
-    """Return a sentence for each of a user's ``jobs`` that were decided, have ended, and missed their deadline."""
+    """Return a sentence for each decided job of a user that ended and missed its deadline."""
     own = {job.request.name: job for job in jobs if job.origin == "user"}
     decisions = decisions_by_job(store, list(own))
     reports = reports_by_job(store, list(own), known_at=known_at)

@@ -224,7 +224,7 @@ def _over_budget(job: OpenJob, made: Decision) -> float | None:
 
 
 def _budget_note(job: OpenJob, made: Decision) -> str | None:
-    """Return what it means that no market is left in which the budget pays for finishing on demand."""
+    """Return a warning where the budget does not pay for finishing on demand in any market, else None."""
     from optimization.job.definition import guard_usd
 
     lives = (job.live, *job.others)
@@ -931,7 +931,7 @@ def finish_interval(row: Mapping[str, Any]) -> str:
 
 
 def assumption(row: Mapping[str, Any]) -> str:
-    """Return what the expected cost, finish and risk of a decision assume; "" where they assume neither.
+    """Return what cost, finish and risk assume: on-demand that can be launched, or spot that is never lost; "" for neither.
 
     >>> assumption({"late_probability": 0.0, "on_demand_from": "catalogue"}), assumption({"availability_note": "prices only"})
     ('on-demand can be launched', 'spot is never lost')
@@ -1253,7 +1253,7 @@ def board_rows(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def reported_told(row: Mapping[str, Any]) -> str:
-    """Return how many of the jobs that a policy really decided were on time.
+    """Return how many of the reported jobs that a policy decided were on time.
 
     >>> reported_told({"reported_jobs": 4, "reported_on_time": 0.75}), reported_told({"reported_jobs": 0})
     ('3 of 4', 'none yet')

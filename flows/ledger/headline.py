@@ -91,7 +91,7 @@ def _cost(row: Mapping[str, Any]) -> str:
     return f"Expected cost ${dollars(cost)}{between}{less}."
 
 
-#: What holds of a simulation on a record of prices alone.
+#: Printed below a simulation on a record of prices alone.
 SPOT_NEVER_LOST = (
     "Availability was not observed: costs hold if spot is never lost, "
     "and whether a policy that runs spot meets its deadline is unknown."

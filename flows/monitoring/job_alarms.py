@@ -135,7 +135,7 @@ def not_delivered(facts: JobFacts) -> list[JobFinding]:
 
 
 def budget_spent(facts: JobFacts) -> list[JobFinding]:
-    """The largest share of the budget that is paid, of those that are told."""
+    """Return the largest of `BUDGET_SHARES` that is paid, if one is."""
     budget = facts.job.request.budget_usd
     if not facts.is_open or budget is None:
         return []
@@ -243,7 +243,7 @@ def read_job_facts(store: Store, settings: Settings, *, at: pd.Timestamp) -> lis
 def _costs(
     store: Store, jobs: Sequence[StoredJob], at: pd.Timestamp
 ) -> dict[str, list[tuple[pd.Timestamp, float]]]:
-    """What was paid for each slot of some jobs up to a time, by job."""
+    """Return the slots of some jobs up to a time with the cost of each, by job."""
     found: dict[str, list[tuple[pd.Timestamp, float]]] = {}
     if jobs:
         rows = store.execute(

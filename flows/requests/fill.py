@@ -127,7 +127,7 @@ def _asked(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Follow
 
 
 def _listed(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
-    """Every market of a known GPU with enough of a record that still goes on at the turn's time.
+    """Return the markets whose GPU is known and whose record is long enough and recent at the time of the turn.
 
     Where none of them has counts, those with a price and no counts (M11.1).
     """

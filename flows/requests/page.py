@@ -12,7 +12,7 @@ from flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbe
 from flows.show.charts import Axis, dots, lines, stacks
 from flows.show.formats import percent, plural, usd, utc, whole
 
-#: Said of a market whose availability was not observed.
+#: Printed for a market whose availability was not observed.
 NOT_OBSERVED = (
     "Availability was not observed: the spot costs hold if spot is never lost, "
     "and the risk of missing the deadline is unknown."

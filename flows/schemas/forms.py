@@ -146,7 +146,7 @@ SkillHigh = Annotated[float | None, Keys(description="The upper end of that inte
 
 
 class SkillInterval(TypedDict):
-    """How sure a pinball skill is."""
+    """A pinball skill with its number of days, interval and verdict."""
 
     skill_low: SkillLow
     skill_high: SkillHigh

@@ -188,7 +188,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def dollars(amount: float) -> str:
-    """Write an amount as a headline does: whole dollars from 100 on.
+    """Write an amount in dollars, without cents from 100 on.
 
     >>> dollars(473.2), dollars(58.45)
     ('473', '58.45')

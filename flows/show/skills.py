@@ -41,7 +41,7 @@ def _is_short(row: Mapping[Any, Any]) -> bool:
 
 
 def nothing_compared(rows: Iterable[Mapping[Any, Any]]) -> str:
-    """Why none of some rows compares anything, in a sentence.
+    """Return a sentence that says why no row can be compared.
 
     >>> nothing_compared([{"days": 1}])
     'Too few days to compare: errors on 1, at least 3 wanted.'

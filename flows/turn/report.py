@@ -1070,7 +1070,7 @@ def variable_blocks(table: pd.DataFrame, variable: str, names: Sequence[str]) ->
 
 
 def variable_parts(table: pd.DataFrame, variable: str, names: Sequence[str]) -> VariableParts:
-    """What is said of one variable, over the markets where every model was measured."""
+    """Sentences, comparisons and charts of one variable, over the markets where every model was measured."""
     (mae,) = pooled(table, "mae")
     note = _pooling_note(table)
     if mae.empty:

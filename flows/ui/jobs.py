@@ -157,7 +157,7 @@ def _ended(
 
 
 def hourly_cost(decision: Mapping[str, Any]) -> float | None:
-    """What the instances of a decision cost an hour at the prices it was made with, in USD; None where a price is not known."""
+    """Return the cost of the decided instances, USD an hour at the prices of the decision; None where a price is not known."""
     total = 0.0
     for kind in ("on_demand", "spot"):
         count, price = decision[kind], decision[f"{kind}_usd_per_hour"]

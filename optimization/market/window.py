@@ -67,7 +67,7 @@ def plan_price(history: History, value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SpotCeiling:
-    """A job's highest spot price, ``usd``, applied to everything that its plans know of a market (M2.10).
+    """The highest price, ``usd``, at which a job runs spot; applied to all prices that its plans read (M2.10).
 
     A price above the ceiling becomes the on-demand price: nobody runs spot at it (M3.2). The change is monotone, so a quantile of
     the changed price is the changed quantile, and plans, value tables, sampled futures and hindsight agree.
@@ -77,17 +77,17 @@ class SpotCeiling:
     on_demand_usd: float
 
     def price(self, price: np.ndarray) -> np.ndarray:
-        """Return spot prices as the job takes them; NaN stays NaN."""
+        """Return spot prices with the ceiling applied; NaN stays NaN."""
         return np.where(price > self.usd, np.maximum(price, self.on_demand_usd), price)
 
     def history(self, history: History) -> History:
-        """Return the history with the prices as the job takes them."""
+        """Return the history with the ceiling applied to its prices."""
         if math.isinf(self.usd):
             return history
         return replace(history, frame=history.frame.assign(**{PRICE: self.price(history.price)}))
 
     def forecast(self, forecast: PointForecast) -> PointForecast:
-        """Return the forecast with the prices as the job takes them."""
+        """Return the forecast with the ceiling applied to its prices."""
         if math.isinf(self.usd):
             return forecast
         told = forecast.quantiles
@@ -98,7 +98,7 @@ class SpotCeiling:
         )
 
     def window(self, rows: pd.DataFrame, history: History, value: float) -> MarketWindow:
-        """Return the slots ``rows`` of a history as a job of this value plans with them."""
+        """Return the window of the slots ``rows`` of a history for a job of this value, with the ceiling applied."""
         if math.isinf(self.usd):
             return window_of(rows, history, value)
         taken = window_of(

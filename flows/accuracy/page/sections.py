@@ -136,7 +136,7 @@ def by_step(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def beyond_chance(scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.Series]:
-    """On how many markets a model is better, and worse, than last value beyond its 95 % interval by days.
+    """Count the markets where a model is better than last value, and those where it is worse, outside the 95 % interval by days.
 
     Both by step (rows) and model (columns), of ``scores`` of one variable; then the number of markets with enough days, by step.
     """
@@ -150,7 +150,7 @@ def beyond_chance(scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.
 
 
 class Marked(float):
-    """A number that may stand out, as a coverage that is off."""
+    """A number, marked where it is out of range, such as a coverage far from its level."""
 
     marked: bool
 
@@ -238,7 +238,7 @@ class Sentence:
 
 
 def answer(variable: str, accuracy: Accuracy, models: Models) -> list[Sentence]:
-    """Is the default better than last value, and at which steps; on which markets it loses; whether its intervals hold."""
+    """State where the default is better than last value, on which markets it is worse, and whether its intervals hold."""
     scores, pooled, daily = (
         of(table, variable) for table in (accuracy.scores, accuracy.pooled, accuracy.daily)
     )
@@ -298,7 +298,7 @@ def _lower(words: str) -> str:
 
 
 def _evidence(own: pd.DataFrame) -> str:
-    """From how many forecasts and days the rows of a model come."""
+    """Count the forecasts and days behind the rows of a model."""
     n, days = int(own["n"].max()), int(own["days"].max())
     return f"{n:,} forecasts a step with errors on {plural(days, 'day')}; 95 % intervals by days."
 
@@ -843,7 +843,7 @@ def left_out_rows(found: LeftOut, variable: str) -> list[dict[str, Any]]:
 
 
 def _ahead_told(rows: Sequence[Mapping[Any, Any]]) -> str:
-    """At which of the steps shown a choice is ahead of the default beyond its interval, and behind; nothing of the default."""
+    """State at which lead times a choice is better and worse than the default, outside its interval; "" for the default."""
     if all(row["choice"] == BY_DEFAULT for row in rows):
         return MISSING
     found = [
