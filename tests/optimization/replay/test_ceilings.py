@@ -62,12 +62,12 @@ def test_no_policy_runs_spot_above_the_ceiling(policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_a_ceiling_that_no_price_reaches_changes_nothing(policy):
+@pytest.mark.parametrize("terms", [{"max_spot_usd": 3.0}, {"budget_usd": 1e6}], ids=["price", "budget"])
+def test_a_ceiling_that_nothing_reaches_changes_nothing(policy, terms):
     job, market = JOBS[1], a_market(3)
-    free, capped = ended(job, market), ended(replace(job, max_spot_usd=3.0), market)
     outcomes = [
         replay(policy, own.job, own.window, forecasts=own.forecasts, record=own.record)
-        for own in (free, capped)
+        for own in (ended(job, market), ended(replace(job, **terms), market))
     ]
     assert outcomes[0].allocations == outcomes[1].allocations
     assert outcomes[0].cost_usd == outcomes[1].cost_usd
@@ -193,17 +193,6 @@ def test_no_policy_pays_more_than_the_budget(policy, share):
             assert outcome.on_time
         else:
             assert not any(held.on_demand for held in outcome.allocations)
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_a_budget_that_nothing_reaches_changes_nothing(policy):
-    job, market = JOBS[1], a_market(3)
-    free, bound = ended(job, market), ended(replace(job, budget_usd=1e6), market)
-    outcomes = [
-        replay(policy, own.job, own.window, forecasts=own.forecasts, record=own.record)
-        for own in (free, bound)
-    ]
-    assert outcomes[0].allocations == outcomes[1].allocations
 
 
 def test_the_guard_of_a_budget_by_hand():
