@@ -1252,6 +1252,30 @@ def board_rows(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [*rows, {**own, **means, "jobs": board[0]["jobs"]}]
 
 
+def folded_board(board: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return policies with the same record as one row, at the place of the first, with their weights in sum.
+
+    Baselines and policies with reported outcomes stand alone.
+
+    >>> row = {"mean_cost_usd": 5.0, "weight": 0.25}
+    >>> [(r["policy"], r["weight"]) for r in folded_board([{**row, "policy": f"AHAP(3,1,0.{k})"} for k in (4, 5)])]
+    [('AHAP(3,1,0.4) and 1 more AHAP', 0.5)]
+    """
+    alike: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in board:
+        alone = row["policy"] in BASELINES or row.get("reported_jobs")
+        record = tuple((key, row[key]) for key in sorted(row) if key not in ("policy", "weight", "rank"))
+        alike.setdefault(row["policy"] if alone else record, []).append(row)
+    made = []
+    for own in alike.values():
+        more = _more([str(row["policy"]) for row in own])
+        named = {"policy": f"{own[0]['policy']} and {more}"} if more else {}
+        weights = [row.get("weight") for row in own]
+        weight = {} if None in weights else {"weight": sum(weights)}  # type: ignore[arg-type]
+        made.append({**own[0], **named, **weight})
+    return made
+
+
 def reported_told(row: Mapping[str, Any]) -> str:
     """Return how many of the reported jobs that a policy decided were on time.
 

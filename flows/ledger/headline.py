@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flows.ledger.fields import assumption, cost_interval, finish_interval, is_nowhere, zone_of
-from flows.show.blocks import Banner, Block
-from flows.show.formats import age, as_number, dollars, listed, number, percent, usd, utc
+from flows.show.blocks import Banner, Block, Tile, Tiles
+from flows.show.formats import MISSING, age, as_number, dollars, listed, number, percent, usd, utc
 
 #: How the note of a job that missed its deadline begins.
 MISSED = "MISSED: "
@@ -151,6 +151,60 @@ def budget(row: Mapping[str, Any]) -> str:
     return (
         f"Budget ${dollars(limit)}, ${dollars(paid or 0.0)} paid so far, "
         f"risk of passing it {'unknown' if over is None else percent(over)}."
+    )
+
+
+#: Probability of missing the deadline from which a decision is marked.
+WORRYING, LIKELY = 0.1, 0.5
+
+
+def risk_mark(late: float | None) -> str:
+    """Return how a job is marked by its probability of missing the deadline: "at risk", "likely late", or "" for not at all."""
+    if late is None or late < WORRYING:
+        return ""
+    return "likely late" if late >= LIKELY else "at risk"
+
+
+def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Return the expected saving compared with on-demand only, and the cost of on-demand only, USD; 0 and 0 where both are unknown.
+
+    Jobs without an on-demand price, and jobs in markets whose availability was not observed, are not in it.
+    """
+    known = [
+        (float(saved), float(alone))
+        for row in decisions
+        if row.get("availability_note") is None
+        and (alone := as_number(row.get("on_demand_only_usd"))) is not None
+        and (saved := as_number(row.get("saved_usd"))) is not None
+    ]
+    return sum(saved for saved, _ in known), sum(alone for _, alone in known)
+
+
+def overview(rows: Sequence[Mapping[str, Any]]) -> Tiles:
+    """Return the big numbers of some decisions: instances in all, what they save and cost in all, and the jobs in danger.
+
+    >>> row = {"on_demand": 0, "spot": 2, "saved_usd": 30.0, "on_demand_only_usd": 40.0, "late_probability": None}
+    >>> [(tile.value, tile.hint) for tile in overview([row]).tiles]
+    [('0', ''), ('2', ''), ('75 %', '$30.00 less than on-demand only'), ('0', 'risk unknown for 1')]
+    """
+    saved, alone = savings(rows)
+    chances = [as_number(row.get("late_probability")) for row in rows]
+    danger = sum(
+        bool(row.get("shortfall") or risk_mark(late)) for row, late in zip(rows, chances, strict=True)
+    )
+    unknown = chances.count(None)
+    on_demand, spot = (
+        sum(int(as_number(row.get(key)) or 0) for row in rows) for key in ("on_demand", "spot")
+    )
+    return Tiles(
+        [
+            Tile("On-demand", str(on_demand), colour="od"),
+            Tile("Spot", str(spot), colour="spot"),
+            Tile("Expected saving", percent(saved / alone), f"${usd(saved)} less than on-demand only")
+            if alone
+            else Tile("Expected saving", MISSING),
+            Tile("Jobs in danger", str(danger), f"risk unknown for {unknown}" if unknown else ""),
+        ]
     )
 
 

@@ -156,6 +156,24 @@ class Banner:
 
 
 @dataclass(frozen=True, slots=True)
+class Tile:
+    """A number that stands out: what it is, the number, a hint below it, and the colour it is set in ("" for the text's own)."""
+
+    label: str
+    value: str
+    hint: str = ""
+    colour: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Big numbers side by side, as many as fit; a terminal has them as one line."""
+
+    kind: ClassVar[str] = "tiles"
+    tiles: Sequence[Tile]
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """Figures side by side, as many as fit."""
 
@@ -186,7 +204,7 @@ class Section:
     anchor: str = ""
 
 
-Block: TypeAlias = "str | Table | Notes | Verbatim | Banner | Figures | Fold | Section | Figure"
+Block: TypeAlias = "str | Table | Notes | Verbatim | Banner | Tiles | Figures | Fold | Section | Figure"
 
 
 def numbers(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import os
 import re
@@ -121,26 +123,28 @@ def vega_config() -> dict[str, Any]:
 
 #: A table with texts longer than this is shown a row a paragraph on narrow screens.
 _LONG = 40
+#: A chart's specification behind the chart's place; `specification` leaves no "<" in it.
+_SPECIFICATION = re.compile(r'<script type="application/json">(.*?)</script>\n?')
 
 
 def render_page(page: Page) -> str:
     """The page as text; every name and sentence is escaped. The same page gives the same bytes."""
     from markupsafe import Markup
 
-    drawn = any(figure.specs for figure in figures_of(page.blocks))
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            page=page,
-            properties=Markup(properties()),
-            sections=[block for block in page.blocks if isinstance(block, Section)],
-            drawn=drawn,
-            theme=vega_config(),
-            bundle=Markup(asset("vega.js")) if drawn else "",
-            drawing=Markup(asset("draw.js")) if drawn else "",
-            sorting=Markup(asset("sort.js")) if has_sortable(page.blocks) else "",
-        )
+    templates = environment()
+    body: str = templates.get_template("blocks.html").module.all(page.blocks, 2)  # type: ignore[attr-defined]
+    charts = _SPECIFICATION.findall(body)
+    return templates.get_template("page.html").render(
+        page=page,
+        body=Markup(_SPECIFICATION.sub("", body)),
+        properties=Markup(properties()),
+        sections=[block for block in page.blocks if isinstance(block, Section)],
+        theme=vega_config(),
+        charts=packed({"charts": [json.loads(chart) for chart in charts], "vega": asset("vega.js")})
+        if charts
+        else "",
+        drawing=Markup(asset("draw.js")) if charts else "",
+        sorting=Markup(asset("sort.js")) if has_sortable(page.blocks) else "",
     )
 
 
@@ -216,6 +220,11 @@ def specification(spec: Mapping[str, Any]) -> Markup:
 
     written = json.dumps(spec, separators=(",", ":"), allow_nan=False, sort_keys=True)
     return Markup(written.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def packed(value: Any) -> str:
+    """A value as JSON in a third of its size: gzip, written as base64; ``draw.js`` unpacks it."""
+    return base64.b64encode(gzip.compress(json.dumps(value, allow_nan=False).encode(), mtime=0)).decode()
 
 
 def anchor(section: Section) -> str:

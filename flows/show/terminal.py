@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.cells import cell_len
 
-from flows.show.blocks import Banner, Block, Column, Fold, Notes, Section, Table, Verbatim
+from flows.show.blocks import Banner, Block, Column, Fold, Notes, Section, Table, Tiles, Verbatim
 from flows.show.formats import MISSING
 
 _GAP: Final = "  "
@@ -61,6 +61,10 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
             yield from map(shown, block.text.split("\n"))
         elif isinstance(block, Banner):
             yield from wrapped(shown(f"{block.label} {block.text}"), style.width)
+        elif isinstance(block, Tiles):
+            yield from wrapped(
+                shown("   ".join(f"{tile.label}: {tile.value}" for tile in block.tiles)), style.width
+            )
         elif isinstance(block, Table):
             yield from table_lines(block, style)
         elif isinstance(block, Fold):

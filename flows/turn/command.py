@@ -22,6 +22,7 @@ from flows.ledger.fields import (
     columns_of,
     contradicted_told,
     folded,
+    folded_board,
     in_hindsight,
     on_demand_prices_told,
     on_demand_told,
@@ -87,7 +88,7 @@ def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
     """The best of the leaderboard, every baseline and every policy with a real outcome, and the cost in hindsight."""
     shown = [
         row
-        for i, row in enumerate(board)
+        for i, row in enumerate(folded_board(board))
         if i < BOARD_ROWS or row["policy"] in BASELINES or row.get("reported_jobs")
     ]
     return Table(

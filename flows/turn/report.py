@@ -23,12 +23,13 @@ from flows.ledger.fields import (
     board_rows,
     columns_of,
     contradicted_told,
+    folded_board,
     on_demand_told,
     stale_told,
     zone_of,
 )
 from flows.ledger.fields import chance as chance_told
-from flows.ledger.headline import answers, missed_apart
+from flows.ledger.headline import WORRYING, missed_apart, overview, risk_mark, savings
 from flows.ledger.jobs import find_job, stored_jobs
 from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from flows.show.blocks import (
@@ -511,10 +512,6 @@ def write_report(data: ReportData, path: Path) -> Path:
     return write_page(report_page(data), path, option="--out")
 
 
-#: Probability of lateness from which a decision is marked.
-WORRYING, LIKELY = 0.1, 0.5
-
-
 def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     """The decision table and one sentence that sums it up."""
     if not decisions:
@@ -531,8 +528,7 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     told += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(decisions)]
     told += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in decisions if row.get("budget_note")]
     old = [Notes(told)] if told else []
-    first = [Notes(found)] if (found := answers(decisions)) else []
-    return Section("What to run", [decisions_summary(decisions), *first, *old, table, note], "decisions")
+    return Section("What to run", [overview(decisions), _lateness(decisions), *old, table, note], "decisions")
 
 
 def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
@@ -556,21 +552,6 @@ def _saving(decisions: Sequence[Mapping[str, Any]]) -> str:
     return f", {usd(saved)} USD ({percent(saved / alone)}) less than on-demand only" if alone else ""
 
 
-def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Return the expected saving compared with on-demand only, and the cost of on-demand only, USD; 0 and 0 where both are unknown.
-
-    Jobs without an on-demand price, and jobs in markets whose availability was not observed, are not in it.
-    """
-    known = [
-        (float(saved), float(alone))
-        for row in decisions
-        if row.get("availability_note") is None
-        and (alone := as_number(row.get("on_demand_only_usd"))) is not None
-        and (saved := as_number(row.get("saved_usd"))) is not None
-    ]
-    return sum(saved for saved, _ in known), sum(alone for _, alone in known)
-
-
 def _lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
     chances = [as_number(row.get("late_probability")) for row in decisions]
     hopeless = sum(bool(row.get("shortfall")) for row in decisions)
@@ -586,8 +567,8 @@ def _lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
 def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with its risk in words, and all that stands behind it as one text."""
     late = row.get("late_probability")
-    chance = as_number(late) or 0.0
-    risk = " (likely late)" if chance >= LIKELY else " (at risk)" if chance >= WORRYING else ""
+    mark = risk_mark(as_number(late))
+    risk = f" ({mark})" if mark else ""
     model, status = forecaster_told(row), row.get("status")
     parts = [
         text(row.get("reason")),
@@ -967,18 +948,11 @@ ERROR_COLUMNS: Final = (
     "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share",
 )  # fmt: skip
 TITLES: Final = {"price": "Price", "count": "Count of available instances"}
-MARKET_COLUMNS: Final[dict[str, Column | str]] = {
-    "market": "Market", "variable": "Variable", "model": "Model", "n": "Forecasts measured",
-    "mae_first": "Mean abs. error, first step", "mae_last": "Mean abs. error, last step", "mase": "MASE",
-    "skill_pinball": "Compared with last value, by pinball loss",
-    "coverage_80": "Truth inside 80 % band", "brier": "Brier score (“at least n”)",
-    "fallback_share": "Answered by fallback",
-}  # fmt: skip
 UNITS: Final = {"price": "USD per instance-hour", "count": "instances"}
 
 
 def accuracy_section(accuracy: pd.DataFrame, *, slot: str = "") -> Section:
-    """A part for each variable with its charts, and the table per market; ``slot`` is the length of a slot in words.
+    """A part for each variable with its charts; ``slot`` is the length of a slot in words.
 
     A market measured in several sources (a column ``source``, if there) counts as several. Raises `InputError` if a table with
     rows lacks one of `ERROR_COLUMNS`.
@@ -989,7 +963,6 @@ def accuracy_section(accuracy: pd.DataFrame, *, slot: str = "") -> Section:
         return Section(heading, [none], "accuracy")
     table = measured_rows(accuracy)
     names = model_names(table["model"])
-    rows = market_rows(table)
     about = (
         f"Forecasts of the last {RECENT.days} days, each compared with what was observed later. “Last value” predicts that nothing "
         f"will change; a model earns its place only where it is better than that. {ABOUT_VERDICTS}"
@@ -999,16 +972,7 @@ def accuracy_section(accuracy: pd.DataFrame, *, slot: str = "") -> Section:
         for variable in UNITS
         if (table["variable"] == variable).any()
     ]
-    folded = Fold(
-        f"Per market: {len(rows)} rows",
-        [
-            Table("", rows, MARKET_COLUMNS, marked=lambda row: row["model"] == LAST_VALUE),
-            "Errors of the price in USD per instance-hour, of the count in instances, all steps together unless a step is "
-            "named. MASE is the error in units of last value's error on the past; — means undefined, for example on a series "
-            "that never moved.",
-        ],
-    )
-    return Section(heading, [f"{about} One slot is {slot}." if slot else about, *parts, folded], "accuracy")
+    return Section(heading, [f"{about} One slot is {slot}." if slot else about, *parts], "accuracy")
 
 
 def measured_rows(accuracy: pd.DataFrame) -> pd.DataFrame:
@@ -1218,7 +1182,7 @@ TOP_POLICIES, TOP_WEIGHTS, TOP_CHANGES = 15, 8, 8
 
 
 def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
-    """The best `TOP_POLICIES`, the baselines wherever they stand, the rest to unfold, and the chart of the first two."""
+    """The best `TOP_POLICIES`, the baselines wherever they stand, how many more there are, and the chart of the first two."""
     heading = "Policies: what each would have made of the jobs that ended"
     if not rows:
         return Section(heading, ["No job has ended yet, so no policy has a record."], "policies")
@@ -1230,7 +1194,7 @@ def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
     )
     blocks: list[Block] = [told, costs_figure(top), _board("The best policies and the baselines", top)]
     if rest:
-        blocks.append(Fold(f"The other {len(rest)} policies", [_board("The other policies", rest)]))
+        blocks.append(f"{len(rest)} more: `slackwater leaderboard --json` has all policies.")
     return Section(heading, blocks, "policies")
 
 
@@ -1251,7 +1215,9 @@ def movers_section(rows: Sequence[Mapping[str, Any]]) -> Section:
 
 def ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows with their rank, best first: those that are shown, and the others."""
-    order = sorted(rows, key=lambda row: (-_value(row, "mean_utility", -np.inf), str(row.get("policy"))))
+    order = sorted(
+        folded_board(rows), key=lambda row: (-_value(row, "mean_utility", -np.inf), str(row.get("policy")))
+    )
     views = [{**row, "rank": place + 1, "on_time": row.get("on_time", row.get("on_time_share"))}
              for place, row in enumerate(order)]  # fmt: skip
     top = [

@@ -24,7 +24,7 @@ from flows.ledger.fields import (
     folded,
     outcome_table,
 )
-from flows.ledger.headline import headline, outlook, over_since
+from flows.ledger.headline import headline, outlook, over_since, risk_mark
 from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, find_job, reports_by_job, stored_jobs
 from flows.ledger.records import outcomes_of, stored_decisions
 from flows.show.blocks import Block, Figure, Fold, Table
@@ -33,10 +33,8 @@ from flows.show.formats import percent, plural, usd, utc
 from flows.turn.context import Followed, find_market, places_of, try_histories
 from flows.turn.opening import PlacedJob, open_jobs, read_ledger
 from flows.turn.report import (
-    LIKELY,
     ROUTE_SLOTS,
     ROUTE_TOLD,
-    WORRYING,
     JobRoute,
     costs_figure,
     panel,
@@ -81,13 +79,6 @@ def state_of(reading: Reading, job: StoredJob, standing: JobStanding | str | Non
     if isinstance(standing, JobStanding) and standing.is_finished:
         return "finished"
     return "set aside" if job.origin == "example" and reading.has_own_jobs else "running"
-
-
-def risk_of(late: float | None) -> str:
-    """How a job is marked by its probability of missing the deadline: "at risk", "likely late", or not at all ("")."""
-    if late is None or late < WORRYING:
-        return ""
-    return "likely late" if late >= LIKELY else "at risk"
 
 
 def jobs_data(
@@ -220,7 +211,7 @@ def job_row(
         row["source"] = row["source"] or newest.get("source") or ""
         row["hold"] = {
             **newest,
-            "risk": risk_of(newest["late_probability"]),
+            "risk": risk_mark(newest["late_probability"]),
             "usd_per_hour": hourly_cost(newest),
             "current": pd.Timestamp(newest["slot"]) == _due(reading),
             "headline": headline(newest, reading.now),

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from flows.clock import parse_time
-from flows.ledger.headline import risk_unknown
+from flows.ledger.headline import overview, risk_unknown, savings
 from flows.ledger.records import LIVE
 from flows.show.formats import (
     as_number,
@@ -26,7 +26,6 @@ from flows.show.formats import (
     utc,
 )
 from flows.show.page import show_filters, vega_config
-from flows.turn.report import savings
 from flows.ui.jobs import STATES, job_data, job_values, jobs_data, open_rows
 from flows.ui.markets import market_data, market_values, market_view, markets_data, nearest_market
 from flows.ui.reading import Reading
@@ -267,6 +266,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= show_filters() | {
+        "overview": overview,
         "utc": utc, "number": number, "percent": percent, "price": price, "usd": usd, "text": text, "plural": plural,
         "significant": significant, "coded": coded, "sentence": sentence,
     }  # fmt: skip

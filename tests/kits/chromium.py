@@ -61,7 +61,9 @@ class Page:
         elif method == "Network.responseReceived" and params["response"]["status"] >= 400:
             self.problems.append(f"{params['response']['status']} {params['response']['url']}")
         elif method == "Runtime.exceptionThrown":
-            self.problems.append(f"exception: {params['exceptionDetails'].get('text')}")
+            details = params["exceptionDetails"]
+            said = details.get("exception", {}).get("description", "")
+            self.problems.append(f"exception: {details.get('text')} {said}")
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
             self.problems.append(f"console: {params['args']}")
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):

@@ -1,12 +1,14 @@
 """What an HTML page of an answer holds: its charts, each taken by the chart language, and its references, none to outside."""
 
+import base64
+import gzip
 import json
 import re
 from html.parser import HTMLParser
 
 import altair as alt
 
-from flows.show.page import asset, render_page
+from flows.show.page import asset, render_page, specification
 
 
 class _Parts(HTMLParser):
@@ -22,9 +24,25 @@ class _Parts(HTMLParser):
                 (self.refs if value.startswith("#") else self.far).append(value)
 
 
+_PACKED = re.compile(r'<script type="text/x-gzip-base64" id="charts">([\w+/=]*)</script>')
+
+
+def unpacked(page):
+    """A page with its charts' specifications in plain text, without the script that draws them."""
+
+    def plain(found):
+        held = json.loads(gzip.decompress(base64.b64decode(found[1])))
+        assert held["vega"] == asset("vega.js")
+        return "".join(
+            f'<script type="application/json">{specification(chart)}</script>' for chart in held["charts"]
+        )
+
+    return _PACKED.sub(plain, page)
+
+
 def charts_of(page):
     """The specifications of a page that is complete in itself."""
-    own = page.replace(asset("vega.js"), "")
+    own = unpacked(page)
     parts = _Parts()
     parts.feed(own)
     assert len(parts.ids) == len(set(parts.ids))

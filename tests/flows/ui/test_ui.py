@@ -281,7 +281,7 @@ def test_the_front_page_says_what_to_hold_and_who_is_in_danger(client, made):
         "saved_share": pytest.approx(sum(row["saved_usd"] for row in saved) / alone),
     }  # fmt: skip
     page = client.get("/").text
-    assert f"{usd(data['hold']['saved_usd'])} USD less than on-demand only" in page
+    assert f"${usd(data['hold']['saved_usd'])} less than on-demand only" in page
     assert data["verdict"] == "act"
     texts = [finding["text"] for finding in data["findings"]]
     assert any("hopeless is likely late: the risk of missing its deadline is 100 %" in text for text in texts)
