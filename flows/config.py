@@ -449,7 +449,7 @@ class Settings(BaseModel):
         2.0,
         gt=0,
         le=8784,
-        description="a market's newest count older than this, and than two slots, is said (M1.3)",
+        description="no longer used: data are stale from the maximal age of M1.3 on",
     )
     bounds: BoundSettings = Field(
         BoundSettings.model_validate({}), description="what is not taken for an observation"

@@ -825,11 +825,20 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
         within=readings_within(grid, [reader.path(path) for path in between]),
         newest_count=_newest(counts.series),
         newest_price=_newest(price.series),
+        count_max_age=_max_age(counts.series, grid),
+        price_max_age=_max_age(price.series, grid),
         contradicted=tuple(
             f"{market.key}: {text}"
             for text in contradictions(chosen.known, grid, request.source or used[0].source)
         ),
     )
+
+
+def _max_age(series: KnownSeries | None, grid: SlotGrid) -> pd.Timedelta | None:
+    """The age from which the newest value of a series is stale, None where it never is."""
+    if series is None or (series.kind == "price" and series.single):
+        return None
+    return pd.Timedelta(series.age(grid), unit="us")
 
 
 def _newest(series: KnownSeries | None) -> pd.Timestamp | None:

@@ -102,7 +102,8 @@ class History:
 
     ``on_demand_usd`` is a stand-in where ``on_demand`` says that no price is known, or that nothing is sold on demand.
 
-    ``newest_count`` and ``newest_price`` are the times of the newest observations known (None: there is none, or nobody asked).
+    ``newest_count`` and ``newest_price`` are the times of the newest observations known (None: there is none, or nobody asked),
+    ``count_max_age`` and ``price_max_age`` the ages beyond which these are stale (M1.3), None: at no age.
     ``contradicted`` says in words what other sources have against the one in use (M1.5).
     """
 
@@ -119,6 +120,8 @@ class History:
     within: np.ndarray | None = None
     newest_count: pd.Timestamp | None = None
     newest_price: pd.Timestamp | None = None
+    count_max_age: pd.Timedelta | None = None
+    price_max_age: pd.Timedelta | None = None
     contradicted: tuple[str, ...] = ()
     on_demand: OnDemandOrigin = OBSERVED
 

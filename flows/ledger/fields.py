@@ -820,7 +820,7 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "stale": Field(
         kind=str | None,
-        words="That the market's newest observation is older than `stale_hours`, and how old; null where it is not.",
+        words="That the market's newest observation is older than its maximal age, and how old; null where it is not.",
         value=lambda job, made: job.stale,
         heading="old data",
         shown=(JOB,),

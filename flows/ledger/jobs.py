@@ -31,7 +31,6 @@ from optimization.moving.terms import movable_job
 from optimization.replay.decision import NOTHING, LiveJob, Reported, live_job
 from optimization.replay.decision import held as could_hold
 from optimization.window.plan import Allocation
-from warehouse.asof import PRICE_MAX_AGE
 from warehouse.errors import JobError, unknown_job
 from warehouse.history import History, Market
 from warehouse.issued import read_rows, write_rows
@@ -405,21 +404,20 @@ def as_reported(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """How old the newest observation of a market may be before it is said: ``after``, at the slot that is decided.
+    """Whether the newest observation of a market is older than its maximal age (M1.3) at the slot that is decided.
 
     ``clock``: the present time instead, where each market is taken at the end of its record and that may be long ago.
     """
 
-    after: pd.Timedelta
     clock: pd.Timestamp | None = None
 
     def stale(self, history: History, slot: pd.Timestamp) -> str | None:
         """That a market's newest count (without any, its price) is too old for a slot, and how old; None where it is not."""
-        name, seen, after = "count", history.newest_count, self.after
+        name, seen, limit = "count", history.newest_count, history.count_max_age
         if seen is None:
-            name, seen, after = "price", history.newest_price, max(self.after, PRICE_MAX_AGE)
+            name, seen, limit = "price", history.newest_price, history.price_max_age
         at = slot if self.clock is None else max(slot, self.clock)
-        if seen is None or at - seen <= after:
+        if seen is None or limit is None or at - seen <= limit:
             return None
         what = "this slot" if at == slot else "now: this slot is long over"
         return (

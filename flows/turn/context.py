@@ -165,7 +165,7 @@ class Turn:
     @property
     def fresh(self) -> Freshness:
         """Which observation is old."""
-        return Freshness(after=stale_after(self.settings), clock=self.clock if self.own_end else None)
+        return Freshness(clock=self.clock if self.own_end else None)
 
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
         """The row of the ledger that says that a stage of the turn is done."""
@@ -226,9 +226,9 @@ def step_of(settings: Settings) -> pd.Timedelta:
     return pd.Timedelta(minutes=settings.step_minutes)
 
 
-def stale_after(settings: Settings) -> pd.Timedelta:
-    """The age from which a market's newest count is stale: by the settings, and at least two slots (M1.3)."""
-    return max(pd.Timedelta(hours=settings.stale_hours), 2 * step_of(settings))
+def live_for(settings: Settings) -> pd.Timedelta:
+    """How long after its newest observation a record counts as one that goes on: 2 hours, at least two slots (ours)."""
+    return max(pd.Timedelta(hours=2), 2 * step_of(settings))
 
 
 def read_history(

@@ -20,13 +20,13 @@ from flows.turn.context import (
     Pool,
     Turn,
     as_filed,
+    live_for,
     market_of,
     markets_of,
     placed_among,
     proposed,
     read_pool,
     sorted_jobs,
-    stale_after,
     step_of,
 )
 from flows.turn.opening import (
@@ -107,10 +107,10 @@ def usual_moment(
 ) -> TurnMoment:
     """Return the time at which jobs are planned where none is given: one at which one of them is open (ours).
 
-    It is now if something was observed since the ``newest`` turn and is not stale, or if there is no turn. Else it is the newest
-    turn's time: of a simulated market and of past data nothing newer can be known. Where no job is open then, it is the other of
-    the two, else the end of the record. Of a ``folder`` whose record is stale the end counts first, as in a turn on it. Raises
-    `MarketError` on a warehouse without observations.
+    It is now if something was observed since the ``newest`` turn and lately (`live_for`), or if there is no turn. Else it is
+    the newest turn's time: of a simulated market and of past data nothing newer can be known. Where no job is open then, it is
+    the other of the two, else the end of the record. Of a ``folder`` whose record is stale the end counts first, as in a turn
+    on it. Raises `MarketError` on a warehouse without observations.
     """
     step, rows = step_of(settings), observed_markets(store)
     last = max(pd.Timestamp(row["last_observed"]) for row in rows)
@@ -118,7 +118,7 @@ def usual_moment(
     wanted = [one for one in requests if any(_is_open(one, slot) for slot in slots)] or requests
     ends = {one.name: _record_end(one, rows) for one in wanted}
     seen = max((end for end in ends.values() if end is not None), default=last)
-    is_new = clock - seen <= stale_after(settings) and (newest is None or seen >= newest.slot + step)
+    is_new = clock - seen <= live_for(settings) and (newest is None or seen >= newest.slot + step)
     found = [TurnMoment(at=slots[0], slot=slots[0])]
     if newest is not None:
         found.insert(0 if newest.slot >= slots[0] or not is_new else 1, newest)

@@ -8,6 +8,7 @@ from tidy_folder import DAYS, START, write_tidy
 
 from flows.config import read_settings
 from flows.ledger.fields import DECISION, stale_told
+from flows.monitoring.completeness import freshness, promises_of
 from flows.turn.command import decision_blocks
 from flows.turn.context import Turn
 from flows.turn.stages import whole_turn
@@ -68,10 +69,25 @@ def test_a_plain_plan_of_a_record_that_ended_long_ago_says_so(folder):
     assert "days before now" in told
 
 
-def test_the_bound_is_a_setting(folder):
-    (folder / "patient.toml").write_text("stale_hours = 100\n" + (folder / "slackwater.toml").read_text())
-    at = ("--at", LATER.isoformat(), "--json")
-    assert plan(folder, *at, settings="patient.toml").value["stale"] is None
+def test_decisions_and_status_call_the_same_market_stale(folder, tmp_path):
+    """Counts come every ten minutes: they are stale after three of them, at least a slot (M1.3)."""
+    db = tmp_path / "w.duckdb"
+    where = ("--db", str(db), "--settings", str(folder / "slackwater.toml"))
+    assert call("ingest", "tabular", folder / "data", *where).code == 0
+    for late in (
+        pd.Timedelta(minutes=20),
+        pd.Timedelta(minutes=30),
+        pd.Timedelta(minutes=40),
+        pd.Timedelta(hours=1),
+    ):
+        at = LAST + late
+        old = plan(folder, "--at", at.isoformat(), "--json").value
+        with open_store(db) as store:
+            promises = promises_of(
+                store, [(MARKET, "lab:counts")], at=pd.Timestamp(old["slot"]), step=pd.Timedelta("30min")
+            )
+        (row,) = freshness(promises, at=pd.Timestamp(old["slot"])).query("kind == 'count'").to_dict("records")
+        assert (old["stale"] is not None) == row["stale"], at
 
 
 def test_a_turn_keeps_what_it_said(folder, tmp_path):

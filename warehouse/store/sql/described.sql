@@ -101,7 +101,7 @@ COMMENT ON COLUMN job_decisions.paid_usd IS 'Paid for the job before the slot, b
 COMMENT ON COLUMN job_decisions.over_budget_probability IS 'Share of the sampled futures in which finishing costs more than the budget; null without a budget, or where the risk is unknown.';
 COMMENT ON COLUMN job_decisions.budget_note IS 'That the budget does not pay for finishing on demand, and what that means; null where it does.';
 COMMENT ON COLUMN job_decisions.shortfall IS 'Why the job cannot be done in time, by how much, and what could be done; null where on-demand alone can do it.';
-COMMENT ON COLUMN job_decisions.stale IS 'That the market''s newest observation is older than `stale_hours`, and how old; null where it is not.';
+COMMENT ON COLUMN job_decisions.stale IS 'That the market''s newest observation is older than its maximal age, and how old; null where it is not.';
 COMMENT ON COLUMN job_decisions.contradicted IS 'That another source contradicts the one in use, by how much; null where none does (M1.5).';
 COMMENT ON COLUMN job_decisions.planned IS 'What the plan behind the decision holds in the slots after it, which later decisions may change; null where the policy makes no plan.';
 COMMENT ON COLUMN job_decisions.place IS 'Where the checkpoint of a job that may move is from this slot on: the name of a market; null for a job of one market and one that is nowhere yet.';
