@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forecasting.predictors import check_predictor
-from warehouse.errors import InputError, OldSchemaError, unknown_job
+from warehouse.errors import InputError, OldSchemaError, unknown_job, unknown_market
 from warehouse.files import VALID_JOB, names_file, read_toml
 from warehouse.sources import check_source
 
@@ -21,7 +21,7 @@ JOB_FILE = "job file"
 def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
     """Raise the error that the command would raise, if it can be found without the imports of the command.
 
-    Checked are times, TOML files of jobs, requests and types, input paths, and names of stored jobs.
+    Checked are times, durations, TOML files of jobs, requests and types, input paths, and names of stored jobs and of markets.
     """
     session = next((value for value in arguments.values() if hasattr(value, "db")), None)
     given = dict(arguments) | {"at": arguments.get("at") or getattr(session, "at", None)}
@@ -37,7 +37,8 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
     for name in (arguments.get("model"), *(arguments.get("models") or ())):
         if name not in (None, "perfect"):
             check_predictor(str(name))
-    paths: tuple[Path, ...] = arguments.get("paths") or ()
+    data = getattr(session, "data", None) or arguments.get("data")
+    paths: tuple[Path, ...] = (*(arguments.get("paths") or ()), *([data] if isinstance(data, Path) else []))
     for path in paths:
         if not str(path).startswith("-") and not path.exists():
             raise InputError(f"no file or folder {path}", remedy="check the path")
@@ -50,6 +51,10 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
         _check_there(session.db)
     if job is not None and session is not None:
         _check_job(job, session)
+    market = arguments.get("market")
+    if isinstance(market, str) and session is not None and command in BY_MARKET:
+        _check_market(market, session)
+    _check_forms(command, arguments)
 
 
 #: Commands that read a warehouse and make none.
@@ -76,6 +81,33 @@ def _job_name(command: str, arguments: Mapping[str, Any]) -> str | None:
     return job if isinstance(job, str) else None
 
 
+#: Commands whose ``--market`` is one market of the warehouse.
+BY_MARKET = ("backtest", "forecast", "job add", "plan", "replay")
+
+
+def _check_forms(command: str, arguments: Mapping[str, Any]) -> None:
+    """What needs pandas to be judged: durations, and the keys of a job file."""
+    if isinstance(every := arguments.get("every"), str) and command == "backtest":
+        from flows.command import parsed_duration
+
+        parsed_duration(every, "--every")
+    files: list[Any] = [arguments.get("job"), *(arguments.get("files") or ())]
+    files = [
+        Path(file) for file in files if isinstance(file, Path) or (isinstance(file, str) and names_file(file))
+    ]
+    if len(files) == 1 and command in ("backtest", "job add", "plan", "replay"):
+        from optimization.job.request import read_request
+
+        read_request(files[0])
+
+
+def _check_market(market: str, session: Any) -> None:
+    rows = _rows(session, "SELECT DISTINCT market FROM market_series ORDER BY market")
+    known = [str(name) for (name,) in rows]
+    if known and market.count("/") == 3 and market.partition("@")[0] not in known:
+        raise unknown_market(market, known)
+
+
 def _check_there(db: Path) -> None:
     from warehouse.store.files import check_place
     from warehouse.store.folders import is_shared
@@ -84,16 +116,20 @@ def _check_there(db: Path) -> None:
         check_place(db, read_only=True)
 
 
-def _check_job(job: str, session: Any) -> None:
+def _rows(session: Any, query: str) -> list[tuple[Any, ...]]:
+    """Rows of the warehouse; none where there is none yet, where data are read from files, or where it is of an older version."""
     if not session.db.exists() or getattr(session, "data", None) is not None:
-        return  # the command says so
+        return []  # the command says so
     from warehouse.store.connection import open_reader
 
     try:
         with open_reader(session.db) as store:
-            rows = store.execute("SELECT name FROM jobs ORDER BY created_at, name")
+            return store.execute(query)
     except OldSchemaError:
-        return  # the command brings it up to date first
-    known = [str(name) for (name,) in rows]
+        return []  # the command brings it up to date first
+
+
+def _check_job(job: str, session: Any) -> None:
+    known = [str(name) for (name,) in _rows(session, "SELECT name FROM jobs ORDER BY created_at, name")]
     if known and job not in known:
         raise unknown_job(job, known)

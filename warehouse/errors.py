@@ -93,6 +93,19 @@ def unknown_job(name: str, known: Sequence[str]) -> JobError:
     )
 
 
+def unknown_market(text: str, known: Iterable[str], *, at: object = None) -> MarketError:
+    """Return the error for a market that was never observed, or not before ``at``; it names known ones of the same type."""
+    key = text.partition("@")[0]
+    near = [one for one in dict.fromkeys(known) if one.split("/")[-1] == key.split("/")[-1]][:3]
+    return MarketError(
+        f"market {text!r} has no observations" + ("" if at is None else f" known at {at}"),
+        expected=f"for example {', '.join(near)}" if near else "a market that was ingested",
+        remedy=f'write markets = ["{key}"]: a pattern stands in markets'
+        if any(mark in text for mark in "*?[")
+        else "`slackwater markets` lists them",
+    )
+
+
 class SettingsError(InputError):
     """A setting or command-line option that is out of range."""
 

@@ -52,7 +52,7 @@ from warehouse.asof import (
     not_known_yet,
 )
 from warehouse.catalogue import OnDemandTerms
-from warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
+from warehouse.errors import HistoryError, InputError, JobError, MarketError, unknown_market, why_raised
 from warehouse.history import History, Market
 from warehouse.issued import read_forecasts, read_vintages
 from warehouse.observations import list_markets, list_markets_at
@@ -327,15 +327,7 @@ def find_market(
         later = not_known_yet(store, market, source, at=at, step=step_of(settings))
         if later is not None:
             raise later
-        known = dict.fromkeys(str(one["market"]) for one in listed)
-        near = [key for key in known if key.split("/")[-1] == market.instance_type][:3]
-        raise MarketError(
-            f"market {text!r} has no observations known at {at}",
-            expected=f"for example {', '.join(near)}" if near else "a market that was ingested",
-            remedy=f'write markets = ["{market.key}"]: a pattern stands in markets'
-            if any(mark in text for mark in "*?[")
-            else "`slackwater markets` lists them",
-        )
+        raise unknown_market(text, (str(one["market"]) for one in listed), at=at)
     row = min(
         rows,
         key=lambda one: (_trust_rank(one["source"], settings), not one["has_counts"], one["source"]),

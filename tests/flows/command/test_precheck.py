@@ -34,6 +34,12 @@ REFUSED = [
     (("accuracy", "--model", "nix"), "predictor 'nix'"),
     (("ingest", "nix", "broken.toml"), "source 'nix'"),
     (("ingest", "aws", "nix.json"), "no file or folder nix.json"),
+    (
+        ("forecast", "--market", "aws/x/y/z"),
+        "market 'aws/x/y/z' has no observations; expected a market that was ingested",
+    ),
+    (("plan", "lora", "--market", "lab/r/z/y"), "market 'lab/r/z/y' has no observations"),
+    (("run", "--data", "nix"), "no file or folder nix"),
     (("fill", "nix.toml"), "request file nix.toml"),
     (("rent", "nix.toml", "--budget", "3"), "types file nix.toml"),
 ]
@@ -69,6 +75,10 @@ def refused(tmp_path_factory):
     folder = tmp_path_factory.mktemp("refused")
     (folder / "broken.toml").write_text("a = [")
     with open_store(folder / "slackwater.duckdb") as store:
+        store.execute("INSERT INTO markets VALUES (1, 'lab', 'r', 'z', 'x')")
+        store.execute(
+            "INSERT INTO series (sid, mid, source, kind, product) VALUES (1, 1, 'lab', 'availability', '')"
+        )
         save_jobs(store, [stored_request()], origin="user", at=AT, step=pd.Timedelta(minutes=30))
     asked = json.dumps([list(words) for words, _ in REFUSED])
     done = subprocess.run(
