@@ -21,7 +21,7 @@ from flows.command import (
 )
 from flows.ledger.fields import folded, outcome_table
 from flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
-from flows.show.formats import auto, plural, time, usd, utc
+from flows.show.formats import auto, percent, plural, time, usd, utc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -420,7 +420,7 @@ def _need_warehouse(name: str, session: Query) -> None:
 
 
 def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
-    """List the jobs: running jobs by deadline, then waiting jobs, then ended jobs with the newest first."""
+    """List the jobs: running jobs by their risk of missing the deadline, then waiting jobs, then ended jobs, newest first."""
     import pandas as pd
 
     from flows.ledger.endings import ending_of
@@ -440,7 +440,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
             for job in jobs
             if job.request.name in scored or (session.time is not None and job.deadline <= session.time)
         ]
-        decisions = decisions_by_job(store, [job.request.name for job in over])
+        decisions = decisions_by_job(store, [job.request.name for job in jobs])
     endings = {
         job.request.name: ending_of(job, decisions[job.request.name], reports[job.request.name])
         for job in over
@@ -456,6 +456,11 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
             "state": "scored"
             if job.request.name in scored
             else _state(job, session.time, reports[job.request.name]),
+            "late_probability": (
+                decisions[job.request.name][-1].get("late_probability")
+                if job not in over and decisions[job.request.name]
+                else None
+            ),
             "ending": None if (found := endings.get(job.request.name)) is None else found.words(),
         }
         for job in jobs
@@ -474,6 +479,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     columns = keyed(
         "job",
         "state",
+        "late_probability",
         "ending",
         "market",
         "sizes",
@@ -481,6 +487,9 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
         start="start (UTC)",
         deadline="deadline (UTC)",
         origin="origin",
+    )
+    columns["late_probability"] = Column(
+        heading="risk of missing deadline", format=lambda value: "" if value is None else percent(value)
     )
     title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
     more = " (a pattern shows fewer: `slackwater job list running`)"
@@ -497,15 +506,15 @@ def endings_missed(row: Mapping[str, Any]) -> bool:
     return row["origin"] == "user" and str(row["ending"]).startswith("missed")
 
 
-def _urgency(row: Mapping[str, Any]) -> tuple[int, float, str]:
-    """Sort key: running, open and waiting jobs by deadline, then those that ended, the newest first."""
+def _urgency(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
+    """Sort key: running, open and waiting jobs by risk, then deadline; then those that ended, the newest first."""
     place = (
         ("running", "open", "waiting").index(row["state"])
         if row["state"] in ("running", "open", "waiting")
         else 3
     )
     seconds = row["deadline"].timestamp()
-    return place, -seconds if place == 3 else seconds, str(row["job"])
+    return place, -(row["late_probability"] or 0.0), -seconds if place == 3 else seconds, str(row["job"])
 
 
 def _state(job: StoredJob, at: pd.Timestamp | None, reports: Sequence[Report]) -> str:

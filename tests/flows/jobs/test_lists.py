@@ -1,11 +1,15 @@
 """`job add` of several files, and the lists of markets and jobs: patterns, order and a screenful."""
 
+import json
+import shutil
+
 import pytest
 from command_kit import call, printed
 from test_units_commands import END, JOB, history
 
 from flows.show.blocks import Table
 from flows.show.terminal import Style, lines_of
+from warehouse.store.connection import open_store
 
 FORM = {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', per = "gpu"'}
 
@@ -89,3 +93,18 @@ def test_a_job_that_was_missed_is_loud(folder):
     assert "MISSED: soon: missed: 0 % done at its deadline" in " ".join(call(*asked).out.split())
     # Before its deadline a job has no ending.
     assert {row["ending"] for row in call("job", "list", "--db", db, "--json").value["jobs"]} == {None}
+
+
+def test_running_jobs_stand_by_their_risk_of_missing_the_deadline(folder, tmp_path):
+    db = tmp_path / "w.duckdb"
+    shutil.copy(folder[0] / "w.duckdb", db)
+    with open_store(db) as store:
+        for name, late in (("soon", 0.02), ("late", 0.4)):
+            held = {"job": name, "slot": END.isoformat(), "late_probability": late}
+            store.execute(
+                "INSERT INTO decisions (job, slot, on_demand, spot, policy, details) VALUES ($job, $slot, 0, 1, 'UP', $held)",
+                {"job": name, "slot": END, "held": json.dumps(held)},
+            )
+    rows = call("job", "list", "--db", db, "--json").value["jobs"]
+    assert [(row["job"], row["late_probability"]) for row in rows] == [("late", 0.4), ("soon", 0.02)]
+    assert "40 %" in call("job", "list", "--db", db).out
