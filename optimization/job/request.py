@@ -952,7 +952,7 @@ def shortfall_told(
         f"{duration(found.left * step)}, {duration((found.slots - found.left) * step)} too little; "
         f"{' or '.join(could)} would do; "
         + (
-            f"nothing finishes it before {_minute(until)}, when it is given up"
+            f"no instances finish it by {_minute(until)}, and it is given up then"
             if given_up
             else f"best effort is done by {_minute(end)}, late"
         )
