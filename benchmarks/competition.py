@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 
 from flows.experiments.markets import MU_DOWN, MU_UP, TAKEN, USD, measured_worlds
+from flows.experiments.material import World
 from optimization.fleet.competition import Course, Made, MovingCourse, Standing, decide_all, decide_one
-from optimization.fleet.stream import World
 from optimization.job.definition import Job, Linear
 from optimization.market.window import MarketWindow, market_window, record_of
 from optimization.moving.definition import IDLE, MovableJob, MovingHold, even_moving

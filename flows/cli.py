@@ -66,7 +66,6 @@ COMMANDS: Final = {
     "experiment cant-be-late": Command("flows.experiments.command:cant_be_late", "--data data"),
     "experiment predictors": Command("flows.experiments.command:predictors", "--data data"),
     "experiment probing": Command("flows.experiments.command:probing", "--data data"),
-    "experiment fleet": Command("flows.experiments.command:fleet", "--data data"),
     "experiment cluster": Command("flows.experiments.command:cluster", "--data data"),
     "experiment renting": Command("flows.experiments.command:renting", "--data data"),
     "experiment advice": Command("flows.experiments.command:advice", "--data data"),
@@ -76,7 +75,7 @@ COMMANDS: Final = {
 GROUPS: Final = {
     "job": "Add, change, list and show jobs, and report what they did.",
     "feeds": "List the live feeds of the settings with their last fetch; fetch one by hand.",
-    "fleet": "Plan jobs that compete for the same counts together.",
+    "fleet": "Plan jobs that compete for the same instances together.",
     "experiment": "Repeat an experiment on a folder of measured prices and counts: train on the past half, test on the later one.",
 }
 

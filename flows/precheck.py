@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forecasting.predictors import check_predictor
-from warehouse.errors import InputError, OldSchemaError, unknown_job, unknown_market
+from warehouse.errors import InputError, OldSchemaError, SettingsError, unknown_job, unknown_market
 from warehouse.files import VALID_JOB, names_file, read_toml
 from warehouse.sources import check_source
 
@@ -88,9 +88,12 @@ BY_MARKET = ("backtest", "forecast", "job add", "plan", "replay")
 def _check_forms(command: str, arguments: Mapping[str, Any]) -> None:
     """What needs pandas to be judged: durations, and the keys of a job file."""
     if isinstance(every := arguments.get("every"), str) and command == "backtest":
-        from flows.command import parsed_duration
+        from warehouse.amounts import parsed_duration
 
-        parsed_duration(every, "--every")
+        try:
+            parsed_duration(every)
+        except ValueError as error:
+            raise SettingsError(f"--every {error}") from error
     files: list[Any] = [arguments.get("job"), *(arguments.get("files") or ())]
     files = [
         Path(file) for file in files if isinstance(file, Path) or (isinstance(file, str) and names_file(file))

@@ -37,7 +37,6 @@ FIRST = (
     "contract/test_predictors.py",
     "warehouse/observations/test_store_ingest.py",
     "warehouse/exchange/test_exchange.py",
-    "optimization/fleet/test_joint.py",
     "flows/engine/test_deployments.py",
     "optimization/single_instance/test_single_instance_tables.py",
     "flows/backfill/test_backfill.py",

@@ -71,13 +71,6 @@ def probing(*, study: StudyOptions) -> Answer:
     return probing_study(study)
 
 
-def fleet(*, study: StudyOptions) -> Answer:
-    """Jobs that compete for the same counts: planned together, one by one in three orders, and each alone."""
-    from flows.experiments.fleet import fleet_study
-
-    return fleet_study(study)
-
-
 def cluster(*, study: StudyOptions, processes: Processes = None) -> Answer:
     """Completion times on a shared cluster of 64 GPUs: FIFO and a Sia-like scheduler, default and predicted configurations.
 

@@ -13,13 +13,12 @@ import pandas as pd
 
 from flows.command import Answer, progress, say
 from flows.config import Settings
-from flows.experiments.material import issued_quantiles, read_worlds
+from flows.experiments.material import World, issued_quantiles, read_worlds
 from flows.experiments.pool import FAST_PLANNER
 from flows.experiments.study import StudyOptions, quick_look
 from flows.show.blocks import Figure, Figures, Fold, Notes, Section, numbers
 from flows.show.charts import Axis, dots, heat, lines
 from forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
-from optimization.fleet.stream import World
 from optimization.job.definition import Job, Linear
 from optimization.market.window import (
     MarketWindow,

@@ -16,7 +16,6 @@ from forecasting.origins import backtest, key_of
 from forecasting.predictor import FittedPredictor, Panel, Predictor
 from forecasting.predictors import FLOOR, make_predictor
 from forecasting.quantiles import Variable
-from optimization.fleet.stream import World
 from optimization.market.window import PointForecast, Quantiles, of_quantiles
 from optimization.policies.contract import Policy
 from optimization.replay.run import replay_pool, spread
@@ -257,6 +256,29 @@ def _long_enough(tape: Tape) -> bool:
 
 
 # Worlds: zones of one kind that were probed at the same time.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Markets on common slots: counts and prices, shape (slots,), NaN counts in gaps.
+
+    ``synthetic``: counts and prices are of different markets. ``ahead[market][t]`` holds the counts forecast in slot t for the
+    slots t+1, t+2, ..., shape (h,).
+    """
+
+    name: str
+    counts: Mapping[str, np.ndarray]
+    prices: Mapping[str, np.ndarray]
+    on_demand_usd: Mapping[str, float]
+    slot_hours: float
+    synthetic: bool
+    ahead: Mapping[str, Mapping[int, np.ndarray]] | None = None
+
+    @property
+    def slots(self) -> int:
+        """Slots of the record."""
+        return len(next(iter(self.counts.values())))
+
 
 #: Least zones that make a market to share.
 LEAST_ZONES = 2

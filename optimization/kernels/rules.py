@@ -1,7 +1,7 @@
 """The arithmetic of a slot: efficiency, value, slots needed, ending, split (M2.4-M2.6, M3.2).
 
 Plain Python that numba compiles too (`compiling.kernel`): replays, policies and the Pyomo program call these functions as
-they stand, the twin, the induction and the joint routes call them compiled. There is no other statement of these rules in
+they stand, the twin and the induction call them compiled. There is no other statement of these rules in
 the product but the audit, which recomputes a plan on purpose by itself.
 
 One tolerance of work: a job is finished at its *line*, `progress.needed` of its workload, a `progress.TOLERANCE` of the workload

@@ -16,7 +16,6 @@ from storekit import count_row, counts, price_row, prices
 
 from flows.clock import parse_time
 from flows.config import AlarmSettings, BoundSettings, Feed, Settings, Sink
-from flows.fleet.plan import JobTerms, MovingCost, TeamTerms
 from flows.renting.rent import AmdahlPart, DelayPart, LinearPart, MeasuredPart, PowerPart, TablePart, TypePart
 from flows.turn.context import Reads, Turn, choose_markets
 from flows.turn.forecast import forecast_market
@@ -56,7 +55,7 @@ ABSURD = (
 
 FORMS = (
     Settings, AlarmSettings, BoundSettings, Feed, Sink, TuningRequest, AmdahlPart, DelayPart, LinearPart, MeasuredPart, PowerPart,
-    TablePart, TypePart, JobTerms, MovingCost, TeamTerms,
+    TablePart, TypePart,
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The arithmetic of a slot: one file a rule, worked out by hand, and every implementation that there is answers it alike.
 
-Plain Python, compiled code, tables of policies, the constants of the Pyomo program, the twin, the induction, the joint routes.
+Plain Python, compiled code, tables of policies, the constants of the Pyomo program, the twin, the induction.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import numpy as np
 import pyomo.environ as pyo
 import pytest
 
-from optimization.fleet.problem import JointJob, JointProblem
-from optimization.fleet.search import Search
 from optimization.job.definition import TOLERANCE, Job, Linear, Progress, needed, on_demand_to_go
 from optimization.kernels import labels as bounds
 from optimization.kernels import rules
 from optimization.kernels.compiling import kernel
 from optimization.kernels.induction import Game, induct
 from optimization.kernels.labels import end_value
-from optimization.kernels.routes import InGroup, SearchTerms, best_ending, priced_states, share, way
 from optimization.market.window import market_window
 from optimization.policies.contract import View
 from optimization.policies.pace import pace
@@ -74,18 +71,6 @@ def job_of(*, n_min=1, n_max=5, alpha=1.0, value=100.0, deadline=10, workload=20
     )  # fmt: skip
 
 
-def joint(job: Job, slot: int, before: int, window=NO_SPOT):
-    """The compiled terms of a joint program of this one job in one market."""
-    one = JointJob(
-        name="golden",
-        runs={"here": job},
-        slot=slot,
-        n_previous=before,
-        market_previous="here" if before else None,
-    )
-    return one, Search(JointProblem(markets={"here": window}, jobs=(one,))).terms[0]
-
-
 @pytest.mark.parametrize("case", cases("mu"))
 def test_mu(case):
     n, before, mu = case["n"], case["before"], case["mu"]
@@ -100,8 +85,6 @@ def test_mu(case):
         for j in model.SIZES:
             if j != n:
                 why[0, j].set_value(0)
-    one, terms = joint(job, 0, before)
-    k = n - job.n_min
     told = {
         "plain": rules.efficiency(restart, n, before),
         "compiled": compiled_mu(restart, n, before),
@@ -109,8 +92,6 @@ def test_mu(case):
         "job": job.efficiency(n, before),
         "pace": pace(job, 1.0).work[before][n] / n,
         "pyomo": pyo.value(model.work[0]) * job.workload / n,
-        "joint job": one.efficiency("here", n, ("here", before), 1.0),
-        "joint routes": share(terms, k, way(terms, k, InGroup(0, before))),
     }
     assert told == pytest.approx(dict.fromkeys(told, mu), rel=1e-12)
     assert rules.least_efficiency(restart, n) <= mu
@@ -186,11 +167,6 @@ def endings_of(case) -> dict[str, float]:
     told["twin"] = end_value(terms, terms.line, done, j)
     if case["n"]:
         told["pyomo"] = possible_endings(problem)[int(np.searchsorted(sizes, case["n"])), case["slots"]]
-    one = np.zeros((1, len(sizes) - 1))
-    free = SearchTerms(1.0, 1.0, 1.0, False, one, one.astype(np.int64), np.inf)
-    told["joint routes"] = best_ending(
-        joint(job, slot - 1, before, window)[1], free, done, InGroup(0, before), 0.0
-    )[0]
     if slot == job.deadline_slots:
         slack = TOLERANCE * job.workload
         game = Game(
@@ -222,12 +198,9 @@ def test_split(case):
     problem = HorizonProblem(
         job=job, slot=0, done=0.0, n_previous=0, window=window, end_rule=EndRule.ON_DEMAND_TO_GO
     )
-    model, terms = horizon_model(problem), joint(job, 0, 0, window)[1]
-    price_slot, count = np.array([[price * 0.5]]), np.array([[available]])
-    cost, held = priced_states(terms, price_slot, count, np.zeros((1, 1)), 1.0)
+    model = horizon_model(problem)
     spots = {
         "plain": plain, "compiled": spot, "statement": split(window, 0, n).spot, "policies": policy_split(view, n).spot,
-        "joint routes": held[0, n - 1],
     }  # fmt: skip
     paid = {
         "plain": rules.slot_cost(n, plain, price, dear) * 0.5,
@@ -236,7 +209,6 @@ def test_split(case):
         "model": slot_costs(job, window)[0, n],
         "pyomo": model.cost[0, n] * model.unit_usd,
         "twin": bounds.slot_costs(terms_of(problem), window.price, window.available)[0, n],
-        "joint routes": cost[0, n - 1],
     }
     assert spots == dict.fromkeys(spots, case["spot"])
     assert paid == pytest.approx(dict.fromkeys(paid, case["usd"]), rel=1e-12)

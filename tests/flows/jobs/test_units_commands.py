@@ -154,7 +154,7 @@ def test_a_type_with_unknown_gpus_shows_instances_only(folder, tmp_path):
     assert (plan["instances"], plan["work"]) == ("1 x q9.12xlarge", "40 instance-hours")
 
 
-def test_a_replay_and_a_joint_plan_have_both(folder):
+def test_a_replay_and_the_decisions_of_all_jobs_have_both(folder):
     words = ("--db", folder / "w.duckdb", "--json")
     replayed = call("replay", "--job", folder / "hours.toml", "--policy", "UP", *words).value
     assert (replayed["gpus_per_instance"], replayed["work"]) == (8, "320 GPU-hours = 40 instance-hours")
@@ -163,7 +163,6 @@ def test_a_replay_and_a_joint_plan_have_both(folder):
     at = ("--at", "2026-11-25T12:00Z")
     joint = call("fleet", "plan", "--job", folder / "hours.toml", *at, *words).value
     assert [row["gpus"] for row in joint["decisions"]] == [8]
-    assert joint["jobs"][0]["gpus"] == 8 * (joint["jobs"][0]["spot"] + joint["jobs"][0]["on_demand"])
 
 
 def test_a_job_on_two_instance_types_has_the_sizes_of_each(tmp_path):

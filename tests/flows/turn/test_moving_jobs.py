@@ -627,10 +627,9 @@ def test_its_deadline_changes_and_what_it_has_done_where_it_is_goes_on(three_tur
     assert "markets = ['simulated/east/*/h100'], where the job has ['simulated/*/*/h100']" in refused.err
 
 
-def test_the_joint_plan_leaves_it_out_and_says_so_beside_its_decision(three_turns, settings_file):
+def test_fleet_plan_decides_it_with_the_other_jobs(three_turns, settings_file):
     where = ("--db", three_turns, "--settings", settings_file, "--at", (AT + 2 * STEP).isoformat(), "--json")
     value = call("fleet", "plan", *where).value
-    assert "free is left out of the joint plan: it may move" in " ".join(value["notes"])
     assert {"free", "homed"} <= {row["job"] for row in value["decisions"]}
 
 

@@ -306,7 +306,6 @@ def slow_cases() -> list[Case]:
         ("cant-be-late", 20),
         ("renting", 20),
         ("markets", 30),
-        ("fleet", 45),
         ("predictors", 45),
         ("error", 120),
         ("pool", 300),

@@ -160,10 +160,10 @@ def test_two_processes_that_compile_two_signatures_at_once_do_not_take_each_othe
 
 
 def test_compiled_functions_keep_their_code_in_files_of_their_own():
-    from optimization.kernels.routes import priced_states
+    from optimization.kernels.induction import induct_band
 
-    assert isinstance(priced_states._cache._cache_file, compiling.CodeFiles)
-    assert priced_states.compile.func is compiling._in_turn
+    assert isinstance(induct_band._cache._cache_file, compiling.CodeFiles)
+    assert induct_band.compile.func is compiling._in_turn
 
 
 def test_one_process_at_a_time_compiles_a_kernel(tmp_path):
@@ -197,6 +197,6 @@ def test_a_number_in_the_call_of_another_kernel_is_compiled_for_as_any_other(tmp
 
 
 def test_a_part_is_plain_python_to_whoever_is_not_a_kernel():
-    from optimization.kernels.routes import held_in
+    from optimization.kernels.labels import slot_costs
 
-    assert not hasattr(held_in, "overloads")
+    assert not hasattr(slot_costs, "overloads")
