@@ -91,7 +91,7 @@ def test_a_job_that_may_move_is_decided_with_the_others(folder, tmp_path):
         .replace("n_max = 8", 'n_max = 8\nmarkets = ["cloud/*/*/gpu-1"]')
     )
     answer = planned(folder, "--job", str(moving))
-    assert [row["job"] for row in answer["decisions"]] == ["first", "second", "third", "moving"]
+    assert [row["job"] for row in answer["decisions"]] == ["first", "moving", "second", "third"]
     assert any(row["spot"] for row in answer["decisions"] if row["job"] == "moving")
 
 
