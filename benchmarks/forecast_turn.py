@@ -22,10 +22,9 @@ from benchmarks import turn as simulated
 from flows.config import Settings
 from flows.turn.context import Followed, Turn, Work
 from flows.turn.forecast import forecast_turns
-from flows.turn.stages import ingest_paths
 from warehouse.history import Market
 from warehouse.issued import read_rows
-from warehouse.observations import list_markets
+from warehouse.observations import ingest, list_markets
 from warehouse.store.connection import Store, open_store
 
 MARKETS = 50
@@ -59,7 +58,7 @@ def run(models: Sequence[str] = MODELS) -> dict[str, Any]:
         folder = Path(name)
         simulated.tidy_markets(folder, simulated.AT + pd.Timedelta(hours=18), markets=MARKETS)
         with open_store(folder / "w.duckdb") as store:
-            ingest_paths(store, "tabular", [folder], options={}, known_at=None, imported_at=simulated.AT)
+            ingest(store, "tabular", folder, imported_at=simulated.AT)
             for model in models:
                 turn(store, model, simulated.AT - STEP, markets=2)  # imports and compilation
                 out[model] = {

@@ -70,9 +70,9 @@ def ingest(
         return _sources()
     from flows.clock import now
     from flows.imported import import_answer, input_files, stated_options
-    from flows.turn.stages import ingest_paths
     from warehouse.errors import InputError
     from warehouse.observations import find_source
+    from warehouse.observations import ingest as read_files
 
     if not source:
         raise InputError(
@@ -90,16 +90,17 @@ def ingest(
         session.writing() as store,
         progress("rows read") as tell,
     ):
-        done = ingest_paths(
+        done = read_files(
             store,
             source,
-            files,
-            options=values,
+            *files,
             known_at=parsed_time(known_at, "--known-at"),
             imported_at=at,
             bounds=bounds,
+            progress=lambda _: None,
             rows=lambda file, rows: tell(rows, text=file),
             standard_input=standard_input,
+            **values,
         )
         value, blocks = import_answer(store, done, source, session=session, clock=at)
     return Answer(title="Ingested", value={source: value}, blocks=blocks)

@@ -33,7 +33,7 @@ from flows.ledger.records import decisions_by_job
 from flows.show.blocks import Block, Figure, Figures, Notes, numbers
 from flows.show.charts import Axis, lines, scatter
 from flows.turn.context import Followed, Group, Turn, informed_learner, read_pool, run_id_of
-from flows.turn.stages import ended_jobs, ingest_paths
+from flows.turn.stages import ended_jobs
 from forecasting.accuracy.intervals import verdict
 from optimization.job.request import JobRequest
 from optimization.policies.contract import Policy, View
@@ -47,6 +47,7 @@ from optimization.window.plan import Allocation, Outcome
 from warehouse.errors import MarketError
 from warehouse.history import Market
 from warehouse.issued import read_rows
+from warehouse.observations import ingest
 from warehouse.store.connection import Store, open_store
 
 # ---
@@ -315,14 +316,7 @@ def live_through(
     What a turn sees is what was known in its slot: observations count from when they were made (M1.2).
     """
     with open_store(db) as store:
-        ingest_paths(
-            store,
-            "tabular",
-            [_only(data, world, db.parent)],
-            options={},
-            known_at=None,
-            imported_at=world.starts,
-        )
+        ingest(store, "tabular", _only(data, world, db.parent), imported_at=world.starts)
         save_jobs(store, requests, origin="user", at=world.starts, step=STEP)
     stages = ("forecast", "allocate", "score")
     stretch = stretch_of(world.starts, until, slot=STEP, stages=stages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -59,9 +59,7 @@ from warehouse.amounts import plural
 from warehouse.errors import InputError, MarketError, why_raised
 from warehouse.history import History
 from warehouse.observations import (
-    USUAL,
     Appended,
-    Bounds,
     append,
     find_source,
     observed_sources,
@@ -70,7 +68,6 @@ from warehouse.observations import (
 from warehouse.observations import ingest as read_files
 from warehouse.sources.contract import Batch, Kind, SourceOptions
 from warehouse.sources.simulated import generate, said
-from warehouse.store.connection import Store
 
 if TYPE_CHECKING:
     from flows.schemas.forms import Ingested, RecentError, TurnAnswer, TurnError
@@ -83,34 +80,6 @@ if TYPE_CHECKING:
 MOST_REASONS = 3
 #: Minutes between observations of the simulated market, at most.
 SIMULATED_STEP = 10
-
-
-def ingest_paths(
-    store: Store,
-    name: str,
-    paths: Sequence[Path],
-    *,
-    options: Mapping[str, str | Mapping[str, str]],
-    known_at: pd.Timestamp | None,
-    imported_at: pd.Timestamp,
-    bounds: Bounds = USUAL,
-    progress: Callable[[str], None] = lambda _: None,
-    rows: Callable[[str, int], None] = lambda _file, _rows: None,
-    standard_input: Path | None = None,
-) -> Appended:
-    """`warehouse.ingest` of every file of a source below ``paths``."""
-    return read_files(
-        store,
-        name,
-        *paths,
-        known_at=known_at,
-        imported_at=imported_at,
-        bounds=bounds,
-        progress=progress,
-        rows=rows,
-        standard_input=standard_input,
-        **options,
-    )
 
 
 def counts_of(name: str, done: Appended) -> Counts:
@@ -606,12 +575,10 @@ def ingest(turn: Turn, found: Found) -> Found:
         )
     with turn.store.transaction():
         if found.data is not None:
-            done = ingest_paths(
+            done = read_files(
                 turn.store,
                 "tabular",
-                [found.data],
-                options={},
-                known_at=None,
+                found.data,
                 imported_at=turn.at,
                 bounds=settings.bounds.at(turn.clock),
                 progress=turn.say,

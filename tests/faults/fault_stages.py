@@ -18,8 +18,9 @@ from flows.feeds.fetch import fetch_feed
 from flows.ledger.jobs import save_jobs
 from flows.turn import stages
 from flows.turn.context import Turn, require_markets, run_id_of, step_of
-from flows.turn.stages import Found, ingest_paths, whole_turn
+from flows.turn.stages import Found, whole_turn
 from optimization.job.request import parse_request
+from warehouse.observations import ingest as read_files
 from warehouse.sources.live.transport import Retry, Transport
 from warehouse.store.connection import open_store
 
@@ -71,7 +72,7 @@ def files_and_market() -> None:
     """Files of every source, then the simulated market and jobs to learn from, in one opening of the warehouse."""
     with open_store(DB) as store:
         for name, options in OPTIONS.items():
-            ingest_paths(store, name, [Path("files") / name], options=options, known_at=None, imported_at=AT)
+            read_files(store, name, Path("files") / name, **options, imported_at=AT)
         stages.ingest(turn_of(store), Found())
         save_jobs(store, past_jobs(2, before=AT), origin="user", at=AT, step=SLOT)
 

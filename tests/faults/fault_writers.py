@@ -13,8 +13,8 @@ from fault_stages import AT, DB, SLOT, copied, next_turn
 from fault_tables import checked, contents, differences
 
 from flows.ledger.jobs import save_jobs
-from flows.turn.stages import ingest_paths
 from optimization.job.request import parse_request
+from warehouse.observations import ingest
 from warehouse.store.connection import open_store
 from warehouse.store.files import WAIT_VARIABLE
 
@@ -38,7 +38,7 @@ class Written:
 def writer(number: int) -> None:
     """Ingest a file of one's own, add a job of one's own, and run the turn that the others run too; each in its own opening."""
     with open_store(DB) as store:
-        ingest_paths(store, "tabular", [Path(f"own-{number}.csv")], options={}, known_at=None, imported_at=AT)
+        ingest(store, "tabular", Path(f"own-{number}.csv"), imported_at=AT)
     with open_store(DB) as store:
         terms = {
             "name": f"job-{number}", "deadline_in": "6h", "n_min": 1, "n_max": 4,

@@ -14,10 +14,9 @@ import pytest
 from fault_hostile import CHANGES, TABLE_CHANGES, fuzz, fuzz_form, samples
 from fault_samples import OPTIONS, sample_files, tidy_prices
 
-from flows.turn.stages import ingest_paths
 from warehouse.errors import InputError, SlackwaterError, SourceFileError
 from warehouse.issued import read_rows
-from warehouse.observations import ingest_file, list_markets, rejected_rows
+from warehouse.observations import ingest, ingest_file, list_markets, rejected_rows
 from warehouse.sources import SOURCES
 from warehouse.sources.contract import SourceOptions
 from warehouse.store.connection import open_store
@@ -198,7 +197,7 @@ def test_a_folder_with_traps_gives_its_files_only(tmp_path, store):
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "secret.csv").symlink_to("/etc/passwd")
-    counts = ingest_paths(store, "tabular", [tmp_path], options={}, known_at=None, imported_at=None)
+    counts = ingest(store, "tabular", tmp_path, imported_at=None)
     assert counts.added == 5
     assert "root:" not in " ".join(read_rows(store, "rejected")["raw"])
 
@@ -300,5 +299,5 @@ def test_one_hostile_file_of_a_folder_stops_none_of_the_others(tmp_path, store):
     put(tmp_path, tidy_prices(40))
     (tmp_path / "availability.csv").write_bytes(os.urandom(4000))
     with pytest.raises(InputError, match="1 of 2 files refused"):
-        ingest_paths(store, "tabular", [tmp_path], options={}, known_at=None, imported_at=None)
+        ingest(store, "tabular", tmp_path, imported_at=None)
     assert len(read_rows(store, "price")) == 40

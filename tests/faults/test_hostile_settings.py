@@ -11,12 +11,12 @@ from fault_hostile import CHANGES
 from fault_samples import tidy_prices
 
 from flows.config import Settings, read_settings
-from flows.turn.stages import ingest_paths
 from flows.ui.app import make_app
 from flows.ui.pages import VIEWS
 from flows.ui.reading import Snapshots
 from optimization.job.request import read_request, slot_job
 from warehouse.errors import SlackwaterError
+from warehouse.observations import ingest
 from warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2021-03-02T00:00Z")
@@ -82,9 +82,7 @@ def test_hostile_names_of_markets_come_in_and_are_only_shown(tmp_path):
     (tmp_path / "prices.csv").write_text(text)
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
-        counts = ingest_paths(
-            store, "tabular", [tmp_path / "prices.csv"], options={}, known_at=None, imported_at=AT
-        )
+        counts = ingest(store, "tabular", tmp_path / "prices.csv", imported_at=AT)
     assert counts.added == 40
     pages = asyncio.run(every_page(db, f"aws/us-east-1/{shown}/g3.8xlarge"))
     assert any("alert(1)" in text for _, text in pages), "it is shown somewhere"

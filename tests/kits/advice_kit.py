@@ -14,11 +14,12 @@ from flows.ledger.fields import decision_row
 from flows.ledger.jobs import find_job, open_job, save_jobs
 from flows.ledger.records import allocations_of, decisions_of, save_decisions
 from flows.turn.context import Turn, find_market, read_history, run_id_of
-from flows.turn.stages import effort_of, ingest_paths
+from flows.turn.stages import effort_of
 from optimization.job.request import parse_request
 from optimization.policies.pool import policy_named
 from optimization.replay.decision import decide, record_start
 from optimization.window.plan import Allocation
+from warehouse.observations import ingest
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
@@ -44,9 +45,7 @@ def _observed() -> TemporaryDirectory:
     folder = Path(made.name)
     tidy = write_tidy(folder / "data")
     with open_store(folder / "w.duckdb") as store:
-        ingest_paths(
-            store, "tabular", [tidy], options={}, known_at=None, imported_at=BEGIN, progress=lambda _: None
-        )
+        ingest(store, "tabular", tidy, imported_at=BEGIN, progress=lambda _: None)
     return made
 
 

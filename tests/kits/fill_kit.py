@@ -9,9 +9,9 @@ from tidy_folder import START, write_tidy
 
 from flows.config import Settings
 from flows.turn.context import Turn
-from flows.turn.stages import ingest_paths
 from forecasting.configurations.validity import LABELS_FILE
 from optimization.requests.request import completed, parse_tuning_request
+from warehouse.observations import ingest
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
@@ -78,7 +78,7 @@ def market_store(folder: Path):
     """An open warehouse with these markets."""
     store = open_store(folder / "w.duckdb")
     tidy = write_markets(folder / "data")
-    ingest_paths(store, "tabular", [tidy], options={}, known_at=None, imported_at=AT, progress=lambda _: None)
+    ingest(store, "tabular", tidy, imported_at=AT, progress=lambda _: None)
     return store
 
 

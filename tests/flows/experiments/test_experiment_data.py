@@ -36,11 +36,11 @@ def test_series_of_the_folder(tapes):
 
 
 def test_the_grid_is_the_warehouses(folder, tapes, tmp_path):
-    from flows.turn.stages import ingest_paths
+    from warehouse.observations import ingest
 
     with open_store(tmp_path / "w.duckdb") as store:
         at = pd.Timestamp("2026-01-01", tz="UTC")
-        ingest_paths(store, "tabular", [folder], options={}, known_at=None, imported_at=at)
+        ingest(store, "tabular", folder, imported_at=at)
         own = next(t for t in tapes.counts if t.market.zone == "z1")
         end = own.time(len(own) - 1)
         history = load_history(

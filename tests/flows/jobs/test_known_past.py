@@ -13,7 +13,7 @@ from flows.config import Settings
 from flows.ledger.fields import decision_row
 from flows.ledger.jobs import open_job
 from flows.turn.context import MOST_PEERS, Turn, find_market, peers_of, read_history
-from flows.turn.stages import effort_of, ingest_paths
+from flows.turn.stages import effort_of
 from forecasting.origins import backtest
 from optimization.job.definition import Progress
 from optimization.job.request import job_on, parse_request, slot_job
@@ -25,6 +25,7 @@ from optimization.replay.score import ended_job, perfect_forecasts, score_job
 from optimization.window.plan import Allocation
 from warehouse.errors import MarketError
 from warehouse.history import History, Market
+from warehouse.observations import ingest
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
@@ -105,9 +106,7 @@ def test_peers_stand_on_the_slots_of_the_market():
 def store(tmp_path_factory):
     folder = write_tidy(tmp_path_factory.mktemp("tidy") / "data")
     with open_store(folder / "w.duckdb") as opened:
-        ingest_paths(
-            opened, "tabular", [folder], options={}, known_at=None, imported_at=BEGIN, progress=lambda _: None
-        )
+        ingest(opened, "tabular", folder, imported_at=BEGIN, progress=lambda _: None)
         yield opened
 
 
@@ -181,9 +180,7 @@ def test_no_more_than_the_most_peers_are_read(tmp_path):
     pd.concat([counts, *more]).to_parquet(folder / "availability.parquet")
     at = START.ceil("30min") + pd.Timedelta(days=3)
     with open_store(tmp_path / "w.duckdb") as store:
-        ingest_paths(
-            store, "tabular", [folder], options={}, known_at=None, imported_at=at, progress=lambda _: None
-        )
+        ingest(store, "tabular", folder, imported_at=at, progress=lambda _: None)
         turn = Turn(store=store, at=at, settings=SETTINGS, run_id="x")
         followed = find_market(store, MARKET, at=at, settings=SETTINGS)
         found = peers_of(turn, [followed], start=at - pd.Timedelta(days=1))[followed]

@@ -43,10 +43,10 @@ def data(tmp_path_factory) -> Path:
 
 
 def ingested(db: Path, data: Path) -> None:
-    from flows.turn.stages import ingest_paths
+    from warehouse.observations import ingest
 
     with open_store(db) as store:
-        ingest_paths(store, "tabular", [data], options={}, known_at=None, imported_at=AT)
+        ingest(store, "tabular", data, imported_at=AT)
 
 
 @pytest.fixture(scope="module")
