@@ -1,1 +1,1 @@
-"""Past slots made afterwards by the stages of a live turn."""
+"""Backfill: run the stages of a live turn for past slots."""

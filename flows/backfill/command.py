@@ -1,4 +1,4 @@
-"""``backfill``. What computes is loaded when the command is called."""
+"""The command ``backfill``. Heavy modules are imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flows.show.formats import plural
 if TYPE_CHECKING:
     from flows.backfill.run import SlotRange
 
-#: Slots of a plan or an outcome that a terminal shows at most.
+#: Maximum number of slots shown in a terminal, for a plan or a result.
 SHOWN = 60
 
 
@@ -45,9 +45,10 @@ def backfill(
     ] = None,
     session: Session = Session(),
 ) -> Answer:
-    """Make the turns of past slots afterwards, as they would have been made then: one flow run for all of them.
+    """Run the turns of past slots, with the data available at that time, in a single flow run.
 
-    What is there is kept; it can be stopped anywhere and run again. Exit code 3 if a stage of a slot failed.
+    Existing results are not replaced. An interrupted backfill can be run again. Exit code 3 if a
+    stage of a slot failed.
     """
     import pandas as pd
 
@@ -88,7 +89,7 @@ def backfill(
 
 
 def _plan(stretch: SlotRange, session: Session) -> Answer:
-    """Every slot and what would be done in it."""
+    """List every slot with the stages that a backfill would run."""
     from flows.backfill.run import plan_backfill
 
     if session.db.exists():

@@ -1,4 +1,4 @@
-"""The flow ``backfill``: one run makes many slots, so that the engine keeps one run and not thousands."""
+"""The flow ``backfill``: a single flow run processes many slots, so Prefect stores one run instead of thousands."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from flows.runs import Data, Db, SettingsFile, as_task, named_flow, run_name, ut
 from flows.turn.context import step_of
 from warehouse.errors import StoreError
 
-#: Seconds that the warehouse is left alone between two chunks: longer than a waiting writer sleeps between two attempts.
+#: Pause in seconds between two chunks, with the warehouse released: longer than the retry interval
+#: of a waiting writer.
 BREATH = 0.6
-#: A backfill that takes longer is stopped (seconds); what it has made is kept.
+#: Time limit of a backfill in seconds; results of finished slots remain stored.
 TIMEOUT = 24 * 3600
 
 
@@ -49,11 +50,13 @@ def backfill(
         bool, Field(description="Whether the run fails if a stage of a slot has failed.")
     ] = True,
 ) -> dict[str, Any]:
-    """Make the slots from ``start`` to ``end`` afterwards.
+    """Run the stages of the slots from ``start`` to ``end``.
 
-    ``answer`` counts the stages made, kept, failed and waiting; ``slots`` are those in which something was to be done.
+    The returned ``answer`` counts stages by outcome: made, kept, failed and waiting. ``slots``
+    lists the slots that had stages to run.
 
-    Every finished slot is kept when one fails; then a ``strict`` flow ends as failed, with the first reason.
+    A failed stage does not undo finished slots. With ``strict``, the flow then fails with the first
+    reason (`StoreError`).
     """
     chosen = read_settings(settings)
     stretch = stretch_between(
@@ -82,7 +85,7 @@ def stretch_between(
     backwards: bool,
     stages: tuple[str, ...],
 ) -> SlotRange:
-    """The stretch of a command or a flow run, on the grid of the settings."""
+    """Return the slot range of a command or a flow run, aligned to the grid of the settings."""
     return stretch_of(
         start, end, slot=step_of(settings), stages=stages, reprocess=reprocess, backwards=backwards,
         step=None if step_minutes is None else pd.Timedelta(minutes=step_minutes),
@@ -92,7 +95,7 @@ def stretch_between(
 def run_backfill(
     db: Path, stretch: SlotRange, settings: Settings, *, data: Path | None
 ) -> list[StageOutcome]:
-    """Make a stretch with as many processes as there are cores, two at most, and leave room for live turns between chunks."""
+    """Run a backfill with at most two processes and pause between chunks for live turns."""
     done = 0
     with progress("stages", len(stretch.slots()) * len(stretch.stages)) as tell:
 
@@ -118,7 +121,7 @@ def run_backfill(
 
 
 def backfill_answer(stretch: SlotRange, outcomes: list[StageOutcome]) -> dict[str, Any]:
-    """What became of a stretch, in numbers."""
+    """Count the outcomes of a backfill by state."""
     became = [state for one in outcomes for state in one.became.values()]
     return {
         "from": stretch.start,

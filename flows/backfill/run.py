@@ -1,4 +1,4 @@
-"""Past slots made afterwards by the stages of a live turn: which slots and stages, and the run over them."""
+"""Backfill of past slots with the stages of a live turn: the plan (slots and stages) and its execution."""
 
 from __future__ import annotations
 
@@ -39,19 +39,21 @@ from warehouse.issued import read_rows
 from warehouse.store.connection import Store, open_store
 
 # ---
-# Which slots and stages a backfill makes: read off the ledger of runs before anything is done, and printed by the dry run.
+# Which slots and stages a backfill runs: read from the ledger of runs before anything is done, and
+# printed by the dry run.
 
 Reprocess = Literal["missing", "failed", "all"]
-#: The most slots of one backfill: a mistyped year should not begin.
+#: Maximum number of slots per backfill, to catch a mistyped year.
 MOST_SLOTS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRange:
-    """The slots from ``start`` to ``end``, both included, ``step`` apart; and which stages of each, in which order of slots.
+    """Slots from ``start`` to ``end`` (both included) at distance ``step``, with the stages to run and their order.
 
-    ``reprocess``: "missing" makes the stages that were never done nor tried, "failed" those that failed too, "all" every one.
-    ``backwards`` makes the newest slots first, as far as a slot does not go on from the one before (decisions and scores do).
+    ``reprocess``: "missing" runs the stages that were never tried, "failed" also those that failed,
+    "all" every stage. ``backwards`` runs the newest slots first, except for stages that depend on
+    the previous slot (decisions and scores).
     """
 
     start: pd.Timestamp
@@ -62,7 +64,7 @@ class SlotRange:
     backwards: bool = False
 
     def slots(self) -> pd.DatetimeIndex:
-        """The slots, ascending."""
+        """Return the slots, ascending."""
         return pd.date_range(self.start, self.end, freq=self.step)
 
 
@@ -76,9 +78,10 @@ def stretch_of(
     reprocess: str = "missing",
     backwards: bool = False,
 ) -> SlotRange:
-    """A stretch on the grid of ``slot``: from the first slot at or after ``start`` to the last at or before ``end``.
+    """Return the range on the grid of ``slot``: from the first slot at or after ``start`` to the last at or before ``end``.
 
-    Raises `SettingsError` for an empty or endless range, a step that is not whole slots, an unknown stage or rule.
+    Raises `SettingsError` for a range without slots or with more than `MOST_SLOTS`, a step that is
+    no multiple of the slot, or an unknown stage or value of ``reprocess``.
     """
     step = slot if step is None else step
     if step < slot or step % slot:
@@ -111,7 +114,11 @@ def _rule(text: str) -> Reprocess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotPlan:
-    """What a backfill does in one slot: ``todo``, in order; and of each stage asked for how it stands and why it failed."""
+    """Plan of a backfill for a slot.
+
+    ``todo``: stages to run, in order. ``standing``: state of each requested stage (missing, failed
+    or done). ``reasons``: why earlier tries failed, per stage.
+    """
 
     at: pd.Timestamp
     todo: tuple[str, ...]
@@ -120,11 +127,11 @@ class SlotPlan:
 
     @property
     def run(self) -> str:
-        """The name of the slot's turn."""
+        """The run id of the slot's turn."""
         return run_id_of(self.at)
 
     def row(self) -> dict[str, Any]:
-        """The plan as plain values."""
+        """Return the plan as a flat dictionary."""
         return {
             "slot": self.at,
             "run": self.run,
@@ -140,7 +147,7 @@ def _words(stage: str, plan: SlotPlan) -> str:
 
 
 def plan_backfill(store: Store | None, stretch: SlotRange) -> list[SlotPlan]:
-    """What a backfill of the stretch does, slot by slot in ascending order; without a warehouse everything is missing."""
+    """Plan a backfill slot by slot, ascending; without a warehouse every stage is missing."""
     standing: dict[tuple[str, str], tuple[str, str]] = {}
     if store is not None:
         runs = read_rows(
@@ -171,39 +178,44 @@ def _slot_plan(
 
 
 # ---
-# Backfill: the turns of many past slots, made afterwards by the stages that live turns are made of, many slots at once.
+# Backfill: run the stages of live turns for many past slots at once.
 #
-# The tables end as if each slot's turn had been run in its own time, slot by slot: what is made sees only what was known then
-# (M1.2), and is marked as made afterwards. A stretch is made in pieces; what a piece has made is kept at once, so a backfill
-# that was killed goes on where it was. As soon as another process waits to write, the piece at hand is ended and the warehouse
-# set free for it. While a piece is forecast, the one before it is decided, which nothing but later decisions reads, and the one
-# after it is estimated for.
+# The resulting tables equal those of turns that ran at their own time, slot by slot: each turn
+# reads only data known at its slot (M1.2), and its rows are marked as backfilled. The range is
+# processed in pieces. The results of a piece are committed at once, so a backfill that was killed
+# resumes where it stopped. As soon as another process waits to write, the backfill finishes the
+# current piece and releases the warehouse. While a piece is forecast, the decisions of the
+# previous piece run (only later decisions read them) and the estimates of the next piece are
+# computed.
 
-#: Work whose calls have much in common, and parcels of it for each process: more even out, fewer cross more cheaply.
+#: Functions whose calls share large arguments, and the number of parcels per process: more parcels
+#: balance the load, fewer cost less transfer.
 TOGETHER, PARCELS = (forecast_market,), 2
-#: The C library that this process runs on.
+#: The C library of this process.
 _C_LIBRARY = ctypes.CDLL(None)
-#: Seconds between two looks at whether the parent is still there.
+#: Seconds between two checks that the parent process is alive.
 _LOOK_EVERY = 1.0
 
 
 @contextmanager
 def process_fan(workers: int) -> Iterator[Fan]:
-    """A `Fan` over ``workers`` processes, started when first asked; values in, values out. One worker is this process itself.
+    """Provide a `Fan` over ``workers`` processes, started at the first call; with one worker the calls run in this process.
 
-    Several threads may use it at once. The processes end with this one, however it ends.
+    Several threads may use it at once. The worker processes end with this process, however it ends.
+    Arguments and results must be picklable.
     """
     if workers <= 1:
         yield in_turn
         return
-    # Memory that threads gave back would otherwise stay in an arena for each of them.
+    # Without this limit glibc holds freed memory in an arena per thread.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     pool = ProcessPoolExecutor(
         max_workers=workers, mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)
     )
 
     def fan(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
-        # Calls that go over together share what they have in common: an estimation on many markets crosses once, not once a market.
+        # Calls of the same parcel are pickled together, so a large shared argument (an estimation on
+        # many markets) is sent once per parcel.
         size = len(calls)
         many = PARCELS * workers if function in TOGETHER else max(1, size)
         parcels = [list(calls[i::many]) for i in range(min(many, size))]
@@ -218,21 +230,21 @@ def process_fan(workers: int) -> Iterator[Fan]:
 
 
 def _parcel(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
-    """`in_turn` in a worker, which then gives back the memory it does not need: an estimation takes far more than it leaves."""
+    """Run `in_turn` in a worker, then release unused memory: an estimation needs far more memory than its result."""
     made = in_turn(function, calls)
     give_memory_back()
     return made
 
 
 def give_memory_back() -> None:
-    """Return to the system what this process has freed, where the C library can be asked to (glibc)."""
+    """Return freed memory to the operating system, if the C library supports it (glibc)."""
     trim = getattr(_C_LIBRARY, "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _end_with(parent: int) -> None:
-    """Let this process end soon after ``parent``: one that was killed cannot say so."""
+    """End this process soon after ``parent`` ends: a parent that was killed cannot notify its workers."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     ended = threading.Event()
 
@@ -244,28 +256,31 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
 
 
-#: Slots of one chunk at most: for so many observations are ingested and read together.
+#: Maximum number of slots per chunk, for which observations are ingested and read together.
 CHUNK = 96
-#: Slots of one piece of a chunk at most: what a kill can cost, how long a live turn may have to wait, what is held in memory.
+#: Maximum number of slots per piece: limits the work lost by a kill, the wait of a live turn, and
+#: memory.
 PIECE = 48
-#: Pieces made on one opening at most: then readers are shown what has been made, as they are when another process waits to write.
+#: Maximum number of pieces until the warehouse is reopened, which publishes the results to readers.
+#: A waiting writer has the same effect.
 OPENING = 16
-#: DuckDB's share of the memory that a backfill may take beside its worker processes.
+#: DuckDB memory limit of a backfill, in addition to the memory of its worker processes.
 MEMORY_LIMIT = "160MB"
-#: What may go wrong in one slot without stopping the others: it is recorded with its reason. Not a time-out, which the engine
-#: raises wherever the run stands when its own time is up.
+#: Errors of a slot that do not stop the other slots; they are stored with their reason.
+#: `TimeoutError`, although an `OSError`, is always raised again: the engine raises it at any point
+#: when the time limit of the run is over.
 FAILURES = (SlackwaterError, ValueError, ArithmeticError, LookupError, TypeError, OSError, RuntimeError)
-#: A turn and what it is about.
+#: A turn and its markets and jobs.
 _Pair = tuple[Turn, Work]
-#: Makes a stage of ascending turns.
+#: Function that runs a stage for ascending turns.
 Maker = Callable[[list[Turn], list[Work]], Any]
-#: Stages that go on from the slot before: always made in ascending order.
+#: Stages that depend on the previous slot: always run in ascending order.
 IN_ORDER = ("allocate", "score")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """What a backfill is given: the warehouse file, the stretch, the settings, where to ingest from, and how many processes."""
+    """Parameters of a backfill: warehouse file, slot range, settings, folder to ingest from, number of processes and callbacks."""
 
     db: Path
     stretch: SlotRange
@@ -273,38 +288,38 @@ class Backfill:
     data: Path | None = None
     workers: int = 2
     say: Callable[[str], None] = field(default=lambda _: None)
-    #: Told after every piece how many (slot, stage) of the plan are done with.
+    #: Called after every piece with the number of (slot, stage) pairs of the plan that are finished.
     progress: Callable[[int], None] = field(default=lambda _: None)
-    #: Runs one part of the work, given its name, the slots that it is of, and the work.
+    #: Runs a part of the work; parameters: its name, its slots and the work.
     part: Callable[[str, str, Callable[[], None]], None] = field(default=lambda _name, _slots, work: work())
-    #: Called between two openings, when the warehouse is free.
+    #: Called each time the warehouse has been closed.
     pause: Callable[[], None] = field(default=lambda: None)
-    #: The present time, beside which rows of the future are told.
+    #: The present time, relative to which observations from the future are rejected.
     clock: pd.Timestamp | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOutcome:
-    """What became of the stages of a slot: "made", "kept", "failed" or "waiting" (for a stage before it), and why."""
+    """Outcome of the stages of a slot: "made", "kept", "failed" or "waiting" (for an earlier stage), with reasons."""
 
     plan: SlotPlan
     became: Mapping[str, str]
     reasons: Mapping[str, str]
 
     def row(self) -> dict[str, Any]:
-        """The outcome as plain values."""
+        """Return the outcome as a flat dictionary."""
         why = "; ".join(f"{stage}: {reason}" for stage, reason in self.reasons.items())
         return {"slot": self.plan.at, "run": self.plan.run, **self.became, "why": why}
 
 
 def backfill(asked: Backfill) -> list[StageOutcome]:
-    """Make what is asked for and return what became of every slot, ascending; no failure of a slot stops the others."""
+    """Run a backfill and return the outcome of every slot, ascending; a failed slot does not stop the others."""
     with ExitStack() as opened:
         store = opened.enter_context(open_store(asked.db, say=asked.say, memory_limit=MEMORY_LIMIT))
         plans = plan_backfill(store, asked.stretch)
         log = _Log(plans, asked.stretch.stages)
         busy = [plan for plan in plans if plan.todo]
-        # Processes are worth their start only where there is enough to do.
+        # Starting processes pays off only for enough slots.
         workers = asked.workers if len(busy) >= PIECE else 1
         fan = opened.enter_context(process_fan(workers))
         beside = opened.enter_context(ThreadPoolExecutor(2)) if workers > 1 else None
@@ -312,8 +327,8 @@ def backfill(asked: Backfill) -> list[StageOutcome]:
         for stages, chunks in _passes(busy, asked.stretch):
             pieces = deque(_pieces(chunks))
             while pieces:
-                # The first pieces are made on the opening they were planned on: after a kill, closing between the two would show
-                # readers the half of a piece that was kept.
+                # The first pieces use the connection that planned them. Closing it after a kill
+                # would publish the half piece that was committed.
                 with (
                     store if first else open_store(asked.db, say=asked.say, memory_limit=MEMORY_LIMIT) as own
                 ):
@@ -326,7 +341,7 @@ def backfill(asked: Backfill) -> list[StageOutcome]:
 def _passes(
     busy: Sequence[SlotPlan], stretch: SlotRange
 ) -> Iterator[tuple[tuple[str, ...], list[Sequence[SlotPlan]]]]:
-    """Chunks of slots in the order they are made, with the stages that are made then."""
+    """Yield the stages to run together with their chunks of slots, in the order of execution."""
     chunks = [busy[i : i + CHUNK] for i in range(0, len(busy), CHUNK)]
     if not stretch.backwards:
         yield stretch.stages, chunks
@@ -341,7 +356,11 @@ def _passes(
 
 @dataclass(slots=True, kw_only=True)
 class _Piece:
-    """Some neighbouring slots, the first of those ``left`` of their chunk, and what the turns of them are about."""
+    """Neighbouring slots that are processed together, with the inputs of their turns.
+
+    ``left``: the slots of the chunk from this piece on. ``begins``: whether this is the first piece
+    of its chunk.
+    """
 
     plans: Sequence[SlotPlan]
     left: Sequence[SlotPlan]
@@ -361,7 +380,7 @@ def _pieces(chunks: Sequence[Sequence[SlotPlan]]) -> Iterator[_Piece]:
 
 
 class _Log:
-    """What became of every slot and stage so far."""
+    """Outcome of every slot and stage so far."""
 
     def __init__(self, plans: Sequence[SlotPlan], stages: Sequence[str]) -> None:
         self._plans = plans
@@ -380,11 +399,11 @@ class _Log:
         self._reasons[at][stage] = reason
 
     def waits(self, at: pd.Timestamp, stage: str) -> bool:
-        """Whether a stage is to be made and has not been tried."""
+        """Return whether a stage is planned and was not tried yet."""
         return self._became[at].get(stage) == "waiting"
 
     def stands(self, at: pd.Timestamp, stage: str) -> bool:
-        """Whether a stage is there that another builds on: made or done before; one that was not asked for is taken as it is."""
+        """Return whether the result of a stage exists: made now, done before, or not requested (then assumed to exist)."""
         became = self._became[at].get(stage)
         return became in (None, "made") or (became == "kept" and self._standing[at][stage] == "done")
 
@@ -395,16 +414,16 @@ class _Log:
         ]
 
 
-#: Stage -> the stage that must stand before it in the same slot.
+#: Stage -> the stage of the same slot that it requires.
 NEEDS = {"forecast": "ingest", "allocate": "forecast", "score": "forecast"}
 
 
 def _nothing() -> None:
-    """Nothing is under way."""
+    """Do nothing: no background work is pending."""
 
 
 class _Opening:
-    """Pieces made on one opening of the warehouse."""
+    """Pieces processed while the warehouse is open once."""
 
     def __init__(
         self,
@@ -421,20 +440,21 @@ class _Opening:
         self._stages = stages
         self._fan = fan
         self._beside = beside
-        #: What the turns of the chunk at hand read of the observations.
+        #: Cached observations for the turns of the current chunk.
         self._reads: Reads | None = None
-        #: The pool with what was learned by now, None if the warehouse has to be asked.
+        #: The policy pool after the scores so far; None if it must be read from the warehouse.
         self._pool: Pool | None = None
-        #: The jobs that will have been scored by the slots that come next; None if the warehouse has to be asked.
+        #: Names of the jobs that are scored before the next slots; None if they must be read from
+        #: the warehouse.
         self._scored: set[str] | None = None
-        #: A job was counted on as scored, and that has failed.
+        #: Whether scoring failed for a job that was assumed to be scored.
         self._recount = False
 
     def make(self, pieces: deque[_Piece]) -> None:
-        """Make the stages that the plans say, piece after piece, as far as one opening goes; a slot in which one failed goes no
-        further.
+        """Run the planned stages piece by piece until the warehouse must be released; a failed stage ends its slot.
 
-        While a piece is forecast, the one before is decided and the one after got ready, which have no part in one another.
+        While a piece is forecast, the previous piece is decided and the next piece is prepared;
+        they do not depend on one another.
         """
         piece = pieces.popleft()
         self._part("prepare", piece, partial(self._ahead, piece, NO_ESTIMATES))()
@@ -462,24 +482,24 @@ class _Opening:
         decided()
 
     def _part(self, name: str, piece: _Piece, work: Callable[[], None]) -> Callable[[], None]:
-        """The work of a piece as a part that has a name; just the work if there is none."""
+        """Return the work as a named part; the work itself if the name is empty."""
         return partial(self._asked.part, name, str(piece), work) if name else work
 
     def _named(self, *stages: str) -> str:
-        """Those of the stages that are made now."""
+        """Return the names of those stages that this pass runs."""
         return " and ".join(stage for stage in stages if stage in self._stages)
 
     def _start(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Begin work beside what comes next; what is returned waits until it is done, and raises what it raised."""
+        """Start work in the background; return a function that waits for its end and raises its error."""
         if self._beside is None:
             work()
             return _nothing
-        # In a context like this one's, in which an engine finds the run that the work is part of.
+        # In a copy of this context, in which Prefect finds the flow run of the work.
         future: Future[None] = self._beside.submit(copy_context().run, work)
         return future.result
 
     def _ahead(self, piece: _Piece, before: Estimates) -> None:
-        """Ready a chunk that begins, find out what the turns of a piece are about, and estimate what their forecasts need."""
+        """Prepare a piece: the chunk if it is the first piece, the inputs of its turns, and the estimates for its forecasts."""
         if piece.begins or self._reads is None:
             self._ready(piece.left)
         piece.pairs = self._works(piece)
@@ -491,11 +511,11 @@ class _Opening:
             piece.estimates = estimate_turns(turns, works, before=before)
         except TimeoutError:
             raise
-        except FAILURES as error:  # the forecasts will meet it again, and know whose it is
+        except FAILURES as error:  # the forecast stage raises it again, for the slot that caused it
             self._asked.say(f"estimation for {len(pairs)} slots failed ({error!r})")
 
     def _ready(self, plans: Sequence[SlotPlan]) -> None:
-        """Ingest what slots lack, and get what their turns will read of the observations."""
+        """Ingest missing data of the slots and cache the observations that their turns read."""
         if "ingest" in self._stages:
             self._ingest([self._turn(plan.at) for plan in plans if self._log.waits(plan.at, "ingest")])
         slots = [plan.at for plan in self._wanted(plans)]
@@ -507,15 +527,16 @@ class _Opening:
         self._reads = Reads(self._store, span)
 
     def _wanted(self, plans: Sequence[SlotPlan]) -> list[SlotPlan]:
-        """Slots in which there is more to do than to ingest, and that can be."""
+        """Return the slots that have stages after ingest to run and whose ingest succeeded."""
         rest = [stage for stage in self._stages if stage != "ingest"]
         wanted = [plan for plan in plans if any(stage in plan.todo for stage in rest)]
         return [plan for plan in wanted if self._log.stands(plan.at, "ingest")]
 
     def _learned(self, piece: _Piece) -> None:
-        """The forecasts of some slots, and their scores.
+        """Forecast the slots of a piece and score their ended jobs.
 
-        Scores are learned from the market alone, so they may come before the decisions: those read only rounds before their slot.
+        Scores depend only on the market, so they may precede the decisions, which read only rounds
+        before their slot.
         """
         self._stage("forecast", piece, partial(forecast_turns, ahead=piece.estimates))
         self._stage("score", piece, self._score)
@@ -524,13 +545,13 @@ class _Opening:
         _, self._pool = score_jobs(turns, works, self._known_pool(turns[0]))
 
     def _known_pool(self, turn: Turn) -> Pool:
-        """The pool with what was learned by now, read once."""
+        """Return the policy pool after the scores so far; reads it once."""
         if self._pool is None:
             self._pool = read_pool(turn)
         return self._pool
 
     def _decided(self, piece: _Piece, pool: Pool | None) -> None:
-        """The decisions of some slots; then nothing is left to be done for them."""
+        """Decide the slots of a piece and report its progress."""
 
         def decide(turns: list[Turn], works: list[Work]) -> None:
             decide_jobs(turns, works, read_pool(turns[0]) if pool is None else pool)
@@ -539,11 +560,11 @@ class _Opening:
         self._asked.progress(sum(stage in plan.todo for plan in piece.plans for stage in self._stages))
 
     def _stage(self, stage: str, piece: _Piece, maker: Maker) -> None:
-        """A stage, if it is asked for, of those slots that lack it and have what it needs."""
+        """Run a stage, if requested, for the slots that lack it and have its required stage."""
         self._together(stage, self._lacking(stage, piece), maker)
 
     def _lacking(self, stage: str, piece: _Piece) -> list[_Pair]:
-        """The turns of a piece that lack a stage and have what it needs."""
+        """Return the turns of a piece that lack a stage and have its required stage."""
         if stage not in self._stages:
             return []
         todo = {plan.at for plan in piece.plans if stage in plan.todo}
@@ -558,7 +579,7 @@ class _Opening:
         )  # fmt: skip
 
     def _ingest(self, turns: Sequence[Turn]) -> None:
-        """The ingests of some slots: kept all at once, unless one fails or feeds are asked, whose pages are kept as they come."""
+        """Ingest several slots in one transaction; slot by slot if that fails, or if feeds commit each page."""
         asked = self._asked
         if len(turns) > 1 and (asked.data is not None or not asked.settings.feeds):
             try:
@@ -584,7 +605,7 @@ class _Opening:
                 self._log.made(turn.at, "ingest")
 
     def _works(self, piece: _Piece) -> list[_Pair]:
-        """What each slot's turn is about, knowing what those before it will have scored."""
+        """Find the markets and jobs of each slot's turn, given the jobs that earlier slots score."""
         pairs: list[_Pair] = []
         plans = self._wanted(piece.plans)
         if plans and (self._scored is None or "score" not in self._stages):
@@ -607,7 +628,7 @@ class _Opening:
         return pairs
 
     def _together(self, stage: str, pairs: Sequence[_Pair], maker: Maker) -> None:
-        """Make a stage of many slots at once; if that fails, slot by slot, so that only the one that fails is lost."""
+        """Run a stage for many slots at once; if that fails, slot by slot, so that only the failing slots are lost."""
         if not pairs:
             return
         try:

@@ -1,1 +1,1 @@
-"""Prefect: flows, deployments, serving, task runners."""
+"""Prefect integration: flows, deployments, serving and task runners."""

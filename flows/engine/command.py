@@ -1,4 +1,4 @@
-"""``run`` and ``serve``. Prefect is loaded when a command is called."""
+"""The commands ``run`` and ``serve``. Prefect is imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ def run(
     report: Annotated[Path | None, option("Where the HTML report goes.", metavar="FILE")] = None,
     session: Session = Session(),
 ) -> Answer:
-    """One turn of the loop: ingest, forecast, decide, score, report.
+    """Run one turn of the loop: ingest, forecast, decide, score, report.
 
-    Without --data and without feeds it is of the markets that the warehouse knows; where it knows none, the market is
-    SIMULATED (calibrated to measured series). With --data and without --at, every market is
-    taken at the end of its own record; with --at, all are taken at that time.
+    Without --data and without feeds the turn uses the markets stored in the warehouse; if there are
+    none, the market is SIMULATED (calibrated to measured series). With --data and without --at,
+    each market is evaluated at the end of its own record; with --at, all are evaluated at that
+    time.
     """
     from flows.engine.run import run_turn
     from flows.ledger.headline import answers
@@ -80,10 +81,11 @@ def serve(
     ] = None,
     warehouse: Warehouse = Warehouse(),
 ) -> None:
-    """Run the deployments on this machine as their schedules say, until it is stopped.
+    """Run the deployments on this machine on their schedules until stopped.
 
-    With PREFECT_API_URL set that Prefect server is used; else one is started on loopback, and stopped at the end. Its password,
-    for the Prefect UI and for commands, is the text of the file auth in Prefect's home (.prefect beside the warehouse).
+    If PREFECT_API_URL is set, that Prefect server is used; else a new server is started on loopback and
+    stopped at the end. Its password, for the Prefect UI and for commands, is the text of the file
+    auth in Prefect's home (.prefect in the folder of the warehouse).
     """
     from flows.engine.serving import serve_command
 

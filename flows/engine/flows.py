@@ -1,8 +1,9 @@
-"""The Prefect flows: parameters in, one turn of the loop out. No arithmetic, and no work that is not in `flows.turn.stages`.
+"""The Prefect flows: each takes parameters and runs stages of a turn, without arithmetic; the work is in `flows.turn.stages`.
 
-``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a parameter, or take the time they were
-scheduled for, never the clock (M1.4); each opens the warehouse itself, and only the flow's process writes it. Work is spread out
-in a few coarse tasks that get values and return values.
+``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a
+parameter or use their scheduled time, never the clock (M1.4). Each opens the warehouse itself, and
+only the process of the flow writes to it. Work is distributed over a few coarse tasks that receive
+and return plain values.
 """
 
 from __future__ import annotations
@@ -55,21 +56,25 @@ from warehouse.errors import SettingsError
 from warehouse.store.connection import open_store
 from warehouse.times import steady_seconds
 
-#: Environment variables: the kind of runner, how many tasks at the same time, and the scheduler of a running Dask cluster.
+#: Environment variables: the kind of runner, the number of concurrent tasks, and the scheduler
+#: address of a running Dask cluster.
 KIND, WORKERS, ADDRESS = "SLACKWATER_RUNNER", "SLACKWATER_WORKERS", "SLACKWATER_DASK_ADDRESS"
 KINDS = ("threads", "processes", "dask")
-#: Tasks at the same time; the heavy libraries let go of the interpreter lock while they calculate.
+#: Number of concurrent tasks; the numerical libraries release the interpreter lock while they
+#: compute.
 DEFAULT_WORKERS = 2
 
 Runner = TaskRunner[PrefectFuture[Any]]
-#: Who is shown the decisions of a turn of this process when they are made, before the rest of it: nobody, or who waits for them.
+#: Callback that receives the decisions of a turn in this process as soon as they are issued, before
+#: the turn ends.
 SHOW: ContextVar[Callable[[Sequence[Mapping[str, Any]]], None]] = ContextVar("SHOW", default=lambda _: None)
 
 
 def chosen_runner(environment: Mapping[str, str] = os.environ) -> Runner:
-    """The task runner that the environment asks for; threads if it does not say.
+    """Return the task runner that the environment selects; threads by default.
 
-    Raises `SettingsError` naming the variable: an unknown kind, a number of workers that is none, Dask that is not installed.
+    Raises `SettingsError` naming the variable: unknown kind, invalid number of workers, or Dask not
+    installed.
     """
     kind = environment.get(KIND, KINDS[0])
     text = environment.get(WORKERS, str(DEFAULT_WORKERS))
@@ -85,10 +90,10 @@ def chosen_runner(environment: Mapping[str, str] = os.environ) -> Runner:
 
 
 def dask_runner(workers: int, address: str | None = None) -> Runner:
-    """Prefect's Dask runner on the cluster at ``address``, else on worker processes of its own for every flow run.
+    """Return Prefect's Dask runner on the cluster at ``address``, or else on a new local cluster per flow run.
 
-    A cluster of its own costs each flow run the start of its workers (each of them imports everything), so one that runs already
-    is worth naming. Raises `SettingsError` if the extra is not installed.
+    A new cluster starts its workers for every flow run, and each imports everything, so a running
+    cluster is faster. Raises `SettingsError` if the extra is not installed.
     """
     try:
         from prefect_dask.task_runners import DaskTaskRunner
@@ -100,24 +105,30 @@ def dask_runner(workers: int, address: str | None = None) -> Runner:
         ) from error
     if address:
         return cast("Runner", DaskTaskRunner(address=address))
-    # One thread a worker: what more than one core is wanted for holds the interpreter lock, or is threaded itself.
+    # One thread per worker: the heavy code either holds the interpreter lock or is multi-threaded
+    # itself.
     cluster = {"n_workers": workers, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     return cast("Runner", DaskTaskRunner(cluster_kwargs=cluster))
 
 
-#: Tasks of one stage at most: the engine is made for tens of tasks in a flow, not for one a market or job.
+#: Maximum number of tasks per stage: Prefect handles tens of tasks per flow, not one per market or
+#: job.
 TASKS_A_STAGE = 12
 RUNNER = chosen_runner()
-#: Further tries of a flow, seconds before the first of them (each next waits twice as long), and the share that chance adds.
+#: Retries of a flow, seconds before the first retry (doubled each time), and relative random jitter
+#: of the delay.
 TRIES, FIRST_WAIT, JITTER = 3, 10.0, 0.5
-#: A run that takes longer is stopped (seconds), so that one that hangs does not keep later slots waiting for ever.
+#: Time limits in seconds, so that a hanging run does not block later slots forever.
 STAGE_TIMEOUT, TURN_TIMEOUT = 3600, 7200
 
 Result = TypeVar("Result")
 
 
 def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
-    """The engine's `Fan`: at most `TASKS_A_STAGE` Prefect tasks, named after the function; results in the order of the calls."""
+    """Run the calls in at most `TASKS_A_STAGE` Prefect tasks named after the function; return results in the order of the calls.
+
+    This is the `Fan` of the engine.
+    """
     unit = task(name=function.__name__.replace("_", "-"), cache_policy=NO_CACHE, persist_result=False)(
         _called
     )
@@ -136,7 +147,7 @@ def tasks_of(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> l
 
 
 class _TaskCalls:
-    """The calls of one task, opaque to the engine: it would otherwise walk through every table looking for futures."""
+    """Calls of a task, opaque to Prefect, which would otherwise search every table for futures."""
 
     __slots__ = ("calls", "function")
 
@@ -146,7 +157,7 @@ class _TaskCalls:
 
 
 class _Results:
-    """What the calls of one task returned, opaque to the engine for the same reason."""
+    """Results of the calls of a task, opaque to Prefect for the same reason."""
 
     __slots__ = ("results",)
 
@@ -168,7 +179,7 @@ def opened_turn(
     run_id: str | None = None,
     fan: Fan = tasks_of,
 ) -> Iterator[Turn]:
-    """A turn on the warehouse at ``db``, spreading its work over Prefect tasks; without ``at`` that of the run's slot."""
+    """Open the warehouse at ``db`` and provide a turn that runs on Prefect tasks; ``at`` defaults to the slot of the flow run."""
     when = slot_of(at, settings)
     with open_store(db, say=say) as store:
         yield Turn(
@@ -185,11 +196,11 @@ def opened_turn(
 
 
 def tried(work: Callable[[], Result], *, label: str) -> Result:
-    """Do the work of a flow, again after a while if it fails: waits double from `FIRST_WAIT`, and chance spreads them.
+    """Run the work of a flow with retries: delays double from `FIRST_WAIT`, with random jitter.
 
-    What cannot get better is not tried again (`flows.ledger.records.worth_another_try`). Every try opens the warehouse anew, so
-    none holds it while it waits, and has the same logical time. A run that somebody started by hand has one try: they see the
-    error at once.
+    Permanent errors are not retried (`flows.ledger.records.worth_another_try`). Every try opens the
+    warehouse again, so it is free during the delays, and has the same logical time. A run started
+    by hand has one try: its user sees the error at once.
     """
     if not is_deployed():
         return work()
@@ -215,12 +226,12 @@ def _try_again(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
 
 
 def staged(stage: Stage, turn: Turn, found: Found) -> Found:
-    """`run_stage` as a task of the run, named as the ledger names the stage."""
+    """Run `run_stage` as a Prefect task with the stage's name in the ledger."""
     return as_task(stage_name(stage), lambda: run_stage(stage, turn, found))
 
 
 def stage_name(stage: Stage) -> str:
-    """What the ledger of runs calls a stage, its own name if it is not kept there."""
+    """Return the stage's name in the ledger of runs; the function name if the ledger does not record it."""
     return RECORDED.get(stage, stage.__name__)
 
 
@@ -228,7 +239,7 @@ def stage_name(stage: Stage) -> str:
 def ingest(
     db: Db = DEFAULT_DB, at: Slot = None, data: Data = None, settings: SettingsFile = None
 ) -> dict[str, dict[str, int]]:
-    """Bring in what is new: the tidy tables in ``data``, or the simulated market up to ``at``."""
+    """Ingest new data: the tidy tables in ``data``, or the simulated market up to ``at``."""
 
     def work() -> dict[str, dict[str, int]]:
         with opened_turn(db, at, settings=read_settings(settings)) as turn:
@@ -241,7 +252,7 @@ def ingest(
 def forecast(
     db: Db = DEFAULT_DB, at: Slot = None, settings: SettingsFile = None, own_end: OwnEnd = False
 ) -> list[dict[str, Any]]:
-    """Issue forecasts at ``at``, fill in those that past slots lack, and measure them; returns the errors."""
+    """Issue the forecasts at ``at``, add those missing from past slots and score them; returns the errors."""
 
     def work() -> list[dict[str, Any]]:
         with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
@@ -254,7 +265,7 @@ def forecast(
 def allocate(
     db: Db = DEFAULT_DB, at: Slot = None, settings: SettingsFile = None, own_end: OwnEnd = False
 ) -> list[dict[str, Any]]:
-    """Decide the slot at ``at`` for every running job and hand the decisions over; needs the forecasts of that time."""
+    """Decide the slot at ``at`` for every running job and deliver the decisions; needs the forecasts of that time."""
 
     def work() -> list[dict[str, Any]]:
         with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
@@ -299,7 +310,7 @@ def pipeline(
         ),
     ] = None,
 ) -> dict[str, Any]:
-    """One whole turn of the loop; returns the object that ``slackwater run --json`` prints."""
+    """Run a complete turn of the loop; returns the object that ``slackwater run --json`` prints."""
     if after is not None and (missed := not_again(after, read_settings(settings))):
         say(missed)
         return {"missed": missed}
@@ -317,7 +328,7 @@ def pipeline(
             result = whole_turn(turn, data=data, requests=jobs or [], report=report, run=timed)
             raise_alarms(turn)
         took = TurnSeconds(run=result.run_id, stages=seconds, whole=steady_seconds() - start)
-        with suppress(OSError):  # nobody waits for it: it is what a dashboard shows
+        with suppress(OSError):  # only a dashboard shows these times
             save_seconds(db, took)
         return result
 
@@ -327,7 +338,7 @@ def pipeline(
 
 
 def _publish(result: TurnResult) -> None:
-    """The tables of a turn as Prefect artifacts."""
+    """Publish the tables of a turn as Prefect artifacts, at most 50 rows each."""
     answer: dict[str, Any] = dict(result.answer())
     for key in ("decisions", "leaderboard", "accuracy"):
         if answer[key]:

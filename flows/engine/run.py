@@ -1,6 +1,7 @@
-"""Prefect's environment, set before it is imported, and one turn of the loop on the embedded engine.
+"""Set Prefect's environment before its import, and run a turn of the loop on the embedded engine.
 
-What a turn needs is imported when it runs: the environment alone costs no import of it.
+Modules that a turn needs are imported when it runs, so that setting the environment does not import
+them.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
     from flows.config import Settings
 
 # ---
-# Prefect's environment, set in one place and before Prefect is imported.
+# Prefect's environment, set before Prefect is imported.
 
-#: Prefect starts no server by itself: it would answer to everybody (`flows.engine.serving.running_server`). Telemetry is
-#: off, and the task recorder writes in batches: with one write per event a flow after 1,000 tasks stalled for a minute.
-#: Leases of concurrency slots are kept in files: the default forgets them when the server restarts, and their slots
-#: would stay taken for ever. Of what is logged the lines of flow runs are kept from INFO on, of the rest warnings; only
-#: those are printed. A run is heard of every half minute, so that one whose process has died is told from one that works
-#: (`flows.engine.serving.zombies`).
+#: Prefect must not start its own server, which would accept any client
+#: (`flows.engine.serving.running_server`). Telemetry is off. The task recorder writes in batches:
+#: with one write per event a flow stalled for a minute after 1,000 tasks. Concurrency leases are
+#: stored in files: the default store is lost when the server restarts, and the slots would stay
+#: occupied forever. Flow runs log from level INFO, everything else from WARNING; the console shows
+#: warnings only. Runs send a heartbeat every 30 seconds, by which `flows.engine.serving.zombies`
+#: recognises runs whose process has died.
 ENGINE_SETTINGS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -42,10 +44,10 @@ ENGINE_SETTINGS = {
 
 
 def prepare_engine(folder: Path, *, quiet: bool = False) -> None:
-    """Set what is not set yet; Prefect keeps its own state in ``folder``/.prefect unless PREFECT_HOME says otherwise.
+    """Set environment variables that are not set yet; Prefect's state goes to ``folder``/.prefect unless PREFECT_HOME is set.
 
-    ``quiet`` is for the command line, which says itself how it goes and what went wrong: the engine would print its log first, with
-    the error's traceback. From here on nothing fails because nobody reads what is printed.
+    ``quiet`` silences Prefect's console log, for commands that print progress and errors
+    themselves. From this call on, a closed output pipe is no error.
     """
     outlive_readers()
     if quiet:
@@ -57,9 +59,10 @@ def prepare_engine(folder: Path, *, quiet: bool = False) -> None:
 
 @contextmanager
 def no_heartbeat() -> Iterator[None]:
-    """Runs of this process do not say that they live: for those that somebody waits for, whom no deployment's automation looks at.
+    """Disable Prefect's heartbeat in this process, for runs started by hand, which no automation watches.
 
-    The thread that says so takes up to a second to end, and no variable of the environment turns it off (Prefect 3.8).
+    The heartbeat thread takes up to a second to end, and no environment variable turns it off
+    (Prefect 3.8).
     """
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
@@ -68,7 +71,7 @@ def no_heartbeat() -> Iterator[None]:
 
 
 # ---
-# What ``run`` does: one turn of the loop on the embedded engine, and its answer as plain values.
+# The command ``run``: a turn of the loop on the embedded engine; its answer as plain values.
 
 
 def run_turn(
@@ -82,9 +85,9 @@ def run_turn(
     settings: Path | None,
     show: Callable[[Sequence[Mapping[str, Any]]], None],
 ) -> dict[str, Any]:
-    """One turn of the loop on the engine, whose decisions are ``show``n when they are made.
+    """Run a turn of the loop on the engine; calls ``show`` with the decisions as soon as they are issued.
 
-    Raises `StoreError` where no warehouse can be, before anything is started.
+    Raises `StoreError` before anything is started if the warehouse cannot be at ``db``.
     """
     from flows.engine.serving import start_embedded_server
     from flows.turn.context import run_id_of
@@ -94,9 +97,8 @@ def run_turn(
     check_place(db, read_only=False)
     requests = [read_request(file) for file in job_files]
     when, own_end = _run_time(data, at, config)
-    for one in (
-        requests
-    ):  # the turn does that by the times of their markets; what cannot be placed is said before it begins
+    # The turn places jobs itself; this check reports errors before it starts.
+    for one in requests:
         one.placed(at=when, market=one.market, source=one.source)
     say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC{_market_words(data, config)}")
 
@@ -106,7 +108,7 @@ def run_turn(
 
     SHOW.set(show)
     with no_heartbeat():
-        return pipeline.with_options(timeout_seconds=0)(  # who waits for it may stop it
+        return pipeline.with_options(timeout_seconds=0)(  # no time limit: the person who waits can stop it
             db=db,
             at=when.to_pydatetime(),
             data=data,
@@ -118,14 +120,18 @@ def run_turn(
 
 
 def _market_words(data: Path | None, settings: Settings) -> str:
-    """What a run is on, for the person who waits; what its ingest says where that hangs on the warehouse."""
+    """Describe the data source of a run for the progress line; empty if only the ingest can determine it."""
     if data is not None:
         return f" on {data}"
     return f" on {len(settings.feeds)} live feeds" if settings.feeds else ""
 
 
 def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) -> tuple[pd.Timestamp, bool]:
-    """Logical time of a run, floored to the grid: ``at``, else the end of the folder's record, else the clock."""
+    """Return the logical time of a run, on the grid, and whether each market ends at its own record.
+
+    The time is ``at`` (rounded down), else the end of the folder's record (rounded up), else the
+    clock (rounded down).
+    """
     from flows.clock import now
     from flows.turn.context import step_of
     from flows.turn.stages import last_observed

@@ -1,6 +1,7 @@
-"""The process of our Prefect server: Prefect's own app behind the guard (`flows.engine.serving.running_server` starts it).
+"""Process of our Prefect server: Prefect's app behind the guard (started by `flows.engine.serving.running_server`).
 
-Prefect's settings come from the environment. The server's own calls to its API do not pass through the guard.
+Prefect's settings are read from the environment. The server's own calls to its API do not pass
+through the guard.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main() -> None:
         port=given.port,
         log_level=get_current_settings().server.logging_level.lower(),
         server_header=False,
-        # A client that ends at the same time answers no more, and its websocket would stay open.
+        # A client that ends at the same time no longer responds, and its websocket would stay open.
         timeout_graceful_shutdown=2,
         timeout_keep_alive=api.keepalive_timeout,
         ws_ping_interval=api.websocket_ping_interval,

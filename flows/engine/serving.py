@@ -1,6 +1,6 @@
-"""Serve the deployments from one process: no work pool, no worker; with a Prefect server of its own if none is named.
+"""Serve the deployments from a single process without a work pool; starts a Prefect server if no server is configured.
 
-The server is a child process that ends with the one that wants it.
+The server is a child process that ends with its parent.
 """
 
 from __future__ import annotations
@@ -41,26 +41,29 @@ if TYPE_CHECKING:
     from prefect.schedules import Schedule
 
 
-#: The work pool of ``prefect.yaml``, of type process, and its queues: backfills have their own, so that live runs are served.
+#: The work pool of ``prefect.yaml``, of type process, and its queues: backfills have a separate
+#: queue and do not delay live runs.
 POOL, LIVE_QUEUE, BACKFILL_QUEUE = "slackwater", "default", "backfill"
 #: The tag of the deployments of live turns.
 LIVE = "live"
-#: Seconds that the engine waits for a run's process to start before it gives the run's place to another.
+#: Seconds that Prefect waits for a run's process to start before it gives its concurrency slot to
+#: another run.
 GRACE_SECONDS = 300
-#: Schedules by interval count from here, as slots do, so that every scheduled time is the start of a slot.
+#: Origin of interval schedules; slots count from it too, so that every scheduled time is the start
+#: of a slot.
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: What happens to a run that comes while another is going: it waits, or it is cancelled.
+#: Treatment of a run that is due while another is running: it waits, or it is cancelled.
 Collision = Literal["ENQUEUE", "CANCEL_NEW"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """One deployment: which flow, when, with what, and one run of it at a time.
+    """A deployment: flow, schedule and parameters; one run of it at a time.
 
-    ``flow`` is the way to import it. A ``cron`` is UTC; without one it is not scheduled. Paths among ``parameters`` are relative to
-    the folder the deployments were made in, and stay in it (`flows.paths`). Retries and time limits are the flow's own
-    (`flows.engine.flows`).
+    ``flow``: import path. ``cron``: in UTC; without it the deployment is not scheduled. Paths in
+    ``parameters`` are relative to the folder in which the deployments were created, and must stay
+    in it (`flows.paths`). The flow defines retries and time limits (`flows.engine.flows`).
     """
 
     name: str
@@ -73,7 +76,7 @@ class Deployment:
     collision: Collision = "ENQUEUE"
 
     def entry(self) -> dict[str, Any]:
-        """The deployment as an entry of ``prefect.yaml``."""
+        """Return the deployment as an entry of ``prefect.yaml``."""
         schedules = [{"cron": self.cron, "timezone": "UTC"}] if self.cron else []
         return {
             "name": self.name,
@@ -148,22 +151,25 @@ DEPLOYMENTS = (
 )
 
 
-#: Seconds without a word of a run after which its process is taken for dead: ten times as long as between two of them.
+#: Seconds without an event of a run after which its process is considered dead: ten heartbeat
+#: intervals.
 SILENCE_SECONDS = 300
-#: What the server hears of a run that has begun, and has not ended: a worker may die between any two. Each event bears the state's
-#: own name; Submitting and InfrastructurePending are of type Pending and hold the deployment's place as it does.
+#: Events of a run that has started and not ended: a worker may die between any two of them. An event
+#: has the name of the state, not of its type: Submitting and InfrastructurePending are of type
+#: Pending, and also occupy the deployment's concurrency slot.
 BEGUN = ("Pending", "Submitting", "InfrastructurePending", "Running", "Retrying", "heartbeat")
 
 
 def automations() -> list[dict[str, Any]]:
-    """What ``automations.yaml`` says: what the server does about runs whose process has died."""
+    """Return the content of ``automations.yaml``: reactions of the server to runs whose process has died."""
     return [zombies(), made_again()]
 
 
 def made_again() -> dict[str, Any]:
-    """The automation by which the server makes the turn of a run that died once more (`flows.engine.flows.pipeline`: ``after``).
+    """Return the automation that repeats the turn of a run that died (parameter ``after`` of `flows.engine.flows.pipeline`).
 
-    A run crashes when its worker sees its process die, or by `zombies`. One that failed is not meant: it has had its tries.
+    A run is marked as crashed if its worker sees its process die, or by `zombies`. Failed runs are
+    not repeated: they had their retries.
     """
     return {
         "name": "slackwater-made-again",
@@ -192,10 +198,11 @@ def made_again() -> dict[str, Any]:
 
 
 def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
-    """The automation by which the server ends runs whose process has died.
+    """Return the automation that ends runs whose process has died.
 
-    Prefect leaves such a run where it was, in Running, Pending or Submitting, and nothing else ends it. A run's own process says
-    that it is there (`flows.engine.run.ENGINE_SETTINGS`), so one that goes on after its worker was killed is left alone.
+    Prefect leaves such a run in Running, Pending or Submitting forever. The process of a run sends
+    heartbeats (`flows.engine.run.ENGINE_SETTINGS`), so a run that continues after the death of its
+    worker is not ended.
     """
     return {
         "name": "slackwater-zombies",
@@ -225,22 +232,22 @@ def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
 
 
 def flow_name(deployment: Deployment) -> str:
-    """The name of a deployment's flow in Prefect: its function's, with dashes."""
+    """Return the name of a deployment's flow in Prefect: the function name with dashes."""
     return deployment.flow.rsplit(".", 1)[1].replace("_", "-")
 
 
 def full_name(deployment: Deployment) -> str:
-    """``flow/deployment``: how Prefect's commands name it."""
+    """Return ``flow/deployment``, the name in Prefect's commands."""
     return f"{flow_name(deployment)}/{deployment.name}"
 
 
 def prefect_yaml(deployments: Sequence[Deployment] = DEPLOYMENTS) -> dict[str, Any]:
-    """What ``prefect.yaml`` says, as plain values."""
+    """Return the content of ``prefect.yaml`` as plain values."""
     return {"name": POOL, "deployments": [deployment.entry() for deployment in deployments]}
 
 
 def chosen_deployments(only: Sequence[str]) -> tuple[Deployment, ...]:
-    """The deployments of these flows, or all; raises `SettingsError` naming the known flows."""
+    """Return the deployments of these flows, or all; raises `SettingsError` naming the known flows."""
     known = {flow_name(one): one for one in DEPLOYMENTS}
     for name in only:
         if name not in known:
@@ -250,7 +257,7 @@ def chosen_deployments(only: Sequence[str]) -> tuple[Deployment, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """How one machine serves the deployments: files for their flows, and the time between turns (None: as scheduled)."""
+    """Settings of a serving process: files for the flows, and the time between turns (None: as scheduled)."""
 
     db: Path
     data: Path | None = None
@@ -258,13 +265,13 @@ class Served:
     every: timedelta | None = None
 
     def parameters(self, deployment: Deployment, accepted: Sequence[str]) -> dict[str, Any]:
-        """The deployment's parameters with these files, as far as its flow takes them."""
+        """Return the deployment's parameters, with those of these files that its flow accepts."""
         own = {"db": self.db, "data": self.data, "settings": self.settings}
         given = {key: str(path) for key, path in own.items() if path is not None and key in accepted}
         return {**deployment.parameters, **given}
 
     def schedule(self, deployment: Deployment) -> Schedule | None:
-        """When it runs: turns every ``every`` from the epoch on if that is given, else by its cron."""
+        """Return the schedule: turns every ``every`` counted from the epoch if given, else the cron."""
         from prefect.schedules import Cron, Interval
 
         if deployment.cron is None:
@@ -274,7 +281,7 @@ class Served:
         return Cron(deployment.cron, timezone="UTC")
 
     def said(self, deployment: Deployment) -> str:
-        """When it runs, in words."""
+        """Describe the schedule in words."""
         if deployment.cron is None:
             return "when it is asked for"
         every = self._interval(deployment)
@@ -285,7 +292,7 @@ class Served:
 
 
 def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeployment:
-    """A deployment as Prefect serves it from one process; its flow is found by import, from whatever folder."""
+    """Return a deployment as Prefect serves it from a single process; its flow is imported by module path, independent of the folder."""
     from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
     from prefect.flows import Flow
     from prefect.types.entrypoint import EntrypointType
@@ -309,23 +316,23 @@ def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeploymen
 
 
 LOOPBACK = "127.0.0.1"
-#: Where Prefect's server listens unless it is told otherwise.
+#: Prefect's default port.
 DEFAULT_PORT = 4200
-#: Signals that ask to stop.
+#: Signals that request a stop.
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-#: Seconds that a server may take to answer, and to stop.
+#: Time limits in seconds for the start and the stop of a server.
 START_SECONDS, STOP_SECONDS = 180.0, 20.0
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on now."""
+    """Return a free port of the loopback address."""
     with socket.socket() as one:
         one.bind((LOOPBACK, 0))
         return int(one.getsockname()[1])
 
 
 def require_free(port: int) -> None:
-    """Raise `SettingsError` if somebody listens on a port of the loopback address."""
+    """Raise `SettingsError` if a port of the loopback address is in use."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -339,10 +346,10 @@ def require_free(port: int) -> None:
 
 
 def require_scheduler() -> None:
-    """Raise `SettingsError` if the server would start but make no scheduled run.
+    """Raise `SettingsError` if the server would start but never create a scheduled run.
 
-    Prefect 3.8.8 allows SQLAlchemy 2.1, but its scheduler cannot insert runs through it ("Can't evaluate bulk DML statement"): it
-    logs that once a minute, and nothing ever runs.
+    Prefect 3.8.8 allows SQLAlchemy 2.1, but its scheduler cannot insert runs through it ("Can't
+    evaluate bulk DML statement"): it logs this error once a minute, and nothing ever runs.
     """
     found = version("sqlalchemy")
     if tuple(int(part) for part in found.split(".")[:2]) >= (2, 1) and version("prefect").startswith("3.8."):
@@ -353,7 +360,8 @@ def require_scheduler() -> None:
         )
 
 
-#: The file in Prefect's home that holds the password of our server, and the variables of server and clients that carry it.
+#: The file in Prefect's home with the password of our server, and the variables that pass it to
+#: server and clients.
 PASSWORD_FILE = "auth"
 SERVER_PASSWORD, CLIENT_PASSWORD = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
 
@@ -367,13 +375,15 @@ def running_server(
     embedded: bool = False,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Iterator[str]:
-    """Start a Prefect server on loopback and yield the address of its API; stop it at the end, whatever happened.
+    """Start a Prefect server on loopback and yield the address of its API; the server is always stopped at the end.
 
-    It takes its settings from the environment (`flows.engine.run.prepare_engine`) and writes its output into ``log``. Port 0
-    means any that is free. It asks for a password (`server_password`), answers to the loopback names and ``names`` alone and to
-    no page of another origin, and no other user reads its files. While it runs, the environment of this process has its address
-    and password for Prefect's clients, here and in processes that are started. An ``embedded`` server has neither UI nor
-    scheduler. ``meanwhile`` is done while it starts. Raises `SettingsError` if the port is taken or the server does not start.
+    Settings are read from the environment (`flows.engine.run.prepare_engine`); output goes to
+    ``log``. Port 0 selects any free port. The server requires a password (`server_password`),
+    accepts only the loopback host names and ``names``, rejects pages of other origins, and its
+    files are private to this user. While it runs, this process and its children have its address
+    and password in their environment, for Prefect's clients. An ``embedded`` server has neither UI
+    nor scheduler. ``meanwhile`` runs while it starts. Raises `SettingsError` if the port is in use
+    or the server does not start.
     """
     require_scheduler()
     if port:
@@ -387,13 +397,13 @@ def running_server(
     words += [word for name in names for word in ("--allow-host", name)]
     environment = {
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": address,
-        "PREFECT_UI_API_URL": "/api",  # of whichever name the browser knows the server by
+        "PREFECT_UI_API_URL": "/api",  # relative, as the browser may use any of the host names
         **os.environ,
         SERVER_PASSWORD: password,
         "PREFECT_SERVER_API_PORT": str(port),
         **(_EMBEDDED if embedded else {}),
     }
-    environment.pop("PREFECT_API_URL", None)  # a server must not ask another one
+    environment.pop("PREFECT_API_URL", None)  # a server must not use another server
     process: subprocess.Popen[bytes] | None = None
     with (
         log.open("ab") as output,
@@ -403,7 +413,8 @@ def running_server(
             with _signals_wait():
                 process = subprocess.Popen(
                     words, stdout=output, stderr=subprocess.STDOUT, env=environment, umask=0o077,
-                    # Ctrl-C at the terminal is for the process that stops the server in order.
+                    # Ctrl-C at the terminal must reach only this process, which stops the server in
+                    # order.
                     start_new_session=not embedded,
                 )  # fmt: skip
             meanwhile()
@@ -415,7 +426,8 @@ def running_server(
                     _stop(process)
 
 
-#: As Prefect starts a server for one process by itself; but what goes wrong stands in its log, however quiet the command is.
+#: Prefect's settings for a server of a single process, but warnings go to its log even if the
+#: command is quiet.
 _EMBEDDED = {
     "PREFECT_SERVER_UI_ENABLED": "false",
     "PREFECT__SERVER_EPHEMERAL": "1",
@@ -424,14 +436,15 @@ _EMBEDDED = {
 
 
 def prefect_home() -> Path:
-    """The folder in which Prefect keeps its state (`flows.engine.run.prepare_engine`)."""
+    """Return the folder of Prefect's state (`flows.engine.run.prepare_engine`)."""
     return Path(os.environ["PREFECT_HOME"]).expanduser()
 
 
 def server_password(home: Path) -> str:
-    """The password of our server: `SERVER_PASSWORD` of the environment, else the text of `PASSWORD_FILE`, which is made once.
+    """Return the password of our server: `SERVER_PASSWORD` of the environment, else the text of `PASSWORD_FILE`.
 
-    A file that other users could read, or that is empty, is replaced: what was in it is no secret.
+    A missing file is created. A file that other users can read, or that is empty, is replaced: its
+    content is no secret.
     """
     if given := os.environ.get(SERVER_PASSWORD):
         return given
@@ -446,7 +459,7 @@ def server_password(home: Path) -> str:
     with os.fdopen(handle, "w", encoding="utf-8") as out:
         out.write(f"slackwater:{secrets.token_urlsafe(32)}\n")
     try:
-        os.link(part, file)  # of two servers that start at the same time both take the first password
+        os.link(part, file)  # if two servers start at the same time, both use the first password
         os.unlink(part)
     except FileExistsError:
         os.unlink(part)
@@ -456,24 +469,24 @@ def server_password(home: Path) -> str:
 
 
 def _password_words() -> str:
-    """Where a person finds the password of our server."""
+    """Describe where to find the password of our server."""
     if os.environ.get(SERVER_PASSWORD):
         return f" (password: the value of {SERVER_PASSWORD})"
     return f" (password in {prefect_home() / PASSWORD_FILE})"
 
 
 def _make_private(home: Path, log: Path) -> None:
-    """Make Prefect's home and the server's log for this user alone; of a home that is there, its database."""
+    """Restrict Prefect's home and the server's log to this user; in an existing home, the database and the log."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     log.touch(mode=0o600)
     for file in (log, *home.glob("prefect.db*")):
-        with suppress(PermissionError):  # another user's, who decides about it
+        with suppress(PermissionError):  # owned by another user
             file.chmod(0o600)
 
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """The environment of this process with these variables; afterwards as it was."""
+    """Set variables in the environment of this process, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -488,9 +501,12 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Signals that ask to stop arrive at the end of the block: one that came while a process is started would leave nobody who
-    knows of it, and one that came while it is stopped would leave it running."""
-    if threading.current_thread() is not threading.main_thread():  # no signal ever interrupts another thread
+    """Delay stop signals until the end of the block, so that they cannot interrupt the start or stop of a process.
+
+    A signal during the start would leave a process that nobody knows of; during the stop it would
+    leave it running.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals only interrupt the main thread
         yield
         return
     came: list[int] = []
@@ -528,7 +544,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-#: The slot length for which the schedule in ``prefect.yaml`` is made.
+#: The slot length of the schedule in ``prefect.yaml``.
 SCHEDULED_STEP = pd.Timedelta(minutes=30)
 
 
@@ -542,7 +558,7 @@ def serve_command(
     port: int,
     names: Sequence[str] = (),
 ) -> None:
-    """``slackwater serve``: make the deployments known and run them as they come due, until SIGTERM or SIGINT."""
+    """Register the deployments and run them when due, until SIGTERM or SIGINT (``slackwater serve``)."""
     chosen = chosen_deployments(only)
     served = Served(db=db, data=data, settings=settings, every=turn_interval(every, read_settings(settings)))
     home = db.resolve().parent
@@ -560,9 +576,9 @@ def serve_command(
 
 
 def turn_interval(every: str | None, settings: Settings) -> timedelta | None:
-    """The time between turns: ``--every``, else the slot length; None where the deployments' own schedule is just that.
+    """Return the time between turns: ``--every``, else the slot length; None if it equals the deployments' own schedule.
 
-    Raises `SettingsError` on what is no whole number of slots: every turn must be at the start of one.
+    Raises `SettingsError` unless it is a whole number of slots: every turn must start with a slot.
     """
     step = pd.Timedelta(minutes=settings.step_minutes)
     expected = (
@@ -579,7 +595,7 @@ def turn_interval(every: str | None, settings: Settings) -> timedelta | None:
 
 @contextmanager
 def engine_server(port: int, names: Sequence[str] = ()) -> Iterator[str]:
-    """The server that PREFECT_API_URL names, else one of our own, whose address the processes we start will find."""
+    """Provide the API address of the server in PREFECT_API_URL, else of a new server, which child processes find too."""
     named = os.environ.get("PREFECT_API_URL")
     if named:
         yield named
@@ -590,9 +606,10 @@ def engine_server(port: int, names: Sequence[str] = ()) -> Iterator[str]:
 
 
 def start_embedded_server() -> None:
-    """Unless PREFECT_API_URL names a server, start one for this process; Prefect and the flows are loaded meanwhile.
+    """Start a server for this process unless PREFECT_API_URL is set; Prefect and the flows are imported meanwhile.
 
-    It ends when the interpreter does: Prefect delivers the last log lines and events of its runs after the last of our code.
+    It ends with the interpreter: Prefect delivers the last log lines and events of its runs after
+    our code has ended.
     """
     if os.environ.get("PREFECT_API_URL"):
         return
@@ -604,12 +621,12 @@ def start_embedded_server() -> None:
 
 
 class _Stop(BaseException):
-    """A signal asked to stop before the deployments were served."""
+    """Signal received before the deployments were served."""
 
 
 @contextmanager
 def _stopped_by_signal() -> Iterator[None]:
-    """While the server starts and stops: a signal leaves the block in order, as an exception does."""
+    """Leave the block in order, as an exception does, if a stop signal arrives."""
 
     def stop(_number: int, _frame: object) -> None:
         raise _Stop
@@ -625,10 +642,10 @@ def _stopped_by_signal() -> Iterator[None]:
 
 
 async def keep_automation(said: dict[str, Any]) -> None:
-    """Make an automation known to the server, in the place of one of its name.
+    """Register an automation with the server, replacing an automation of the same name.
 
-    One that says the same stays as it is: a new one knows nothing of the runs that were heard of before, and those that died with
-    the process that starts again now would be silent for ever.
+    An unchanged automation is not written again: a new automation has no record of earlier events,
+    so runs that died with the previous server process would never be ended.
     """
     from prefect.client.orchestration import get_client
     from prefect.events.schemas.automations import AutomationCore
@@ -641,14 +658,15 @@ async def keep_automation(said: dict[str, Any]) -> None:
                 await client.create_automation(wanted)
             elif known[0].model_dump(include=set(AutomationCore.model_fields)) != wanted.model_dump():
                 await client.update_automation(known[0].id, wanted)
-        except httpx.HTTPError as error:  # it is served nevertheless
+        except httpx.HTTPError as error:  # serving continues without it
             say(f"the server does not take the automation {wanted.name}: {error}")
 
 
 async def _serve(made: Sequence[RunnerDeployment]) -> None:
-    """Run what comes due until a signal; then end the runs that go on, and leave the schedules as they are.
+    """Run what is due until a signal; then stop the running flows and leave the schedules active.
 
-    Schedules are not paused: a restart must not lose the slots between, whose late runs do the work of their own slot.
+    Schedules are not paused: slots during a restart must not be lost; their late runs process their
+    own slot.
     """
     from prefect.runner import Runner
 
@@ -662,9 +680,8 @@ async def _serve(made: Sequence[RunnerDeployment]) -> None:
     while not runner.started and not going.done():
         await asyncio.sleep(0.1)
     loop = asyncio.get_running_loop()
-    for (
-        number
-    ) in STOPPING:  # after the runner has set its own, which leave coroutines behind that nobody awaits
+    # After the runner has set its handlers, which leave coroutines that nobody awaits.
+    for number in STOPPING:
         loop.add_signal_handler(number, stopped.set)
     waiting = asyncio.create_task(stopped.wait())
     say("ready")

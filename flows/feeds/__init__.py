@@ -1,1 +1,1 @@
-"""Live sources fetched into the warehouse, and the state of each."""
+"""Fetch live sources into the warehouse, and show their state."""

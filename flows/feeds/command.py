@@ -1,4 +1,4 @@
-"""``feeds`` and ``feeds fetch``. What computes is loaded when a command is called."""
+"""The commands ``feeds`` and ``feeds fetch``. Heavy modules are imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def feeds(*, session: Query = Query()) -> Answer:
 
 
 def _named(settings: Settings, last: dict[str, Fetched]) -> list[tuple[str, Feed | None]]:
-    """The feeds of the settings, and those of the warehouse that are no longer in them."""
+    """Return the feeds of the settings, then those in the warehouse that the settings no longer contain."""
     feeds: list[tuple[str, Feed | None]] = [(feed.name, feed) for feed in settings.feeds]
     named = {name for name, _ in feeds}
     return feeds + [(name, None) for name in sorted(last) if name not in named]
@@ -73,7 +73,7 @@ def fetch(
     until: Annotated[str | None, option("End of that history (default: --at).", metavar="TIME")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Fetch one feed now, or a range of its history; what is known already is not doubled."""
+    """Fetch a feed now, or a range of its history; rows already stored are not added again."""
     from flows.clock import now
     from flows.feeds.fetch import fetch_feed, find_feed, transport_for
     from warehouse.errors import FetchError, SettingsError

@@ -1,4 +1,4 @@
-"""Live feeds into the warehouse: each page is committed with the mark behind it, every fetch leaves a row in ``fetches``."""
+"""Fetch live feeds into the warehouse: each page is committed with its mark, and every fetch writes a row to ``fetches``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from warehouse.sources.live.transport import SKEW_SECONDS, Retry, Transport
 from warehouse.store.connection import Store
 from warehouse.times import steady_seconds
 
-#: A reason longer than this tells nobody more.
+#: Maximum number of characters of a stored reason.
 LONGEST_REASON = 2000
-#: Pages that come within this many seconds are kept together: to open the warehouse for each would take longer than to read it.
+#: Pages that arrive within this many seconds are committed together: opening the warehouse for each
+#: would take longer than reading it.
 GATHER_SECONDS = 5.0
-#: Reasons of rejected rows that are told, the most frequent ones.
+#: Maximum number of distinct rejection reasons printed, most frequent first.
 MOST_REASONS = 3
 USUAL_BOUNDS = BoundSettings.model_validate({})
 _SEED_BITS = 2**32
@@ -37,10 +38,10 @@ _SEED_BITS = 2**32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """One row of ``fetches``: what a fetch brought, in all its attempts at one logical time.
+    """A row of ``fetches``: the result of a fetch, over all its attempts at the same logical time.
 
-    ``status``: done, partial (some parts failed, or it was stopped) or failed (nothing was read). ``finished``: every part was
-    tried to its end; a fetch that is not goes on where it stopped.
+    ``status``: done, partial (some parts failed, or it was stopped) or failed (nothing was read).
+    ``finished``: every part was tried to its end; an unfinished fetch continues where it stopped.
     """
 
     feed: str
@@ -56,23 +57,23 @@ class Fetched:
     marks: Mapping[str, Mark] = field(default_factory=dict)
 
     def counts(self) -> dict[str, int]:
-        """Rows added, repeated and rejected."""
+        """Return the numbers of rows added, repeated and rejected."""
         return {"added": self.added, "repeated": self.repeated, "rejected": self.rejected}
 
     def watermark(self) -> str:
-        """The marks of all parts as JSON."""
+        """Return the marks of all parts as JSON."""
         parts = {part: mark.to_json() for part, mark in sorted(self.marks.items())}
         return json.dumps({"finished": self.finished, "options": self.options, "parts": parts})
 
 
 def options_mark(feed: Feed) -> str:
-    """Digest of what a feed asks for: a feed that asks for something else has read nothing of it yet."""
+    """Return a digest of the feed's source and options: after a change of these, the stored marks no longer apply."""
     asked = json.dumps([feed.source, feed.options], sort_keys=True, default=str)
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
 
 
 def marks_for(feed: Feed, last: Fetched | None) -> dict[str, Mark]:
-    """The marks to go on from: those of the last fetch; of one with other options only since when each part is followed."""
+    """Return the marks to continue from: those of the last fetch; if its options differ, only their ``followed_since``."""
     if last is None:
         return {}
     if last.options == options_mark(feed):
@@ -81,9 +82,10 @@ def marks_for(feed: Feed, last: Fetched | None) -> dict[str, Mark]:
 
 
 def moved(mark: Mark, page: FetchedPage, asked: FetchRequest) -> Mark:
-    """The mark of a part behind a page.
+    """Return the mark of a part after a page.
 
-    A range read by hand moves the mark only if it joins what was read before, and leaves a listing that was cut alone.
+    A range of history requested by hand moves the mark only if it adjoins the data read before; it
+    leaves an interrupted listing unchanged.
     """
     base = replace(mark, followed_since=mark.followed_since or asked.at - asked.every)
     if page.memory is not None:
@@ -106,7 +108,7 @@ def _until(until: datetime | None, page: FetchedPage) -> datetime | None:
 
 
 def save_fetched(store: Store, row: Fetched) -> None:
-    """Write the row of a fetch in the place of what its earlier attempts left."""
+    """Write the row of a fetch; replaces the row of its earlier attempts."""
     at = row.at.to_pydatetime()
     plain: dict[str, Any] = {
         "feed": row.feed,
@@ -123,7 +125,7 @@ def save_fetched(store: Store, row: Fetched) -> None:
 
 
 def last_fetches(store: Store) -> dict[str, Fetched]:
-    """The newest fetch of every feed by logical time."""
+    """Return the newest fetch of every feed by logical time."""
     frame = read_rows(store, "fetches", order_by=["feed", "logical_at"])
     return {str(row["feed"]): _fetched(row) for row in rows_of(frame)}
 
@@ -132,7 +134,7 @@ def _fetched(row: Mapping[str, Any]) -> Fetched:
     kept = read_object(row["watermark"]) or {}
     try:
         marks = {part: Mark.from_json(mark) for part, mark in kept.get("parts", {}).items()}
-    except (KeyError, ValueError, TypeError, AttributeError):  # of another form: its parts are read anew
+    except (KeyError, ValueError, TypeError, AttributeError):  # unknown format: its parts are read again
         marks = {}
     return Fetched(
         feed=str(row["feed"]),
@@ -150,7 +152,7 @@ def _fetched(row: Mapping[str, Any]) -> Fetched:
 
 
 def find_feed(settings: Settings, name: str) -> Feed:
-    """The feed of that name; raises `InputError` with the known ones."""
+    """Return the feed of that name; raises `InputError` with the known names."""
     for feed in settings.feeds:
         if feed.name == name:
             return feed
@@ -162,9 +164,10 @@ def find_feed(settings: Settings, name: str) -> Feed:
 
 
 def is_due(feed: Feed, last: Fetched | None, at: pd.Timestamp) -> bool:
-    """Whether a feed is to be fetched at a logical time: its interval is over, or its last fetch failed or was stopped.
+    """Return whether a feed is due at a logical time: its interval has passed, or its last fetch failed or was stopped.
 
-    History read by hand does not count. A time before the last fetch is never due: a live source cannot be asked what it said then.
+    History requested by hand does not count. A time before the last fetch is never due: a live
+    source cannot report its past state.
     """
     if last is None:
         return True
@@ -186,9 +189,9 @@ def fetch_due(
     clock: pd.Timestamp | None = None,
     bounds: BoundSettings = USUAL_BOUNDS,
 ) -> dict[str, dict[str, int]]:
-    """Fetch every feed that is due at a time; the rows added, repeated and rejected of each.
+    """Fetch every feed that is due at a time; return the rows added, repeated and rejected per fetched feed.
 
-    A feed that fails stops neither the turn nor the others; why is in ``fetches``.
+    A failing feed stops neither the turn nor the other feeds; ``fetches`` stores the reason.
     """
     last = last_fetches(store)
     counts: dict[str, dict[str, int]] = {}
@@ -204,7 +207,7 @@ def fetch_due(
 
 
 def transport_for(feed: Feed, at: pd.Timestamp, *, seed: int, **others: Any) -> Transport:
-    """What a feed asks through; its waits differ by feed and time, so that feeds do not come back all at once."""
+    """Return the HTTP transport of a feed; its retry delays vary by feed and time, so that feeds do not retry all at once."""
     mixed = zlib.crc32(f"{feed.name} {at.isoformat()}".encode())
     return Transport(
         seed=(seed + mixed) % _SEED_BITS,
@@ -225,13 +228,14 @@ def fetch_feed(
     bounds: BoundSettings = USUAL_BOUNDS,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fetched:
-    """Fetch one feed at a logical time and say what came of it; raises `InputError` for a time before its last fetch.
+    """Fetch a feed at a logical time and return the result; raises `InputError` for a time before its last fetch.
 
-    ``span``: a range of history to read by hand, beside what is followed. ``clock``: the present time, if the caller knows it,
-    to compare the server's with and to tell rows that are in the future, as ``bounds`` say; else the logical time.
+    ``span``: a range of history to read in addition. ``clock``: the present time (default: the
+    logical time), compared with the server's clock and used to reject rows from the future, within
+    the limits of ``bounds``.
 
-    A fetch that is complete already at that time is not made again. Failures of the source are
-    in the result, not raised: ``status`` and ``reason``.
+    A fetch that was completed at the same logical time is not repeated. Failures of the source are
+    not raised: ``status`` and ``reason`` of the result describe them.
     """
     last = last_fetches(store).get(feed.name)
     if last is not None and at < last.at:
@@ -273,7 +277,7 @@ def fetch_feed(
 
 
 def _said(error: BaseException) -> str:
-    """Why a fetch ended before its end; raises what is no fault of an answer."""
+    """Return why a fetch ended early; raises the error again unless it is caused by the source, its answer or the settings."""
     if isinstance(error, FetchError | SettingsError):
         return str(error)
     if isinstance(error, ValueError | TypeError | LookupError | ArithmeticError):
@@ -286,7 +290,7 @@ def _plain(at: pd.Timestamp) -> datetime:
 
 
 class _Fetch:
-    """One attempt: pages in, and the row of ``fetches`` as it stands after each."""
+    """Attempt of a fetch: commits each page together with the current row of ``fetches``."""
 
     def __init__(
         self,
@@ -309,7 +313,8 @@ class _Fetch:
         self._pages = 0
         self._snapshot = False
         self._source = LIVE_SOURCES[feed.source]
-        # The usual convention holds for what an API documents; of any table over HTTP nobody knows.
+        # The default time zone applies only to documented APIs; for tables over HTTP the options
+        # must state it.
         self._bounds = replace(bounds, time_zone=self._source.time_zone(feed.options))
 
     def run(self, clock: pd.Timestamp | None) -> Fetched:
@@ -340,12 +345,13 @@ class _Fetch:
     def _gathered(
         self, items: Iterator[FetchedPage | PartFailed]
     ) -> tuple[list[FetchedPage | PartFailed], bool, BaseException | None]:
-        """What comes in the next `GATHER_SECONDS`, whether there may be more, and what ended the fetch before its end.
+        """Collect pages for `GATHER_SECONDS`; return them, whether more may follow, and the error that ended the fetch.
 
-        Nobody is kept from writing while the network is waited for.
+        The warehouse is released meanwhile, so that other processes can write while this process waits
+        for the network.
         """
         gathered: list[FetchedPage | PartFailed] = []
-        # Whoever stops a fetch loses none of what came before.
+        # An interruption loses none of the pages that arrived before it.
         with self._store.released(), Kept() as kept:
             end = steady_seconds() + GATHER_SECONDS
             for item in items:
@@ -355,7 +361,7 @@ class _Fetch:
         return gathered, False, kept.error
 
     def _keep(self, page: FetchedPage) -> None:
-        """Commit a page: its rows, the mark behind it, and that the fetch is not at its end yet."""
+        """Commit a page: its rows, the new mark of its part, and the row of the unfinished fetch."""
         mark = moved(self._row.marks.get(page.part, Mark()), page, self._asked)
         start = mark.followed_since or self._asked.at
         rule = FollowedSince(start=pd.Timestamp(start), at=self._row.at)
@@ -404,14 +410,14 @@ class _Fetch:
         return self._row
 
     def _late(self) -> list[str]:
-        """A sentence if a snapshot was answered long after the logical time: its rows are of the time of the answer."""
+        """Return a note if a snapshot was answered much later than the logical time: its rows are dated at the answer."""
         answered = self._asked.observed_at(self._transport.server_date)
         if not self._snapshot or answered == self._asked.at:
             return []
         return [f"answered at {utc(answered)}, not at {utc(self._asked.at)}: the rows are of that time"]
 
     def _skew(self, clock: pd.Timestamp | None) -> list[str]:
-        """A sentence if the server's clock is far from ours; without one of ours, if its answer cannot be of this time."""
+        """Return a note if the server's clock differs from ours, or, without ``clock``, from the logical time."""
         date = self._transport.first_date
         if date is None:
             return []
