@@ -292,7 +292,7 @@ class Served:
 
 
 def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeployment:
-    """Return a deployment as Prefect serves it from a single process; its flow is imported by module path, independent of the folder."""
+    """Return a deployment as Prefect serves it; its flow is imported by module path, independent of the folder."""
     from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
     from prefect.flows import Flow
     from prefect.types.entrypoint import EntrypointType
