@@ -1,4 +1,4 @@
-"""Where observations come from: every source by the word a user types, loaded when it is asked for."""
+"""Sources of observations: every source by its name for users, imported at its first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SourceT = TypeVar("SourceT")
 
 
 class Registry(Mapping[str, SourceT]):
-    """Name -> source, made from ``module:Class`` (below this package) at its first use."""
+    """Mapping from names to sources, created from ``module:Class`` (in this package) at first use."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places
@@ -39,7 +39,7 @@ class Registry(Mapping[str, SourceT]):
         return len(self._places)
 
 
-#: The word used on the command line -> its reader of files.
+#: Name on the command line -> reader of files.
 SOURCES: Registry[Source] = Registry(
     {
         "aws": "files.aws:Aws",
@@ -53,7 +53,7 @@ SOURCES: Registry[Source] = Registry(
         "vastai": "files.vastai:VastAi",
     }
 )
-#: The word used in the settings -> its reader of an API.
+#: Name in the settings -> reader of an API.
 LIVE_SOURCES: Registry[LiveSource[Any]] = Registry(
     {
         "aws-placement": "live.aws:AwsPlacement",
@@ -70,7 +70,7 @@ __all__ = ["LIVE_SOURCES", "SOURCES", "Registry"]
 
 
 def check_source(name: str) -> None:
-    """Raise `InputError` with the known names for a source of files that there is not."""
+    """Raise `InputError` with the known names if no file source has this name."""
     if name not in SOURCES:
         raise InputError(
             f"source {name!r}",

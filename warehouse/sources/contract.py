@@ -1,9 +1,10 @@
-"""What a source of observations is: files in, canonical Arrow tables out, nothing lost on the way.
+"""Interface of a source of observations: it reads files and returns canonical Arrow tables, without losing rows.
 
-A source only translates. It does no casting, no de-duplication and no filtering of its own: every row it finds goes into
-a `Batch` as found (text where the file has text), with the file and line it came from. The store casts, validates,
-counts and keeps the rows that cannot be used. A file that is not of the source's format at all is refused with
-`SourceFileError`, which names the file, the line and the remedy.
+A source only translates. It does not cast, remove duplicates or filter: every row it finds goes
+into a `Batch` as found (as text if the file has text), with its file and line. The store casts,
+validates and counts the rows, and stores those that cannot be used as rejected. A file that is not
+of the source's format is refused with `SourceFileError`, which names the file, the line and the
+remedy.
 """
 
 from __future__ import annotations
@@ -28,27 +29,31 @@ from warehouse.packaged import read_data
 
 Kind = Literal["price", "availability", "rejected"]
 
-#: Columns of a ``price`` batch. All may be text; ``observed_at`` ISO 8601 text or a timestamp (`Source.time_zone`). The store
-#: judges ``mode`` (how the instance is bought), ``unit``, ``currency``, ``valid_from`` and ``valid_until`` as found, and rejects
-#: what is no spot price in USD per instance-hour that is in force; null states nothing.
+#: Columns of a ``price`` batch. All may be text; ``observed_at`` is ISO 8601 text or a timestamp
+#: (`Source.time_zone`). The store checks ``mode`` (how the instance is bought), ``unit``,
+#: ``currency``, ``valid_from`` and ``valid_until`` as found, and rejects rows that are no valid spot
+#: price in USD per instance-hour; null states nothing.
 PRICE_COLUMNS = (
     "source", "provider", "region", "zone", "instance_type", "product", "observed_at",
     "price_usd", "on_demand_usd", "mode", "unit", "currency", "valid_from", "valid_until", "known_at", "file", "line",
 )  # fmt: skip
-#: Columns of an ``availability`` batch. ``kind``: probe, held, offers; or score, a placement score that is no count of instances
-#: and is kept apart from them (``available`` = the score, ``capacity`` = its best value).
+#: Columns of an ``availability`` batch. ``kind``: probe, held or offers; or score, a placement
+#: score, which is no number of instances and is stored separately (``available`` = the score,
+#: ``capacity`` = its maximum).
 AVAILABILITY_COLUMNS = (
     "source", "provider", "region", "zone", "instance_type", "observed_at", "available", "capacity",
     "gap_seconds", "kind", "truncated", "mode", "known_at", "file", "line",
 )  # fmt: skip
-#: Columns of a ``rejected`` batch: rows that could not even be taken apart.
+#: Columns of a ``rejected`` batch: rows that could not be parsed.
 REJECTED_COLUMNS = ("file", "line", "raw", "reason")
-#: Why a row with half a surrogate pair in a text is rejected.
+#: Reason of a rejected row with an unpaired surrogate in a text.
 HALF_CHARACTER = "has half a character in it"
-#: The reason of a row with bytes that are no text. Until it is set aside they stand in its texts as `surrogateescape` has them.
+#: Reason of a rejected row with bytes that are not UTF-8. Until then its texts hold these bytes in
+#: the form of the error handler "surrogateescape".
 NOT_UTF8 = "bytes that are not UTF-8"
 _LOOSE_BYTE = re.compile("[\udc80-\udcff]")
-#: Most rows of a batch built row by row; files read through Arrow are cut by bytes instead.
+#: Maximum number of rows of a batch built row by row; files read through Arrow are cut by bytes
+#: instead.
 CHUNK_ROWS = 50_000
 
 COLUMNS: dict[Kind, tuple[str, ...]] = {
@@ -57,7 +62,7 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
     "rejected": REJECTED_COLUMNS,
 }
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
-#: Types of columns that a source leaves out, and of Python values it hands over.
+#: Types of columns that a source leaves out, and of Python values.
 _TYPES: dict[str, pa.DataType] = {
     "observed_at": _TIMESTAMP,
     "known_at": _TIMESTAMP,
@@ -75,7 +80,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One chunk of rows of one kind, with the columns named above (missing optional ones are null)."""
+    """A chunk of rows of a single kind, with the columns named above (missing optional columns are null)."""
 
     kind: Kind
     table: pa.Table
@@ -83,49 +88,49 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What the user says about files that do not say it themselves.
+    """User-supplied facts that the files do not contain.
 
-    ``values`` holds the source's own named options (``zone``, ``instance_type``, ``start``, ...), each documented by the source:
-    a text, or a table of texts (the columns of `tabular`).
+    ``values``: the source's named options (``zone``, ``instance_type``, ``start``, ...), documented
+    by the source; each is a text, or a table of texts (the columns of the source ``tabular``).
     """
 
     values: Mapping[str, str | Mapping[str, str]]
 
 
 class Source(Protocol):
-    """A reader of one file format, or of what stands for files."""
+    """A reader of a file format, or of a generator used in place of files."""
 
     name: str
-    """The word used on the command line."""
+    """Name on the command line."""
     has_files: bool
-    """False where rows come from no file: then there are no bytes to tell one import from another by."""
+    """False if rows do not come from files, so that an import cannot be identified by file content."""
     examples: Mapping[str, str]
-    """File name -> the smallest file of that form, text only: shown with the options, and held to the contract by the tests."""
+    """File name -> the smallest file of that format, text only; shown with the options and used by the contract tests."""
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Option name -> one sentence of help, for the options it understands."""
+        """Return the supported options: name -> one sentence of help."""
         ...
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
-        """The files this source reads below ``paths`` (files or folders), sorted; raises `SourceFileError` if none."""
+        """Return the files that this source reads in ``paths`` (files or folders), sorted; raises `SourceFileError` if none."""
         ...
 
     def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Yield the rows of one file in chunks of bounded size; raises `SourceFileError` if it is not of this format."""
+        """Yield the rows of a file in chunks of bounded size; raises `SourceFileError` if it is not of this format."""
         ...
 
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
-        """In words, what had to be assumed to read this file (for example an undated trace counting from 1970-01-01)."""
+        """Return sentences on the assumptions made for this file (for example an undated trace counted from 1970-01-01)."""
         ...
 
     def time_zone(self, path: Path, options: SourceOptions) -> str:
-        """The zone of times without an offset: "UTC" where the format documents it, "" where nothing does (they are rejected)."""
+        """Return the zone of times without offset: "UTC" if the format documents it, else "" (such times are rejected)."""
         ...
 
 
 def batch_of(kind: Kind, rows: int, columns: Mapping[str, Any]) -> Batch:
-    """A batch of ``rows`` rows: Arrow arrays go in with their own type, lists are typed, scalars repeated, absent ones null."""
+    """Return a batch: Arrow arrays are used unchanged, lists are typed, scalars are repeated, absent columns are null."""
     arrays = [_column(name, columns.get(name), rows) for name in COLUMNS[kind]]
     return Batch(kind=kind, table=pa.table(arrays, names=list(COLUMNS[kind])))
 
@@ -147,12 +152,12 @@ def _typed(values: list[Any], wanted: pa.DataType) -> pa.Array:
             return pa.array(values, wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             pass
-    # Text, and what is not of the type, goes on as text: the store casts it and counts what cannot be cast.
+    # Text and values of another type become text: the store casts it and counts failures.
     return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def pack(rows: Iterable[tuple[Kind, Row]], constants: Mapping[str, Any]) -> Iterator[Batch]:
-    """Chunk (kind, row) pairs into batches, one buffer per kind; ``constants`` fill columns that rows leave out."""
+    """Group (kind, row) pairs into batches, with a buffer per kind; ``constants`` fill columns that rows lack."""
     waiting: dict[Kind, list[Row]] = {"price": [], "availability": [], "rejected": []}
     for kind, row in rows:
         waiting[kind].append(row)
@@ -165,7 +170,7 @@ def pack(rows: Iterable[tuple[Kind, Row]], constants: Mapping[str, Any]) -> Iter
 
 
 def _pack_all(kind: Kind, rows: list[Row], constants: Mapping[str, Any]) -> Iterator[Batch]:
-    """A batch of the rows; those with a text that is none (JSON can write half a character) are rejected, not the others."""
+    """Yield a batch of the rows; rejects only those with an invalid text (JSON can contain an unpaired surrogate)."""
     try:
         yield _pack_one(kind, rows, constants)
     except UnicodeEncodeError:
@@ -184,7 +189,7 @@ def _pack_all(kind: Kind, rows: list[Row], constants: Mapping[str, Any]) -> Iter
 
 
 def _half_character(row: Row) -> str | None:
-    """Why a row cannot be written because of the first text that is none, None if it can."""
+    """Return the rejection reason of the first text that cannot be encoded, None if all can."""
     for name, value in row.items():
         try:
             str(value).encode()
@@ -194,18 +199,19 @@ def _half_character(row: Row) -> str | None:
 
 
 def is_text(text: str) -> bool:
-    """Whether no byte of a line that was read with `surrogateescape` was other than UTF-8."""
+    """Return whether a line read with the error handler "surrogateescape" was valid UTF-8."""
     return text.isascii() or _LOOSE_BYTE.search(text) is None
 
 
-#: Characters of a reason that quotes what it found.
+#: Maximum number of characters of a reason, which may quote the row.
 LONGEST_REASON = 300
 
 
 def _readable(raw: str, reason: str) -> tuple[str, str]:
-    r"""What was found of a rejected row with bytes that are no text written as ``\xff``, and the reason, which then is these.
+    r"""Return the raw text and the reason of a rejected row in printable form.
 
-    A reason may quote what it found, however long that is: `LONGEST_REASON` characters of it are for people.
+    Bytes that are not UTF-8 are written as ``\xff``; the reason is then `NOT_UTF8`. Other reasons
+    are cut to `LONGEST_REASON` characters.
     """
     if is_text(raw):
         return raw, reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
@@ -224,13 +230,13 @@ def _pack_one(kind: Kind, rows: Sequence[Row], constants: Mapping[str, Any]) -> 
 
 
 def rejection(line: int, raw: str, reason: str) -> tuple[Kind, Row]:
-    """A line that cannot be taken apart, as a row of a ``rejected`` batch."""
+    """Return a line that cannot be parsed as a row of a ``rejected`` batch."""
     raw, reason = _readable(raw, reason)
     return "rejected", {"line": line, "raw": raw, "reason": reason}
 
 
 def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batch:
-    """A ``rejected`` batch of (line, raw text, reason) triples."""
+    """Return a ``rejected`` batch of (line, raw text, reason) triples."""
     told = [(line, *_readable(raw, reason)) for line, raw, reason in rejected]
     lines, raw, reasons = zip(*told, strict=True) if told else ((), (), ())
     return batch_of(
@@ -239,14 +245,15 @@ def rejected_batch(path: Path, rejected: Sequence[tuple[int, str, str]]) -> Batc
 
 
 # ---
-# Options of a source, declared once as a pydantic model: the fields are the names, their descriptions the help.
+# Options of a source, declared as a pydantic model: field names are option names, descriptions are
+# help texts.
 #
-# The command line gives text, the settings give TOML; both are read here, and what cannot be used is refused with the
-# name of the option.
+# The command line provides text, the settings provide TOML; both are validated here, and errors
+# name the option.
 
 
 class Options(BaseModel):
-    """The options of a source without any; each source has its own model."""
+    """Options of a source that has none; base class of all option models."""
 
     model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
 
@@ -255,23 +262,23 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 def label_option(default: str | None, words: str = "") -> Any:
-    """The field ``source`` of every model: the label of all rows."""
+    """Return the field ``source`` of every model: the label of all rows."""
     return Field(default, description=f"label of all rows (default: {words or default})")
 
 
 def help_of(model: type[Options]) -> dict[str, str]:
-    """Option name -> one sentence of help."""
+    """Return option name -> one sentence of help."""
     return {name: field.description or "" for name, field in model.model_fields.items()}
 
 
 def read_options(source: str, model: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
-    """The options of a source as its model; raises `SettingsError` for one that it does not know or cannot use."""
+    """Validate the options of a source; raises `SettingsError` for an unknown or invalid option."""
     if unknown := sorted(set(values) - set(model.model_fields)):
         raise SettingsError(
             f"option {unknown[0]!r} of the source {source!r}", expected=f"one of {', '.join(help_of(model))}"
         )
     for name, value in values.items():
-        if isinstance(value, bool) and not _holds(model, name, bool):  # to pydantic true is 1
+        if isinstance(value, bool) and not _holds(model, name, bool):  # pydantic accepts true as 1
             raise _refused(source, name, value, _expected(model, name))
     try:
         return model.model_validate(dict(values))
@@ -282,14 +289,14 @@ def read_options(source: str, model: type[OptionsT], values: Mapping[str, Any]) 
 
 
 def _refused(source: str, name: str, value: object, expected: str) -> SettingsError:
-    # An address may hold a password, a table of headers a key: they are not printed.
+    # URLs may contain a password, tables of headers an API key: neither is printed.
     hidden = value is None or isinstance(value, Mapping) or "://" in str(value)
     shown = "" if hidden else f" = {value!r}"
     return SettingsError(f"option {name}{shown} of the source {source!r} cannot be used", expected=expected)
 
 
 def _words(model: type[Options], name: str, error: ErrorDetails) -> str:
-    """What is expected of an option: the words of our own validators, else what its type and bounds say."""
+    """Describe the expected value of an option: the message of our validator, else its type and bounds."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     return _expected(model, name)
@@ -357,48 +364,49 @@ def _address(text: str) -> str:
     return text.rstrip("/")
 
 
-#: A list of texts, or one text with commas.
+#: A list of texts, or a text separated by commas.
 Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
-#: A table of texts and numbers, as texts.
+#: A table of texts and numbers, all converted to text.
 Table = Annotated[dict[str, str], BeforeValidator(_table)]
-#: A time in ISO 8601; without a zone it is UTC.
+#: A time in ISO 8601; without a zone it is in UTC.
 Moment = Annotated[datetime | None, BeforeValidator(_moment)]
-#: An http(s) address without user and password, as those would be printed; a trailing slash is dropped.
+#: An http(s) URL without user and password, since URLs are printed; a trailing slash is dropped.
 Address = Annotated[str, AfterValidator(_address)]
 
 
 # ---
-# What is known about sources that their files do not say: patterns on the source label, with the reason.
+# Facts about sources that their files do not state: patterns on the source label, with the reason.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conventions:
-    """Glob patterns (case-sensitive, ``*`` also matches ``/``) on the source label.
+    """Glob patterns on the source label (case-sensitive; ``*`` also matches ``/``).
 
-    ``no_clock``: the time of day is unknown, so hour and weekday mean nothing. ``price_of_every_probe``: the price was
-    read at every probe and stored when it changed, so it holds for as long as the same source's probes go on.
+    ``no_clock``: the time of day is unknown, so hour and weekday have no meaning.
+    ``price_of_every_probe``: the price was read at every probe and stored when it changed, so it
+    remains valid as long as the probes of the source continue.
     """
 
     no_clock: tuple[str, ...] = ()
     price_of_every_probe: tuple[str, ...] = ()
 
     def real_clock(self, source: str) -> bool:
-        """Whether hour of day and weekday of this source mean anything."""
+        """Return whether hour of day and weekday have a meaning for this source."""
         return not matches(source, self.no_clock)
 
     def probed_price(self, source: str) -> bool:
-        """Whether this source's prices were read at each of its probes."""
+        """Return whether the prices of this source were read at each probe."""
         return matches(source, self.price_of_every_probe)
 
 
 def matches(source: str, patterns: tuple[str, ...]) -> bool:
-    """True if any pattern matches the source label."""
+    """Return whether any pattern matches the source label."""
     return any(fnmatchcase(source, pattern) for pattern in patterns)
 
 
 @cache
 def known_conventions() -> Conventions:
-    """What ``warehouse/sources/data/conventions.toml`` says, with a reason for each pattern."""
+    """Return the content of ``warehouse/sources/data/conventions.toml``, which gives a reason for each pattern."""
     content = read_data(__package__, "conventions")
     return Conventions(
         no_clock=tuple(str(entry["source"]) for entry in content["no_clock"]),

@@ -1,17 +1,21 @@
-"""The simulated market: seeded sample paths in the form of a source, for a first turn without any data (ours).
+"""The simulated market: seeded sample paths as a source, for a first turn without any data (ours).
 
-All parameters are measured (``warehouse/sources/data/simulated.toml``, written by ``benchmarks/calibrate_simulated.py``).
+All parameters are measured (``warehouse/sources/data/simulated.toml``, written by
+``benchmarks/calibrate_simulated.py``).
 
-Counts: a *regime* (scarce, mixed, plentiful) holds for a window of 6 h and then moves by its own Markov chain. Inside it the
-count moves once a tick between *classes* (none, few, many, full) by a matrix of the regime and of the quarter of the day. A
-count that stays in its class stays as it is with the measured probability, else a new one is drawn from the class.
+Availability: a *regime* (scarce, mixed, plentiful) lasts for a window of 6 h and then changes by a
+Markov chain. Within a regime the count moves at each tick between *classes* (none, few, many, full)
+by a transition matrix of the regime and the part of the day. A count that stays in its class
+remains unchanged with the measured probability; otherwise a new count is drawn from the class.
 
-Prices: a hidden log price changes at the measured rate, x' = m + phi (x - m) + e with e from measured quantiles (so with their
-occasional jumps). The price is exp(x), kept between floor and on-demand and rounded to 0.0001 USD.
+Prices: a hidden log price changes at the measured rate, x' = m + phi (x - m) + e, with e drawn from
+measured quantiles (including occasional jumps). The price is exp(x), clipped to [floor, on-demand]
+and rounded to 0.0001 USD.
 
-Time is cut into blocks of 28 days counted from 1970-01-01. Each block has its own random stream, of (seed, market, block),
-and starts from the long-run distribution. So any two ranges agree where they overlap, whatever their start and end; the price
-of it is that a path forgets its past at the start of a block.
+Time is divided into blocks of 28 days counted from 1970-01-01. Each block has a separate random
+stream, seeded by (seed, market, block), and starts from the stationary distribution. Hence any two
+ranges agree where they overlap; the drawback is that a path forgets its past at the start of a
+block.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ from warehouse.sources.contract import (
     read_options,
 )
 
-#: Stands for the simulated market where a file is asked for.
+#: Used for the simulated market where a file path is required.
 PSEUDO_PATH = Path("simulated:")
 DEFAULT_SEED = 7
 DEFAULT_STEP_MINUTES = 30
@@ -60,7 +64,7 @@ Cumulative = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedMarket:
-    """One market of the simulated source, with its measured parameters."""
+    """A market of the simulated source with its measured parameters."""
 
     region: str
     zone: str
@@ -77,18 +81,18 @@ class SimulatedMarket:
 
     @property
     def tick(self) -> timedelta:
-        """Time between two moves of the count: the gap of the history it was measured on."""
+        """Time between two moves of the count: the sampling interval of the measured history."""
         return timedelta(minutes=int(self.counts["tick_minutes"]))
 
     @property
     def capacity(self) -> int | None:
-        """Largest count a probe could see, None where offers are listed."""
+        """Largest count that a probe could see, None if the history lists offers."""
         return int(self.counts["full"]) if self.counts["capacity_stated"] else None
 
 
 @cache
 def simulated_markets() -> tuple[SimulatedMarket, ...]:
-    """The markets of ``warehouse/sources/data/simulated.toml``."""
+    """Return the markets of ``warehouse/sources/data/simulated.toml``."""
     content = read_data(__package__, "simulated")
     return tuple(
         SimulatedMarket(window_minutes=int(content["window_minutes"]), **entry) for entry in content["market"]
@@ -97,7 +101,7 @@ def simulated_markets() -> tuple[SimulatedMarket, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplePath:
-    """Count and price (USD per instance-hour) of one market at every tick of one block, shape (ticks,)."""
+    """Count and price (USD per instance-hour) of a market at every tick of a block, shape (ticks,)."""
 
     start: datetime
     counts: np.ndarray
@@ -105,7 +109,7 @@ class SamplePath:
 
 
 def block_of(at: datetime) -> int:
-    """Number of the block a time lies in."""
+    """Return the number of the block that contains a time."""
     return (at - EPOCH) // BLOCK
 
 
@@ -115,7 +119,7 @@ def _name(key: str) -> int:
 
 
 def sample_path(market: SimulatedMarket, block: int, *, seed: int) -> SamplePath:
-    """The path of one market over one block; the same arguments give the same path."""
+    """Return the path of a market over a block; equal arguments give equal paths."""
     counts, prices = (
         np.random.default_rng([seed, _name(market.key), block, variable]) for variable in range(2)
     )
@@ -137,7 +141,7 @@ def _draw(cumulative: Cumulative, u: float) -> int:
 
 
 def _long_run(matrix: Sequence[Sequence[float]]) -> list[float]:
-    """Stationary distribution of a transition matrix, averaged over cycles, from an even start."""
+    """Return the stationary distribution of a transition matrix, reached from a uniform start and averaged over cycles."""
     p = np.asarray(matrix, dtype=float)
     p = p / p.sum(axis=1, keepdims=True)
     # The lazy chain has the same stationary distribution and no cycles.
@@ -171,7 +175,7 @@ def _counts(market: SimulatedMarket, ticks: int, rng: np.random.Generator) -> np
     found = np.empty(ticks, dtype=np.int64)
     for i in range(ticks):
         bands = rows[regimes[i // per_window]]
-        # Blocks start at midnight, so the tick tells the hour.
+        # Blocks start at midnight, so the tick determines the hour.
         hour = i * minutes // 60 % _HOURS_PER_DAY
         now = _draw(bands[hour * len(bands) // _HOURS_PER_DAY][kind], move[i])
         if now != kind or stay[i] >= keep[kind]:
@@ -208,16 +212,19 @@ def generate(
     step_minutes: int = DEFAULT_STEP_MINUTES,
     label: str | None = None,
 ) -> Iterator[Batch]:
-    """Observations of every simulated market at start's midnight, then every ``step_minutes`` up to and including ``end``.
+    """Yield observations of every simulated market, from midnight of ``start`` to ``end`` (included), every ``step_minutes``.
 
-    Counts are there at every step; prices at changes, and at every midnight as AWS repeats them. Times are UTC and real clock
-    times, known when observed. Rows depend on (seed, market, time, step) alone: a longer or later range extends or repeats an
-    earlier one and never changes it, so a later run adds only new rows. Batches hold one market and at most
-    28 days. ``label`` is the source label, ``simulated:<seed>`` by default. A flow appends them without any file::
+    Counts are given at every step; prices at changes and at every midnight, as in AWS's price
+    history. Times are UTC, have a real time of day, and are known when observed. Rows depend only
+    on (seed, market, time, step): a longer or later range extends or repeats an earlier range and
+    never changes it, so a later run adds only new rows. A batch covers a single market and at most
+    28 days. ``label`` is the source label, by default ``simulated:<seed>``. A flow appends them
+    without a file::
 
         append(store, generate(at - days, at, seed=7), source="simulated", assumptions=said(7))
 
-    Raises `SettingsError` on times without a zone or before 1970, an end before the start, or a step that does not divide a day.
+    Raises `SettingsError` for times without a zone or before 1970, an end before the start, a step
+    that does not divide a day, or a negative seed.
     """
     if start.tzinfo is None or end.tzinfo is None or not EPOCH <= start <= end:
         raise SettingsError(
@@ -229,7 +236,8 @@ def generate(
         )
     if seed < 0:
         raise SettingsError(f"seed {seed}", expected="a whole number of at least 0")
-    # From midnight on, where every price is stated: so no row depends on where a range starts.
+    # From midnight on, where every price is stated, so that no row depends on the start of the
+    # range.
     first = EPOCH + (start - EPOCH) // timedelta(days=1) * timedelta(days=1)
     step = timedelta(minutes=step_minutes)
     name = label or f"simulated:{seed}"
@@ -238,7 +246,7 @@ def generate(
 
 @lru_cache(maxsize=128)
 def _path(place: int, block: int, seed: int) -> SamplePath:
-    """The path of the market at a place of `simulated_markets`: one turn after the other asks for the same."""
+    """Return the path of the market at this index of `simulated_markets`; cached, as successive turns use the same paths."""
     return sample_path(simulated_markets()[place], block, seed=seed)
 
 
@@ -311,12 +319,12 @@ def _utc(times: np.ndarray) -> pa.Array:
 
 
 def said(seed: int) -> tuple[str, ...]:
-    """What must be shown beside everything made of this market."""
+    """Return the note shown with all results computed from this market."""
     return (f"simulated market (seed {seed}), calibrated to open histories, not measured",)
 
 
 class SimulatedOptions(Options):
-    """The range and the seed of the sample paths."""
+    """Range and seed of the sample paths."""
 
     start: Moment = Field(None, description="first time, ISO 8601 (its midnight is taken)")
     end: Moment = Field(None, description="last time, ISO 8601")
@@ -330,10 +338,11 @@ class SimulatedOptions(Options):
 
 
 class Simulated:
-    """The simulated market as a source: the pseudo-path ``simulated:`` instead of a file, the range in the options.
+    """The simulated market as a source: pseudo-path ``simulated:`` instead of a file, time range in the options.
 
-    ``files([])`` gives the pseudo-path; ``read(Path("simulated:"), options)`` needs ``start`` and ``end``. There is no file to
-    open or to hash: a flow hands the batches of `generate` to the warehouse's ``append`` instead of ingesting a path.
+    ``files([])`` returns the pseudo-path; ``read(Path("simulated:"), options)`` needs ``start`` and
+    ``end``. As there is no file to open or hash, a flow passes the batches of `generate` to the
+    warehouse's ``append`` instead of ingesting a path.
     """
 
     name = "simulated"
@@ -342,11 +351,11 @@ class Simulated:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Option name -> one sentence of help."""
+        """Return option name -> one sentence of help."""
         return help_of(SimulatedOptions)
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
-        """The pseudo-path; raises `SourceFileError` if anything else is named."""
+        """Return the pseudo-path; raises `SourceFileError` for any other path."""
         for path in paths:
             if path != PSEUDO_PATH:
                 raise SourceFileError(
@@ -359,7 +368,10 @@ class Simulated:
         return [PSEUDO_PATH]
 
     def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Batches of `generate`; raises `SourceFileError` on any other path, `SettingsError` on missing or wrong options."""
+        """Return the batches of `generate`.
+
+        Raises `SourceFileError` for any other path, `SettingsError` for missing or invalid options.
+        """
         asked = read_options(self.name, SimulatedOptions, options.values)
         self.files([path])
         if asked.start is None or asked.end is None:
@@ -369,9 +381,9 @@ class Simulated:
         )
 
     def time_zone(self, path: Path, options: SourceOptions) -> str:
-        """UTC."""
+        """Return UTC."""
         return "UTC"
 
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
-        """That nothing of it was measured."""
+        """Return the note that the market is simulated, not measured."""
         return said(read_options(self.name, SimulatedOptions, options.values).seed)

@@ -1,1 +1,1 @@
-"""Live sources, one file per API; `warehouse.sources.LIVE_SOURCES` names them."""
+"""Live sources, a module per API; `warehouse.sources.LIVE_SOURCES` names them."""

@@ -1,7 +1,8 @@
-"""AWS through boto3: spot prices from ``DescribeSpotPriceHistory``, and placement scores from ``GetSpotPlacementScores``.
+"""AWS through boto3: spot prices from ``DescribeSpotPriceHistory``, placement scores from ``GetSpotPlacementScores``.
 
-Credentials come from boto3's standard chain. Requests go through the `Transport`, as those of every other API: boto signs them
-and reads the answers, but neither sends nor repeats. Times are left as the text they are written in.
+Credentials come from boto3's standard chain. boto signs requests and parses answers, but the
+`Transport` sends and retries them, as for every other API. Times are returned as the text of the
+answer.
 """
 
 from __future__ import annotations
@@ -46,24 +47,25 @@ _THROTTLING = {
 _SERVER_ERROR = 500
 _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
 HOME = "us-east-1"
-#: Where boto3 looks first.
+#: First place where boto3 looks for credentials.
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-#: AWS keeps no more than this.
+#: Length of AWS's price history in days.
 MOST_DAYS = 90
-#: AWS lists the change before the range too, so a short overlap suffices for rows that come late.
+#: AWS also lists the last change before the range, so a short overlap suffices for rows that appear
+#: late.
 OVERLAP = timedelta(hours=1)
 _BAD_TOKEN = ("InvalidNextToken", "InvalidPaginationToken", "InvalidParameterValue", "InvalidToken")
-#: The kind of these rows: a score is no count of instances, and is never read as one.
+#: Kind of these rows: a score is no number of instances, and is never read as such.
 KIND = "score"
 BEST_SCORE = 10
-#: AWS: with fewer types in one request the score is always low.
+#: AWS: for fewer types per request the score is always low.
 FEWEST_TYPES = 3
 _MOST_REGIONS = 10
 _PAGE = 100
 
 
 class AwsAccess(Options):
-    """How AWS is reached."""
+    """Access to AWS."""
 
     profile: str | None = Field(
         None, description="profile of the AWS configuration files (default: boto3's standard chain)"
@@ -75,7 +77,7 @@ class AwsAccess(Options):
 
 
 class AwsSpotOptions(AwsAccess):
-    """What is read of the price history."""
+    """Options of the price history."""
 
     regions: Texts = Field((), description="regions to read (default: all that are enabled for the account)")
     instance_types: Texts = Field((), description="instance types to read (default: all)")
@@ -91,7 +93,7 @@ class AwsSpotOptions(AwsAccess):
 
 
 class AwsPlacementOptions(AwsAccess):
-    """What is scored."""
+    """Options of the placement scores."""
 
     instance_types: Texts = Field(
         (),
@@ -128,7 +130,7 @@ def _answer(operation: str, inner: str) -> str:
 
 
 class AwsClients:
-    """EC2 clients by region, on one session; raises `SettingsError` without boto3, `FetchError` without credentials."""
+    """EC2 clients by region, on a shared session; raises `SettingsError` without boto3, `FetchError` without credentials."""
 
     def __init__(self, access: AwsAccess, transport: Transport) -> None:
         self._access = access
@@ -137,16 +139,14 @@ class AwsClients:
         self._clients: dict[str, Any] = {}
 
     def call(self, region: str, operation: str, **asked: Any) -> dict[str, Any]:
-        """One API call, asked again while that may help.
-
-        Raises `FetchError`, with AWS's code when it says no.
-        """
+        """Call the API with retries; raises `FetchError`, with AWS's error code if AWS refuses."""
 
         def once() -> dict[str, Any]:
             answer: dict[str, Any] = self._translated(region, operation, asked)
             facts = answer.get("ResponseMetadata", {})
             if "RequestId" not in facts:
-                # boto reads any XML: a proxy's sign-in page would be an answer without rows, and a fetch that lost them all.
+                # boto accepts any XML: a proxy's sign-in page would be parsed as an answer without
+                # rows, and the fetch would lose all rows.
                 raise FetchError(f"EC2 in {region} answered something that is not its own", again=True)
             self._transport.note_date(facts.get("HTTPHeaders", {}).get("date"))
             return answer
@@ -169,13 +169,13 @@ class AwsClients:
         try:
             method: Callable[..., dict[str, Any]] = getattr(self._client(region), operation)
             return method(**asked)
-        except FetchError as error:  # of the transport: what it could not send or read
+        except FetchError as error:  # from the transport, which could not send the request or read the answer
             raise FetchError(f"{name}: {error.found}", expected=error.expected, again=error.again) from error
         except faults.ClientError as error:
             raise _refused(name, error.response) from None
         except faults.NoCredentialsError:
             raise _no_credentials() from None
-        except faults.HTTPClientError as error:  # of boto's own requests, for credentials
+        except faults.HTTPClientError as error:  # from boto's own requests for credentials
             raise FetchError(f"{name}: {type(error).__name__}", again=True) from None
         except (
             import_module("botocore.parsers").ResponseParserError,
@@ -200,7 +200,8 @@ def _session(access: AwsAccess, transport: Transport) -> Any:
         ) from error
     faults = import_module("botocore.exceptions")
     core = session.Session(profile=access.profile)
-    # Rows go on as found: a time that is no time is the store's to refuse, and must not spoil its whole page.
+    # Times stay text: the store rejects an invalid time, and a parser error would lose the whole
+    # page.
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     try:
         core.register_component("data_loader", _api_descriptions(core.get_config_variable("data_path")))
@@ -221,15 +222,15 @@ def _session(access: AwsAccess, transport: Transport) -> Any:
 
 
 class _Body(io.BytesIO):
-    """A body as boto reads it."""
+    """Response body with the interface that boto expects."""
 
     def stream(self) -> Iterator[bytes]:
-        """All of it."""
+        """Yield the whole body."""
         yield self.read()
 
 
 def _sent_through(transport: Transport) -> Callable[..., Any]:
-    """Sends boto's requests through the transport, as its own way bounds neither the time nor the size of an answer."""
+    """Return a hook that sends boto's requests through the transport, as boto limits neither time nor size of an answer."""
     response = import_module("botocore.awsrequest").AWSResponse
 
     def send(request: Any, **_: Any) -> Any:
@@ -238,7 +239,7 @@ def _sent_through(transport: Transport) -> Callable[..., Any]:
             for name, value in request.headers.items()
         }
         answer = transport.exchange(request.method, request.url, headers=headers, content=request.body)
-        # The body is decoded already.
+        # The body is already decoded.
         told = {name: text for name, text in answer.headers.items() if name not in _OF_THE_BODY}
         return response(request.url, answer.status, told, _Body(answer.body))
 
@@ -247,7 +248,7 @@ def _sent_through(transport: Transport) -> Callable[..., Any]:
 
 @cache
 def _api_descriptions(path: str | None) -> Any:
-    """boto's reader of API descriptions, which it keeps: to parse EC2's takes longer than to ask it."""
+    """Return boto's loader of API descriptions, cached: parsing EC2's description takes longer than a request."""
     return import_module("botocore.loaders").create_loader(path)
 
 
@@ -272,7 +273,7 @@ def _refused(name: str, response: Mapping[str, Any]) -> FetchError:
 
 
 def regions_of(aws: AwsClients, home: str, wanted: tuple[str, ...]) -> list[str]:
-    """The regions named, or all that are enabled for the account; raises `FetchError`."""
+    """Return the regions named, or all that are enabled for the account; raises `FetchError`."""
     if wanted and wanted != ("all",):
         return list(dict.fromkeys(wanted))
     answer = aws.call(home, "describe_regions")
@@ -280,10 +281,11 @@ def regions_of(aws: AwsClients, home: str, wanted: tuple[str, ...]) -> list[str]
 
 
 class AwsSpot(LiveSource[AwsSpotOptions]):
-    """A history: every record is one price row; parts are regions.
+    """A history: every record is a price row; parts are regions.
 
-    A region that refuses (not enabled, access denied) fails alone. Rows carry the zone letter of the asking account. AWS lists
-    the price in force at the start of the range with the time it was set, so ranges join without a gap.
+    A region that refuses (not enabled, access denied) fails alone. Zone letters are those of the
+    account. AWS also lists the price in force at the start of the range, with the time it was set,
+    so ranges join without a gap.
     """
 
     name = "aws-spot"
@@ -302,7 +304,7 @@ class AwsSpot(LiveSource[AwsSpotOptions]):
     def pages(
         self, options: AwsSpotOptions, asked: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
-        """The pages of each region; a region that fails is said so and left where it stands."""
+        """Yield the pages of each region; a failing region yields `PartFailed` and its mark stays unchanged."""
         aws = AwsClients(options, transport)
         for region in regions_of(aws, options.home_region, options.regions):
             if asked.is_done(region):
@@ -315,7 +317,7 @@ class AwsSpot(LiveSource[AwsSpotOptions]):
 
 
 def _ranges(asked: FetchRequest, region: str, days: int) -> Iterator[tuple[datetime, datetime, str | None]]:
-    """What is left to read of a region, oldest first: a range that was cut, then from the mark to the logical time."""
+    """Yield the ranges of a region still to read, oldest first: an interrupted range, then from the mark to the logical time."""
     mark = asked.mark(region)
     if asked.since is not None:
         end = min(asked.until or asked.at, asked.at)
@@ -352,7 +354,7 @@ def _pages(
         except FetchError as error:
             if not resumed or error.code not in _BAD_TOKEN:
                 raise
-            # A token that has expired meanwhile: read the range again from its start, known rows repeat.
+            # The token has expired: read the range again from its start; known rows repeat.
             resumed, token, seen = False, None, {None}
             continue
         resumed = False
@@ -398,10 +400,10 @@ def _row(line: int, record: object) -> tuple[Kind, Row]:
 
 
 class AwsPlacement(LiveSource[AwsPlacementOptions]):
-    """A snapshot: one availability row of kind ``score`` per region, or per zone ID, with capacity 10.
+    """A snapshot: an availability row of kind ``score`` per region, or per zone ID, with capacity 10.
 
-    The types of a request are scored together, so the market's instance type is all of them joined by ``+``. AWS names at
-    most the ten best places; one it does not name has no row.
+    The types of a request are scored together, so the market's instance type is their names joined
+    by ``+``. AWS lists at most the ten best places; a place that is not listed has no row.
     """
 
     name = "aws-placement"
@@ -416,7 +418,7 @@ class AwsPlacement(LiveSource[AwsPlacementOptions]):
     )
 
     def assumed(self, options: AwsPlacementOptions) -> tuple[str, ...]:
-        """What the score is a score of."""
+        """Return notes on the meaning of the score."""
         words = [
             f"placement score (1 to 10) for {options.target_capacity} instances, not a count of instances"
         ]
@@ -427,7 +429,7 @@ class AwsPlacement(LiveSource[AwsPlacementOptions]):
     def pages(
         self, options: AwsPlacementOptions, asked: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
-        """The scores of the regions or zones, page by page; raises `FetchError` if AWS refuses."""
+        """Yield the scores of the regions or zones, page by page; raises `FetchError` if AWS refuses."""
         if asked.is_done(WHOLE):
             return
         aws = AwsClients(options, transport)

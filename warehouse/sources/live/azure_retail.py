@@ -44,7 +44,8 @@ BASE = "https://prices.azure.com/api/retail/prices"
 VERSION = "2023-01-01-preview"
 _REGION = re.compile(r"^[a-z0-9]+$")
 _MOST_PAGES = 500
-#: Words of a meter, SKU or product name that make it another thing than a spot or on-demand virtual machine.
+#: Patterns for names of meters, SKUs and products that are neither spot nor on-demand virtual
+#: machines.
 _OTHER = {
     "low priority": re.compile(r"\blow[ -]?priority\b"),
     "cloud services": re.compile(r"\bcloud ?services?\b"),
@@ -52,13 +53,13 @@ _OTHER = {
 }
 _SPOT = re.compile(r"\bspot\b")
 _WINDOWS = re.compile(r"\bwindows\b")
-#: ``type`` of an item that is no pay-as-you-go price, in words.
+#: ``type`` of an item that is no pay-as-you-go price -> description.
 _TYPES = {"reservation": "reservations", "devtestconsumption": "dev/test prices"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meter:
-    """One usable item: USD per hour of a size and product, in force since ``start``."""
+    """A usable item: USD per hour of a size and product, in force since ``start``."""
 
     item: Mapping[str, Any]
     line: int
@@ -73,7 +74,7 @@ _Place = tuple[str, str]
 
 @dataclass(slots=True)
 class _Region:
-    """What a region's listings say: the meters of spot and of on-demand, the rejected rows, and the number of items left out."""
+    """Listings of a region: the meters of spot and of on-demand, the rejected rows, and the number of items left out."""
 
     region: str
     at: datetime
@@ -103,7 +104,8 @@ class AzureOptions(Options):
     @field_validator("regions")
     @classmethod
     def _names(cls, regions: tuple[str, ...]) -> tuple[str, ...]:
-        # The name goes into a filter expression: nothing that could end it is let through.
+        # The name goes into a filter expression, so characters that could end a string are not
+        # allowed.
         if not regions or not all(_REGION.match(region) for region in regions):
             raise ValueError("a list of region names such as eastus")
         return tuple(dict.fromkeys(regions))
@@ -112,9 +114,10 @@ class AzureOptions(Options):
 class AzureRetail(LiveSource[AzureOptions]):
     """A snapshot of list prices; parts are regions (``armRegionName``), which Azure does not divide into zones here.
 
-    All pages of a region are read before anything is stored. Spot meters (``Spot`` in the meter or SKU name) are price rows; the
-    on-demand price is that of the meter of the same size and product without Spot. Only pay-as-you-go prices of the first
-    tier that are in force count; of several, the newest. Items of equal standing that differ are rejected, all of them.
+    All pages of a region are read before anything is stored. Spot meters (``Spot`` in the meter or
+    SKU name) are price rows; the on-demand price is that of the meter of the same size and product
+    without Spot. Only pay-as-you-go prices of the first tier that are in force count; of several,
+    the newest. Items of equal rank with different prices are all rejected.
     """
 
     name = "azure-retail"
@@ -127,13 +130,13 @@ class AzureRetail(LiveSource[AzureOptions]):
     )
 
     def assumed(self, options: AzureOptions) -> tuple[str, ...]:
-        """That a list price holds from when it was read."""
+        """Return the note that a list price is observed when it is read."""
         return ("Azure list price, observed when it was read; no capacity is published",)
 
     def pages(
         self, options: AzureOptions, asked: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
-        """One page per region; a region that fails is named and left where it stands."""
+        """Yield a page per region; a failing region yields `PartFailed` and its mark stays unchanged."""
         for region in options.regions:
             if asked.is_done(region):
                 continue
@@ -185,8 +188,8 @@ def _listing(
 ) -> Iterator[Sequence[object]]:
     """Yield the items of each page of a listing.
 
-    Of ``NextPageLink`` only the query is used, with our own address before it: so a proxy stays in the way, and no server
-    can send us elsewhere.
+    Of ``NextPageLink`` only the query is used, with the configured URL: so a proxy remains in use,
+    and no server can redirect requests.
     """
     query: str | None = None
     seen: set[str | None] = {query}
@@ -205,7 +208,7 @@ def _listing(
 
 
 def _note(found: _Region, options: AzureOptions, line: int, item: object, *, spot: bool) -> None:
-    """Keep a usable meter of the listing (spot or not), reject what cannot be used, count what is another thing."""
+    """Store a usable meter of the listing (spot or not), reject invalid items, and count items of other kinds."""
     if not isinstance(item, Mapping):
         if spot:
             found.rejected.append(rejection(line, str(item)[:1000], "not an item of the price list"))
@@ -244,7 +247,7 @@ def _note(found: _Region, options: AzureOptions, line: int, item: object, *, spo
 
 
 def _other(item: Mapping[str, Any], names: str) -> str:
-    """What an item is if it is no pay-as-you-go price of a virtual machine's first tier; "" if it is one."""
+    """Return the kind of an item that is no first-tier pay-as-you-go price of a virtual machine, else ""."""
     sold = str(item.get("type") or "Consumption").lower()
     if sold != "consumption" or item.get("reservationTerm"):
         return _TYPES.get(sold, f"of type {sold[:20]}") if sold != "consumption" else _TYPES["reservation"]
@@ -261,7 +264,7 @@ def _other(item: Mapping[str, Any], names: str) -> str:
 
 
 def _price(item: Mapping[str, Any]) -> Decimal:
-    """USD per hour; raises `NoPrice`."""
+    """Return USD per hour; raises `NoPrice`."""
     if item.get("currencyCode") != "USD":
         raise NoPrice(f"currency {str(item.get('currencyCode'))[:20]!r}, expected USD")
     if item.get("unitOfMeasure") != "1 Hour":
@@ -271,7 +274,7 @@ def _price(item: Mapping[str, Any]) -> Decimal:
 
 
 def _only(meters: Sequence[_Meter], found: _Region) -> Decimal | None:
-    """The price that the newest meters agree on; meters of equal standing that do not are rejected."""
+    """Return the price on which the newest meters agree; meters of equal rank that disagree are rejected."""
     best = [meter for meter in meters if meter.primary] or list(meters)
     newest = max((meter.start for meter in best), default=None)
     best = [meter for meter in best if meter.start == newest]

@@ -1,15 +1,17 @@
-"""What a live source is: an API asked at a logical time, read page by page, and where the reading stands.
+"""Interface of a live source: an API queried at a logical time and read page by page, with a mark of the progress.
 
-Like a `warehouse.sources.contract.Source` it only translates: rows go into batches as found, the store casts, judges and
-counts them.
-Instead of files it has `LiveSource.fetch`, which yields a `FetchedPage` per answer. Whoever runs it commits every page together
-with the `Mark` of its part (a region, an instance type), so that a fetch that is killed after any page goes on behind it.
+Like a `warehouse.sources.contract.Source` it only translates: rows go into batches as found; the
+store casts, checks and counts them. Instead of files it has `LiveSource.fetch`, which yields a
+`FetchedPage` per answer. The caller commits every page together with the `Mark` of its part (a
+region, an instance type), so that a fetch killed after any page continues with the next page.
 
-Two sorts of source (M1.2):
+There are two kinds of source (M1.2):
 
-- a *history* answers what was true between two times (``aws-spot``): it is read from the mark to the logical time;
-- a *snapshot* answers what is true now: its rows are observed at the logical time, or, if the server's ``Date`` says that the
-  answer was given more than one interval later, at that later time. A late answer never passes for an earlier one.
+- a *history* returns the values between two times (``aws-spot``): it is read from the mark to the
+  logical time;
+- a *snapshot* returns the current values: its rows are observed at the logical time or, if the
+  server's ``Date`` is more than one interval later, at that later time. A late answer is never
+  dated earlier than it was given.
 """
 
 from __future__ import annotations
@@ -29,25 +31,25 @@ from warehouse.sources.contract import Batch, OptionsT, help_of, read_options
 if TYPE_CHECKING:
     from warehouse.sources.live.transport import Transport
 
-#: A server's clock this far from ours is wrong.
+#: Maximum plausible difference between the server's clock and ours.
 BELIEVED = timedelta(days=1)
-#: The part of a source that has no parts.
+#: Name of the part of a source without parts.
 WHOLE = "all"
-#: A price that is above this is none; so is one of more characters.
+#: Maximum price in USD and maximum length of its text; larger values are no price.
 _HIGHEST_USD = Decimal(1_000_000)
 _LONGEST_NUMBER = 40
-#: Names that a note shows.
+#: Maximum number of names in a note.
 _MOST_NAMES = 5
 _ISO_TIME = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})", re.IGNORECASE
 )
-#: Why a row of a price list is left out, by the time at which it is in force.
+#: Reasons why a row of a price list is not in force.
 NOT_YET, NO_LONGER = "not yet in force", "no longer in force"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """A listing that is being read: the range asked for (None for a snapshot), the page to go on with, the time it was opened."""
+    """A listing that is being read: its time range (None for a snapshot), the token of its next page, and its opening time."""
 
     opened_at: datetime
     token: str
@@ -57,11 +59,12 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Where the reading of one part stands.
+    """Progress of reading a part.
 
-    ``followed_since``: rows observed from then on are known when they are fetched, earlier ones are history. ``until``: a
-    history is complete up to then. ``done_at``: logical time of the last complete reading. ``listing``: one that was cut.
-    ``memory``: what the source wants to know next time (for example the series it has seen).
+    ``followed_since``: rows observed from then on count as known when fetched, earlier rows are
+    history. ``until``: the history is complete up to this time. ``done_at``: logical time of the
+    last complete fetch. ``listing``: an interrupted listing. ``memory``: data that the source needs
+    at the next fetch (for example the known series).
     """
 
     followed_since: datetime | None = None
@@ -71,7 +74,7 @@ class Mark:
     memory: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values: times as ISO 8601, absent ones left out."""
+        """Return JSON values: times as ISO 8601, absent values left out."""
         plain: dict[str, Any] = {name: _text(getattr(self, name)) for name in _TIMES}
         if self.listing is not None:
             own = self.listing
@@ -85,7 +88,7 @@ class Mark:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Mark:
-        """The mark that `to_json` wrote."""
+        """Return the mark that `to_json` wrote."""
         own = plain.get("listing")
         return cls(
             **{name: _time(plain.get(name)) for name in _TIMES},
@@ -114,10 +117,10 @@ def _time(text: str | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
-    """What a fetch is asked for: the logical time, how often the feed is fetched, where each part stands.
+    """Parameters of a fetch: options, logical time, interval of the feed, and mark of each part.
 
-    ``since`` and ``until`` bound a history that is read by hand; a snapshot has none and ignores them. ``clock`` is the present
-    time, by default the logical one.
+    ``since`` and ``until`` bound a range of history requested by hand; a snapshot ignores them.
+    ``clock`` is the present time, by default the logical time.
     """
 
     options: Mapping[str, Any]
@@ -129,22 +132,22 @@ class FetchRequest:
     clock: datetime | None = None
 
     def mark(self, part: str) -> Mark:
-        """Where a part stands; an empty mark for one never read."""
+        """Return the mark of a part; an empty mark if it was never read."""
         return self.marks.get(part, Mark())
 
     def is_done(self, part: str) -> bool:
-        """Whether the part was read to its end at this logical time already."""
+        """Return whether the part was already read completely at this logical time."""
         return self.since is None and self.mark(part).done_at == self.at
 
     def token(self, part: str) -> str | None:
-        """The page a snapshot goes on with: only where it was cut at this same logical time."""
+        """Return the token of the page where a snapshot continues: only if it was interrupted at this logical time."""
         own = self.mark(part).listing
         return own.token if own is not None and own.opened_at == self.at else None
 
     def observed_at(self, answered: datetime | None) -> datetime:
-        """When a snapshot that was answered at ``answered`` (the server's ``Date``) was true.
+        """Return the observation time of a snapshot answered at ``answered`` (the server's ``Date``).
 
-        A server whose clock is more than `BELIEVED` from ours is not believed: then ours says when it was answered.
+        A server time that differs from ours by more than `BELIEVED` is replaced by ours.
         """
         if answered is not None and not self.believes(answered):
             answered = self.clock
@@ -153,16 +156,17 @@ class FetchRequest:
         return self.at
 
     def believes(self, answered: datetime) -> bool:
-        """Whether a server's time is near enough to ours."""
+        """Return whether a server's time is plausible, compared with ours."""
         return abs(answered - (self.clock or self.at)) <= BELIEVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedPage:
-    """One answer of one part, to be committed as a whole.
+    """An answer for a part, to be committed as a whole.
 
-    ``token`` goes on behind it, None at the part's end. ``since`` and ``end``: the range a history asked for. ``memory``
-    replaces that of the mark, unless None. ``notes`` are sentences for the record of the fetch.
+    ``token``: next page, None at the end of the part. ``since`` and ``end``: requested range of a
+    history. ``memory``: replaces that of the mark, unless None. ``notes``: sentences for the record
+    of the fetch.
     """
 
     part: str
@@ -176,7 +180,7 @@ class FetchedPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFailed:
-    """A part that could not be read, and why; the others go on."""
+    """A part that could not be read, with the reason; the other parts continue."""
 
     part: str
     reason: str
@@ -184,10 +188,10 @@ class PartFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """The least that an API is asked and says: options beside its address, and one answer of the documented form.
+    """Sample request options and a sample response of the API, shown in the documentation and used by the contract tests.
 
-    ``answer`` is JSON, or XML where it begins with ``<``. ``credentials`` are the environment variables that the source reads
-    them from. Shown in the documentation, and held to the contract by the tests.
+    ``answer``: JSON, or XML if it starts with ``<``. ``credentials``: environment variables from
+    which the source reads its credentials.
     """
 
     options: Mapping[str, Any]
@@ -196,7 +200,7 @@ class Example:
 
 
 class LiveSource(ABC, Generic[OptionsT]):
-    """A reader of one API; ``form`` is the model of its options."""
+    """A reader of an API; ``form`` is the model of its options."""
 
     name: str
     form: type[OptionsT]
@@ -204,46 +208,46 @@ class LiveSource(ABC, Generic[OptionsT]):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Option name -> one sentence of help."""
+        """Return option name -> one sentence of help."""
         return help_of(self.form)
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """Raise `SettingsError` if the options cannot be used; asks nobody and needs no credentials."""
+        """Raise `SettingsError` if the options are invalid; sends no request and needs no credentials."""
         read_options(self.name, self.form, options)
 
     def fetch(self, asked: FetchRequest, transport: Transport) -> Iterator[FetchedPage | PartFailed]:
-        """Yield the pages that were asked for, part by part.
+        """Yield the requested pages, part by part.
 
-        Raises `SettingsError` for options that cannot be used, `FetchError` if nothing can be read at all (no credentials, no
-        network, a probe that failed).
+        Raises `SettingsError` for invalid options, `FetchError` if nothing can be read at all (no
+        credentials, no network, a failed probe).
         """
         yield from self.pages(read_options(self.name, self.form, asked.options), asked, transport)
 
     def time_zone(self, options: Mapping[str, Any]) -> str:
-        """The zone of times that name none: "UTC" where the API documents it, "" where nothing does."""
+        """Return the zone of times without offset: "UTC" if the API documents it, else ""."""
         return self.zone_of(read_options(self.name, self.form, options))
 
     def zone_of(self, options: OptionsT) -> str:
-        """`time_zone` of a source whose options say it."""
+        """Return the `time_zone` of a source whose options define it."""
         return "UTC"
 
     def assumptions(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """In words, what is assumed of the answers."""
+        """Return sentences on the assumptions about the answers."""
         return self.assumed(read_options(self.name, self.form, options))
 
     @abstractmethod
     def pages(
         self, options: OptionsT, asked: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
-        """The pages that were asked for; a part that is done at this logical time is not asked again."""
+        """Yield the requested pages; parts completed at this logical time are skipped."""
 
     def assumed(self, options: OptionsT) -> tuple[str, ...]:
-        """In words, what is assumed of the answers; nothing where every record says what it is."""
+        """Return sentences on the assumptions about the answers; none if every record is explicit."""
         return ()
 
 
 def next_page(token: str | None, seen: set[str | None], who: str, *, most: int | None = None) -> str | None:
-    """The token of the page to go on with, noted in ``seen``; raises `FetchError` where pages would never end."""
+    """Return the token of the next page and add it to ``seen``; raises `FetchError` if tokens repeat or pages exceed ``most``."""
     if token is not None and (token in seen or (most is not None and len(seen) >= most)):
         raise FetchError(
             f"{who} gave the same next page twice, or pages without end", expected="a new one a page"
@@ -253,15 +257,20 @@ def next_page(token: str | None, seen: set[str | None], who: str, *, most: int |
 
 
 # ---
-# What a row of a price list must be before it is a price of the thing asked for (M1.1): in force, positive, the only one.
+# Conditions for a row of a price list to be a price of the requested product (M1.1): in force,
+# positive, unambiguous.
 
 
 class NoPrice(ValueError):
-    """A row that cannot be used, and why."""
+    """A row that cannot be used, with the reason."""
 
 
 def price_of(found: object, name: str) -> Decimal:
-    """Return a price in USD; raises `NoPrice` for no number, and for 0, which price lists write where there is no price yet."""
+    """Return a price in USD.
+
+    Raises `NoPrice` for a value that is no number, out of range, or 0, which price lists use as a
+    placeholder.
+    """
     try:
         usd = Decimal("" if found is None or isinstance(found, bool) else str(found)[: _LONGEST_NUMBER + 1])
     except InvalidOperation:
@@ -274,7 +283,7 @@ def price_of(found: object, name: str) -> Decimal:
 
 
 def time_of(found: object, name: str) -> datetime | None:
-    """Return an ISO 8601 time with an offset, None where nothing stands; raises `NoPrice` for any other text."""
+    """Return an ISO 8601 time with an offset, None for an empty value; raises `NoPrice` for any other text."""
     if found is None or found == "":
         return None
     text = str(found).strip()
@@ -287,7 +296,7 @@ def time_of(found: object, name: str) -> datetime | None:
 
 
 def why_not_in_force(start: datetime | None, end: datetime | None, at: datetime) -> str:
-    """Return `NOT_YET` or `NO_LONGER` for a price that is not in force at a time, "" for one that is."""
+    """Return `NOT_YET` or `NO_LONGER` for a price that is not in force at a time, "" for a valid price."""
     if start is not None and start > at:
         return NOT_YET
     return NO_LONGER if end is not None and end <= at else ""
@@ -298,13 +307,13 @@ def _shown(found: object) -> str:
 
 
 def left_out(counts: Counter[str]) -> tuple[str, ...]:
-    """Return a note that counts the rows that are no price of what is asked for, by kind; none without any."""
+    """Return a note with the number of rows left out, by kind; empty if there are none."""
     words = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()) if count)
     return (f"left out: {words}",) if words else ()
 
 
 def unknown_names(kind: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return a note with the number of names that a source does not know, and the first of them; none without any."""
+    """Return a note with the number of unknown names and the first of them; empty if there are none."""
     ordered = sorted(set(names))
     if not ordered:
         return ()

@@ -38,10 +38,11 @@ from warehouse.sources.live.transport import Transport
 BASE = "https://cloudbilling.googleapis.com"
 #: Compute Engine in the catalogue.
 SERVICE = "6F81-5844-456A"
-#: Environment variables that may hold the API key, the first that is set.
+#: Environment variables for the API key; the first that is set is used.
 KEY_VARIABLES = ("GCP_API_KEY", "GOOGLE_API_KEY")
 _SPOT_USAGE, _ON_DEMAND_USAGE = "Preemptible", "OnDemand"
-#: Price per unit of the catalogue -> per hour of one GPU or core, or of one GiB. Google counts 730 hours a month.
+#: Unit in the catalogue -> factor to the price per hour of a GPU, core or GiB. Google counts 730
+#: hours per month.
 _GB = Decimal(1024**3) / 10**9
 _UNITS: Mapping[str, Mapping[str, Decimal]] = {
     "gpu": {"h": Decimal(1)},
@@ -52,12 +53,12 @@ _UNITS: Mapping[str, Mapping[str, Decimal]] = {
 _PARTS = tuple(_UNITS)
 _MOST_PAGES = 100
 _NANO = Decimal("1e-9")
-#: A description without regard to case: how the part is sold, its name, and the place.
+#: A description, in lower case: how the part is sold, its name, and the place.
 _DESCRIPTION = re.compile(
     r"(?P<spot>spot preemptible |preemptible |spot )?(?P<name>.+?)"
     r"(?P<attached> attached to (spot preemptible|preemptible|spot) vms)?( (running )?in .+)?"
 )
-#: Words of descriptions of other ways to rent a part.
+#: Words in descriptions of other ways to rent a part.
 _OTHER_WAYS = re.compile(
     r"\b(reserved|commitment|committed|dws|defined duration|flex|calendar|sole tenancy|custom|extended|premium"
     r"|capacity optimized|virtual workstation)\b"
@@ -68,7 +69,7 @@ _ACCELERATED = re.compile(r"[ag]\d\w* instance (core|ram)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Machine:
-    """A machine type: of each part the SKU (the first of its names) and the amount. ``own``: SKUs that no other series has."""
+    """A machine type: the SKU (the first of its names) and amount of each part. ``own``: SKUs that no other series uses."""
 
     name: str
     parts: Mapping[str, tuple[str, Decimal]]
@@ -77,7 +78,7 @@ class _Machine:
 
 @cache
 def _names() -> Mapping[str, tuple[str, str]]:
-    """Description of a SKU in lower case -> (first name of the SKU, part)."""
+    """Return description of a SKU in lower case -> (first name of the SKU, part)."""
     data = read_data(__package__, "gcp_machine_types")
     tables = [*data["series"], data["attached"], *data["attached"]["gpus"], {"ssd": data["ssd"]}]
     return {
@@ -90,7 +91,7 @@ def _names() -> Mapping[str, tuple[str, str]]:
 
 @cache
 def _machines() -> tuple[_Machine, ...]:
-    """All machine types that are known, those of N1 with the GPUs attached to them."""
+    """Return all known machine types, those of N1 with their attached GPUs."""
     data = read_data(__package__, "gcp_machine_types")
     users = Counter(table[part][0] for table in data["series"] for part in _PARTS if part in table)
     found = []
@@ -124,7 +125,7 @@ def _attached(data: Mapping[str, Any]) -> Iterator[_Machine]:
 
 
 def _example() -> str:
-    """A catalogue of the three parts of a machine with an L4 GPU."""
+    """Return a catalogue of the three parts of a machine with an L4 GPU."""
     prices = {
         "Nvidia L4 GPU attached to Spot Preemptible VMs": "h",
         "Spot Preemptible G2 Instance Core": "h",
@@ -165,12 +166,13 @@ class GcpOptions(Options):
 
 
 class GcpCatalogue(LiveSource[GcpOptions]):
-    """A snapshot of list prices per region; all pages of the catalogue are read before anything is stored, as the parts of a
-    machine type are spread over them.
+    """A snapshot of list prices per region.
 
-    A machine type of ``data/gcp_machine_types.toml`` costs its GPUs, cores and memory, and the local SSD that comes with it where
-    that has a price. A machine type of which another part has no price in a region has no row there and is counted. SKUs of other
-    ways to rent (flex-start, reservations, commitments) are left out; GPUs that are not known are named.
+    All pages of the catalogue are read before anything is stored, as the parts of a machine type
+    are spread over them. A machine type of ``data/gcp_machine_types.toml`` costs its GPUs, cores
+    and memory, and its local SSD if that has a price. If another part has no price in a region, the
+    machine type has no row there and is counted. SKUs of other ways to rent (flex-start,
+    reservations, commitments) are left out; unknown GPUs are named.
     """
 
     name = "gcp-catalogue"
@@ -178,7 +180,7 @@ class GcpCatalogue(LiveSource[GcpOptions]):
     example = Example(options={}, answer=_example(), credentials=KEY_VARIABLES)
 
     def assumed(self, options: GcpOptions) -> tuple[str, ...]:
-        """How the price of a machine is put together."""
+        """Return a note on the parts of a machine's price."""
         return (
             "Google Cloud list price: GPUs, cores, memory and the local SSD that comes with the machine type; "
             "no capacity is published",
@@ -187,7 +189,7 @@ class GcpCatalogue(LiveSource[GcpOptions]):
     def pages(
         self, options: GcpOptions, asked: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
-        """One page with all prices; raises `FetchError` without a key or when a page fails."""
+        """Yield a page with all prices; raises `FetchError` without a key or when a page fails."""
         if asked.is_done(WHOLE):
             return
         found = _Catalogue()
@@ -246,7 +248,7 @@ _Place = tuple[bool, str, str]
 
 
 class _Catalogue:
-    """The prices of all parts, and what of the catalogue could not be used."""
+    """Prices of all parts, and the SKUs that could not be used."""
 
     def __init__(self) -> None:
         self.rejected: list[tuple[Kind, Row]] = []
@@ -259,7 +261,7 @@ class _Catalogue:
         self._without_ssd: set[str] = set()
 
     def note(self, line: int, sku: object) -> None:
-        """Keep a SKU that is a part of a known machine type on spot or on demand; count or name others that are of GPUs."""
+        """Store a SKU that is a spot or on-demand part of a known machine type; count or name other SKUs of GPUs."""
         if not isinstance(sku, Mapping):
             self.rejected.append(rejection(line, str(sku)[:1000], "not a SKU"))
             return
@@ -289,7 +291,7 @@ class _Catalogue:
         self.rejected.append(rejection(line, str(dict(sku))[:1000], words))
 
     def price_parts(self, at: datetime) -> None:
-        """Find the price in force of every part; parts with several prices in one region have none."""
+        """Find the price in force of every part; parts with several prices in a region have none."""
         stated: dict[_Place, dict[Decimal, list[tuple[int, Mapping[str, Any]]]]] = defaultdict(dict)
         for line, sku, spot, name, part in self._skus:
             try:
@@ -314,7 +316,7 @@ class _Catalogue:
                 self._reject(line, sku, NoPrice(f"{len(prices)} prices of one part in {place[2]}: {several}"))
 
     def rows(self, options: GcpOptions) -> Iterator[tuple[Kind, Row]]:
-        """Yield the spot price, and the on-demand price where there is one, of each machine type in each region."""
+        """Yield the spot price of each machine type in each region, with the on-demand price if known."""
         regions = sorted({region for _, _, region in self._prices})
         regions = [one for one in regions if any(fnmatchcase(one, glob) for glob in options.regions)]
         machines: dict[str, list[_Machine]] = defaultdict(list)
@@ -330,7 +332,7 @@ class _Catalogue:
                     yield "price", {**row, "on_demand_usd": None if listed is None else f"{listed:f}"}
 
     def _total(self, ways: Sequence[_Machine], region: str, *, spot: bool) -> Decimal | None:
-        """USD per hour of a machine that is billed in one of several ways; None where no price or more than one is known."""
+        """Return USD per hour of a machine that is billed in one of several ways; None if there is no price or several."""
         prices = [
             {part: self._prices.get((spot, sku, region)) for part, (sku, _) in machine.parts.items()}
             for machine in ways
@@ -350,7 +352,8 @@ class _Catalogue:
             self._contested.add(name)
         for machine, found in zip(ways, prices, strict=True):
             missing = [part for part, usd in found.items() if usd is None and part != "ssd"]
-            # A part that other series share does not show that this machine is offered in the region.
+            # A part shared with other series does not prove that this machine is offered in the
+            # region.
             if missing and any(
                 found[part] is not None and machine.parts[part][0] in machine.own for part in found
             ):
@@ -359,7 +362,7 @@ class _Catalogue:
         return None
 
     def notes(self, options: GcpOptions) -> tuple[str, ...]:
-        """Return what was left out, what is not known and what has no price, in words; call it after `rows`."""
+        """Return notes on SKUs left out, unknown names and missing prices; call it after `rows`."""
         known = [machine.name for machine in _machines()]
         lost = [glob for glob in options.instance_types if not any(fnmatchcase(name, glob) for name in known)]
         return (
@@ -373,13 +376,13 @@ class _Catalogue:
 
 
 def _sum(machine: _Machine, prices: Mapping[str, Decimal | None]) -> Decimal:
-    """USD per hour of the parts that have a price, to the billionth."""
+    """Return USD per hour of the parts that have a price, rounded to the billionth."""
     parts = ((machine.parts[part][1], usd) for part, usd in prices.items() if usd is not None)
     return sum((amount * usd for amount, usd in parts), Decimal(0)).quantize(_NANO)
 
 
 def _price(sku: Mapping[str, Any], part: str, at: datetime) -> Decimal | None:
-    """USD per hour of one GPU, core or GiB, None if no price is in force yet; raises `NoPrice`."""
+    """Return USD per hour of a GPU, core or GiB, None if no price is in force yet; raises `NoPrice`."""
     expression = _in_force(sku.get("pricingInfo"), at)
     if expression is None:
         return None
@@ -390,7 +393,7 @@ def _price(sku: Mapping[str, Any], part: str, at: datetime) -> Decimal | None:
 
 
 def _in_force(pricing: object, at: datetime) -> Mapping[str, Any] | None:
-    """The pricing expression with the newest start up to a time, None if all start later; raises `NoPrice`."""
+    """Return the pricing expression with the newest start up to a time, None if all start later; raises `NoPrice`."""
     entries = pricing if isinstance(pricing, list) else []
     if not entries or not all(isinstance(entry, Mapping) for entry in entries):
         raise NoPrice("no tieredRates")
@@ -412,7 +415,7 @@ def _in_force(pricing: object, at: datetime) -> Mapping[str, Any] | None:
 
 
 def _first_tier(expression: Mapping[str, Any]) -> Decimal:
-    """USD per unit from the first unit on that is not free; raises `NoPrice`."""
+    """Return USD per unit of the first tier that is not free; raises `NoPrice`."""
     tiers = expression.get("tieredRates")
     if not isinstance(tiers, list) or not tiers:
         raise NoPrice("no tieredRates")

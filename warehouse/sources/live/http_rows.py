@@ -1,4 +1,4 @@
-"""Any JSON or CSV over HTTP: where the rows are, which field is which column, and how pages follow each other."""
+"""Tables in JSON or CSV over HTTP: location of the rows, mapping of fields to columns, and paging."""
 
 from __future__ import annotations
 
@@ -44,27 +44,28 @@ from warehouse.sources.live.contract import (
 )
 from warehouse.sources.live.transport import Response, Transport
 
-#: Columns that are ours to fill.
+#: Columns that the source fills itself.
 _OWN = ("source", "file", "line", "known_at")
 _LARGEST_FIELD = 1_000_000
 _TIME_UNITS = {"epoch_s": 1, "epoch_ms": 1000}
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-#: Columns that tell one market and time from another.
+#: Columns that identify a market and a time.
 _IDENTITY = ("provider", "region", "zone", "instance_type", "product", "observed_at")
-#: Every entry of a list or object, in a path of rows; the entry around one, and its name, in a field.
+#: Path elements: every entry of a list or object (in a path of rows); the enclosing entry, and the
+#: entry's name (in a field).
 _EACH, _AROUND, _KEY = "*", "^", "@key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """The texts that a field of a row must have, or with ``wanted`` false must not have."""
+    """Texts that a field of a row must have, or must not have if ``wanted`` is false."""
 
     values: frozenset[str]
     wanted: bool = True
 
     def holds(self, found: str) -> bool:
-        """Whether a row with this text is read."""
+        """Return whether a row with this text is read."""
         return (found in self.values) == self.wanted
 
 
@@ -99,7 +100,7 @@ def _whole_numbers(value: object) -> dict[str, int]:
 
 
 class HttpOptions(Options):
-    """How a table is asked for and read."""
+    """Request, paging and mapping of a table."""
 
     url: Address = Field("", validate_default=True, description="address of the first page")
     kind: Literal["price", "availability"] = Field(
@@ -212,17 +213,17 @@ class HttpOptions(Options):
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether rows are true when they are read, and not at a time of their own."""
+        """Whether rows have no time column, so that they are observed when they are read."""
         return "observed_at" not in self.columns
 
     @property
     def place(self) -> str:
-        """The address without its query."""
+        """The URL without its query."""
         return urlsplit(self.url)._replace(query="", fragment="").geturl()
 
     @property
     def query(self) -> dict[str, str]:
-        """The query of the address and the parameters."""
+        """Query of the URL, together with the parameters."""
         return dict(parse_qsl(urlsplit(self.url).query)) | self.params
 
     @property
@@ -232,16 +233,18 @@ class HttpOptions(Options):
 
 
 class HttpRows(LiveSource[HttpOptions]):
-    """Rows of a table as the settings map them; a snapshot unless a column ``observed_at`` is mapped.
+    """Rows of a table, mapped by the settings; a snapshot unless a column ``observed_at`` is mapped.
 
-    Rows are the entries of the list at ``rows``; a ``*`` in that path stands for every entry of a list or object, so that rows may
-    stand under names and inside each other. A mapping value is a field of the row (a dotted path in JSON, a heading in CSV; ``^``
-    is the entry around the row, ``@key`` its name), a constant after ``=``, or a text with fields in braces, in which spaces become
-    ``_``. In ``headers``, ``params`` and ``body``, ``${NAME}`` stands for an environment variable: so credentials stay out of the
-    settings. Pages end with an empty page, without a next one, or at ``most_pages``, which is noted.
+    Rows are the entries of the list at ``rows``; a ``*`` in that path means every entry of a list
+    or object, so rows may be nested. A mapping value is a field of the row (a dotted path in JSON,
+    a heading in CSV; ``^`` is the enclosing entry, ``@key`` its name), a constant after ``=``, or a
+    text with fields in braces, whose spaces become ``_``. In ``headers``, ``params`` and ``body``,
+    ``${NAME}`` is replaced by an environment variable, so that credentials stay out of the
+    settings. Paging ends with an empty page, a page without successor, or at ``most_pages``, which
+    adds a note.
 
-    A snapshot is stored once its last page has come: rows of one market that differ are rejected, wherever they stand, unless
-    ``several`` states how they count.
+    A snapshot is stored after its last page: differing rows of the same market are rejected, even
+    on different pages, unless ``several`` defines how they count.
     """
 
     name = "http"
@@ -262,19 +265,19 @@ class HttpRows(LiveSource[HttpOptions]):
     )
 
     def assumed(self, options: HttpOptions) -> tuple[str, ...]:
-        """That rows without a time are true when they are read."""
+        """Return the note that rows without a time are observed when they are read."""
         if not options.is_snapshot:
             return ()
         return ("rows without a time of their own, observed when they were read",)
 
     def zone_of(self, options: HttpOptions) -> str:
-        """Of any table nobody knows which zone its times are in, unless the option ``time`` says it."""
+        """Return the zone of times, "UTC" only if the option ``time`` states it: it is unknown for arbitrary tables."""
         return "UTC" if options.time == "iso_utc" else ""
 
     def pages(
         self, options: HttpOptions, asked: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
-        """The pages; raises `FetchError` when one cannot be read or is not of the form that was described."""
+        """Yield the pages; raises `FetchError` if a page cannot be read or does not have the described form."""
         if asked.is_done(WHOLE):
             return
         request = _Request(
@@ -306,7 +309,7 @@ class HttpRows(LiveSource[HttpOptions]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """What every request of a fetch has, with the environment filled in."""
+    """Headers, parameters and body of every request of a fetch, with environment variables filled in."""
 
     headers: Mapping[str, str]
     params: Mapping[str, str]
@@ -315,14 +318,14 @@ class _Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """A row: its value, its name in the list or object it stands in, and the row around it."""
+    """A row: its value, its name in the enclosing list or object, and the enclosing row."""
 
     value: Any
     key: str = ""
     around: _Entry | None = None
 
     def field(self, path: str) -> Any:
-        """What stands at a dotted path of the row, None if there is nothing."""
+        """Return the value at a dotted path of the row, None if absent."""
         entry: _Entry | None = self
         while entry is not None and path.split(".")[0] == _AROUND:
             entry, path = entry.around, path.partition(".")[2]
@@ -332,7 +335,7 @@ class _Entry:
 
 
 def at_path(value: Any, path: str) -> Any:
-    """What stands at a dotted path, None if there is nothing.
+    """Return the value at a dotted path, None if absent.
 
     >>> at_path({"a": [{"b": 5}]}, "a.0.b"), at_path({"a": 1}, "a.b"), at_path([1], "")
     (5, None, [1])
@@ -350,7 +353,7 @@ def at_path(value: Any, path: str) -> Any:
 def _asked(
     options: HttpOptions, transport: Transport, url: str, query: Mapping[str, str], request: _Request
 ) -> tuple[Response, Any]:
-    """The answer and, for JSON, what it says; an answer that is no JSON may have been cut, and is asked for again."""
+    """Return the answer and, for JSON, its parsed content; an answer that is not JSON may be truncated and is retried."""
 
     def once() -> tuple[Response, Any]:
         answer = transport.ask_once(
@@ -362,7 +365,7 @@ def _asked(
 
 
 def _filled(table: Mapping[str, str], transport: Transport) -> dict[str, str]:
-    """The table with environment variables filled in; their values become secrets."""
+    """Fill environment variables into the texts of a table; their values become secrets."""
     filled = {}
     for name, text in table.items():
         filled[name] = _VARIABLE.sub(lambda match: _from_environment(match[1], transport), text)
@@ -372,7 +375,7 @@ def _filled(table: Mapping[str, str], transport: Transport) -> dict[str, str]:
 
 
 def _filled_in(value: Any, transport: Transport) -> Any:
-    """A JSON value with environment variables filled into its texts."""
+    """Fill environment variables into the texts of a JSON value."""
     if isinstance(value, Mapping):
         return {name: _filled_in(one, transport) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -406,7 +409,7 @@ def _place(options: HttpOptions, params: Mapping[str, str], token: str | None) -
 def _next(
     options: HttpOptions, whole: Any, rows: Sequence[object], token: str | None, answer: Response
 ) -> str | None:
-    """The token of the page after this one, None at the end; raises `FetchError` for a link that leads elsewhere."""
+    """Return the token of the next page, None at the end; raises `FetchError` for a link to another host."""
     if options.paging == "none" or not rows:
         return None
     if options.paging == "page":
@@ -423,7 +426,8 @@ def _next(
         elsewhere = urlsplit(link)[:2] != urlsplit(options.place)[:2]
     except ValueError as error:
         raise FetchError(f"{answer.url} has a next page that is no address", expected="a link") from error
-    # Headers with credentials go where the settings say, and nowhere an answer says.
+    # Credentials in headers are sent only to the host in the settings, never to a host named by an
+    # answer.
     if elsewhere:
         raise FetchError(
             f"{answer.url} has a next page on another host",
@@ -434,7 +438,7 @@ def _next(
 
 
 def _json_rows(whole: Any, options: HttpOptions, answer: Response) -> list[_Entry]:
-    """The entries at the path ``rows``; raises `FetchError` where the answer has no list there."""
+    """Return the entries at the path ``rows``; raises `FetchError` if the answer has no list there."""
     names = options.rows.split(".") if options.rows else []
     entries = [_Entry(value=whole)]
     path: list[str] = []
@@ -473,7 +477,7 @@ def _csv_rows(answer: Response) -> list[_Entry]:
 
 
 class _Rows:
-    """The rows of one or more answers, and how many of them were left out."""
+    """Rows of several answers, with the number of rows left out."""
 
     def __init__(self) -> None:
         self._found: list[tuple[Kind, Row, str]] = []
@@ -496,11 +500,11 @@ class _Rows:
             self._found.append((*_row(self._lines, entry, options, raw), raw))
 
     def notes(self) -> tuple[str, ...]:
-        """What was left out, in words."""
+        """Return notes on the rows left out."""
         return left_out(self._left_out)
 
     def settled(self, options: HttpOptions) -> list[tuple[Kind, Row]]:
-        """Return the rows, of each market one: rows that differ are rejected or counted together, as ``several`` states."""
+        """Return the rows; differing rows of the same market are rejected or combined as ``several`` defines."""
         settled: list[tuple[Kind, Row]] = []
         groups: dict[tuple[object, ...], list[tuple[Row, Decimal, str]]] = {}
         for kind, row, raw in self._found:
@@ -515,7 +519,7 @@ class _Rows:
 
 
 def _number(row: Row, options: HttpOptions) -> Decimal | None:
-    """The price or count of a row, None where it has none or its market has no name."""
+    """Return the price or count of a row, None if it has none or its market is incomplete."""
     if not all(row.get(name) for name in _IDENTITY[:4]):
         return None
     try:
@@ -528,7 +532,7 @@ def _number(row: Row, options: HttpOptions) -> Decimal | None:
 
 
 def _settled(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> list[tuple[Kind, Row]]:
-    """The rows of one market: as they are where they agree, one of them as ``several`` states, else all rejected."""
+    """Return the rows of a market: unchanged if they agree, else a single row as ``several`` defines, or all as rejected."""
     if len({_stated(row) for row, _, _ in same}) == 1:
         return [(options.kind, row) for row, _, _ in same]
     if options.several == "reject":
@@ -543,7 +547,7 @@ def _settled(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> 
 
 
 def _stated(row: Row) -> str:
-    """What a row states, wherever it stands."""
+    """Return the content of a row as text, without its line number."""
     return json.dumps({**row, "line": 0}, sort_keys=True, default=str)
 
 
@@ -568,7 +572,7 @@ def _page(
     if options.absent == "zero":
         listed = {_name(row) for kind, row in rows if kind == "availability"}
         known = set(asked.mark(WHOLE).memory)
-        if not notes:  # of an answer that was cut off, what is absent is not known
+        if not notes:  # if the answer was cut off, the absence of a market proves nothing
             rows += [("availability", _nothing(name, options)) for name in sorted(known - listed)]
         memory = tuple(sorted(known | listed))
     return FetchedPage(
@@ -585,7 +589,7 @@ def _name(row: Row) -> str:
 
 
 def _nothing(name: str, options: HttpOptions) -> Row:
-    """A row that states 0 instances of a market that was listed before."""
+    """Return a row with 0 instances for a market that was listed before."""
     row: dict[str, Any] = dict(zip(_IDENTITY[:4], json.loads(name), strict=True))
     row |= {"available": "0", "truncated": "false", "line": 0}
     kind = options.columns.get("kind", "")
@@ -631,7 +635,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
 
 
 def _joined(text: str, parts: Mapping[str, Any]) -> str:
-    """A text with the fields in its braces filled in, their spaces as ``_``."""
+    """Fill fields into the braces of a text, with their spaces replaced by ``_``."""
     return _PLACEHOLDER.sub(lambda match: _plain(parts[match[1]]).strip().replace(" ", "_"), text)
 
 
@@ -644,7 +648,10 @@ def _factor(entry: _Entry, factor: str, options: HttpOptions) -> object:
 
 
 def _scaled(text: object, name: str, factor: object) -> object:
-    """A price times a factor; what is no number stays as it is, for the store to reject. Raises `NoPrice` for no factor."""
+    """Multiply a price by a factor; a price that is no number is returned unchanged, for the store to reject.
+
+    Raises `NoPrice` for an invalid factor.
+    """
     times = price_of(factor, name)
     try:
         return None if text is None else f"{Decimal(str(text)) * times:f}"
@@ -653,12 +660,12 @@ def _scaled(text: object, name: str, factor: object) -> object:
 
 
 def _plain(found: object) -> str:
-    """A field as text, for the store to cast and judge."""
+    """Return a field as text, for the store to cast and check."""
     return found if isinstance(found, str) else str(found).lower() if isinstance(found, bool) else str(found)
 
 
 def _epoch(text: object, per_second: int) -> str | None:
-    """Seconds or milliseconds since the epoch as ISO 8601; what is no such number stays as it is, for the store to refuse."""
+    """Convert seconds or milliseconds since the epoch to ISO 8601; other values are returned as text, for the store to reject."""
     if text is None:
         return None
     try:

@@ -1,6 +1,7 @@
-"""A user's own capacity probe: a command or a Python function that says how many instances a market has.
+"""Capacity probes by users: a command or a Python function that returns how many instances a market has.
 
-It runs as a child process: no shell, bounded in time and output, killed with all it started.
+It runs as a child process without a shell, bounded in time and output, and is killed with all its
+children.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from warehouse.sources.live.contract import Example, FetchedPage, FetchRequest, 
 from warehouse.sources.live.transport import Transport
 from warehouse.times import steady_seconds
 
-#: A count and what goes with it need no more.
+#: Maximum output in bytes, ample for a count and its attributes.
 LARGEST_OUTPUT = 1024 * 1024
 _ENTRY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 _RUNNER = Path(__file__).with_name("run_probe.py")
@@ -36,7 +37,7 @@ _FIELDS = ("available", "capacity", "price_usd", "on_demand_usd", "truncated")
 
 
 class ProbeOptions(Options):
-    """What is run, and for which markets."""
+    """Command or function to run, and its markets."""
 
     command: tuple[str, ...] = Field(
         (), description="program and arguments, a list; the market is added as the last argument"
@@ -90,12 +91,13 @@ class ProbeOptions(Options):
 
 
 class Probe(LiveSource[ProbeOptions]):
-    """A snapshot per market, one after the other; parts are markets.
+    """A snapshot per market, in sequence; parts are markets.
 
-    The command is run without a shell, the market as its last argument and the question as JSON on standard input; it prints
-    a whole number, or an object with ``available`` and perhaps ``capacity``, ``truncated``, ``price_usd``, ``on_demand_usd``. A
-    function gets the question as keyword arguments and returns the same. Whatever else happens is a failed probe: nothing is
-    stored, as no answer is not the answer 0.
+    The command runs without a shell, with the market as last argument and the request as JSON on
+    standard input; it prints a whole number, or an object with ``available`` and optionally
+    ``capacity``, ``truncated``, ``price_usd`` and ``on_demand_usd``. A function gets the request as
+    keyword arguments and returns the same. Any other outcome is a failed probe, of which nothing is
+    stored: a missing answer does not mean 0 instances.
     """
 
     name = "probe"
@@ -105,7 +107,7 @@ class Probe(LiveSource[ProbeOptions]):
     def pages(
         self, options: ProbeOptions, asked: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
-        """The answer of each market; a probe that fails is said so, the others go on."""
+        """Yield the answer of each market; a failing probe yields `PartFailed`, and the other markets continue."""
         for market in map(Market.parse, options.markets):
             if asked.is_done(market.key):
                 continue
@@ -121,7 +123,7 @@ class Probe(LiveSource[ProbeOptions]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutput:
-    """What a command left: exit code (negative: killed by that signal), and its two streams."""
+    """Result of a command: exit code (negative: killed by that signal), standard output and standard error."""
 
     code: int
     out: str
@@ -131,7 +133,8 @@ class CommandOutput:
 def run_command(command: Sequence[str], *, given: str, seconds: float) -> CommandOutput:
     """Run a command with ``given`` on its standard input.
 
-    Raises `FetchError` if it cannot be started, takes longer than ``seconds`` or writes more than `LARGEST_OUTPUT` bytes.
+    Raises `FetchError` if it cannot be started, takes longer than ``seconds`` or writes more than
+    `LARGEST_OUTPUT` bytes. All its child processes are killed at the end.
     """
     try:
         child = subprocess.Popen(
@@ -161,10 +164,10 @@ def run_command(command: Sequence[str], *, given: str, seconds: float) -> Comman
 
 
 def _talk(child: subprocess.Popen[bytes], given: bytes, end: float, seconds: float) -> tuple[bytes, bytes]:
-    """Write the question and read both streams to their ends, until ``end`` on the stopwatch at most."""
+    """Write the request and read both streams to their ends; raises `subprocess.TimeoutExpired` at the stopwatch time ``end``."""
     if child.stdin is None or child.stdout is None or child.stderr is None:
         raise FetchError("probe without streams")
-    with suppress(BrokenPipeError):  # a command that asks nothing may be gone already
+    with suppress(BrokenPipeError):  # a command that reads no input may have ended
         child.stdin.write(given)
         child.stdin.close()
     read = {child.stdout: bytearray(), child.stderr: bytearray()}
@@ -188,7 +191,7 @@ def _talk(child: subprocess.Popen[bytes], given: bytes, end: float, seconds: flo
 
 
 def _answer(options: ProbeOptions, market: Market, asked: FetchRequest) -> dict[str, Any]:
-    """What the probe says of a market; raises `FetchError` for a failure or nonsense."""
+    """Return the probe's answer for a market; raises `FetchError` for a failure or an invalid answer."""
     question = json.dumps({"market": market.key, "at": asked.at.isoformat()})
     command = (
         (*options.command, market.key)

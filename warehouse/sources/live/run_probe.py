@@ -1,9 +1,11 @@
-"""Calls a user's probe function in a process of its own: ``python -P run_probe.py MODULE:FUNCTION``.
+"""Run a user's probe function in a separate process: ``python -P run_probe.py MODULE:FUNCTION``.
 
-The question comes as one JSON object on standard input and is handed over as keyword arguments; what the function returns goes
-to standard output as JSON, what it prints goes to standard error. So it can be stopped, and cannot harm its caller.
+The request is a JSON object on standard input, passed to the function as keyword arguments. The
+return value is written to standard output as JSON; printed text goes to standard error. The process
+can be stopped and cannot harm its caller.
 
-It is run as a file with the working folder first on the module path, so that a user's ``probe.py`` is not mistaken for ours.
+The script puts the working folder first on the module path, and is run as a file, so that a user's
+``probe.py`` is not confused with our module.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from contextlib import redirect_stdout
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 with the answer on standard output, else 2 and the reason on standard error."""
+    """Return exit code 0 with the answer on standard output, or 2 with the reason on standard error."""
     sys.path.insert(0, os.getcwd())
     module, _, function = arguments[0].partition(":")
     asked = json.load(sys.stdin)

@@ -1,4 +1,4 @@
-"""Requests to an API: bounded in time, size and number, asked again with backoff, and silent about secrets."""
+"""HTTP requests to APIs: bounded in time, size and number, retried with backoff, without secrets in messages."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from warehouse.errors import FetchError, Kept
 from warehouse.times import steady_seconds
 
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|passw|credential)")
-#: Shorter values of such variables are words of the language, and are no secrets.
+#: Minimum length of a secret; shorter values of such variables are ordinary words.
 _SHORTEST_SECRET = 8
 Answered = TypeVar("Answered")
-#: An answer larger than this is refused: no page of the documented APIs comes near it.
+#: Maximum size of an answer in bytes, far above any page of the documented APIs.
 LARGEST_BODY = 64 * 1024 * 1024
-#: Server and own clock may differ by this much without a word.
+#: Maximum difference between the server's clock and ours without a note, in seconds.
 SKEW_SECONDS = 300.0
-#: So much of an answer that refuses is read: its reason.
+#: Maximum number of bytes read from a refusal, for its reason.
 _LARGEST_REFUSAL = 65_536
-#: Seconds after which a connection that says nothing is given up, however long its request may take.
+#: Maximum wait in seconds for a connection that sends nothing, whatever the time limit of the
+#: request.
 _LONGEST_WAIT = 30.0
 _THROTTLED = 429
 _SERVER_ERROR = 500
@@ -43,7 +44,7 @@ _HOPELESS_STATUS = (501, 505)
 
 
 class Secrets:
-    """Values that must not be printed or stored; `scrub` takes them out of any text."""
+    """Values that must not be printed or stored; `scrub` removes them from a text."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         found = os.environ if environment is None else environment
@@ -54,12 +55,12 @@ class Secrets:
         }
 
     def add(self, value: str | None) -> None:
-        """Keep one more value out of all texts."""
+        """Add a value to the secrets."""
         if value:
             self._values.add(value)
 
     def scrub(self, text: str) -> str:
-        """The text with every secret replaced by ``***``."""
+        """Replace every secret in a text by ``***``."""
         for value in sorted(self._values, key=len, reverse=True):
             text = text.replace(value, "***")
         return text
@@ -67,10 +68,10 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often and how long to ask again: full jitter, uniform on [0, min(``longest``, ``base`` 2^k)] seconds before try k+1.
+    """Retry policy with full jitter: before try k+1 a delay uniform on [0, min(``longest``, ``base`` 2^(k-1))] seconds.
 
-    A server's ``Retry-After`` is a floor of the wait; one longer than ``longest`` ends the tries. ``total`` bounds all waits
-    of one fetch.
+    A server's ``Retry-After`` is the minimum delay; above ``longest`` it ends the tries. ``total``
+    bounds the sum of all delays of a fetch.
     """
 
     tries: int = 5
@@ -81,21 +82,21 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """The body of a successful answer, and what its headers say of it."""
+    """Body, content type and printable URL of a successful answer."""
 
     body: bytes
     content_type: str
     url: str
 
     def text(self) -> str:
-        """The body as UTF-8; raises `FetchError` if it is not."""
+        """Return the body as UTF-8 text; raises `FetchError` if it is not UTF-8."""
         try:
             return self.body.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise FetchError(f"{self.url} answered with bytes that are not UTF-8", again=True) from error
 
     def json(self) -> Any:
-        """The body as JSON, numbers as the text they are written in; raises `FetchError` if it is none."""
+        """Parse the body as JSON, with numbers as text as written; raises `FetchError` if it is not JSON."""
         text = self.text()
         try:
             return json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
@@ -109,7 +110,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """An answer of any status: its headers, and its body decoded."""
+    """An answer of any status: its headers, and its decoded body."""
 
     status: int
     reason: str
@@ -118,7 +119,7 @@ class Exchange:
 
 
 class _Line:
-    """A client with its connections, which another thread can cut."""
+    """HTTP client whose connections another thread can cut."""
 
     def __init__(self, seconds: float, certificates: str | None) -> None:
         self.client = httpx.Client(
@@ -130,7 +131,7 @@ class _Line:
         self._cut = False
 
     def note(self, _: str, told: Mapping[str, Any]) -> None:
-        """Remember the connections that the client opens: httpx tells each of its steps."""
+        """Store the connections that the client opens, which httpx reports through its trace extension."""
         stream = told.get("return_value")
         if hasattr(stream, "get_extra_info"):
             self._streams.append(stream)
@@ -138,22 +139,23 @@ class _Line:
                 self.cut()
 
     def cut(self) -> None:
-        """End whatever its connections wait for; whoever waits for them closes the client then."""
+        """Shut down the sockets, which ends all waits; the waiting thread then closes the client."""
         self._cut = True
         for stream in self._streams:
             with suppress(OSError, AttributeError, ValueError):
                 stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     def ended(self) -> None:
-        """A request is over."""
+        """Close the client after a request if its connections were cut."""
         if self._cut:
             self.client.close()
 
 
 def _trusted(certificates: str | None) -> ssl.SSLContext:
-    """Whom a connection trusts: the certificates of a file, else (also for an empty name) those that httpx trusts.
+    """Return the TLS context for a certificate file; if None or empty, httpx's default.
 
-    Reading them takes longer than many a request, so clients share what was read until one of the places has changed.
+    Reading certificates takes longer than many requests, so the context is cached until one of the
+    files changes.
     """
     places = [certificates, *(os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))]
     return _read_trusted(certificates or "", tuple(_changed(place) for place in places))
@@ -165,7 +167,7 @@ def _read_trusted(certificates: str, _: tuple[tuple[str, int] | None, ...]) -> s
 
 
 def _changed(place: str | None) -> tuple[str, int] | None:
-    """A place and when it was written last; None where there is none."""
+    """Return a path with its modification time (0 if it does not exist); None for an empty path."""
     try:
         return (place, os.stat(place).st_mtime_ns) if place else None
     except OSError:
@@ -181,17 +183,18 @@ def _is_serious(record: logging.LogRecord) -> bool:
 
 
 def shown(url: str) -> str:
-    """Scheme, host and path of a URL: what may be printed of it."""
+    """Return scheme, host and path of a URL, the parts that may be printed."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
 
 class Transport:
-    """What live sources ask through; counts requests and waits, remembers the server's time and what must stay secret.
+    """HTTP access of live sources; counts requests and delays, and stores the server's time and the secrets.
 
-    Randomness comes from the seed, waiting from ``sleep``. ``seconds`` bounds one request as a whole, from its name server to the
-    last byte, and ``budget`` all requests together (None: no bound): stopwatches, not times of day, so results do not depend on
-    them (M1.4). ``certificates``: a file of those to trust instead of the usual ones.
+    Randomness comes from the seed, delays from ``sleep``. ``seconds`` bounds a whole request, from
+    name resolution to the last byte; ``budget`` bounds all requests together (None: no bound). Both
+    are measured by stopwatch, not by time of day, so results do not depend on the clock (M1.4).
+    ``certificates``: file of trusted certificates in place of the default.
     """
 
     def __init__(
@@ -221,7 +224,7 @@ class Transport:
         self._end = None if budget is None else steady_seconds() + budget
 
     def close(self) -> None:
-        """Let go of open connections."""
+        """Close open connections."""
         if self._line is not None:
             self._line.client.close()
             self._line = None
@@ -235,7 +238,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         body: object = None,
     ) -> Response:
-        """One request, asked again while that may help; raises `FetchError` with the last reason."""
+        """Send a request with retries; raises `FetchError` with the last reason."""
         return self.patiently(lambda: self.ask_once(method, url, params=params, headers=headers, body=body))
 
     def ask_json(
@@ -247,13 +250,16 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         body: object = None,
     ) -> Any:
-        """As `ask`, read as JSON; an answer cut short is no JSON, so it is asked for again too."""
+        """Send a request with retries and parse its answer as JSON; a truncated answer is no JSON and is retried too."""
         return self.patiently(
             lambda: self.ask_once(method, url, params=params, headers=headers, body=body).json()
         )
 
     def patiently(self, call: Callable[[], Answered]) -> Answered:
-        """Call until it answers, as `Retry` says; it raises `FetchError`, and `Throttled` with a wait of the server's."""
+        """Call a function with retries as defined by `Retry`.
+
+        The function raises `FetchError`, or `Throttled` with the server's minimum delay.
+        """
         attempt = 0
         while True:
             attempt += 1
@@ -276,7 +282,7 @@ class Transport:
             raise FetchError("the time for this fetch is over", remedy="the next one goes on from here")
 
     def told(self, error: FetchError, *, tries: int = 1) -> FetchError:
-        """The error without secrets, and with the number of tries."""
+        """Return the error without secrets, and with the number of tries."""
         words = f" ({tries} tries)" if tries > 1 else ""
         return FetchError(
             self.secrets.scrub(error.found) + words,
@@ -286,7 +292,7 @@ class Transport:
         )
 
     def note_date(self, text: str | None) -> None:
-        """Remember the newest ``Date`` of the server; one that cannot be read is none."""
+        """Store the newest ``Date`` of the server; an unreadable date is ignored."""
         if not text:
             return
         try:
@@ -308,7 +314,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         body: object = None,
     ) -> Response:
-        """One request and no more, for callers that try again themselves; raises `FetchError`."""
+        """Send a single request without retries, for callers that retry themselves; raises `FetchError`."""
         given = {} if body is None else {"json": body}
         answer = self.exchange(method, url, params=params, headers=headers, **given)
         if answer.status != httpx.codes.OK:
@@ -316,14 +322,15 @@ class Transport:
         return Response(body=answer.body, content_type=answer.headers.get("content-type", ""), url=shown(url))
 
     def exchange(self, method: str, url: str, **asked: Any) -> Exchange:
-        """One request and its answer of any status, within ``seconds`` whatever it is that takes long; raises `FetchError`.
+        """Send a single request and return its answer of any status; raises `FetchError` after ``seconds``.
 
-        ``asked`` are httpx's words for params, headers and body. The body of an answer other than 200 is read as far as it tells
-        why. The request runs in a thread of its own: a name server, a proxy or a server that sends a byte now and then (of its
-        handshake, headers, body, chunks or trailers) keeps every single wait short, so that only a clock beside it can end it.
+        ``asked``: httpx's arguments for parameters, headers and body. For a status other than 200,
+        only the start of the body is read, for the reason. The request runs in a separate thread: a
+        slow name server or proxy, or a server that sends a byte now and then, keeps every single
+        wait short, so only a clock outside the request can end it.
         """
         if self._line is None:
-            # At the level INFO every URL is logged whole, with whatever its parameters hold.
+            # At level INFO httpx logs every URL with all its parameters.
             logging.getLogger("httpx").addFilter(_is_serious)
             self._line = _Line(self.seconds, self.certificates)
         line, kept, answers = self._line, Kept(), list[Exchange]()
@@ -354,7 +361,7 @@ class Transport:
         with line.client.stream(method, url, extensions={"trace": line.note}, **asked) as response:
             good = response.status_code == httpx.codes.OK
             parts: list[bytes] = []
-            # Why it refuses is told as far as it comes.
+            # A refusal is reported with as much of its reason as arrives.
             with suppress(*(() if good else (httpx.HTTPError,))):
                 size, most = 0, self.largest if good else _LARGEST_REFUSAL
                 for part in response.iter_bytes():
@@ -380,7 +387,7 @@ class Transport:
         return FetchError(f"{words}: {_head(said)}" if said else words)
 
     def _retry_after(self, text: str | None) -> float:
-        """Seconds a server asks to wait, stated as such or as a date (counted from its own ``Date``)."""
+        """Return the delay in seconds that a server requests, as a number or as a date (relative to its own ``Date``)."""
         if not text:
             return 0.0
         if text.strip().isdecimal():
@@ -395,7 +402,7 @@ class Transport:
 
 
 class Throttled(FetchError):
-    """Refused for now; ``wait`` are the seconds the server asks for, 0 if it does not say."""
+    """Temporary refusal; ``wait``: delay in seconds that the server requests, 0 if it states none."""
 
     def __init__(self, found: str, *, wait: float = 0.0) -> None:
         super().__init__(found, remedy="ask less often, or later", again=True)
@@ -404,7 +411,7 @@ class Throttled(FetchError):
 
 @contextmanager
 def _as_fetch_error(url: str, seconds: float) -> Iterator[None]:
-    """httpx's errors as `FetchError`; their own texts may hold the whole URL, so only their kind is told."""
+    """Convert httpx's errors to `FetchError`, without their messages, which may contain the whole URL."""
     try:
         yield
     except httpx.TimeoutException as error:

@@ -32,11 +32,13 @@ from warehouse.sources.live.contract import (
 from warehouse.sources.live.transport import Transport
 
 BASE = "https://console.vast.ai"
-#: Quartiles beside minimum and median; named so that the median stays the first product by name.
+#: Quartiles, in addition to minimum and median; the names sort after that of the median, which stays
+#: the first product.
 QUARTILES = {0.25: "interruptible, quartile 1 over offers", 0.75: "interruptible, quartile 3 over offers"}
 _KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")
 _SEPARATOR = "\t"
-#: Sizes of GPU memory in GB as they are sold. A card reports up to `_LESS` less, as its driver and error correction take some.
+#: GPU memory sizes on the market, in GB. A card reports less by up to the share `_LESS`, which
+#: driver and error correction use.
 _MEMORY_GB = (
     2,
     3,
@@ -73,7 +75,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offer:
-    """One usable offer: USD per hour of the whole offer, all its GPUs."""
+    """A usable offer: USD per hour of the whole offer, with all its GPUs."""
 
     place: Place
     usd: float
@@ -81,7 +83,7 @@ class _Offer:
 
 @dataclass(slots=True)
 class _Answer:
-    """The usable offers of one search, the rejected rows, and the number of offers left out."""
+    """Usable offers of a search, the rejected rows, and the number of offers left out."""
 
     offers: list[_Offer] = field(default_factory=list)
     rejected: list[tuple[Kind, Row]] = field(default_factory=list)
@@ -101,13 +103,15 @@ class VastOptions(Options):
 
 
 class VastOffers(LiveSource[VastOptions]):
-    """A snapshot in two searches, of interruptible (``bid``) and of on-demand offers.
+    """A snapshot by two searches: interruptible (``bid``) and on-demand offers.
 
-    n GPUs of m GB in one offer are the instance type ``MODEL_mGB_xn``; the region is the country code at the end of
-    ``geolocation``, and ``all`` sums over countries. An interruptible offer's price is ``min_bid``, its on-demand price the median
-    ``dph_base`` of on-demand offers of the same size and country. Offers that are rented, not rentable, not verified or
-    past their end are left out. A search that returns as many offers as it asked for was cut off: its counts are marked
-    ``truncated``. A series seen before that a whole answer does not list has 0 offers.
+    An offer of n GPUs with m GB each has the instance type ``MODEL_mGB_xn``; the region is the
+    country code at the end of ``geolocation``, and ``all`` sums over countries. The price of an
+    interruptible offer is ``min_bid``; its on-demand price is the median ``dph_base`` of on-demand
+    offers of the same size and country. Offers that are rented, not rentable, not verified or
+    expired are left out. A search that returns as many offers as its limit was cut off: its counts
+    are marked ``truncated``. A series seen before that a complete answer does not list has 0
+    offers.
     """
 
     name = "vast-offers"
@@ -120,7 +124,7 @@ class VastOffers(LiveSource[VastOptions]):
     )
 
     def assumed(self, options: VastOptions) -> tuple[str, ...]:
-        """What an offer's numbers are taken for."""
+        """Return a note on the meaning of an offer's numbers."""
         return (
             "min_bid and dph_base are USD per hour of the whole offer; offers listed are not a launch test, "
             "and one machine can be listed in several sizes",
@@ -129,7 +133,7 @@ class VastOffers(LiveSource[VastOptions]):
     def pages(
         self, options: VastOptions, asked: FetchRequest, transport: Transport
     ) -> Iterator[FetchedPage | PartFailed]:
-        """One page with all prices and counts; raises `FetchError` without a key or when a search fails."""
+        """Yield a page with all prices and counts; raises `FetchError` without a key or when a search fails."""
         if asked.is_done(WHOLE):
             return
         headers = {"Authorization": f"Bearer {_key(transport)}"}
@@ -140,7 +144,8 @@ class VastOffers(LiveSource[VastOptions]):
         bid = _usable(bids, "min_bid", options, at)
         standard = _usable(asks, "dph_base", options, at)
         places = _by_place(bid.offers)
-        # Of a type without memory in its name it is not known whether it is the same card: nothing says that it has no offers.
+        # For types without memory in their name the card is ambiguous, so their absence does not
+        # mean 0 offers.
         known = {_place(text) for text in asked.mark(WHOLE).memory if "GB_x" in text}
         rows = [
             *bid.rejected,
@@ -170,7 +175,7 @@ class VastOffers(LiveSource[VastOptions]):
 
 
 def _key(transport: Transport) -> str:
-    """The API key from ``VAST_API_KEY``, else from the file Vast.ai's own client keeps; raises `FetchError`."""
+    """Return the API key from ``VAST_API_KEY``, else from the file of Vast.ai's client; raises `FetchError`."""
     key = os.environ.get("VAST_API_KEY", "").strip()
     for name in _KEY_FILES:
         path = Path(name).expanduser()
@@ -201,7 +206,7 @@ def _search(
         question["gpu_name"] = {"in": list(options.gpu_models)}
     answer = transport.ask_json("POST", f"{options.url}/api/v0/bundles/", headers=headers, body=question)
     offers = answer.get("offers") if isinstance(answer, dict) else None
-    if isinstance(offers, dict):  # one offer stands alone in the documented answer
+    if isinstance(offers, dict):  # the documented answer has a single offer without a list
         offers = [offers]
     if not isinstance(offers, list):
         raise FetchError("Vast.ai answered without offers", expected='{"offers": [...]}')
@@ -209,7 +214,7 @@ def _search(
 
 
 def _absent(options: VastOptions, offers: Sequence[object]) -> set[str]:
-    """The GPU models that were asked for and that no offer names."""
+    """Return the requested GPU models that no offer names."""
     names = {str(offer.get("gpu_name")) for offer in offers if isinstance(offer, Mapping)}
     return set(options.gpu_models) - names
 
@@ -243,7 +248,7 @@ def _usable(offers: Sequence[object], price: str, options: VastOptions, at: date
 
 
 def _other(offer: Mapping[str, Any], options: VastOptions, at: datetime) -> str:
-    """Why an offer cannot be rented now, "" if it can; raises `NoPrice` for a time that is none."""
+    """Return why an offer cannot be rented now, "" if it can; raises `NoPrice` for an invalid time."""
     if offer.get("rented") is True:
         return "rented"
     if offer.get("rentable") is False:
@@ -254,7 +259,7 @@ def _other(offer: Mapping[str, Any], options: VastOptions, at: datetime) -> str:
 
 
 def _epoch(offer: Mapping[str, Any], name: str) -> datetime | None:
-    """A time that Vast.ai writes in seconds since the epoch."""
+    """Return a time that Vast.ai states in seconds since the epoch; raises `NoPrice` for an invalid time."""
     found = offer.get(name)
     if found is None or found == "":
         return None
@@ -265,7 +270,7 @@ def _epoch(offer: Mapping[str, Any], name: str) -> datetime | None:
 
 
 def _offer(offer: Mapping[str, Any], price: str) -> _Offer:
-    """The offer; raises `NoPrice` where it cannot be used."""
+    """Parse an offer; raises `NoPrice` if it cannot be used."""
     model = str(offer.get("gpu_name") or "").strip().replace(" ", "_")
     if not model or len(model) > 60 or "/" in model or "@" in model:
         raise NoPrice("no usable gpu_name")
@@ -292,7 +297,7 @@ def _whole(found: object) -> int | None:
 
 
 def _memory(found: object) -> str:
-    """``_80GB`` for the MiB that a card of 80 GB reports, "" where an offer states none.
+    """Return ``_80GB`` for the MiB that a card of 80 GB reports, "" if the offer states none.
 
     >>> _memory("81559"), _memory(46068), _memory(None)
     ('_80GB', '_48GB', '')
@@ -310,7 +315,7 @@ def _memory(found: object) -> str:
 
 
 def _by_place(offers: Sequence[_Offer]) -> dict[Place, list[_Offer]]:
-    """Offers per country and machine size, and over all countries."""
+    """Return offers per country and machine size, and over all countries."""
     places: dict[Place, list[_Offer]] = defaultdict(list)
     for offer in offers:
         places[offer.place].append(offer)
@@ -319,7 +324,7 @@ def _by_place(offers: Sequence[_Offer]) -> dict[Place, list[_Offer]]:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics, the median of two being their mean.
+    """Return a quantile by linear interpolation between order statistics; the median of two values is their mean.
 
     >>> quantile([1.0, 2.0, 4.0, 8.0], 0.5), quantile([3.0], 0.25)
     (3.0, 3.0)
