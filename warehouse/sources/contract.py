@@ -109,7 +109,7 @@ class Source(Protocol):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Return the supported options: name -> one sentence of help."""
+        """Return the supported options: name -> help text."""
         ...
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
@@ -267,7 +267,7 @@ def label_option(default: str | None, words: str = "") -> Any:
 
 
 def help_of(model: type[Options]) -> dict[str, str]:
-    """Return option name -> one sentence of help."""
+    """Return option name -> help text."""
     return {name: field.description or "" for name, field in model.model_fields.items()}
 
 

@@ -351,7 +351,7 @@ class Simulated:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Return option name -> one sentence of help."""
+        """Return option name -> help text."""
         return help_of(SimulatedOptions)
 
     def files(self, paths: Sequence[Path]) -> list[Path]:

@@ -1,1 +1,1 @@
-"""One file per real format."""
+"""File sources, a module per format."""

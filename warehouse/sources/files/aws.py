@@ -1,4 +1,4 @@
-"""AWS spot price history: what ``aws ec2 describe-spot-price-history`` prints, and tables and archives made from it."""
+"""AWS spot price history: the output of ``aws ec2 describe-spot-price-history``, and tables and archives made from it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _EXPECTED = (
     "the output of `aws ec2 describe-spot-price-history` as JSON, JSON lines or --output text, a CSV with the columns "
     "AvailabilityZone, InstanceType, ProductDescription, SpotPrice and Timestamp, or five fields separated by tabs"
 )
-#: The columns of a text record, in the order in which the AWS CLI prints them, and the field of the API.
+#: Columns of a text record, in the order of the AWS CLI -> field of the API.
 _RECORD = {
     "zone": "AvailabilityZone",
     "instance_type": "InstanceType",
@@ -53,11 +53,12 @@ _RECORD = {
     "price_usd": "SpotPrice",
     "observed_at": "Timestamp",
 }
-#: Other names of the fields: the zone ID where the zone is left out, and how AWS Tools for PowerShell names the price.
+#: Other names of the fields: the zone ID if the zone is left out, and the price in AWS Tools for
+#: PowerShell.
 _OTHER_NAMES = {"zone": ("AvailabilityZoneId",), "price_usd": ("Price",)}
 _TSV_LINE = re.compile(rb"^[a-z0-9-]+\t[a-z0-9.-]+\t[^\t\n]+\t[0-9.]+\t\S+\r?$")
 _PREFIX, _TOKEN = "SPOTPRICEHISTORY", "NEXTTOKEN"
-#: Output of the AWS CLI that is no record, by how it begins, and the remedy.
+#: First bytes of AWS CLI output that is no record -> description and remedy.
 _OTHER_OUTPUT: dict[tuple[bytes, ...], tuple[str, str]] = {
     (b"--", b"|", b"+-"): (
         "output of `--output table`",
@@ -73,7 +74,7 @@ _OTHER_OUTPUT: dict[tuple[bytes, ...], tuple[str, str]] = {
     ),
 }
 _MORE_PAGES = "NextToken: more pages follow; ask again without --max-items"
-#: A page's token on a line of its own; None stands for no further page.
+#: A page's token on a separate line; None means no further page.
 _TOKEN_FORM = re.compile(r"^(None|[A-Za-z0-9+/=_-]{24,})$")
 _TIME_FORM = re.compile(r"^\d{4}-\d{2}-\d{2}[T ]\S+")
 _PRICE_FORM = re.compile(r"^\d*\.?\d+$")
@@ -98,17 +99,19 @@ class AwsOptions(Options):
 
 
 class Aws(FileSource[AwsOptions]):
-    """Every record is one price row, in file order (AWS answers newest first). On-demand prices are in none of the forms.
+    """Price rows, a row per record, in file order (AWS returns newest first); without on-demand prices.
 
-    - JSON (any name): the whole answer, several answers after each other, a list of records or records a line; ``line`` is the
-      number of the record.
-    - ``--output text``: a record a line, with or without the word SPOTPRICEHISTORY; of a ``--query`` the fields are told by form.
+    - JSON (any name): the whole answer, several answers in sequence, a list of records, or a record
+      per line; ``line`` is the number of the record.
+    - ``--output text``: a record per line, with or without the word SPOTPRICEHISTORY; the fields of
+      a ``--query`` are recognised by their form.
     - CSV with the API's names for columns, in any order, with further columns.
     - Archives without header (``.tsv``, ``.tsv.zst``, ``.tsv.gz``): five fields.
 
-    A zone letter is that of the asking account and stays the zone. A zone ID (``use1-az6``) stays the zone too, its region comes
-    from ``data/aws_zone_ids.toml``. A zone that is neither is a rejected row with the zone's name. AWS states times in UTC. Records
-    without a product get ``unspecified``.
+    A zone letter is that of the requesting account and remains the zone. A zone ID (``use1-az6``)
+    remains the zone too; its region comes from ``data/aws_zone_ids.toml``. Any other zone gives a
+    rejected row with the zone's name. AWS states times in UTC. Records without a product get
+    ``unspecified``.
     """
 
     name = "aws"
@@ -126,7 +129,7 @@ class Aws(FileSource[AwsOptions]):
     }
 
     def recognised(self, path: Path) -> bool:
-        """By the first bytes: names tell nothing, often they are instance types."""
+        """Recognise the format by the first bytes: names are unreliable, often they are instance types."""
         start = head(path).lstrip()
         if start[:1] in (b"{", b"["):
             return b'"SpotPriceHistory"' in start or (b'"AvailabilityZone' in start and b'"Spot' in start)
@@ -136,7 +139,7 @@ class Aws(FileSource[AwsOptions]):
         return _columns(header_of(path)[0]) is not None
 
     def batches(self, path: Path, options: AwsOptions) -> Iterator[Batch]:
-        """The prices of one file, whose form is told by its first bytes."""
+        """Return the prices of a file, whose form is recognised by its first bytes."""
         start = head(path).lstrip()
         for beginnings, (found, remedy) in _OTHER_OUTPUT.items():
             if start.startswith(beginnings):
@@ -193,14 +196,14 @@ class Aws(FileSource[AwsOptions]):
 
 
 def _records(value: Any) -> Iterator[tuple[Any, object | None]]:
-    """The records of a JSON value, each with None; for a page of an answer also its token ("" for the last page)."""
+    """Yield (record, None) for the records of a JSON value, and (None, token) per page ("" for the last page)."""
     if isinstance(value, list):
         if (
             value
             and all(isinstance(field, str | int | float) for field in value)
             and any(isinstance(field, str) and _TIME_FORM.match(field) for field in value)
         ):
-            yield value, None  # `--query 'SpotPriceHistory[*].[AvailabilityZone,SpotPrice,Timestamp]'`
+            yield value, None  # from `--query 'SpotPriceHistory[*].[AvailabilityZone,SpotPrice,Timestamp]'`
             return
         for inner in value:
             yield from _records(inner)
@@ -224,7 +227,7 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
     for column, name in _RECORD.items():
         for one in (name, *_OTHER_NAMES.get(column, ())):
             value = plain.get(plain_name(one))
-            if isinstance(value, dict):  # ConvertTo-Json of PowerShell
+            if isinstance(value, dict):  # from PowerShell's ConvertTo-Json
                 value = value.get("Value")
             if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
                 found.setdefault(column, str(value))
@@ -232,7 +235,7 @@ def _json_row(line: int, record: Any, options: AwsOptions) -> tuple[Kind, Row]:
 
 
 def _row(line: int, raw: str, found: Mapping[str, str], options: AwsOptions) -> tuple[Kind, Row]:
-    """A price row of a record's fields, or why it is none."""
+    """Return the price row of a record's fields, or a rejection."""
     for column, name in _RECORD.items():
         if column not in found and column != "product" and getattr(options, column, None) is None:
             remedy = "; state it with --set instance_type=NAME" if column == "instance_type" else ""
@@ -246,7 +249,7 @@ def _row(line: int, raw: str, found: Mapping[str, str], options: AwsOptions) -> 
 
 
 def _text_rows(path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
-    """The records of `--output text`, a line each."""
+    """Yield the records of `--output text`, one per line."""
     more = ""
     for line, text in numbered_lines(path):
         fields = [field.strip() for field in text.split("\t")]
@@ -265,9 +268,9 @@ def _text_rows(path: Path, options: AwsOptions) -> Iterator[tuple[Kind, Row]]:
 
 
 def _fields(fields: Sequence[str]) -> dict[str, str]:
-    """The fields of a text record by column: of a whole record by place, of a part of one by form."""
+    """Assign the fields of a text record to columns: by position for a complete record, else by form."""
     if len(fields) == len(_RECORD) + 1 and region_of_zone_id(fields[1]):
-        fields = [fields[0], *fields[2:]]  # the zone ID stands behind the zone
+        fields = [fields[0], *fields[2:]]  # the zone ID follows the zone
     in_place = zip(_RECORD, map(_known_form, fields), strict=False)
     if len(fields) == len(_RECORD) and all(form in ("", column) for column, form in in_place):
         return dict(zip(_RECORD, fields, strict=True))
@@ -275,7 +278,7 @@ def _fields(fields: Sequence[str]) -> dict[str, str]:
 
 
 def _by_form(fields: Sequence[str]) -> dict[str, str]:
-    """The fields of a record in any order, told by their form; none where a field could be several or two fields are the same."""
+    """Assign fields in any order to columns by their form; empty if a field is unknown or two fields match the same column."""
     found: dict[str, str] = {}
     for field in fields:
         column = _known_form(field)
@@ -286,7 +289,7 @@ def _by_form(fields: Sequence[str]) -> dict[str, str]:
 
 
 def _known_form(field: str) -> str:
-    """The column that a field can be by its form, "" if none."""
+    """Return the column that matches the form of a field, "" if none."""
     if region_in(field) is not None:
         return "zone"
     if field in _PRODUCTS:
@@ -296,7 +299,7 @@ def _known_form(field: str) -> str:
 
 
 def _columns(names: Sequence[str]) -> dict[str, str] | None:
-    """Column of ours -> name in a header, None if it is no header of spot prices."""
+    """Return canonical column -> name in a header, None if it is no header of spot prices."""
     plain = {plain_name(name): name for name in names}
     found: dict[str, str] = {}
     for column, name in _RECORD.items():
@@ -307,7 +310,7 @@ def _columns(names: Sequence[str]) -> dict[str, str] | None:
 
 
 def region_in(zone: str) -> str | None:
-    """Region of an AWS zone or zone ID, None if it is neither.
+    """Return the region of an AWS zone or zone ID, None if it is neither.
 
     >>> region_in("us-east-1a"), region_in("use1-az6"), region_in("us-east1-b")
     ('us-east-1', 'us-east-1', None)
@@ -317,7 +320,7 @@ def region_in(zone: str) -> str | None:
 
 
 def region_of_zone_id(zone_id: str) -> str | None:
-    """Region of an AWS zone ID by its prefix, None if the prefix is unknown.
+    """Return the region of an AWS zone ID by its prefix, None if the prefix is unknown.
 
     >>> region_of_zone_id("use1-az6"), region_of_zone_id("moon1-az1")
     ('us-east-1', None)
@@ -333,7 +336,7 @@ def _table(
     chunks: Iterator[CsvChunk],
     columns: Mapping[str, str] | None = None,
 ) -> Iterator[Batch]:
-    """The rows of a table; ``columns``: column of ours -> column of the table, where they differ."""
+    """Yield the rows of a table; ``columns``: canonical column -> column of the table, if they differ."""
     for chunk in chunks:
         if chunk.rejected:
             yield chunk.rejected_batch(path)
@@ -348,7 +351,7 @@ def _table(
 def _table_batches(
     path: Path, columns: Mapping[str, pa.Array], lines: pa.Array, constants: Mapping[str, Any]
 ) -> Iterator[Batch]:
-    # A file has few zones: look each up once, and spread the answer over the rows.
+    # A file has few zones: look up each once and assign the result to its rows.
     zones = columns["zone"].dictionary_encode()
     regions = pa.array([region_in(zone.strip()) for zone in zones.dictionary.to_pylist()], pa.string())
     region = regions.take(zones.indices)

@@ -33,7 +33,7 @@ from warehouse.sources.files.reading import (
     zone_in,
 )
 
-#: The type the authors of the event traces used.
+#: The instance type used by the authors of the event traces.
 _USUAL_TYPE = "p3.2xlarge"
 
 _COUNT = re.compile(r"^(\d{4}-\d{2}-\d{2})\s*,\s*(\d{2}:\d{2}:\d{2})\s*,\s*(\d+)\s*$")
@@ -41,7 +41,8 @@ _EVENT = re.compile(r"^(\d+)\s*,\s*(add|remove)\s*,\s*(\S+)\s*$")
 # Bamboo shortens Google Cloud zones: east1c is us-east1-c.
 _SHORT_ZONE = re.compile(r"(?<![a-z0-9])((?:east|west|central)\d)([a-z])(?![a-z0-9])")
 _MINUTE_MS = 60_000
-# A count a minute is written out up to the last event: a mistyped time must not fill the disk.
+# An event list becomes a count per minute up to its last event: a mistyped time must not fill the
+# disk.
 _LONGEST_MS = 366 * 24 * 60 * _MINUTE_MS
 
 
@@ -73,13 +74,16 @@ class BambooOptions(Options):
 
 
 class Bamboo(FileSource[BambooOptions]):
-    """Counts: every line is one row, in file order, which is not that of time; two counts of one second contradict each other.
+    """Availability from a list of counts or a list of events.
 
-    Events: the nodes alive at every whole minute from 0 to the minute of the last event, all events up to and including it
-    counted; ``line`` is the last line counted so far. Events of one node in one millisecond are taken in the order that is
-    possible. An event that adds a node that is there, or removes one that is not, is
-    rejected and does not count. Undated events count from 1970-01-01, market
-    ``aws/unknown/unknown/p3.2xlarge`` unless options say more.
+    Counts: every line is a row, in file order, which is not chronological; two counts at the same
+    second contradict each other.
+
+    Events: the nodes alive at every whole minute from 0 to the minute of the last event, including
+    the events at that time; ``line`` is the last line counted so far. Events of the same node in
+    the same millisecond are applied in the feasible order. An event that adds a present node or
+    removes an absent node is rejected. Undated events count from 1970-01-01, in the market
+    ``aws/unknown/unknown/p3.2xlarge`` unless options or names state more.
     """
 
     name = "bamboo"
@@ -91,12 +95,12 @@ class Bamboo(FileSource[BambooOptions]):
     }
 
     def recognised(self, path: Path) -> bool:
-        """By the suffix and the first line."""
+        """Recognise the format by the suffix and the first line."""
         first = head(path).split(b"\n", 1)[0].decode("utf-8", errors="replace").strip()
         return path.suffix in (".txt", ".csv") and bool(_COUNT.match(first) or _EVENT.match(first))
 
     def batches(self, path: Path, options: BambooOptions) -> Iterator[Batch]:
-        """The rows of one file of either form."""
+        """Return the rows of a file of either form."""
         events = self._is_event_list(path)
         constants: dict[str, Any] = {
             **(_event_market(path, options) if events else _count_market(path, options)),
@@ -111,7 +115,7 @@ class Bamboo(FileSource[BambooOptions]):
         return pack(rows, constants)
 
     def assumed(self, path: Path, options: BambooOptions) -> Iterator[str]:
-        """The missing date, time zone, place and capacity."""
+        """Yield notes on missing date, time zone, place and capacity."""
         if not self._is_event_list(path):
             yield "no time zone in the file: times taken as UTC"
         else:
@@ -125,7 +129,7 @@ class Bamboo(FileSource[BambooOptions]):
             yield f"capacity taken as {self._largest(path, options)}, the largest count in the file"
 
     def _is_event_list(self, path: Path) -> bool:
-        """Which of the two forms a file has, by its first line that has either; raises `SourceFileError` if none has."""
+        """Return whether the first line of a known form is an event; raises `SourceFileError` if no line has a known form."""
         lines = 0
         for lines, text in numbered_lines(path):  # noqa: B007 (how many there were is told below)
             if _EVENT.match(text):
@@ -167,7 +171,7 @@ def _count_rows(path: Path) -> Iterator[tuple[Kind, Row]]:
 
 
 def _events(path: Path) -> tuple[list[_Event], list[tuple[Kind, Row]]]:
-    """Usable events in time order (file order within a millisecond) and the rejected lines."""
+    """Return the usable events in time order, and the rejected lines."""
     found, rejected = [], []
     for line, text in numbered_lines(path):
         match = _EVENT.match(text) if is_text(text) else None
@@ -193,7 +197,7 @@ def _events(path: Path) -> tuple[list[_Event], list[tuple[Kind, Row]]]:
 
 
 def _ordered(events: Sequence[_Event]) -> Iterator[_Event]:
-    """Events by time; those of one node in one millisecond as they can follow each other, whatever the order of the lines."""
+    """Yield events by time; events of the same node in the same millisecond follow in the feasible order."""
     alive: set[str] = set()
     ordered = sorted(events, key=lambda event: (event.at_ms, event.node, event.change, event.line))
     for (_, node), group in groupby(ordered, key=lambda event: (event.at_ms, event.node)):

@@ -34,7 +34,7 @@ _OBJECTS = ("price_stats", "availability", "by_provider", "by_config")
 
 @dataclass(slots=True)
 class _Seen:
-    """Providers and sizes that occur anywhere in the file, per GPU: where one is absent from a snapshot, it had no offer."""
+    """Providers and sizes that occur anywhere in the file, per GPU; those missing from a snapshot had no offer."""
 
     providers: dict[str, dict[str, None]]
     sizes: dict[str, dict[str, None]]
@@ -48,15 +48,18 @@ class PrimeIntellectOptions(Options):
 
 
 class PrimeIntellect(FileSource[PrimeIntellectOptions]):
-    """One line is one snapshot of one GPU.
+    """Each line is a snapshot of a GPU model.
 
-    It gives, all with that ``line``:
+    It yields these rows, all with that ``line``:
 
-    - availability of ``all`` (every offer listed), of every provider and of every size (``_x8``: instances of 8 GPUs) that
-      occurs anywhere in the file; a provider or size absent from the snapshot counts 0;
-    - prices per GPU of ``all`` (median and min) and of every provider present (min), and per instance of every size present (min).
+    - availability of ``all`` (every offer listed), of every provider and of every size (``_x8``:
+      instances of 8 GPUs) that occurs anywhere in the file; a provider or size missing from the
+      snapshot counts 0;
+    - prices per GPU of ``all`` (median and min) and of every provider present (min), and per
+      instance of every size present (min).
 
-    Counts are offers listed, not a launch test. The low/medium/high stock split and the other price statistics are not kept.
+    Counts are listed offers, not a launch test. The low/medium/high stock split and the other price
+    statistics are dropped.
     """
 
     name = "primeintellect"
@@ -69,11 +72,11 @@ class PrimeIntellect(FileSource[PrimeIntellectOptions]):
     }
 
     def recognised(self, path: Path) -> bool:
-        """By the suffix and a field in the first lines."""
+        """Recognise the format by the suffix and a field in the first lines."""
         return path.suffix in (".jsonl", ".ndjson") and b'"by_provider"' in head(path)
 
     def batches(self, path: Path, options: PrimeIntellectOptions) -> Iterator[Batch]:
-        """The rows of one file, read twice."""
+        """Return the rows of a file, which is read twice."""
         constants = {
             "source": options.source,
             "provider": "primeintellect",
@@ -87,7 +90,7 @@ class PrimeIntellect(FileSource[PrimeIntellectOptions]):
 
 
 def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
-    """(line, text, snapshot or the reason why it is none)."""
+    """Yield (line, text, snapshot or rejection reason)."""
     for line, text in numbered_lines(path):
         if not text.strip():
             yield line, text, "empty line"
@@ -107,7 +110,10 @@ def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
 
 
 def _writable(snapshot: Any) -> bool:
-    """Whether no text has half a character in it: in the name of a provider it would cost a row of every other snapshot."""
+    """Return whether all texts can be encoded.
+
+    An unpaired surrogate in a provider's name would reject a row of every other snapshot.
+    """
     try:
         json.dumps(snapshot, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""What readers of files share: reading with the line of every row, and what names of files and folders say of a place."""
+"""Shared parts of file readers: text, JSON and CSV with the line of every row, and places from file and folder names."""
 
 from __future__ import annotations
 
@@ -32,30 +32,32 @@ from warehouse.sources.contract import (
 )
 
 # ---
-# What readers of files share: a format as a class, and text, JSON and delimited files with the line of every row.
+# Shared parts of file readers: a base class, and text, JSON and delimited files with the line of
+# every row.
 #
-# Files may be plain or compressed. What cannot be read is refused with the line where it goes wrong.
+# Files may be plain or compressed. Errors name the line where a file becomes unreadable.
 
-#: A file none of whose first lines is of the format is refused without reading on.
+#: A file without a usable row in its first lines is refused after this many rejected rows.
 HOPELESS_ROWS = 10_000
 _HEAD_BYTES = 8192
-#: More than that is no file of a market: a small file may unpack to far more than there is memory.
+#: Maximum length of a line in bytes: a small compressed file may unpack to more than the memory.
 _LONGEST_LINE = 64 << 20
-#: Digits of 64 bits.
+#: Decimal digits of a 64-bit integer.
 _LONGEST_INT = 19
 _LARGEST_JSON = 512 << 20
 _BLOCK_BYTES = 8 << 20
 
 
 class FileSource(ABC, Generic[OptionsT]):
-    """A format of files; a source states what tells it from others: how a file is recognised, and its rows.
+    """Base class of file formats; a subclass defines how its files are recognised, and their rows.
 
-    ``form`` is the model of its options, ``expected`` the form in words, ``examples`` the smallest file of each form by name.
+    ``form``: model of its options. ``expected``: description of the format. ``examples``: the
+    smallest file of each form, by name.
     """
 
     has_files = True
     name: str
-    #: The zone of times without an offset: "UTC" where the format documents it, "" where nothing does.
+    #: Zone of times without offset: "UTC" if the format documents it, else "".
     zone = "UTC"
     form: type[OptionsT]
     expected: str
@@ -64,56 +66,57 @@ class FileSource(ABC, Generic[OptionsT]):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Option name -> one sentence of help."""
+        """Return option name -> help text."""
         return help_of(self.form)
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Files named, and those anywhere below folders named, sorted; raises `SourceFileError` if none."""
+        """Return the files named, and recognised files in folders (recursively), sorted; raises `SourceFileError` if none."""
         return collect(paths, self.recognised, source=self.name, expected=self.expected)
 
     def read(self, path: Path, options: SourceOptions) -> Iterator[Batch]:
-        """Yield the rows of one file; raises `SourceFileError` if it has no row of this format."""
+        """Yield the rows of a file; raises `SourceFileError` if it has no row of this format."""
         asked = read_options(self.name, self.form, options.values)
         batches = self.batches(path, asked)
         return require_rows(batches, path, expected=self.expected, remedy=self.remedy)
 
     def assumptions(self, path: Path, options: SourceOptions) -> tuple[str, ...]:
-        """In words, what had to be assumed to read a file."""
+        """Return sentences on the assumptions made for a file."""
         return tuple(self.assumed(path, read_options(self.name, self.form, options.values)))
 
     def time_zone(self, path: Path, options: SourceOptions) -> str:
-        """The zone of times without an offset; "" where they are rejected."""
+        """Return the zone of times without offset; "" if they are rejected."""
         return self.zone
 
     @abstractmethod
     def recognised(self, path: Path) -> bool:
-        """Whether a file inside a folder is of this format, by its name and its first bytes."""
+        """Return whether a file in a folder has this format, by its name and its first bytes."""
 
     @abstractmethod
     def batches(self, path: Path, options: OptionsT) -> Iterator[Batch]:
-        """The rows of one file as found; raises `SourceFileError` if it is not of this format."""
+        """Return the rows of a file as found; raises `SourceFileError` if it does not have this format."""
 
     def assumed(self, path: Path, options: OptionsT) -> Iterable[str]:
-        """In words, what has to be assumed of a file; nothing where every record says what it is."""
+        """Return sentences on the assumptions made for a file; none if every record is explicit."""
         return ()
 
     def wrong(self, path: Path, line: int, found: str) -> SourceFileError:
-        """The error of a file that is not of this format, seen at a line."""
+        """Return the error for a file that does not have this format, found at a line."""
         return SourceFileError(path, line, found, expected=self.expected, remedy=self.remedy)
 
 
 def require_rows(batches: Iterable[Batch], path: Path, *, expected: str, remedy: str) -> Iterator[Batch]:
-    """Pass batches on, but refuse a file that has no usable row at all.
+    """Pass on batches, but refuse a file without any usable row.
 
-    Rejected batches are held back until the first usable row. Raises `SourceFileError` with the first rejected line when the
-    file ends, or `HOPELESS_ROWS` lines have gone by, without one.
+    Rejected batches are buffered until the first usable row. Raises `SourceFileError` with the
+    first rejected line if the file ends, or `HOPELESS_ROWS` rows were rejected, before a usable
+    row.
     """
     held: list[Batch] = []
     good, hopeless = False, 0
     for batch in batches:
         if not good and batch.kind == "rejected":
             held.append(batch)
-            # A name that is not known is in a line of the format.
+            # A line with an unknown name still has the right format.
             hopeless += sum(not reason.startswith("unknown ") for reason in batch.table["reason"].to_pylist())
             if hopeless >= HOPELESS_ROWS:
                 break
@@ -132,9 +135,10 @@ def require_rows(batches: Iterable[Batch], path: Path, *, expected: str, remedy:
     raise SourceFileError(path, int(first["line"]), found, expected=expected, remedy=remedy)
 
 
-#: First bytes of a compressed file, and what unpacks it; what only looks compressed by its name is read as it is.
+#: First bytes of a compressed file -> codec; a file that is compressed only by its name is read
+#: unchanged.
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
-#: First bytes of files that hold other files, and what to do with them.
+#: First bytes of archives -> description and remedy.
 _ARCHIVES = {
     b"PK\x03\x04": ("a ZIP archive or an Excel workbook", "unpack it, or save the sheet as CSV"),
     b"\xfd7zXZ": ("an XZ archive", "unpack it with `xz -d`"),
@@ -145,7 +149,8 @@ _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 def open_bytes(path: Path) -> io.BufferedReader:
     """Open a file for reading as UTF-8 without a byte order mark; raises `SourceFileError`.
 
-    gzip, Zstandard and bzip2 are told by the first bytes and unpacked; UTF-16 with a byte order mark (PowerShell) is converted.
+    gzip, Zstandard and bzip2 are recognised by the first bytes and decompressed; UTF-16 with a byte
+    order mark (PowerShell) is converted.
     """
     try:
         if path.is_dir():
@@ -169,7 +174,7 @@ def open_bytes(path: Path) -> io.BufferedReader:
 
 
 class _Converted(io.RawIOBase):
-    """Text in another encoding as UTF-8; half a character comes out as bytes that are not UTF-8, which cost their row."""
+    """Stream that converts text to UTF-8; an unpaired surrogate becomes invalid UTF-8, so only its row is rejected."""
 
     def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
         self._stream = stream
@@ -195,14 +200,14 @@ class _Converted(io.RawIOBase):
 
 
 def unreadable(path: Path, error: BaseException) -> SourceFileError:
-    """The error of a file that the system cannot open or unpack."""
+    """Return the error for a file that the system cannot open or decompress."""
     return SourceFileError(
         path, 0, f"cannot be read ({error})", expected="a readable file", remedy="check it is complete"
     )
 
 
 def head(path: Path) -> bytes:
-    """The first bytes of a file, b"" if it cannot be read (used to recognise formats inside folders)."""
+    """Return the first bytes of a file, b"" if it cannot be read (used to recognise formats in folders)."""
     try:
         with open_bytes(path) as stream:
             return stream.read(_HEAD_BYTES)
@@ -213,9 +218,9 @@ def head(path: Path) -> bytes:
 def collect(
     paths: Sequence[Path], recognised: Callable[[Path], bool], *, source: str, expected: str
 ) -> list[Path]:
-    """Files named in ``paths`` as they are, plus the recognised ones anywhere below the folders named, sorted.
+    """Return the files named in ``paths``, and the recognised files in folders named (recursively), sorted.
 
-    Raises `SourceFileError` on a path that does not exist and when nothing is found.
+    Raises `SourceFileError` for a path that does not exist, and if nothing is found.
     """
     found: set[Path] = set()
     for path in paths:
@@ -238,7 +243,7 @@ def collect(
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(1-based line, text without line end) of a UTF-8 file; a byte that is not UTF-8 is in it as `surrogateescape` has it."""
+    """Yield (1-based line, text without line end) of a UTF-8 file; invalid bytes are decoded as "surrogateescape"."""
     number = 0
     try:
         with open_bytes(path) as stream:
@@ -263,31 +268,31 @@ def _too_large(path: Path, line: int, what: str, most: int) -> SourceFileError:
 
 
 def not_text(path: Path, line: int) -> SourceFileError:
-    """The error of a file that stands or falls with a line that is not UTF-8."""
+    """Return the error for a file that is unusable because of a line that is not UTF-8."""
     return SourceFileError(path, line, NOT_UTF8, expected="UTF-8 text", remedy="convert the file")
 
 
 def read_json(path: Path, *, expected: str, remedy: str) -> Any:
-    """Parse a whole JSON file of one value; raises `SourceFileError` with the line where it stops being JSON.
+    """Parse a JSON file with a single value; raises `SourceFileError` with the line where it stops being JSON.
 
-    A byte that is not UTF-8 is in a text as `surrogateescape` has it, which costs the row of this text (`pack`).
+    Invalid UTF-8 is decoded as "surrogateescape"; `pack` then rejects only the row with this text.
     """
     return _parsed(path, _whole_text(path, expected, remedy), loads, expected=expected, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
-    """A line that is no JSON, and why."""
+    """A line that is no JSON, with the reason."""
 
     raw: str
     reason: str
 
 
 def read_json_values(path: Path, *, expected: str, remedy: str) -> Iterator[Any]:
-    """Each JSON value of a file: one, several after each other, or one a line.
+    """Yield each JSON value of a file: a single value, several in sequence, or one per line.
 
-    In a file of a value a line, a line that is no JSON comes as `BadLine`, and costs no other. Raises `SourceFileError` as
-    `read_json` does.
+    In a file with a value per line, a line that is no JSON becomes a `BadLine`; the other lines are
+    read. Raises `SourceFileError` like `read_json`.
     """
     text = _whole_text(path, expected, remedy)
     lines = [line for line in text.split("\n") if line.strip()]
@@ -360,7 +365,7 @@ def _is_json(text: str) -> bool:
 
 
 def loads(text: str) -> Any:
-    """JSON with whole numbers as they are, those that no machine has as text, which costs their row and not the file.
+    """Parse JSON; whole numbers beyond 64 bits become text, so that only their row is rejected, not the file.
 
     >>> loads('[1, 2.5]'), len(loads("9" * 5000))
     ([1, 2.5], 5000)
@@ -368,7 +373,8 @@ def loads(text: str) -> Any:
     return json.loads(text, parse_int=_whole_number)
 
 
-#: Stands before every byte that is not UTF-8, which is written as ``\\xff``: Arrow takes nothing but text. It is no character.
+#: Marks a byte that is not UTF-8, which is written as ``\\xff`` after it, since Arrow accepts only
+#: text. It is a noncharacter.
 _MARK = "\U0010ffff"
 
 
@@ -383,7 +389,7 @@ codecs.register_error("slackwater.marked", _marked)
 
 
 class _MarkedText(io.RawIOBase):
-    """Bytes passed on as UTF-8, with a mark where they are none, so that the row can be told from others."""
+    """Stream that passes on valid UTF-8 and marks invalid bytes, so that their rows can be found."""
 
     def __init__(self, stream: io.BufferedReader) -> None:
         self._stream = stream
@@ -405,7 +411,7 @@ class _MarkedText(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvChunk:
-    """Some rows of a CSV file: text columns by name, the line of every row (int64), and lines that have no such columns."""
+    """Rows of a CSV file: text columns by name, the line of every row (int64), and lines that do not fit the columns."""
 
     columns: dict[str, pa.Array]
     lines: pa.Array
@@ -415,7 +421,7 @@ class CsvChunk:
         return len(self.lines)
 
     def rejected_batch(self, path: Path) -> Batch:
-        """The lines that could not be taken apart, as a ``rejected`` batch."""
+        """Return the lines that could not be parsed as a ``rejected`` batch."""
         return rejected_batch(path, self.rejected)
 
 
@@ -426,13 +432,13 @@ def csv_chunks(
     names: Sequence[str] | None = None,
     delimiter: str = ",",
 ) -> Iterator[CsvChunk]:
-    """Stream a delimited file as text columns in chunks of about 8 MB; no row is handled in Python.
+    """Stream a delimited file as text columns in chunks of about 8 MB; Arrow parses all rows.
 
-    ``names`` are the columns of a file without a header. ``check_header`` gets the column names and raises if the
-    file is not the wanted one. Lines with another number of fields, and those with bytes that are not UTF-8, come back in
-    ``rejected`` with their number.
+    ``names``: columns of a file without header. ``check_header`` receives the column names and
+    raises if the file is not the expected format. Lines with a different number of fields, and
+    lines that are not UTF-8, are returned in ``rejected`` with their number.
     """
-    # One thread: only then does Arrow number the lines it cannot take apart.
+    # Arrow numbers the lines that it cannot parse only in single-threaded mode.
     invalid: list[tuple[int, str, str]] = []
 
     def skip(row: pacsv.InvalidRow) -> str:
@@ -467,7 +473,7 @@ def csv_chunks(
 
 
 def plain_name(text: str) -> str:
-    """A column name without case, spaces, underscores and the like.
+    """Return a column name in lower case with letters and digits only.
 
     >>> plain_name("AvailabilityZone"), plain_name("availability_zone "), plain_name("$/hr")
     ('availabilityzone', 'availabilityzone', 'hr')
@@ -476,7 +482,7 @@ def plain_name(text: str) -> str:
 
 
 def header_of(path: Path) -> tuple[list[str], str]:
-    """The fields of the first line that is not empty, and the delimiter that parts it most."""
+    """Return the fields of the first line that is not empty, and the delimiter with most occurrences in it."""
     start = head(path).decode("utf-8", "replace").lstrip("\r\n ")
     line = start.splitlines()[0] if start else ""
     delimiter = max(",;\t|", key=line.count)
@@ -484,12 +490,12 @@ def header_of(path: Path) -> tuple[list[str], str]:
 
 
 def shown(names: Sequence[str]) -> str:
-    """Column names as they can stand in a message: the first few, without control characters."""
+    """Return column names for a message: the first few, without control characters."""
     text = ", ".join(names[:12])
     return "".join(c if c.isprintable() else "?" for c in text)[:200]
 
 
-#: Most columns of a table; every column is an array, also where it is empty.
+#: Maximum number of columns of a table; even an empty column needs an array.
 MOST_COLUMNS = 1000
 
 
@@ -497,7 +503,8 @@ def _header(path: Path, delimiter: str) -> list[str]:
     for line, text in numbered_lines(path):
         if not is_text(text):
             raise not_text(path, line)
-        # A header needs no quotes inside its names; a repeated name makes Arrow's columns ambiguous.
+        # A header needs no quotes inside its names; a repeated name makes Arrow's columns
+        # ambiguous.
         names = [name.strip().strip('"') for name in text.split(delimiter)]
         if len(names) > MOST_COLUMNS:
             raise SourceFileError(
@@ -529,13 +536,13 @@ def _csv_error(path: Path, error: Exception) -> SourceFileError:
 
 @dataclass(slots=True)
 class _LineNumbers:
-    """Gives every row of successive chunks its line; rows spanning lines (an unclosed quote) are rejected line by line."""
+    """Assigns line numbers to the rows of successive chunks; rejects rows that span lines (an unclosed quote) line by line."""
 
     first: int
     extra: int = 0
 
     def take(self, invalid: list[tuple[int, str, str]]) -> tuple[tuple[int, str, str], ...]:
-        """Lines of the unusable rows that no usable one follows."""
+        """Return the remaining unusable rows, which no usable row follows, line by line."""
         rejected: list[tuple[int, str, str]] = []
         for number, raw, reason in invalid:
             rejected += _split(number + self.extra, raw, reason)
@@ -544,7 +551,7 @@ class _LineNumbers:
         return tuple(rejected)
 
     def chunk(self, record: pa.RecordBatch, invalid: list[tuple[int, str, str]], delimiter: str) -> CsvChunk:
-        """Number the rows of ``record``; ``invalid`` holds the unusable rows up to its end, and some beyond."""
+        """Number the rows of ``record``; ``invalid`` contains the unusable rows up to its end, and some after it."""
         skipped = np.fromiter((n for n, _, _ in invalid), dtype=np.int64, count=len(invalid))
         candidates = np.arange(self.first, self.first + record.num_rows + len(invalid), dtype=np.int64)
         rows = candidates[~np.isin(candidates, skipped)][: record.num_rows]
@@ -571,7 +578,7 @@ class _LineNumbers:
     def _lines(
         self, rows: np.ndarray, breaks: np.ndarray, before: list[tuple[int, str, str]]
     ) -> tuple[np.ndarray, list[int]]:
-        """First line of every usable and every unusable row, from their numbers and the line breaks inside rows."""
+        """Return the first line of every usable and every unusable row, from their numbers and the line breaks inside rows."""
         numbers = np.concatenate([rows, np.array([n for n, _, _ in before], dtype=np.int64)])
         inside = np.concatenate([breaks, np.array([raw.count("\n") for _, raw, _ in before], dtype=np.int64)])
         order = np.argsort(numbers, kind="stable")
@@ -604,7 +611,7 @@ def _empty(record: pa.RecordBatch) -> np.ndarray:
 
 
 def _split(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:
-    """One rejected line per line of the text; several lines in one row come from a quote that is not closed."""
+    """Return a rejected line for each line of the text; a row with several lines has an unclosed quote."""
     parts = text.split("\n")
     if len(parts) > 1:
         reason = f"a quote opened in line {line} runs over {len(parts)} lines"
@@ -615,13 +622,13 @@ def _split(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:
 
 
 # ---
-# What file and folder names say about a trace: zone, instance type, start, number of nodes.
+# Facts from file and folder names of a trace: zone, instance type, start, number of nodes.
 
-#: Undated traces count from here, and say so.
+#: Start time of undated traces; readers report it as an assumption.
 UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
 
 _AWS_REGION = r"(?:[a-z]{2}(?:-gov|-iso[a-z]?)?|eusc-[a-z]{2})-[a-z]+-\d"
-#: With local zones (us-west-2-lax-1a) and Wavelength zones (us-east-1-wl1-bos-wlz-1).
+#: Including local zones (us-west-2-lax-1a) and Wavelength zones (us-east-1-wl1-bos-wlz-1).
 _AWS_ZONE = re.compile(rf"^({_AWS_REGION})(?:(?:-[a-z]{{3}}-\d+)?[a-z]|-wl\d+-[a-z]{{3}}-wlz-\d+)$")
 _GCP_ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-[a-z]$")
 _ZONE_IN_TEXT = re.compile(rf"(?<![a-z0-9])({_AWS_REGION}[a-z]|[a-z]+-[a-z]+\d+-[a-z])(?![a-z0-9])")
@@ -633,7 +640,7 @@ _NODES_IN_TEXT = re.compile(r"(?<![a-z0-9])(\d+)-?nodes?(?![a-z0-9])")
 
 
 def region_of(zone: str) -> tuple[str, str] | None:
-    """(provider, region) of an AWS or Google Cloud zone name, None if it is neither.
+    """Return (provider, region) of an AWS or Google Cloud zone name, None if it is neither.
 
     >>> region_of("us-west-2a"), region_of("us-east1-c"), region_of("moon")
     (('aws', 'us-west-2'), ('gcp', 'us-east1'), None)
@@ -646,12 +653,12 @@ def region_of(zone: str) -> tuple[str, str] | None:
 
 
 def _names(path: Path) -> list[str]:
-    """File name, then the folders above it, nearest first."""
+    """Return the file name, then the folders above it, nearest first."""
     return [path.name.lower(), *(part.lower() for part in reversed(path.parts[:-1]))]
 
 
 def zone_in(path: Path) -> str | None:
-    """The zone named by the file or the nearest folder."""
+    """Return the zone named by the file or the nearest folder."""
     for name in _names(path):
         if match := _ZONE_IN_TEXT.search(name):
             return match[1]
@@ -659,7 +666,7 @@ def zone_in(path: Path) -> str | None:
 
 
 def instance_type_in(path: Path, provider: str) -> str | None:
-    """The instance type named by the file or the nearest folder, in full or by an alias of ``instance_aliases.toml``."""
+    """Return the instance type named by the file or the nearest folder, in full or by an alias of ``instance_aliases.toml``."""
     aliases = read_data(__package__, "instance_aliases")["alias"]
     for name in _names(path):
         if match := _TYPE_IN_TEXT.search(name):
@@ -672,7 +679,7 @@ def instance_type_in(path: Path, provider: str) -> str | None:
 
 
 def start_in(path: Path) -> datetime | None:
-    """Midnight UTC of the date (MM-DD-YYYY) in the nearest folder or file name that has one."""
+    """Return midnight UTC of the date (MM-DD-YYYY) in the file name or the nearest folder name with a date."""
     for name in _names(path):
         if match := _DATE_IN_FOLDER.search(name):
             month, day, year = (int(part) for part in match.groups())
@@ -684,7 +691,7 @@ def start_in(path: Path) -> datetime | None:
 
 
 def nodes_in(path: Path) -> int | None:
-    """The number in "16-node" or "16node" of the nearest name that has one."""
+    """Return the number in "16-node" or "16node" of the nearest name that contains it."""
     for name in _names(path):
         if match := _NODES_IN_TEXT.search(name):
             return int(match[1])
@@ -692,7 +699,10 @@ def nodes_in(path: Path) -> int | None:
 
 
 def market_of(path: Path, *, zone: str | None, instance_type: str | None) -> dict[str, str]:
-    """provider, region, zone and instance_type as stated, else from names; raises `SourceFileError` with the option to give."""
+    """Return provider, region, zone and instance_type as stated, else from names.
+
+    Raises `SourceFileError` naming the missing or invalid option.
+    """
     zone = zone or zone_in(path)
     if zone is None:
         raise SourceFileError(

@@ -55,11 +55,12 @@ class SkyNomadOptions(Options):
 
 
 class SkyNomad(FileSource[SkyNomadOptions]):
-    """Every line of the CSV is one availability row (capacity 1); every zone of a probe round is one (its ``line``: 1-based
-    place among the zones, by name).
+    """Availability of a CSV (a row per line, capacity 1) or of a probe round (a row per zone).
 
-    A round was observed when it was scheduled and known when it ended. Its instance type is not in the file: it comes from the
-    file or folder name (``h100`` = a3-highgpu-1g) or the option. Zones probed without a result are rejected rows.
+    ``line`` of a round is the 1-based index of the zone, sorted by name. A round is observed when
+    it was scheduled and known when it ended. Its instance type is not in the file: it comes from
+    the file or folder name (``h100`` = a3-highgpu-1g) or the option. Zones probed without a result
+    are rejected rows.
     """
 
     name = "skynomad"
@@ -72,18 +73,18 @@ class SkyNomad(FileSource[SkyNomadOptions]):
     }
 
     def recognised(self, path: Path) -> bool:
-        """By the suffix and fields near the start."""
+        """Recognise the format by the suffix and fields near the start."""
         start = head(path)
         if path.suffix == ".json":
             return b'"zone_results"' in start or b'"total_instances_requested"' in start
         return path.suffix == ".csv" and start.removeprefix(b"\xef\xbb\xbf").startswith(b"date,availability")
 
     def time_zone(self, path: Path, options: SourceOptions) -> str:
-        """UTC in a CSV; a round states its offset, which is that of the place where the prober ran."""
+        """Return "UTC" for a CSV, "" for a round, whose times have the offset of the prober's location."""
         return "" if _is_round(path) else "UTC"
 
     def batches(self, path: Path, options: SkyNomadOptions) -> Iterator[Batch]:
-        """The rows of one file."""
+        """Return the rows of a file."""
         return self._read_round(path, options) if _is_round(path) else self._read_csv(path, options)
 
     def _read_csv(self, path: Path, options: SkyNomadOptions) -> Iterator[Batch]:
@@ -132,7 +133,7 @@ def _is_round(path: Path) -> bool:
 
 
 def _nominal_gap(path: Path) -> int | None:
-    """Median seconds between the times of a CSV, in whatever order they stand; None if fewer than two lines have one."""
+    """Return the median seconds between the times of a CSV, sorted; None if fewer than two lines have a time."""
     times = []
     for _, text in islice(numbered_lines(path), 1, None):
         try:
@@ -151,7 +152,7 @@ def _round_rows(
     zones = sorted(
         {*results, *(z for z in (probed if isinstance(probed, list) else []) if isinstance(z, str))}
     )
-    # Counts of a round that broke off are not what the market would have given.
+    # Counts of an interrupted round do not describe the market.
     status = content.get("status", "success")
     for line, zone in enumerate(zones, start=1):
         result = results.get(zone)

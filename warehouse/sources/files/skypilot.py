@@ -37,7 +37,7 @@ _LONGEST_SECONDS = 100 * 366 * 86_400
 
 
 class SkyPilotOptions(Options):
-    """Options of traces, whose files hold no place, type or date."""
+    """Options of traces, whose files contain no zone, instance type or date."""
 
     start: Moment = Field(
         None, description="time of the first sample, ISO 8601 (default: from a folder such as aws-08-27-2023)"
@@ -58,12 +58,14 @@ class SkyPilotOptions(Options):
 
 
 class SkyPilot(FileSource[SkyPilotOptions]):
-    """One trace is one market: sample i (1-based, the ``line``) was taken at start + (i - 1) gap_seconds.
+    """Each trace covers a single market: sample i (1-based, the ``line``) was taken at start + (i - 1) gap_seconds.
 
-    Every sample gives an availability row and, where there are prices, a price row. The file holds no place, type or date:
-    they come from file and folder names (``16-node/aws-08-27-2023/us-west-2a_v100_1.json``) or from options.
-    Kind: "held" below a folder ``preemption`` or with prices (only preemption traces carry them), else "probe".
-    The label is ``skypilot``, then the nodes and the date where names give them: ``skypilot:16node:2023-08-27``.
+    Every sample yields an availability row and, if there are prices, a price row. The file contains
+    no zone, instance type or date: they come from file and folder names
+    (``16-node/aws-08-27-2023/us-west-2a_v100_1.json``) or from options. Kind: "probe" in a folder
+    ``availability``, "held" in a folder ``preemption`` or with prices (only preemption traces have
+    them), else "probe". The label is ``skypilot``, followed by nodes and date if names contain
+    them: ``skypilot:16node:2023-08-27``.
     """
 
     name = "skypilot"
@@ -74,11 +76,11 @@ class SkyPilot(FileSource[SkyPilotOptions]):
     }
 
     def recognised(self, path: Path) -> bool:
-        """By the suffix and a field near the start."""
+        """Recognise the format by the suffix and a field near the start."""
         return path.suffix == ".json" and b'"gap_seconds"' in head(path)
 
     def batches(self, path: Path, options: SkyPilotOptions) -> Iterator[Batch]:
-        """All samples of one trace; raises `SourceFileError` if its market cannot be told."""
+        """Return all samples of a trace; raises `SourceFileError` if its market is unknown."""
         trace = self._load(path)
         constants = {
             **market_of(path, zone=options.zone, instance_type=options.instance_type),
@@ -93,7 +95,7 @@ class SkyPilot(FileSource[SkyPilotOptions]):
         return pack(_rows(trace, options.start or start_in(path) or UNDATED), constants)
 
     def assumed(self, path: Path, options: SkyPilotOptions) -> Iterator[str]:
-        """The date and the capacity, where neither names nor options give them (the time of day is never known)."""
+        """Yield notes if date or capacity come neither from names nor from options (the time of day is never known)."""
         if options.start is None and start_in(path) is None:
             yield "undated trace, counted from 1970-01-01 00:00 UTC: hour and weekday mean nothing"
         capacity, assumed = _capacity(path, options, self._load(path))
@@ -101,7 +103,7 @@ class SkyPilot(FileSource[SkyPilotOptions]):
             yield f"capacity taken as {capacity}, the largest count in the trace"
 
     def _load(self, path: Path) -> dict[str, Any]:
-        """gap (seconds), data and prices (None if absent) of a trace, checked for form."""
+        """Return gap (seconds), data and prices (None if absent) of a trace, after checking its form."""
         content = read_json(path, expected=self.expected, remedy=self.remedy)
         metadata = content.get("metadata") if isinstance(content, dict) else None
         gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
@@ -126,7 +128,8 @@ class SkyPilot(FileSource[SkyPilotOptions]):
 
 
 def _number(value: object) -> TypeGuard[int | float]:
-    # Compared, not converted: whole numbers in JSON may be longer than any float. NaN fails both comparisons.
+    # Compared, not converted: whole numbers in JSON may exceed any float. NaN fails both
+    # comparisons.
     return isinstance(value, int | float) and not isinstance(value, bool) and -_HUGE < value < _HUGE
 
 
@@ -160,7 +163,7 @@ def _kind(path: Path, trace: Mapping[str, Any]) -> str:
 
 
 def _capacity(path: Path, options: SkyPilotOptions, trace: Mapping[str, Any]) -> tuple[int, bool]:
-    """(capacity, whether it was assumed)."""
+    """Return (capacity, whether it was assumed)."""
     stated = options.capacity or nodes_in(path)
     if stated:
         return stated, False

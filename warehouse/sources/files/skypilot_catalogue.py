@@ -1,4 +1,4 @@
-"""SkyPilot catalogues: a CSV of instance types with their on-demand and spot prices, true at a time that somebody states."""
+"""SkyPilot catalogues: a CSV of instance types with on-demand and spot prices, without a time of observation."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from warehouse.sources.files.reading import FileSource, csv_chunks, head, plain_
 
 _COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
 _OPTIONAL = ("AvailabilityZone", "GpuInfo")
-#: Providers of SkyPilot, as its catalogue names their folders.
+#: Folder names of providers in SkyPilot's catalogue.
 _PROVIDERS = frozenset((
     "aws", "azure", "cudo", "do", "fluidstack", "gcp", "hyperbolic", "hyperstack", "ibm", "jarvislabs", "lambda",
     "lium", "mithril", "nebius", "oci", "ovhcloud", "paperspace", "primeintellect", "runpod", "scaleway", "scp",
     "seeweb", "shadeform", "simplepod", "spheron", "vast", "verda", "yotta",
 ))  # fmt: skip
 _DATE = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
-#: Zone of a row that states none.
+#: Zone of a row without a zone.
 _WHOLE_REGION = "all"
 _TOTAL_MEMORY = re.compile(r"'TotalGpuMemoryInMiB': (\d+)")
 
 
 class SkyPilotCatalogueOptions(Options):
-    """Options of catalogues, whose files state neither provider nor time."""
+    """Options of catalogues, whose files contain neither provider nor time."""
 
     provider: str | None = Field(
         None, description="provider of the file (default: from a name such as aws/vms.csv)"
@@ -42,15 +42,17 @@ class SkyPilotCatalogueOptions(Options):
 
 
 class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
-    """Every line is one price row of a Linux instance: ``SpotPrice``, with ``Price`` as its on-demand price, in USD per hour.
+    """Each line is a price row of a Linux instance: ``SpotPrice``, with ``Price`` as on-demand price, in USD per hour.
 
-    The file states no time: it comes from the option, from `ingest --at`, or from a date in a name (``2026-07-30/aws/vms.csv``);
-    without one the file is refused. A spot price of 0 or none stands for "not sold as spot" and is a rejected row. A line without
-    a zone is of zone ``all`` of its region. Where one instance type has lines of several GPU memories (``GpuInfo``), the memory
+    The file has no time: it comes from the option, from `ingest --at`, or from a date in a name
+    (``2026-07-30/aws/vms.csv``); otherwise the file is refused. A spot price of 0 or none means
+    "not sold as spot" and gives a rejected row. A line without a zone gets zone ``all`` of its
+    region. If an instance type has lines with several GPU memories (``GpuInfo``), the memory
     becomes part of its name.
 
-    The catalogue of Google Cloud is refused: it prices a machine in two lines, the host and its GPUs, and many of its GPU lines
-    hold commitment prices. A line without an instance type, which is of GPUs alone, is rejected in every catalogue.
+    The catalogue of Google Cloud is refused: it prices a machine in two lines, the host and its
+    GPUs, and many of its GPU lines have commitment prices. A line without an instance type, which
+    prices GPUs only, is rejected in every catalogue.
     """
 
     name = "skypilot-catalogue"
@@ -63,7 +65,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
     }
 
     def recognised(self, path: Path) -> bool:
-        """By the suffix and columns in the first line."""
+        """Recognise the format by the suffix and columns in the first line."""
         first = head(path).split(b"\n", 1)[0]
         return (
             path.suffix == ".csv"
@@ -73,7 +75,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
         )
 
     def batches(self, path: Path, options: SkyPilotCatalogueOptions) -> Iterator[Batch]:
-        """The rows of one catalogue; raises `SourceFileError` for one of Google Cloud, or without a time."""
+        """Return the rows of a catalogue; raises `SourceFileError` for Google Cloud, or without provider or time."""
         provider = options.provider or _provider_in(path)
         if provider == "gcp":
             raise SourceFileError(
@@ -93,7 +95,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
         return pack(self._rows(path, constants), constants)
 
     def assumed(self, path: Path, options: SkyPilotCatalogueOptions) -> Iterator[str]:
-        """The time, which is in no line."""
+        """Yield a note on the time, which no line states."""
         at = options.observed_at or _date_in(path)
         if at is not None:
             yield f"catalogue taken as true at {at.isoformat()}"
@@ -129,7 +131,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
             )
 
     def _lines(self, path: Path) -> Iterator[tuple[int, dict[str, str] | tuple[str, str]]]:
-        """(line, fields by name) of every line, or the line and why it cannot be taken apart."""
+        """Yield (line, fields by name), or (line, (text, reason)) for a line that cannot be parsed."""
         names: dict[str, str] = {}
 
         def check(header: Sequence[str]) -> None:
@@ -149,7 +151,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
                     yield line, {one: values[place] for one, values in columns.items()}
 
     def _several_memories(self, path: Path) -> set[str]:
-        """The instance types with lines of more than one GPU memory."""
+        """Return the instance types with lines of more than one GPU memory."""
         found: dict[str, set[str]] = {}
         for _, fields in self._lines(path):
             if not isinstance(fields, tuple):
@@ -158,7 +160,7 @@ class SkyPilotCatalogue(FileSource[SkyPilotCatalogueOptions]):
 
 
 def _provider_in(path: Path) -> str | None:
-    """The provider that a word of the file name or a whole folder name is, the nearest first."""
+    """Return the provider named by a word of the file name or by a folder name, nearest first."""
     words = (
         *re.split(r"[^a-z0-9]+", path.name.lower()),
         *(part.lower() for part in reversed(path.parts[:-1])),
@@ -167,7 +169,7 @@ def _provider_in(path: Path) -> str | None:
 
 
 def _date_in(path: Path) -> datetime | None:
-    """Midnight UTC of the date (YYYY-MM-DD) in the nearest name that has one."""
+    """Return midnight UTC of the date (YYYY-MM-DD) in the nearest name that has a date."""
     for name in (path.name, *reversed(path.parts[:-1])):
         if match := _DATE.search(name):
             try:
@@ -178,7 +180,7 @@ def _date_in(path: Path) -> datetime | None:
 
 
 def _memory(fields: Mapping[str, Any]) -> str:
-    """GPU memory of one GPU in GB, "" where the line does not state it."""
+    """Return the memory of a single GPU in GB, "" if the line does not state it."""
     total = _TOTAL_MEMORY.search(fields.get("GpuInfo", ""))
     try:
         gpus = float(fields["AcceleratorCount"])

@@ -1,4 +1,4 @@
-"""Tidy tables of prices and availability, CSV or Parquet: the form of the open data set and of our own exports."""
+"""Tidy tables of prices and availability, CSV or Parquet: the format of the open data set and of our own exports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ from warehouse.sources.files.reading import (
 Form = Literal["price", "availability"]
 
 _KEY = ("provider", "region", "zone", "instance_type")
-#: Column of ours -> names that it is known by without a map, the tidy name first; compared as `plain_name` has them.
+#: Canonical column -> names recognised without a map, the tidy name first; compared after
+#: `plain_name`.
 NAMES: dict[str, tuple[str, ...]] = {
     "provider": ("provider", "cloud", "cloud_provider", "vendor"),
     "region": ("region", "region_name", "region_code"),
@@ -77,11 +78,11 @@ NAMES: dict[str, tuple[str, ...]] = {
     "known_at": ("known_at",),
     "source": ("source",),
 }  # fmt: skip
-#: Further words for a column in a map, where they are clear because somebody states them.
+#: Additional names accepted in a map, where the user states their meaning.
 _IN_A_MAP = {"price": "price_usd", "spot": "price_usd", "count": "available", "type": "instance_type"}
-#: Names of a price that do not say of what.
+#: Names of a price that do not state which price it is.
 _BARE_PRICES = ("price", "cost", "rate", "hourly_price", "price_per_hour", "usd_per_hour", "usd")
-#: The column that a form is about, and the columns that it has.
+#: The value column of each form, and all its columns.
 _VALUE: dict[Form, str] = {"price": "price_usd", "availability": "available"}
 _OF_FORM: dict[Form, tuple[str, ...]] = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS}
 _TIMES = ("observed_at", "known_at", "valid_from", "valid_until")
@@ -131,7 +132,7 @@ class TabularOptions(Options):
 
 
 def _ours(name: str) -> str | None:
-    """The column of ours that a word means, None if none."""
+    """Return the canonical column with this name, None if there is none."""
     plain = plain_name(name)
     if plain in _IN_A_MAP:
         return _IN_A_MAP[plain]
@@ -143,10 +144,10 @@ def _ours(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which column of a file is which of ours, and what is stated for all its rows.
+    """Mapping from a file's columns to canonical columns, with constant values for all rows.
 
-    ``region_from_zone``: the provider whose zones give the region. ``names``: instance type, GPU memory and number of GPUs as
-    found -> the instance type that tells them apart.
+    ``region_from_zone``: the provider whose zone names determine the region. ``names``: (instance
+    type, GPU memory, number of GPUs) as found -> unambiguous instance type.
     """
 
     forms: tuple[Form, ...]
@@ -158,12 +159,12 @@ class Layout:
 
     @property
     def told_apart(self) -> list[str]:
-        """The columns that tell instance types of one name apart."""
+        """Columns that distinguish instance types of the same name."""
         return [name for name in ("gpu_memory", "gpus") if name in self.columns]
 
 
 def layout_of(path: Path, names: Sequence[str], options: TabularOptions) -> Layout:
-    """Which column is which; raises `SourceFileError` where one is missing, or two could be the same."""
+    """Map the columns; raises `SourceFileError` if a column is missing or ambiguous."""
     repeated = sorted(name for name, times in Counter(names).items() if times > 1 and name)
     if repeated:
         raise _refused(path, f"column {repeated[0]!r} occurs twice")
@@ -212,7 +213,7 @@ def _refused(path: Path, found: str, remedy: str = _REMEDY) -> SourceFileError:
 
 
 def _column_of(path: Path, ours: str, names: Sequence[str], mapped: Mapping[str, str]) -> str:
-    """The column of a file for one of ours, "" if it has none."""
+    """Return the file's column for a canonical column, "" if it has none."""
     if ours in mapped:
         if mapped[ours] not in names:
             raise _refused(path, f"no column {mapped[ours]!r} among {shown(names)}", "correct --map")
@@ -231,15 +232,16 @@ def _column_of(path: Path, ours: str, names: Sequence[str], mapped: Mapping[str,
 
 
 class Tabular(FileSource[TabularOptions]):
-    """Tidy CSV (``.csv``, ``.csv.gz``, ``.csv.zst``) and Parquet; the columns say whether it holds prices or availability.
+    """Tidy CSV (``.csv``, ``.csv.gz``, ``.csv.zst``) and Parquet; the columns show whether a table has prices or availability.
 
-    Columns are known by the names of `NAMES` or by a map; what no column has may be stated for the whole table. One row of the
-    file is one row of a batch, in file order; further columns are ignored. Columns on the way to buy, the unit, currency and
-    validity are judged by the store. Where one instance type has rows of several GPU memories or numbers of GPUs, these become
-    part of its name (``A100_80GB_x8``). Of a table of both a row is one of
-    each, but for the one whose cell is empty. ``line`` is the line of the CSV file, or the 1-based row of the Parquet file. A
-    folder means its own ``prices.*`` and ``availability.*`` and any other table at its top level with these columns, not those of
-    its subfolders. The label is the file's ``source`` column.
+    Columns are found by the names of `NAMES` or by a map; a missing column may be given as a
+    constant. Each row of the file becomes a row of a batch, in file order; other columns are
+    ignored. The store checks the columns on the way to buy, unit, currency and validity. If an
+    instance type has rows with several GPU memories or numbers of GPUs, these become part of its
+    name (``A100_80GB_x8``). A row of a table with both prices and availability yields a row of
+    each, except for an empty cell. ``line`` is the line of the CSV file, or the 1-based row of the
+    Parquet file. For a folder, its ``prices.*`` and ``availability.*`` and other tables with these
+    columns are read, without subfolders. The label is the file's ``source`` column.
     """
 
     name = "tabular"
@@ -254,7 +256,7 @@ class Tabular(FileSource[TabularOptions]):
     }
 
     def files(self, paths: Sequence[Path]) -> list[Path]:
-        """Tables named, and those at the top level of folders named, sorted; raises `SourceFileError` if none."""
+        """Return the tables named, and those in folders named (without subfolders), sorted; raises `SourceFileError` if none."""
         found: set[Path] = set()
         for path in paths:
             if path.is_dir():
@@ -272,7 +274,7 @@ class Tabular(FileSource[TabularOptions]):
         return sorted(found)
 
     def recognised(self, path: Path) -> bool:
-        """By the name, else by the columns."""
+        """Recognise a table by its name, else by its columns."""
         name = path.name.lower()
         if not name.endswith(_SUFFIXES):
             return False
@@ -285,12 +287,12 @@ class Tabular(FileSource[TabularOptions]):
         return True
 
     def batches(self, path: Path, options: TabularOptions) -> Iterator[Batch]:
-        """The rows of one table."""
+        """Return the rows of a table."""
         read = _read_parquet if _is_parquet(path) else _read_csv
         return read(path, options)
 
     def assumed(self, path: Path, options: TabularOptions) -> Iterator[str]:
-        """That the time of all rows was stated, which then is that of no row."""
+        """Yield a note if the time of all rows is a constant, which no row states."""
         if options.timestamp is not None:
             yield f"time of all rows stated as {options.timestamp.isoformat()}"
 
@@ -304,17 +306,17 @@ def _columns(path: Path) -> list[str]:
 
 
 def _open_parquet(path: Path, coded: Sequence[str] = ()) -> pq.ParquetFile:
-    """The file; of the columns ``coded`` the codes that it stores in the place of texts are read, and no text twice."""
+    """Open a file; columns in ``coded`` are read as dictionaries, so that repeated texts are decoded once."""
     try:
         file = pq.ParquetFile(path, read_dictionary=list(coded))
-        _ = file.schema_arrow.names  # of bytes that are not UTF-8
+        _ = file.schema_arrow.names  # raises for names that are not UTF-8
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise _not_parquet(path, error) from error
     return file
 
 
 def _coded(schema: pa.Schema, layout: Layout) -> list[str]:
-    """The columns of names that are text."""
+    """Return the text columns with names of places, products and sources."""
     names = {layout.columns[ours] for ours in (*_KEY, "product", "source") if ours in layout.columns}
     return [field.name for field in schema if field.name in names and pa.types.is_string(field.type)]
 
@@ -334,7 +336,7 @@ def _not_parquet(path: Path, error: Exception) -> SourceFileError:
 
 
 def _canonical(form: Form, table: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """Columns of the file under their canonical names, and what is stated; naive timestamps are UTC (M1.4)."""
+    """Rename the file's columns to canonical names and add constants; timestamps without zone are UTC (M1.4)."""
     columns: dict[str, Any] = {name: value for name, value in layout.stated.items() if name in _OF_FORM[form]}
     columns |= {ours: table[theirs] for ours, theirs in layout.columns.items() if ours in _OF_FORM[form]}
     for name in _TIMES:
@@ -351,7 +353,7 @@ def _canonical(form: Form, table: Mapping[str, Any], layout: Layout) -> dict[str
 
 
 def _epoch(value: object, per_second: int) -> str | None:
-    """Seconds or milliseconds since 1970 as ISO 8601; what is no such number stays as it is, for the store to reject."""
+    """Convert seconds or milliseconds since 1970 to ISO 8601; other values are returned as text, for the store to reject."""
     if value is None:
         return None
     try:
@@ -379,16 +381,16 @@ def _read_csv(path: Path, options: TabularOptions) -> Iterator[Batch]:
 
 
 def _apart(names: Sequence[str], path: Path, options: TabularOptions) -> Layout | None:
-    """The layout of a table with columns that tell instance types of one name apart, None of another."""
+    """Return the layout of a table with columns that distinguish instance types of the same name, else None."""
     try:
         layout = layout_of(path, names, options)
-    except SourceFileError:  # raised again as the file is read
+    except SourceFileError:  # raised again when the file is read
         return None
     return layout if layout.told_apart and "instance_type" in layout.columns else None
 
 
 def _kinds(tables: Iterable[Mapping[str, Any]], layout: Layout) -> dict[tuple[str, str, str], str]:
-    """The name of every instance type, GPU memory and number of GPUs: with those that one type has several of."""
+    """Return unambiguous instance types, with GPU memory or number of GPUs if a type has several; "" if not stated."""
     found: set[tuple[str, str, str]] = set()
     for table in tables:
         found |= set(_parts_of(table, layout))
@@ -409,7 +411,7 @@ def _kinds(tables: Iterable[Mapping[str, Any]], layout: Layout) -> dict[tuple[st
 
 
 def _parts_of(table: Mapping[str, Any], layout: Layout) -> list[tuple[str, str, str]]:
-    """Instance type, GPU memory in GB and number of GPUs of every row; "" for what it does not state."""
+    """Return instance type, GPU memory in GB and number of GPUs of every row; "" where not stated."""
     rows = len(table[layout.columns["instance_type"]])
     names, memories, gpus = (
         ["" if value is None else str(value).strip() for value in table[layout.columns[ours]].to_pylist()]
@@ -421,7 +423,7 @@ def _parts_of(table: Mapping[str, Any], layout: Layout) -> list[tuple[str, str, 
 
 
 def _gigabytes(text: str) -> str:
-    """A GPU memory in GB, to the nearest; above 1,000 it is in MB."""
+    """Return a GPU memory in GB, rounded; values of at least 1,000 are in MB."""
     match = _MEMORY.match(text)
     if match is None:
         return ""
@@ -434,7 +436,7 @@ def _whole(text: str) -> str:
 
 
 def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Array) -> Iterator[Batch]:
-    """The rows of some columns, with rejected ones for names that cannot be told apart or zones that give no region."""
+    """Yield the rows, and rejected rows for ambiguous instance types and for zones without a known region."""
     table = dict(table)
     reasons: list[str | None] = [None] * len(lines)
     if layout.names:
@@ -478,7 +480,7 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
 def _by_form(
     layout: Layout, table: Mapping[str, Any], lines: pa.Array
 ) -> Iterator[tuple[Form, Mapping[str, Any], pa.Array]]:
-    """The rows that state something of each form; a row that states nothing of any is one of the first, which rejects it."""
+    """Yield the rows with a value of each form; rows without any value go to the first form, which rejects them."""
     forms = layout.forms
     if len(forms) == 1:
         if len(lines):
@@ -493,7 +495,7 @@ def _by_form(
 
 
 def _said(column: pa.Array) -> pa.Array:
-    """Which cells are not empty."""
+    """Return which cells are not empty."""
     there = column.is_valid()
     if not pa.types.is_string(column.type):
         return there
@@ -534,7 +536,7 @@ def _read_parquet(path: Path, options: TabularOptions) -> Iterator[Batch]:
 
 
 def _not_utf8(table: Mapping[str, pa.Array]) -> np.ndarray:
-    """Which rows have a text with bytes that are not UTF-8: Parquet says what is text and holds nobody to it."""
+    """Return which rows have a text that is not UTF-8: Parquet does not validate the texts of its files."""
     found = np.zeros(len(next(iter(table.values()))), dtype=bool)
     for column in table.values():
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
@@ -557,7 +559,7 @@ def _texts(column: pa.Array) -> list[str | None]:
 
 
 def _raw(table: Mapping[str, pa.Array], row: int) -> str:
-    """A row as text, with bytes that are not UTF-8 in it."""
+    """Return a row as text, with bytes that are not UTF-8 as surrogates."""
     words = []
     for column in table.values():
         one = column.slice(row, 1)

@@ -23,16 +23,17 @@ COLUMNS = (
 )  # fmt: skip
 MEDIAN = "interruptible, median over offers"
 MINIMUM = "interruptible, min over offers"
-#: Prices of n GPUs are products of rounded prices per GPU; more digits would be noise of the multiplication.
+#: Prices of n GPUs are products of rounded prices per GPU; more digits would be noise of the
+#: multiplication.
 _DIGITS = 6
 _DAY_SECONDS = 86_400
-#: More GPUs than any machine that is offered has.
+#: Upper limit on the GPUs of an offered machine.
 MOST_GPUS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfferLine:
-    """One usable line; prices are per instance (the file's, per GPU, times the GPU count)."""
+    """A usable line; prices are per instance (the file's price per GPU times the number of GPUs)."""
 
     line: int
     day: str
@@ -71,25 +72,29 @@ class VastAiOptions(Options):
 
 
 class VastAi(FileSource[VastAiOptions]):
-    """Interruptible offers per country and machine size; n GPUs in one machine are the instance type ``MODEL_xn``.
+    """Interruptible offers per country and machine size; a machine with n GPUs has the instance type ``MODEL_xn``.
 
-    What becomes of the lines:
+    Treatment of the lines:
 
-    - an interruptible line of Vast.ai (``rental_type`` spot) gives one availability row and two price rows (median, min);
-    - an on-demand line of Vast.ai gives ``on_demand_usd`` of the interruptible line of the same day, country and size; it is used
-      but is no row of its own. Without such a line it is rejected, and so is one that was fetched before another of its day, or
-      contradicts another of the same fetch;
-    - a line fetched from another site is rejected: its prices are per instance and no interruptible offer;
-    - region ``all`` is derived: the sum of counts and the lowest price over countries (``line``: the last line it uses), unless
-      two lines of one country, size and fetch contradict each other: then that day of that size is unknown;
-    - a series (country and size seen anywhere in the file, or ``all``) absent on a whole day is derived as 0 offers
-      (``line``: the first interruptible line of that day); on a cut-off day it is unknown and gives no row.
+    - an interruptible line of Vast.ai (``rental_type`` spot) yields an availability row and two
+      price rows (median, min);
+    - an on-demand line of Vast.ai gives ``on_demand_usd`` of the interruptible line of the same
+      day, country and size, but no separate row. It is rejected without such a line, if fetched
+      before another of its day, or if it contradicts another line of the same fetch;
+    - a line fetched from another site is rejected: its prices are per instance and no interruptible
+      offer;
+    - region ``all`` is derived: the sum of counts and the lowest price over countries (``line``:
+      the last line used), unless two lines of the same country, size and fetch contradict each
+      other: then that size is unknown on that day;
+    - a series (country and size seen anywhere in the file, or ``all``) absent on a whole day is
+      derived as 0 offers (``line``: the first interruptible line of that day); on a cut-off day it
+      is unknown and yields no row.
 
-    A price was observed when it was fetched, a count at the day's first fetch of its GPU model; ``known_at`` is the last
-    fetch used. A day is cut off (``truncated``: its counts are lower bounds) when its on-demand offers add up to exactly a
-    page limit of the
-    scrape, or when it is listed in ``data/vastai_cut_off_days.toml`` (a file thinned to some GPU models
-    no longer adds up to the limit) or in the option.
+    A price is observed when it was fetched, a count at the day's first fetch of its GPU model;
+    ``known_at`` is the last fetch used. A day is cut off (``truncated``: its counts are lower
+    bounds) when its on-demand offers add up to exactly a page limit of the scrape, or when it is
+    listed in ``data/vastai_cut_off_days.toml`` (a file reduced to some GPU models no longer adds up
+    to the limit) or in the option.
     """
 
     name = "vastai"
@@ -102,12 +107,12 @@ class VastAi(FileSource[VastAiOptions]):
     }
 
     def recognised(self, path: Path) -> bool:
-        """By the suffix and columns in the first line."""
+        """Recognise the format by the suffix and columns in the first line."""
         first = head(path).split(b"\n", 1)[0]
         return path.suffix == ".csv" and b"rental_type" in first and b"n_offers" in first
 
     def batches(self, path: Path, options: VastAiOptions) -> Iterator[Batch]:
-        """The rows of one file."""
+        """Return the rows of a file."""
         constants = {
             "source": options.source,
             "provider": "vast.ai",
@@ -153,7 +158,7 @@ class VastAi(FileSource[VastAiOptions]):
         yield from _count_rows(spot, cut_off)
 
     def _lines(self, path: Path) -> Iterator[tuple[int, dict[str, str]] | tuple[Kind, Row]]:
-        """(line, fields) of every line, and rejected rows for those that cannot be taken apart."""
+        """Yield (line, fields) of every line, and rejected rows for lines that cannot be parsed."""
 
         def check(names: Sequence[str]) -> None:
             if missing := [c for c in COLUMNS if c not in names]:
@@ -176,7 +181,7 @@ def _host(url: str) -> str:
 
 
 def _offer(line: int, fields: Mapping[str, str]) -> _OfferLine | str:
-    """The offer of a line, or the reason why it cannot be used."""
+    """Return the offer of a line, or the reason why it cannot be used."""
     host = _host(fields["source_url"])
     if host != "vast.ai" and not host.endswith(".vast.ai"):
         return f"row from {host}: prices are per instance, not an interruptible offer of Vast.ai"
@@ -238,7 +243,8 @@ def _price_rows(
                 "region": "all",
                 "instance_type": instance_type,
                 "product": MINIMUM,
-                # A placeholder of one country is no price of the world; where all are, the store says so.
+                # A country's placeholder price is no worldwide price; if all are placeholders, the
+                # store rejects the 0.
                 "price_usd": min((o.minimum for o in offers if _is_price(o.minimum)), default=0.0),
                 "observed_at": min(o.fetched_at for o in offers),
                 "known_at": max(o.fetched_at for o in offers),
@@ -248,7 +254,10 @@ def _price_rows(
 
 
 def _worldwide(spot: Sequence[_OfferLine]) -> dict[tuple[str, str], list[_OfferLine] | None]:
-    """By day and size the newest line of every country, so that sums count none twice; None where lines contradict."""
+    """Return the newest line of every country by day and size, so that sums count no country twice.
+
+    The value is None if lines contradict each other.
+    """
     groups: dict[tuple[str, str, str], list[_OfferLine]] = defaultdict(list)
     for offer in spot:
         groups[offer.key].append(offer)
@@ -263,7 +272,7 @@ def _worldwide(spot: Sequence[_OfferLine]) -> dict[tuple[str, str], list[_OfferL
 
 
 def _newest_of(offers: Sequence[_OfferLine]) -> _OfferLine | None:
-    """The line fetched last, whatever their order; None if two of that fetch differ."""
+    """Return the line fetched last, whatever their order; None if two lines of that fetch differ."""
     last = max(offer.fetched_at for offer in offers)
     newest = [offer for offer in offers if offer.fetched_at == last]
     return newest[0] if len({replace(offer, line=0) for offer in newest}) == 1 else None
@@ -289,7 +298,7 @@ def _count_rows(spot: Sequence[_OfferLine], cut_off: frozenset[str]) -> Iterator
             opened[offer.model] = min(offer.fetched_at, opened.get(offer.model, offer.fetched_at))
         first, last = min(opened.values()), max(o.fetched_at for o in offers)
         seen: set[tuple[str, str]] = set()
-        # Where lines contradict each other, nothing is known: neither a sum nor that there is no offer.
+        # Contradicting lines prove nothing: neither a sum nor the absence of offers.
         seen |= {("all", size) for (_, size), world in _worldwide(offers).items() if world is None}
         for row in _present(offers):
             key = (str(row["region"]), str(row["instance_type"]))
@@ -314,7 +323,7 @@ def _count_rows(spot: Sequence[_OfferLine], cut_off: frozenset[str]) -> Iterator
 
 
 def _present(offers: Sequence[_OfferLine]) -> Iterator[Row]:
-    """Rows of one day: each line's own count, then the sums over countries."""
+    """Yield the rows of a day: the count of each line, then the sums over countries."""
     for offer in offers:
         yield {
             "region": offer.region,

@@ -208,7 +208,7 @@ class LiveSource(ABC, Generic[OptionsT]):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Return option name -> one sentence of help."""
+        """Return option name -> help text."""
         return help_of(self.form)
 
     def check(self, options: Mapping[str, Any]) -> None:
