@@ -199,7 +199,7 @@ _LOOK_EVERY = 1.0
 
 @contextmanager
 def process_fan(workers: int) -> Iterator[Fan]:
-    """Provide a `Fan` over ``workers`` processes, started at the first call; with one worker the calls run in this process.
+    """Provide a `Fan` over ``workers`` processes, started at the first call; a single worker is this process.
 
     Several threads may use it at once. The worker processes end with this process, however it ends.
     Arguments and results must be picklable.
@@ -454,7 +454,7 @@ class _Opening:
         """Run the planned stages piece by piece until the warehouse must be released; a failed stage ends its slot.
 
         While a piece is forecast, the previous piece is decided and the next piece is prepared;
-        they do not depend on one another.
+        they are independent.
         """
         piece = pieces.popleft()
         self._part("prepare", piece, partial(self._ahead, piece, NO_ESTIMATES))()
@@ -579,7 +579,7 @@ class _Opening:
         )  # fmt: skip
 
     def _ingest(self, turns: Sequence[Turn]) -> None:
-        """Ingest several slots in one transaction; slot by slot if that fails, or if feeds commit each page."""
+        """Ingest several slots in a single transaction; slot by slot if that fails, or if feeds commit each page."""
         asked = self._asked
         if len(turns) > 1 and (asked.data is not None or not asked.settings.feeds):
             try:

@@ -105,13 +105,13 @@ def dask_runner(workers: int, address: str | None = None) -> Runner:
         ) from error
     if address:
         return cast("Runner", DaskTaskRunner(address=address))
-    # One thread per worker: the heavy code either holds the interpreter lock or is multi-threaded
+    # A single thread per worker: the heavy code either holds the interpreter lock or is multi-threaded
     # itself.
     cluster = {"n_workers": workers, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     return cast("Runner", DaskTaskRunner(cluster_kwargs=cluster))
 
 
-#: Maximum number of tasks per stage: Prefect handles tens of tasks per flow, not one per market or
+#: Maximum number of tasks per stage: Prefect handles tens of tasks per flow, not a task per market or
 #: job.
 TASKS_A_STAGE = 12
 RUNNER = chosen_runner()
@@ -200,7 +200,7 @@ def tried(work: Callable[[], Result], *, label: str) -> Result:
 
     Permanent errors are not retried (`flows.ledger.records.worth_another_try`). Every try opens the
     warehouse again, so it is free during the delays, and has the same logical time. A run started
-    by hand has one try: its user sees the error at once.
+    by hand is not retried: its user sees the error at once.
     """
     if not is_deployed():
         return work()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Prefect must not start its own server, which would accept any client
 #: (`flows.engine.serving.running_server`). Telemetry is off. The task recorder writes in batches:
-#: with one write per event a flow stalled for a minute after 1,000 tasks. Concurrency leases are
+#: with a write per event a flow stalled for a minute after 1,000 tasks. Concurrency leases are
 #: stored in files: the default store is lost when the server restarts, and the slots would stay
 #: occupied forever. Flow runs log from level INFO, everything else from WARNING; the console shows
 #: warnings only. Runs send a heartbeat every 30 seconds, by which `flows.engine.serving.zombies`

@@ -59,7 +59,7 @@ Collision = Literal["ENQUEUE", "CANCEL_NEW"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A deployment: flow, schedule and parameters; one run of it at a time.
+    """A deployment: flow, schedule and parameters; its runs never overlap.
 
     ``flow``: import path. ``cron``: in UTC; without it the deployment is not scheduled. Paths in
     ``parameters`` are relative to the folder in which the deployments were created, and must stay
@@ -663,7 +663,7 @@ async def keep_automation(said: dict[str, Any]) -> None:
 
 
 async def _serve(made: Sequence[RunnerDeployment]) -> None:
-    """Run what is due until a signal; then stop the running flows and leave the schedules active.
+    """Run the deployments when due until a signal; then stop the running flows and leave the schedules active.
 
     Schedules are not paused: slots during a restart must not be lost; their late runs process their
     own slot.
