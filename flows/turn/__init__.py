@@ -1,4 +1,6 @@
-"""One turn of the loop. `stages` says in which order: read (`context`), ingest, forecast, decide, score, report.
+"""One turn of the loop: a pass through ingest, forecast, decide, deliver, score and report.
 
-Each stage reads values, computes, and writes its rows at its end; `command` and `answer` ask more of the same functions.
+`stages` defines the stages and their order; `context` reads their inputs. Each stage reads values,
+computes, and writes its rows at the end. `command` and `answer` use the same functions for the
+other commands.
 """

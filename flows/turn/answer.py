@@ -1,4 +1,7 @@
-"""What ``forecast``, ``plan`` and ``replay`` answer, as plain values; none of them starts the engine."""
+"""Results of the commands ``forecast``, ``plan`` and ``replay`` as plain values.
+
+They are computed without the workflow engine.
+"""
 
 from __future__ import annotations
 
@@ -64,16 +67,17 @@ if TYPE_CHECKING:
     from optimization.market.window import MarketWindow
     from optimization.window.plan import Allocation
 
-#: The forecaster that is never wrong: a bound, not a policy.
+#: Name of the forecaster with perfect foresight: a bound, not a policy.
 PERFECT = "perfect"
 
 
 def issue_forecasts(
     turn: Turn, market: str | None, models: Sequence[str], *, horizon: int | None
 ) -> list[tuple[Followed, Forecast, bool]]:
-    """Issue and store forecasts of one market, or of all that are followed, by ``models``.
+    """Issue and store forecasts by ``models`` for one market, or for all followed markets.
 
-    The third value is whether the availability was observed; where not, its forecast of counts means nothing.
+    Returns for each forecast the market, the forecast, and whether the availability was observed.
+    Where it was not, the count forecast is meaningless.
     """
     markets = _asked_markets(turn, market)
     histories, prepared = ready(turn, {followed: [followed.at] for followed in markets}, models)
@@ -91,7 +95,7 @@ def issue_forecasts(
     return made
 
 
-#: Markets that are not followed of which an error says why.
+#: Number of unfollowed markets that an error message lists with the reason.
 MOST_UNFOLLOWED = 3
 
 
@@ -109,7 +113,7 @@ def _asked_markets(turn: Turn, market: str | None) -> list[Followed]:
 
 
 def _unfollowed(turn: Turn) -> str:
-    """The first markets that are not followed, and why."""
+    """Return the first `MOST_UNFOLLOWED` unfollowed markets and the reasons, as text."""
     reasons = why_not_followed(turn, most=turn.settings.max_markets)
     words = [f"{market}: {reason}" for market, reason in list(reasons.items())[:MOST_UNFOLLOWED]]
     more = len(reasons) - len(words)
@@ -137,9 +141,10 @@ def forecast_row(followed: Followed, forecast: Forecast, availability_observed: 
 
 
 def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
-    """The markets of a job that may move as plain values, by what being there in the next slot is worth to it.
+    """Return the markets of a multi-market job as plain values, in increasing order of expected total cost.
 
-    Raises `JobError` for a job that may not move, and as `opened_to_decide` does.
+    Each market is rated by the expected cost of the whole job if it runs there in the next slot.
+    Raises `JobError` for a single-market job, and as `opened_to_decide` does.
     """
     movable = opened_to_decide(turn, asked)
     if not isinstance(movable, OpenMovable):
@@ -169,9 +174,9 @@ def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
 def replayed(
     turn: Turn, job: JobRequest, *, market: str, policy: str, start: pd.Timestamp | None, model: str | None
 ) -> list[ReplayedSlots]:
-    """What one policy, or ``all`` of the pool, would have made of one job on a market's record, the best first.
+    """Simulate one policy, or ``all`` of the pool, for a job on a market's record; rows by descending utility.
 
-    Raises `MarketError` if the job starts after the record, or is over before it begins.
+    Raises `MarketError` if the job starts after the record, or ends before it begins.
     """
     settings, step = turn.settings, step_of(turn.settings)
     planner = model or settings.planner
@@ -214,7 +219,7 @@ def _best_first(scored: Scored) -> list[int]:
 
 
 def _require_record(turn: Turn, placed: JobRequest, places: Sequence[Followed]) -> None:
-    """Raise `MarketError` where a placed request is over before the records of its markets begin."""
+    """Raise `MarketError` where a placed request ends before the records of its markets begin."""
     keys = {one.key for one in places}
     begun = [
         pd.Timestamp(row["first_observed"])
@@ -233,7 +238,7 @@ def _require_record(turn: Turn, placed: JobRequest, places: Sequence[Followed]) 
 def _placed_in_record(
     request: JobRequest, followed: Followed, start: pd.Timestamp | None, settings: Settings
 ) -> JobRequest:
-    """The request placed at ``start``, else at its own start, else so that its last slot is the record's last."""
+    """Return the request placed at ``start``, else at its own start, else so that it ends with the record."""
     step = step_of(settings)
     if start is None and request.start is None:
         trial = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
@@ -247,7 +252,7 @@ def _placed_in_record(
 def _with_forecasts(
     turn: Turn, request: JobRequest, followed: Followed, planner: str, among: Sequence[Market] = ()
 ) -> EndedJob:
-    """The ended job with the forecasts that would have been issued in each of its slots; ``among`` as in `job_on`."""
+    """Return the ended job with the forecasts that would have been issued in its slots; ``among`` as in `job_on`."""
     settings, start = turn.settings, record_start(first_slot(request, step_of(turn.settings)))
     (history,) = read_all(turn, [(followed, start)])
     peers = peers_of(turn, [followed], start=start)[followed]
@@ -279,10 +284,11 @@ def replayed_row(
     *,
     availability_observed: bool,
 ) -> ReplayedPolicy:
-    """One replay as plain values but for what was held: cost, utility, finish, hindsight bracket.
+    """Return one simulated policy as plain values, without allocations: cost, utility, finish and hindsight bracket.
 
-    ``market`` and ``source`` are the job's home, or the first it could have been in. Of a job without a value of its own nothing is
-    said that hangs on the one that was made up for it, as in `outcomes_of`.
+    ``market`` and ``source`` are the home of the job, or the first of its markets where it has no
+    home. For jobs with a hard deadline, figures that depend on the imputed value are None, as in
+    `outcomes_of`.
     """
     ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
     step = pd.Timedelta(hours=ended.window.slot_hours)
@@ -325,7 +331,10 @@ def replayed_row(
 
 
 def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocation) -> Held:
-    """What was held in a slot, which begins ``at``, and what the market showed then; ``window`` is None where nothing was held."""
+    """Return the instances held in the slot that begins at ``at``, with the price and the count observed in it.
+
+    ``window`` is None where no instances were held.
+    """
     seen = window is not None and bool(window.observed[t])
     return {
         "slot": at,
@@ -341,7 +350,7 @@ def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocat
 
 
 # ---
-# A job that may move on the records of its markets (M11).
+# A multi-market job on the records of its markets (M11).
 
 
 def replayed_over_markets(
@@ -353,10 +362,10 @@ def replayed_over_markets(
     start: pd.Timestamp | None,
     model: str | None,
 ) -> list[MovedSlots]:
-    """What one mover, or ``all``, would have made of a job that may move on the records of its markets, the best first.
+    """Simulate one multi-market policy, or ``all``, on the records of a job's markets; rows by descending utility.
 
-    ``market`` is its home if given. Raises `PolicyError` for a mover that there is not, `MarketError` if the job starts after the
-    records or one of them does not cover it.
+    ``market`` is the home of the job, if given. Raises `PolicyError` for an unknown multi-market
+    policy, and `MarketError` if the job starts after the records or a record does not cover it.
     """
     planner = model or turn.settings.planner
     settings = turn.settings

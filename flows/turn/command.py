@@ -1,4 +1,7 @@
-"""``run``, ``report``, ``forecast``, ``plan``, ``replay`` and ``leaderboard``. What computes is loaded when a command is called."""
+"""Commands ``run``, ``report``, ``forecast``, ``plan``, ``replay`` and ``leaderboard``.
+
+Modules that compute are imported when a command is called.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,10 @@ SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
 
 
 def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
-    """What a person is told of a turn beside its decisions, which were shown when they were made.
+    """Return the printed result of a turn, without its decisions, which are shown as soon as they are made.
 
-    Of the forecasters only the ``planner``, whose forecasts decided: the page and the JSON have all.
+    Forecast errors are those of the ``planner``, whose forecasts the decisions used; the page and
+    the JSON have all models.
     """
     from flows.ledger.headline import missed_apart
     from flows.show.skills import compared
@@ -69,7 +73,7 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
 
 
 def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Decisions as every command shows them, below what they say of old data and sources that disagree."""
+    """Return the table of decisions, with warnings above it and notes on prices and assumptions below it."""
     old, assumed = stale_told(rows), assumed_told(rows)
     notes = [f"STALE DATA: {text}" for text in old]
     notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
@@ -85,7 +89,7 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
 
 
 def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
-    """The best of the leaderboard, every baseline and every policy with a real outcome, and the cost in hindsight."""
+    """Return the leaderboard: the best rows, the baselines, policies with reported outcomes, and the hindsight cost."""
     shown = [
         row
         for i, row in enumerate(folded_board(board))
@@ -100,7 +104,7 @@ def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def movers_tables(board: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The leaderboard of the movers, where a job that may move has ended."""
+    """Return the leaderboard of the multi-market policies; empty before a multi-market job has ended."""
     title = "Movers over ended jobs that may move (weights of their own)"
     return [Table(title, board_rows(board), {**columns_of(BOARD_SHOWN), "policy": "mover"})] if board else []
 
@@ -110,13 +114,13 @@ def report(
     out: Annotated[Path | None, option("Where the HTML goes.", metavar="FILE")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Write the HTML report of the newest run (or of the one at --at) again from the warehouse."""
+    """Write the HTML report of the newest run (or of the run at --at) again from the warehouse."""
     from flows.turn.report import report_page, stored_report, write_report
 
     with session.reading() as store:
         data = stored_report(store, session.config, at=session.time)
     path = out or session.html or Path("reports") / f"{data.run_id}.html"
-    if path != session.html:  # that one the kit writes
+    if path != session.html:  # the command kit writes that file
         write_report(data, path)
     return Answer(
         title="Report",
@@ -133,7 +137,7 @@ def forecast(
     horizon: Annotated[int | None, option("Slots ahead.", least=1, most=48)] = None,
     session: Session = Session(),
 ) -> Answer:
-    """Issue forecasts of price and count for one market, or for all followed ones, and keep them."""
+    """Issue and store forecasts of price and count for one market, or for all followed markets."""
     from flows.turn.answer import forecast_row, issue_forecasts
     from flows.turn.context import Turn
 
@@ -162,7 +166,7 @@ def forecast(
 
 
 def _shown_steps(forecast: Any) -> list[dict[str, Any]]:
-    """Median and 80 % interval of price and count at `SHOWN_STEPS`."""
+    """Return the median and 80 % interval of price and count at `SHOWN_STEPS`."""
     rows = []
     for step in SHOWN_STEPS:
         if step <= forecast.horizon:
@@ -209,10 +213,11 @@ def plan(
     ] = None,
     session: Session = Session(),
 ) -> Answer:
-    """Show the decision of one job's slot, as a turn has issued it or would issue it now: what to run, the cost, and why.
+    """Show the decision of one job for a slot, as a turn has issued or would issue it: what to run, the cost, and why.
 
-    Nothing is stored. Jobs that are open together share the spot. Without --at the slot is the present one if the job is open
-    and the data are newer than the newest turn, else that of the newest turn.
+    Nothing is stored. Jobs that are open together share the spot instances. Without --at the slot
+    is the present slot if the job is open and the data are newer than the newest turn, else the
+    slot of the newest turn.
     """
     from flows.clock import now
     from flows.delivery import document
@@ -241,7 +246,7 @@ def plan(
 
 
 def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime) -> Answer:
-    """A decision for a person: what to run until when and for how much, the reason, then the details."""
+    """Return the answer of ``plan``: what to run, until when and at what cost, then the reason and the details."""
     from flows.ledger.headline import details, headline, outlook, over_since
 
     first, over = headline(row, clock), over_since(row, clock)
@@ -299,7 +304,7 @@ def replay(
     ] = None,
     session: Session = Session(),
 ) -> Answer:
-    """What one policy would have made of one job on a market's record, beside the best that hindsight allows."""
+    """Simulate a policy on recorded market data and compare it with the hindsight optimum."""
     from flows.schemas.forms import REPLAY
     from flows.turn.answer import replayed, replayed_over_markets
     from flows.turn.context import Turn, proposed
@@ -310,7 +315,7 @@ def replay(
     if markets is not None:
         request = may_move_among(request, tuple(text.strip() for text in markets.split(",")))
     elif market is not None and policy is not None and is_policy(policy):
-        request = stays_in(request)  # one market and a policy of one market are named: that is what is asked
+        request = stays_in(request)  # a market and a single-market policy were given: replay in that market only
     told = ""
     with session.market_data() as store:
         at, _ = session.moment(store)
@@ -336,12 +341,15 @@ def replay(
     return Answer(title=title, value=value, blocks=replay_blocks(title, rows) + ([told] if told else []))
 
 
-#: Rows of a replay that a terminal shows; baselines are always among them.
+#: Rows of a replay shown on a terminal; baselines are always among them.
 REPLAY_ROWS = 20
 
 
 def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The outcomes beside hindsight's cost, those of the same decisions in one row, and for a single policy the slots."""
+    """Return the outcomes of a replay compared with the hindsight optimum, and the slots of a single policy.
+
+    Policies with the same decisions share a row.
+    """
     best = rows[0]
     gpus = best["gpus_per_instance"]
     told = [*folded(rows), in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"])]
@@ -364,14 +372,14 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 
 def leaderboard(*, session: Query = Query()) -> Answer:
-    """Every policy's record over the jobs that ended, and how far it is trusted."""
+    """Show the result of every policy over the jobs that ended, and its weight in the selection."""
     import pandas as pd
 
     from flows.turn.context import Turn
     from flows.turn.report import learned
 
     with session.reading() as store:
-        at = pd.Timestamp(0, tz="UTC")  # of no matter: the record has no time
+        at = pd.Timestamp(0, tz="UTC")  # any time will do: the leaderboard does not depend on it
         turn = Turn(store=store, at=at, settings=session.config, run_id="leaderboard")
         found = learned(turn)
     value = {"leaderboard": found.leaderboard} | ({"movers": found.movers} if found.movers else {})

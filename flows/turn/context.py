@@ -1,4 +1,4 @@
-"""What the stages of a turn are given: warehouse, time and settings; markets and their histories; jobs and the pool (M1.2)."""
+"""Inputs of the stages of a turn: warehouse, time and settings; markets and histories; jobs and policy pool (M1.2)."""
 
 from __future__ import annotations
 
@@ -61,17 +61,18 @@ from warehouse.store.connection import Store
 from warehouse.times import microseconds
 
 # ---
-# What every stage of a turn is given: the warehouse, the logical time, the settings, what is read once, and how work is spread.
+# Input of every stage: the warehouse, the logical time, the settings, cached reads, and the parallel map.
 
 
-#: Rows by source and by what became of them.
+#: Number of rows by source and by result (added, repeated or rejected).
 Counts = dict[str, dict[str, int]]
 
 
 class Reads:
-    """The observations as the turns of one time, or of a span of times, read them: each history and listing once (M1.2).
+    """Cache of the observations for turns at one time or over a span of times; reads each history and listing once (M1.2).
 
-    Every answer is the one that the store would give at that time; made after the last of the times has been ingested.
+    The results equal those of the store at that time. Create it after the observations of the last
+    of the times are ingested.
     """
 
     def __init__(self, store: Store, span: Span | None = None) -> None:
@@ -81,11 +82,11 @@ class Reads:
         self._listings: dict[pd.Timestamp, pd.DataFrame] = {}
         self._listed: dict[pd.Timestamp, list[dict[str, Any]]] = {}
         self._histories: dict[HistoryRequest, History | MarketError] = {}
-        # Stages of a backfill read beside each other.
+        # Stages of a backfill read concurrently.
         self._turn = RLock()
 
     def listed(self, at: pd.Timestamp) -> list[dict[str, Any]]:
-        """The rows of `list_markets` as known at a time."""
+        """Return the rows of `list_markets` as known at a time."""
         with self._turn:
             if at not in self._listings and at in self._times:
                 self._listings = list_markets_at(self._store, self._times)
@@ -96,7 +97,7 @@ class Reads:
             return self._listed[at]
 
     def histories(self, requests: Sequence[HistoryRequest]) -> list[History | MarketError]:
-        """What `load_histories` gives, in the order asked for, or why one of them cannot be read."""
+        """Return the results of `load_histories` in the order of ``requests``, or the error for a history that cannot be read."""
         with self._turn:
             new = [one for one in dict.fromkeys(requests) if one not in self._histories]
             try:
@@ -122,13 +123,14 @@ class Reads:
 class Turn:
     """One turn of the loop.
 
-    ``at`` is the logical time, a slot's start. With ``own_end`` every market is taken at the end of its own record
-    instead, if that is earlier. ``run_id`` names the turn; the same one again writes nothing new. Only the process
-    that holds ``store`` writes: what `fan` calls gets values and returns values. ``show`` is given the decisions when
-    they are made. ``made`` says whether the turn is made in its own slot or afterwards; ``reads`` answers for the
-    observations, which are in by then (None: it reads for itself, each thing once). ``clock`` is the present time as the command
-    line or the scheduler read it, beside which rows from the future and a record that ended long ago are told; nothing is computed
-    from it.
+    ``at`` is the logical time, the start of a slot. With ``own_end`` every market is read at the
+    end of its own record instead, if that is earlier. ``run_id`` names the turn; a second turn of
+    the same name writes nothing new. Only the process that owns ``store`` writes: functions called
+    through ``fan`` take values and return values. ``show`` is called with the decisions as soon as
+    they are made. ``made`` is `LIVE` if the turn runs in its own slot, else the turn is a backfill.
+    ``reads`` is a cache of observations, which must be ingested by then (None: the turn creates its
+    own). ``clock`` is the present time, used only to report rows from the future and records that
+    ended long ago; no result depends on it.
     """
 
     store: Store
@@ -144,60 +146,62 @@ class Turn:
     clock: pd.Timestamp | None = None
 
     def __post_init__(self) -> None:
-        """Read for itself where nobody reads for several."""
+        """Create a cache of observations if none is shared between turns."""
         if self.reads is None:
             object.__setattr__(self, "reads", Reads(self.store))
 
     @property
     def observations(self) -> Reads:
-        """What answers for the observations."""
-        return cast(Reads, self.reads)  # there is one from `__post_init__` on
+        """The cache of observations."""
+        return cast(Reads, self.reads)  # set in `__post_init__`
 
     def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
-        """The markets known at a time (None: the turn's), as rows."""
+        """Return the markets known at a time (None: the time of the turn) as rows."""
         return self.observations.listed(self.at if at is None else at)
 
     @property
     def terms_at(self) -> pd.Timestamp | None:
-        """As of when the terms of jobs are read: its time, and with ``own_end`` by now (None), like the jobs themselves (M2.9)."""
+        """Time as of which terms of jobs are read: the turn's time, or with ``own_end`` None, the present, as for jobs (M2.9)."""
         return None if self.own_end else self.at
 
     @property
     def fresh(self) -> Freshness:
-        """Which observation is old."""
+        """The test whether an observation is stale."""
         return Freshness(clock=self.clock if self.own_end else None)
 
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
-        """The row of the ledger that says that a stage of the turn is done."""
+        """Return the ledger row that records a completed stage of the turn."""
         return RunRow(run=self.run_id, at=self.at, stage=stage, details=details, made=self.made)
 
     def failure_kept(self, stage: str) -> failure_kept:
-        """Within it, why a stage fails is recorded in the ledger of runs."""
+        """Return a context manager that records in the ledger of runs why a stage fails."""
         return failure_kept(self.store, self.run_id, at=self.at, stage=stage, say=self.say)
 
 
 def run_id_of(at: pd.Timestamp, what: str = "run") -> str:
-    """The name of the turn at a logical time: the same time gives the same name."""
+    """Return the name of the turn at a logical time: the same time gives the same name."""
     return f"{what}-{at:%Y%m%dT%H%M%SZ}"
 
 
 # ---
-# Which markets a turn follows, at what time each is taken, and how its history, its peers' and its forecasts are read.
+# Which markets a turn follows, at which time each is read, and the histories of markets and peers,
+# and forecasts.
 
-#: A market with less history than this is not followed unless a job names it.
+#: Least history of a market that is followed although no job names it.
 LEAST_SPAN = pd.Timedelta(days=3)
-#: Launch tests first, then instances held, then offers listed, which are not launch tests; and how many of each at most, of as
-#: many markets as these are together.
+#: Kinds of counts in order of preference: launch tests, instances held, and listed offers, which
+#: are no launch tests; with the most markets followed of each, if the total is at most their sum.
 KINDS = {"probe": 20, "held": 2, "offers": 2}
-#: Most peers of a market that are read.
+#: Most peers read for a market.
 MOST_PEERS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """A market of one source, taken at ``at`` (the turn's time, or the end of its own record).
+    """A market of one source, read at ``at``: the turn's time, or the end of the market's record.
 
-    ``on_demand`` are the terms of the job that it is read for; they are no part of its identity.
+    ``on_demand`` are the on-demand terms of the job for which it is read; they do not count in
+    comparisons.
     """
 
     market: Market
@@ -206,28 +210,28 @@ class Followed:
     on_demand: tuple[OnDemandTerms, ...] = field(default=(), compare=False)
 
     def for_job(self, request: JobRequest) -> Followed:
-        """The same market with the on-demand terms that a job states."""
+        """Return the same market with the on-demand terms of a job."""
         return replace(self, on_demand=on_demand_terms(request))
 
     @property
     def key(self) -> str:
-        """``market@source``: how the command line and the tables name it."""
+        """``market@source``, the name on the command line and in tables."""
         return f"{self.market.key}@{self.source}"
 
 
 def parse_market(text: str) -> tuple[Market, str | None]:
-    """Read ``provider/region/zone/instance_type[@source]``; raises `MarketError`."""
+    """Parse ``provider/region/zone/instance_type[@source]``; raises `MarketError`."""
     key, _, source = text.partition("@")
     return Market.parse(key), source or None
 
 
 def step_of(settings: Settings) -> pd.Timedelta:
-    """The slot length of the settings."""
+    """Return the slot length of the settings."""
     return pd.Timedelta(minutes=settings.step_minutes)
 
 
 def live_for(settings: Settings) -> pd.Timedelta:
-    """How long after its newest observation a record counts as one that goes on: 2 hours, at least two slots (ours)."""
+    """Return how long after its newest observation a record counts as live: 2 hours, at least two slots (ours)."""
     return max(pd.Timedelta(hours=2), 2 * step_of(settings))
 
 
@@ -239,9 +243,10 @@ def read_history(
     start: pd.Timestamp | None = None,
     on_demand_usd: float | None = None,
 ) -> History:
-    """History of a followed market as known at its time, on the grid of the settings, under their assumptions.
+    """Return the history of a followed market as known at its time, on the slot grid and assumptions of the settings.
 
-    It has the counts read between slots too, where there were any. ``on_demand_usd`` is assumed where none was observed.
+    It includes the counts observed between slots, if any. ``on_demand_usd`` is assumed where no
+    on-demand price was observed.
     """
     asked = _asked(followed, settings, start=start, on_demand_usd=on_demand_usd)
     return load_histories(store, [asked])[0]
@@ -250,18 +255,18 @@ def read_history(
 def read_histories(
     store: Store, starts: Mapping[Followed, pd.Timestamp], *, settings: Settings
 ) -> dict[Followed, History]:
-    """What `read_history` gives for every market from its start on, by a few statements for all of them."""
+    """Return the `read_history` of every market from its start on, read with a few statements for all of them."""
     asked = [_asked(followed, settings, start=start) for followed, start in starts.items()]
     return dict(zip(starts, load_histories(store, asked), strict=True))
 
 
 def turn_histories(turn: Turn, starts: Mapping[Followed, pd.Timestamp]) -> dict[Followed, History]:
-    """`read_histories` of a turn."""
+    """Return the history of each market from its start on, as known in a turn."""
     return dict(zip(starts, read_all(turn, list(starts.items())), strict=True))
 
 
 def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History]:
-    """The history of each market from a start on, in the order asked for; raises `MarketError` for the first without one."""
+    """Return the history of each market from a start on, in order; raises the first `MarketError`."""
     found = []
     for history in try_histories(turn, asked):
         if isinstance(history, MarketError):
@@ -271,7 +276,10 @@ def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list
 
 
 def try_histories(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History | MarketError]:
-    """The history of each market from a start on, or why it cannot be read; in the order asked for, by a few statements."""
+    """Return the history of each market from a start on, or the error that prevents it, in order.
+
+    All are read with a few statements.
+    """
     return turn.observations.histories([_asked(one, turn.settings, start=start) for one, start in asked])
 
 
@@ -301,7 +309,7 @@ def _asked(
 
 
 def own_time(last: pd.Timestamp, at: pd.Timestamp, step: pd.Timedelta, *, own_end: bool) -> pd.Timestamp:
-    """The slot at which a market is taken: the turn's, or with ``own_end`` the last one its record reaches."""
+    """Return the slot at which a market is read: the turn's, or with ``own_end`` the last slot of its record if earlier."""
     return min(at, last.floor(step)) if own_end else at.floor(step)
 
 
@@ -314,10 +322,10 @@ def find_market(
     own_end: bool = False,
     listed: Sequence[Mapping[str, Any]] | None = None,
 ) -> Followed:
-    """The followed market that a user's text means; raises `MarketError` with the nearest known ones.
+    """Return the followed market for a market name; raises `MarketError` with the most similar known names.
 
-    Without ``@source`` the most trusted source of the market that was known at ``at`` is taken. ``listed`` are the rows of the
-    listing at ``at``, for callers that ask for many.
+    Without ``@source`` the most trusted source of the market that was known at ``at`` is used.
+    ``listed`` are the rows of the listing at ``at``, for callers that look up many markets.
     """
     market, source = parse_market(text)
     if listed is None:
@@ -337,7 +345,7 @@ def find_market(
 
 
 def market_of(turn: Turn, text: str) -> Followed:
-    """`find_market` of a turn."""
+    """Return the followed market for a market name in a turn; raises as `find_market` does."""
     return find_market(
         turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.listed()
     )
@@ -348,13 +356,14 @@ def _trust_rank(source: str, settings: Settings) -> int:
 
 
 def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Timestamp]]:
-    """The markets to follow when no job names them, with capacity and first observation, most informative first (ours).
+    """Return the markets to follow when no job names them, most informative first (ours).
 
-    A market qualifies with counts probed at least once a slot, `LEAST_SPAN` of history, and observations still coming
-    in at its time.
-    Of those, launch tests go before instances held and those before offers; within a kind the larger capacity, a measured price and
-    the name decide. `KINDS` caps each kind; where ``most`` is more than those together, the rest goes to the next of any kind.
-    Counts whose source states no kind are taken as launch tests.
+    Each comes with its capacity and first observation. A market qualifies with counts at least once
+    a slot, `LEAST_SPAN` of history, and recent observations at its time. Launch tests come before
+    instances held, and those before offers; within a kind larger capacity, a measured price and the
+    name decide. `KINDS` caps each kind; if ``most`` exceeds the sum of the caps, the remaining
+    places go to the next markets of any kind. Counts whose source states no kind are treated as
+    launch tests.
     """
     step = step_of(turn.settings)
     rows = [row for row in turn.listed() if _qualifies(row, turn, step)]
@@ -383,12 +392,12 @@ def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Tim
 
 
 def _kind_of(row: Mapping[str, Any]) -> str:
-    """The kind of a listing's counts; a launch test where none is stated (ours)."""
+    """Return the kind of a listing's counts; a launch test where none is stated (ours)."""
     return row["kind"] if isinstance(row["kind"], str) and row["kind"] else "probe"
 
 
 def why_not_followed(turn: Turn, *, most: int) -> dict[str, str]:
-    """By ``market@source`` why a turn does not follow a market unless a job names it; "" for those that it follows."""
+    """Return by ``market@source`` why a turn does not follow a market that no job names; "" for followed markets."""
     step = step_of(turn.settings)
     chosen = {followed.key for followed, _, _ in choose_markets(turn, most=most)}
     found = {}
@@ -418,13 +427,13 @@ def _why_not(row: Mapping[str, Any], turn: Turn, step: pd.Timedelta) -> str:
 
 
 def _qualifies(row: dict[str, Any], turn: Turn, step: pd.Timedelta) -> bool:
-    """Whether a row of the listing has enough of a record at the turn's time."""
+    """Return whether a row of the listing has a long enough record and recent counts at the turn's time."""
     first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
     return last - first >= LEAST_SPAN and _is_followed(row, turn, step, turn.at)
 
 
 def _is_followed(row: dict[str, Any], turn: Turn, step: pd.Timedelta, at: pd.Timestamp) -> bool:
-    """Whether counts of a row of the listing come in once a slot at a time."""
+    """Return whether a row of the listing has recent counts at least once a slot at a time."""
     gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
     fresh = turn.own_end or at - pd.Timestamp(row["last_observed"]) <= 3 * max(gap, step)
     return bool(row["has_counts"]) and gap <= step and fresh
@@ -433,10 +442,10 @@ def _is_followed(row: dict[str, Any], turn: Turn, step: pd.Timedelta, at: pd.Tim
 def counted_or_priced(
     rows: Sequence[dict[str, Any]], turn: Turn, step: pd.Timedelta, at: pd.Timestamp
 ) -> list[dict[str, Any]]:
-    """Return the rows with counts at least once a slot; where there are none, those that have a price and no count (M11.1).
+    """Return the rows with counts at least once a slot; if there are none, the rows with prices and without counts (M11.1).
 
-    The two are never mixed: an assumed availability would always look better than an observed one. A price holds until the next
-    change is observed, at most for `PRICE_HOLDS`.
+    The two are never mixed: an assumed availability would always look better than an observed
+    availability. A price holds until the next observed change, at most for `PRICE_HOLDS`.
     """
     counted = [row for row in rows if _is_followed(row, turn, step, at)]
     return counted or [
@@ -456,24 +465,27 @@ def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
     return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
 
 
-#: Longest time from a market's last price to a slot in which a job compares it with others.
+#: Longest time from the last price of a market to a slot in which a job compares it with other markets.
 PRICE_HOLDS = pd.Timedelta(days=7)
 
-#: Most markets that one job is decided among, and most instances in all of them: tables grow with the square.
+#: Most markets of a multi-market job, and most instances over all of them: tables grow quadratically.
 MOST_PLACES, MOST_PLACED = 24, 2048
 
 
 def places_of(
     turn: Turn, request: JobRequest, *, told: Callable[[str], None] = lambda _: None
 ) -> tuple[Followed, ...]:
-    """The markets that a placed request may move among, its home first, at most `MOST_PLACES` at one time (M11.1).
+    """Return the markets of a placed multi-market request at one time, its home first, at most `MOST_PLACES` (M11.1).
 
-    With ``n_max`` above 85 they are fewer (`MOST_PLACED`). ``told`` hears how many are left out.
+    With ``n_max`` above 85 there are fewer: markets times instances stay within `MOST_PLACED`.
+    ``told`` is called with a message if markets are left out.
 
-    They are those whose counts came in once a slot when the job began, also in later turns; where no market that fits has counts,
-    those with a price (`counted_or_priced`). Where a job was decided to be stays
-    among them, and a turn that is made afterwards has the same. The cheapest on demand go before others, then those with most
-    counts; of a market the most trusted source. Raises `MarketError` where none fits, `JobError` as `check_types` does.
+    Candidates are the markets whose counts were observed once a slot when the job began, in later
+    turns too; if no matching market has counts, those with a price (`counted_or_priced`). So a
+    market that a decision chose stays a candidate, and a backfilled turn has the same markets.
+    Markets are sorted by on-demand price per unit of work, then by number of counts; of each market
+    the most trusted source is used. Raises `MarketError` if no market matches, and `JobError` as
+    `check_types` does.
     """
     settings, step = turn.settings, step_of(turn.settings)
     began = turn.at if turn.own_end else min(turn.at, first_slot(request, step))
@@ -525,7 +537,7 @@ def places_of(
 
 
 def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
-    """The markets of a placed request: the one it runs in, or those that it may move among, its home first.
+    """Return the markets of a placed request: its only market, or those of a multi-market job, its home first.
 
     Raises as `find_market` and `places_of` do.
     """
@@ -537,9 +549,9 @@ def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
 def placed_among(
     turn: Turn, request: JobRequest, *, market: str | None = None
 ) -> tuple[JobRequest, tuple[Followed, ...]]:
-    """A request that may move, placed at the time of its markets, and these; ``market`` is its home if given.
+    """Return a multi-market request placed at the time of its markets, and these markets.
 
-    Raises as `find_market` and `places_of` do.
+    ``market`` is the home of the job, if given. Raises as `find_market` and `places_of` do.
     """
     text = market or (None if request.market is None else request.place)
     if text is not None:
@@ -552,12 +564,12 @@ def placed_among(
 
 
 def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
-    """The request of a job file placed where the job is: what the file leaves open (start, market, source) is the job's own.
+    """Return the request of a job file, with start, market and source of the stored job where the file omits them.
 
-    Its ``deadline_in`` counts from the job's start, as it did when the job was added.
+    ``deadline_in`` counts from the start of the stored job, as when the job was added.
     """
     own = stored.request
-    if request.names_no_market:  # the markets that it may move among were chosen when it was added
+    if request.names_no_market:  # its markets were chosen when it was added
         request = request.model_copy(update={"markets": own.markets})
     market, source = own.market, request.source
     if request.market is not None:
@@ -568,16 +580,17 @@ def as_filed(request: JobRequest, stored: StoredJob) -> JobRequest:
     )
 
 
-#: Other instance types that a proposal names.
+#: Most alternative instance types named in a proposal.
 MOST_OTHERS = 4
 
 
 def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
-    """A request without a market as one that may move among all followed ones of one instance type, and which and why (ours).
+    """Return a request without markets with all followed markets of one instance type, and why as a sentence (ours).
 
-    A throughput is that of one instance type. Those whose GPUs the request was filled for or asks for (``gpu_type``) may be it,
-    else any. Of several the one with the cheapest market by its last day is taken, as `Lately.screened_usd` ranks markets for a
-    request too, those whose GPU is known before others. Raises `JobError` where none is followed.
+    The throughput of a request holds for one instance type. Candidates are the types with the GPUs
+    of the request's configuration or ``gpu_type``, else all types. The type with the cheapest
+    market over its last day is chosen, ranked by `Lately.screened_usd` as for a request; types with
+    known GPUs come first. Raises `JobError` if no followed market matches.
     """
     step, filled = step_of(turn.settings), request.configuration
     found: dict[str, list[Followed]] = {}
@@ -623,15 +636,17 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
 
 
 def _patterns(found: Iterable[Followed]) -> list[str]:
-    """The markets of one instance type as a job file names them."""
+    """Return the markets of one instance type as patterns for a job file."""
     return sorted({f"{one.market.provider}/*/*/{one.market.instance_type}" for one in found})
 
 
 def _types_by_price(
     turn: Turn, found: Mapping[str, Sequence[Followed]], request: JobRequest
 ) -> list[tuple[str, str]]:
-    """Instance types by what the work costs on the most instances of the request in the cheapest market of each, and in words
-    what an instance and a GPU cost there.
+    """Return instance types, each with its price as text: types with known GPUs first, then by cost of the work.
+
+    The cost is that of the work on the largest number of instances of the request, in the cheapest
+    market of the type. The text has the price of an instance-hour and a GPU-hour there.
     """
     asked = [(one, one.at - LATELY) for own in found.values() for one in own]
     histories = dict(zip((one for one, _ in asked), try_histories(turn, asked), strict=True))
@@ -650,24 +665,25 @@ def _types_by_price(
 
 
 def _cheapest(row: Mapping[str, Any], request: JobRequest) -> tuple[float, float, str]:
-    """Sort key: on-demand price of a unit of work, most counts, name."""
+    """Return a sort key: on-demand price per unit of work, most counts first, name."""
     price = float(row["on_demand_usd"])
-    with suppress(JobError):  # `check_types` says so of a market that is among the first
+    with suppress(JobError):  # `check_types` raises this error for the markets that are used
         price /= run_on(request, Market.parse(str(row["market"])))[2].rate(1)
     return np.inf if np.isnan(price) else price, -float(row["count_rows"]), str(row["market"])
 
 
 def _common_time(request: JobRequest, found: Sequence[Followed]) -> pd.Timestamp:
-    """The time at which most markets are taken, in the job's own time if there is one; of equal ones the latest."""
+    """Return the time that most markets have in common, preferably within the job; the latest if tied."""
     votes = Counter(one.at for one in found)
     return max(votes, key=lambda at: (request.starts <= at < request.ends, votes[at], at))
 
 
 def peers_of(turn: Turn, asked: Sequence[Followed], *, start: pd.Timestamp) -> dict[Followed, list[History]]:
-    """Of each market histories from ``start`` of others of the same source and instance type, at most `MOST_PEERS`.
+    """Return for each market the histories from ``start`` of its peers: markets of the same source and instance type.
 
-    Those of the same region come first, then by name. They hold what was known at the turn's time, whatever the time
-    of the market: `market_record` leaves out what was not known by its. What cannot be read is left out.
+    At most `MOST_PEERS`, those of the same region first, then by name. The histories are as known
+    at the turn's time, also where a market is read at an earlier time: `market_record` drops rows
+    learned later. Histories that cannot be read are left out.
     """
     step, listed = step_of(turn.settings), turn.listed()
     peers: dict[Followed, list[Followed]] = {}
@@ -709,7 +725,7 @@ def stored_forecasts(
     end: pd.Timestamp,
     step: pd.Timedelta,
 ) -> list[Forecast]:
-    """The vintages of one model on one market, issued from ``start`` to ``end``, ascending."""
+    """Return the stored forecasts of one model on one market, issued from ``start`` to ``end``, ascending."""
     return read_forecasts(
         store,
         Forecast,
@@ -725,7 +741,10 @@ def stored_forecasts(
 def planned_forecasts(
     turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]]
 ) -> dict[tuple[str, str], list[Forecast]]:
-    """By job and market (`Followed.key`) the planner's vintages in the job's slots up to the market's time, as issued (M6.1)."""
+    """Return by job and market (`Followed.key`) the stored forecasts of the planner (M6.1).
+
+    They are those issued in the job's slots, up to the market's time.
+    """
     ends = {(job.request.name, followed.key): min(job.deadline, followed.at) for job, followed in jobs}
     found: dict[tuple[str, str], list[Forecast]] = {}
     for step in dict.fromkeys(job.step for job, _ in jobs):
@@ -749,19 +768,20 @@ def planned_forecasts(
 
 
 # ---
-# What a turn is about: the markets it follows, the jobs on them, and the pool of policies with what was learned of it.
+# Work of a turn: the followed markets, the jobs on them, and the policy pool with its past results.
 
-#: Example jobs opened on a warehouse without jobs.
+#: Most example jobs added to a warehouse without jobs.
 OPEN_EXAMPLES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a turn is about: the markets it follows, and the jobs on each that run or have ended unscored.
+    """Work of a turn: the followed markets, and the jobs that run or have ended unscored, each with its market.
 
-    ``left_out`` says in words which jobs and markets could not be read at this time, and why, and which markets were taken for a
-    job that names none; they stop nothing else. ``places``
-    has by name the markets of each job that may move; beside such a job in ``running`` and ``ended`` stands the first of them.
+    ``left_out`` are messages on jobs and markets that could not be read at this time, and on the
+    markets proposed for a job without markets; other jobs are not affected. ``places`` has by job
+    name the markets of each multi-market job; in ``running`` and ``ended`` such a job has the first
+    of them.
     """
 
     markets: tuple[Followed, ...]
@@ -771,7 +791,7 @@ class Work:
     places: Mapping[str, tuple[Followed, ...]] = field(default_factory=dict)
 
     def jobs_on(self, followed: Followed) -> list[StoredJob]:
-        """The jobs that run on one market, or may."""
+        """Return the jobs that run or may run on one market."""
         return [
             job
             for job, market in (*self.running, *self.ended)
@@ -780,11 +800,12 @@ class Work:
 
 
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
-    """Add the requests of this turn, give a warehouse without jobs of a user examples, and sort the jobs.
+    """Store the requests of this turn, add examples to a warehouse without user jobs, and sort the jobs.
 
-    What a request does not say of its start and deadline counts from the time of its market (`_placed`). The jobs' markets come
-    first, then the most informative others, `max_markets` in all; a request without a market gets those that are `proposed`.
-    ``scored`` names the jobs on which nothing is left to be learned, or will be by then (`Rounds.settled`).
+    Start and deadline that a request leaves open count from the time of its market (`_placed`). The
+    markets of jobs come first, then the most informative others, up to ``max_markets`` in all; a
+    request without a market gets the `proposed` markets. ``scored`` names the jobs on which no
+    policy is left to be replayed (`Rounds.settled`).
     """
     step, settings = step_of(turn.settings), turn.settings
     left_out: list[str] = []
@@ -809,8 +830,10 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
 
 
 def _placed(turn: Turn, request: JobRequest) -> JobRequest:
-    """A request whose relative times count from the time at which its market is taken, its own end or the turn's; from the turn's
-    too where there is no such market, of which `sorted_jobs` then says so.
+    """Return a request with its relative times counted from the time at which its market is read.
+
+    That is the end of the market's record or the turn's time. If the market cannot be found, the
+    turn's time is used and `sorted_jobs` reports the error.
     """
     at = turn.at
     if turn.own_end:
@@ -821,20 +844,23 @@ def _placed(turn: Turn, request: JobRequest) -> JobRequest:
 
 
 def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
-    """The jobs that were there at the turn's time; of a turn at each market's own end all of them."""
+    """Return the jobs added by the turn's time; all jobs if each market is read at the end of its record."""
     return [job for job in jobs if turn.own_end or job.created_at <= turn.at]
 
 
 def _has_users(turn: Turn, jobs: Sequence[StoredJob]) -> bool:
-    """Whether somebody has had a job to be advised on: one that was over when it was added is there to be learned from."""
+    """Return whether there is a user job.
+
+    Without ``own_end`` a job added after its deadline does not count: it only serves learning.
+    """
     return any(job.origin == "user" and (turn.own_end or job.deadline > job.created_at) for job in jobs)
 
 
 def panel_mates(turn: Turn, asked: Collection[Followed]) -> list[Followed]:
-    """The other markets that a turn would follow of the sources of those asked for: what forecasters learn from beside them."""
+    """Return the other followed markets of the same sources, which panel forecasters are estimated on too."""
     wanted = {
         followed.key for followed in asked
-    }  # also where the turn would follow one of them at another time
+    }  # the turn may follow the same market at another time
     sources = {followed.source for followed in asked}
     chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
     mates = [one for one in chosen if one.source in sources and one.key not in wanted]
@@ -843,7 +869,7 @@ def panel_mates(turn: Turn, asked: Collection[Followed]) -> list[Followed]:
 
 
 def _readable(turn: Turn, asked: Sequence[Followed], left_out: list[str]) -> set[Followed]:
-    """The markets that have a history at their time; why others have none goes into ``left_out``."""
+    """Return the markets that have a history at their time; the errors of the others are appended to ``left_out``."""
     found: set[Followed] = set()
     for followed, history in zip(asked, try_histories(turn, [(one, one.at) for one in asked]), strict=True):
         if isinstance(history, MarketError):
@@ -861,10 +887,11 @@ def sorted_jobs(
     left_out: list[str],
     scored: Collection[str],
 ) -> Work:
-    """Which jobs run at their market's time and which ended by it without having been scored; nothing is stored.
+    """Return the jobs that run at their market's time and those that ended by then unscored; nothing is stored.
 
-    ``chosen`` are markets to follow beside theirs. What cannot be read goes into ``left_out``, which is that of the answer.
-    Examples are not planned any more once there is a job of a user; when they have ended they are replayed as others are.
+    ``chosen`` are further markets to follow. Messages on jobs and markets that cannot be read are
+    appended to ``left_out``, which also goes into the result. Example jobs are no longer planned
+    once there is a user job; after their end they are replayed as others are.
     """
     seen = _visible(turn, jobs)
     users = _has_users(turn, seen)
@@ -874,12 +901,12 @@ def sorted_jobs(
     left_out += unreadable_jobs(turn.store, known_at=turn.terms_at)
     for job in seen:
         if job.request.name in scored and job.deadline <= turn.at:
-            continue  # nothing is left to be done for it, and in a year there are thousands
+            continue  # a year has thousands of such jobs, and nothing is left to do for them
         if users and job.origin == "example" and job.deadline > turn.at:
             continue
         try:
             check_bounds(job.request)
-        except JobError as error:  # an older version let it in
+        except JobError as error:  # accepted by an older version
             left_out.append(f"job {job.request.name} is left out: {error}")
             continue
         if job.request.may_move:
@@ -920,7 +947,7 @@ def sorted_jobs(
 
 
 def _begins_after(job: StoredJob, followed: Followed) -> str:
-    """That a job has begun by the time of the turn, where its market's record had ended."""
+    """Return the message for a job that begins by the turn's time, but after the end of its market's record."""
     return (
         f"job {job.request.name} is left out: it begins at {job.start}, the record of {followed.key} ends at {followed.at}; "
         "give it an earlier start, or newer data"
@@ -928,7 +955,7 @@ def _begins_after(job: StoredJob, followed: Followed) -> str:
 
 
 def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[Followed, ...]:
-    """The markets of a job that may move, as far as they can be read; none where its home cannot."""
+    """Return the readable markets of a multi-market job; none if its home cannot be read."""
     try:
         found = places_of(turn, job.request, told=left_out.append)
     except InputError as error:
@@ -940,15 +967,16 @@ def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[Follow
     return tuple(one for one in found if one in readable)
 
 
-#: A policy, or a mover.
+#: Single-market or multi-market policy.
 P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group(Generic[P]):
-    """Policies that are chosen among, in their order, what was learned of each by now, and who learns from it.
+    """Policies to choose from, in order, with the rounds learned so far and the learner.
 
-    ``first`` decides before the first round unless the learner is ``informed`` of what was measured elsewhere (M5.6).
+    ``first`` decides before the first round unless the learner is ``informed`` by measurements from
+    elsewhere (M5.6).
     """
 
     policies: tuple[P, ...]
@@ -963,18 +991,18 @@ class Group(Generic[P]):
         return self.rounds.names
 
     def lacking(self, job: str) -> list[P]:
-        """The policies that were not replayed on a job."""
+        """Return the policies that were not replayed on a job."""
         lacking = self.rounds.lacking(job)
         return [one for name, one in zip(self.names, self.policies, strict=True) if name in lacking]
 
     def weights_after(self) -> list[np.ndarray]:
-        """The weights after each round, each of shape (policies,)."""
+        """Return the weights after each round, each of shape (policies,)."""
         return [weights.probability for weights in self.rounds.weights(self.learner)[1:]]
 
     def deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[P, str]]:
-        """Who decides at each of some times, and why: the leader of the rounds learned before (decision 3)."""
+        """Return the policy that decides at each time, and why: the leader by the rounds learned before (decision 3)."""
         known = [self.rounds.before(microseconds(at, "at")) for at in times]
-        # Turns that have learned from the first rounds share one pass over them.
+        # Times whose rounds are the first rounds of this group share one pass over them.
         prefixes = [len(own.jobs) for own in known if own.jobs and own.begins(self.rounds)]
         first = min(prefixes, default=0)
         table = self.rounds.full(self.learner) if prefixes else self.rounds.utilities
@@ -1002,27 +1030,27 @@ class Group(Generic[P]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool(Group[Policy[Any]]):
-    """The policies of the settings, and beside them the movers, which are a group of their own (M11.9)."""
+    """Single-market policies of the settings, and multi-market policies as a separate group (M11.9)."""
 
     movers: Group[Mover[Any]]
 
     def learned(self, rounds: Rounds, of_movers: Rounds) -> Pool:
-        """The pool with other rounds."""
+        """Return the pool with other rounds."""
         return replace(self, rounds=rounds, movers=replace(self.movers, rounds=of_movers))
 
     def movers_deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[Mover[Any], str]]:
-        """Which mover decides at each of some times, and why; "" while nothing was learned of them (M11.9)."""
+        """Return for each time the multi-market policy that decides, and why; "" before its first round (M11.9)."""
         known = [bool(self.movers.rounds.before(microseconds(at, "at")).jobs) for at in times]
         led = self.movers.deciding(times)
         return [(mover, why if knows else "") for (mover, why), knows in zip(led, known, strict=True)]
 
     def settled(self) -> set[str]:
-        """The jobs on which nothing is left to be replayed (`Rounds.settled`)."""
+        """Return the jobs on which no policy is left to be replayed (`Rounds.settled`)."""
         return self.rounds.settled() | self.movers.rounds.settled()
 
 
 def read_pool(turn: Turn) -> Pool:
-    """The policy pool of the settings with what the warehouse has learned of it, and of the movers."""
+    """Return the policy pool of the settings and the multi-market policies, with the rounds stored in the warehouse."""
     settings = turn.settings
     policies, learner = load_pool(settings.pool or DEFAULT_POOL), informed_learner(settings)
     names, movers = [policy.name for policy in policies], [mover.name for mover in MOVERS]
@@ -1043,19 +1071,19 @@ def read_pool(turn: Turn) -> Pool:
 
 
 def informed_learner(settings: Settings) -> Learner[Any]:
-    """The learner of the settings as one that has seen what was measured before (M5.6)."""
+    """Return the learner of the settings, initialised with earlier measurements (M5.6)."""
     return _informed(settings.learner, settings.prior or DEFAULT_PRIOR, settings.prior_jobs)
 
 
 @lru_cache(maxsize=8)
 def _informed(learner: str, prior: Path, jobs: int) -> Learner[Any]:
-    """Kept, since a learner keeps where it starts."""
+    """Return the informed learner, cached because a learner caches its initial state."""
     return informed(learner_named(learner), _worlds(prior), jobs=jobs)
 
 
 @lru_cache(maxsize=8)
 def _worlds(prior: Path) -> tuple[MeasuredWorld, ...]:
-    """Read once in a process, which may make many turns."""
+    """Return the measured worlds, cached because one process may run many turns."""
     return read_prior(prior)
 
 
@@ -1065,7 +1093,7 @@ def _is_informed(settings: Settings, names: Sequence[str]) -> bool:
 
 
 def deciding_policy(turn: Turn) -> tuple[Policy[Any], str]:
-    """The policy that decides at the turn's time, and why."""
+    """Return the policy that decides at the turn's time, and why."""
     return read_pool(turn).deciding([turn.at])[0]
 
 
@@ -1079,12 +1107,12 @@ def require_markets(work: Work) -> None:
         )
 
 
-#: The job files among the examples: other examples are TOML files too.
+#: Names of the example job files; other examples are TOML files too.
 EXAMPLES = ("bert-sweep", "llama-8b-lora", "qwen-14b-sft")
 
 
 def example_requests() -> list[JobRequest]:
-    """The job files that come with the project, sorted by name."""
+    """Return the requests of the example job files, in the order of `EXAMPLES`."""
     folder = Path(__file__).parents[2] / "examples"
     files = [folder / f"{name}.toml" for name in EXAMPLES]
     if not all(file.is_file() for file in files):
@@ -1093,7 +1121,7 @@ def example_requests() -> list[JobRequest]:
 
 
 def fitting(requests: Sequence[JobRequest], capacity: int) -> list[JobRequest]:
-    """The requests whose width suits a market: single-instance ones where the market shows one, wider ones elsewhere."""
+    """Return the requests that suit a capacity: single-instance requests for markets with one instance, else larger ones."""
     single = [request for request in requests if (request.gpus_max or request.n_max) == 1]
     wide = [request for request in requests if request not in single]
     return (single or wide) if capacity <= 1 else (wide or single)
@@ -1102,9 +1130,10 @@ def fitting(requests: Sequence[JobRequest], capacity: int) -> list[JobRequest]:
 def open_examples(
     requests: Sequence[JobRequest], markets: Sequence[tuple[Followed, int]], *, most: int
 ) -> list[JobRequest]:
-    """Example jobs that start now, one a market, on markets (with capacity) as different as can be.
+    """Return example jobs that start now, one per market, on markets (with capacity) as different as possible.
 
-    The markets are taken in turn from each (provider, instance type, source) so that few jobs show many kinds.
+    The markets are picked in turn from each (provider, instance type, source), so that few jobs
+    show many kinds of market.
     """
     groups: dict[tuple[str, str, str], list[tuple[Followed, int]]] = {}
     for followed, capacity in markets:
@@ -1112,7 +1141,7 @@ def open_examples(
         groups.setdefault(kind, []).append((followed, capacity))
     kinds = sorted(
         groups.values(), key=lambda group: group[0][1] <= 1
-    )  # stable: markets of one instance come last
+    )  # stable sort: single-instance markets come last
     rounds = max((len(group) for group in kinds), default=0)
     order = [group[i] for i in range(rounds) for group in kinds if i < len(group)]
     jobs = []

@@ -1,11 +1,13 @@
-"""Issue forecasts and measure the forecasters, for one turn or for many at once: the same to the bit (M6.1, M6.4, M6.5).
+"""Issue and score forecasts, for one turn or for many at once, with bit-identical results (M6.1, M6.4, M6.5).
 
-A market's forecasts are one call, which returns values and writes nothing. Turns that follow the same markets are made together
-from the histories of the last of them, as far as every earlier turn's histories are the beginnings of those; where they are not
-(a capacity that was not known yet, a row learned late), apart.
+The forecasts of a market are one call, which returns values and writes nothing. Turns with the same
+markets are processed together from the histories of the last turn, if the histories of every
+earlier turn are prefixes of those. Otherwise (a capacity that was not known yet, a row learned
+late) they are processed separately.
 
-A forecaster that learns from several markets is estimated once per source, variable and refit time on every followed market
-of the source, any other once per market. What is made is kept with the forecasts, so between two refits a turn estimates nothing.
+A panel forecaster is estimated once per source, variable and refit time on all followed markets of
+the source, any other forecaster once per market. Estimates are stored with the forecasts, so
+between two refits a turn estimates nothing.
 """
 
 from __future__ import annotations
@@ -55,9 +57,9 @@ from warehouse.issued import (
 )
 from warehouse.store.connection import Store
 
-#: Estimations of single markets that make one call: each takes a fraction of a second.
+#: Single-market estimations per call: each takes a fraction of a second.
 ALONE_A_CALL = 24
-#: Settings that change what a forecaster is estimated on, or when: those of others are never used.
+#: Settings that change the data of an estimation or its time: estimates under other settings are not reused.
 _TELLING = (
     "history_days",
     "refit_hours",
@@ -70,7 +72,7 @@ _TELLING = (
 
 
 def timetable_of(settings: Settings) -> Timetable:
-    """The refit timetable of the settings."""
+    """Return the refit timetable of the settings."""
     hours, days = settings.refit_hours, settings.history_days
     return Timetable(
         count=Cadence(refit_every=pd.Timedelta(hours=hours), lookback=pd.Timedelta(days=days)),
@@ -83,21 +85,21 @@ def timetable_of(settings: Settings) -> Timetable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What a turn forecasts from: batches by market and model; states that were made now, and those that could not be read."""
+    """Input of a turn's forecasts: batches by market and model, new estimates, and unreadable stored estimates."""
 
     batches: dict[Followed, dict[str, list[OriginBatch]]]
     made: list[FittedState]
     unreadable: list[FittedState]
 
     def save(self, store: Store) -> None:
-        """Keep what was made, in the place of what could not be read."""
+        """Store the new estimates in place of the unreadable ones."""
         forget_fitted(store, self.unreadable)
         save_fitted(store, self.made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """An estimation that is needed: of ``model`` on one variable of a cohort called ``panel``, at slot ``at`` (since the epoch)."""
+    """A required estimation of ``model`` on one variable of the cohort ``panel``, at slot ``at`` since the epoch."""
 
     model: str
     panel: str
@@ -107,16 +109,16 @@ class Wanted:
 
     @property
     def time(self) -> pd.Timestamp:
-        """When its slot begins."""
+        """Start of the slot."""
         return EPOCH + self.at * self.cohort.series[0].step
 
 
 #: Origins by market and model.
 Missing = Mapping[Followed, Mapping[str, Sequence[pd.Timestamp]]]
-#: The texts of models that were estimated before they are asked for.
+#: Serialised estimates computed in advance.
 Estimates = Mapping[Wanted, str]
 NO_ESTIMATES: Estimates = MappingProxyType({})
-#: By market and model: the estimations of both variables, and the origins that are forecast from them.
+#: By market and model, the estimations of both variables with the origins that are forecast from them.
 _Needed = dict[Followed, dict[str, list[tuple[dict[Variable, Wanted], tuple[pd.Timestamp, ...]]]]]
 
 
@@ -126,11 +128,12 @@ def prepare(
     missing: Missing,
     ahead: Estimates = NO_ESTIMATES,
 ) -> Prepared:
-    """Everything that is needed to forecast the markets in ``missing``, by model at ascending origins.
+    """Return the input needed to forecast the markets in ``missing``, by model at ascending origins.
 
-    ``histories`` are those of all followed markets: markets of one source are a panel, whether they lack forecasts or not.
-    Each must reach back to `Timetable.start` of every origin of its source. The estimation and the forecasts read, for an
-    origin, only what was known at it. Where a stored estimation is there, it is used as it was made; else one made ``ahead``.
+    ``histories`` are those of all followed markets: the markets of one source are a panel, whether
+    they lack forecasts or not. Each history must reach back to `Timetable.start` of every origin of
+    its source. Estimation and forecast use, for an origin, only data known at that origin. A stored
+    estimate is used as stored; otherwise an estimate from ``ahead``, if there is one.
     """
     needed = _needed(turn, histories, missing)
     wanted = _wanted(needed)
@@ -159,7 +162,7 @@ def prepare(
 
 
 def _basis(fitted: Mapping[Wanted, FittedPredictor]) -> dict[Wanted, Basis]:
-    """What is forecast from each estimation; what markets may see of each other is worked out once for all models."""
+    """Return the basis of the forecasts from each estimation; data shared by peers are computed once for all models."""
     peers: dict[tuple[str, Variable, int], tuple[Series, ...]] = {}
     found: dict[Wanted, Basis] = {}
     for one, model in fitted.items():
@@ -179,9 +182,9 @@ def _basis(fitted: Mapping[Wanted, FittedPredictor]) -> dict[Wanted, Basis]:
 def estimate_ahead(
     turn: Turn, histories: Mapping[Followed, History], missing: Missing, before: Estimates
 ) -> dict[Wanted, str]:
-    """What `prepare` will have to estimate for ``missing``, as far as it is not stored: from ``before`` or made now.
+    """Return the estimates that `prepare` needs for ``missing`` and that are not stored, from ``before`` or new.
 
-    Nothing is kept in the warehouse until forecasts are made of it.
+    Nothing is stored in the warehouse before a forecast uses it.
     """
     wanted = _wanted(_needed(turn, histories, missing))
     fitted, _ = _kept_estimations(turn, wanted)
@@ -191,7 +194,7 @@ def estimate_ahead(
 
 
 def _needed(turn: Turn, histories: Mapping[Followed, History], missing: Missing) -> _Needed:
-    """By market and model the estimations that ``missing`` is forecast from, each with its origins."""
+    """Return by market and model the estimations for the forecasts in ``missing``, each with its origins."""
     pools = {source: _cohorts(own, turn.settings) for source, own in _by_source(histories).items()}
     names = {source: panel_name(own) for source, own in _by_source(histories).items()}
     needed: _Needed = {}
@@ -230,7 +233,7 @@ def _by_source(histories: Mapping[Followed, History]) -> dict[str, list[History]
 
 
 def _cohorts(histories: Sequence[History], settings: Settings) -> dict[Variable, Cohort]:
-    """Both variables of histories that are estimated together."""
+    """Return for both variables the cohort of histories that are estimated together."""
     timetable = timetable_of(settings)
     return {
         variable: Cohort(
@@ -241,13 +244,13 @@ def _cohorts(histories: Sequence[History], settings: Settings) -> dict[Variable,
 
 
 def panel_name(histories: Sequence[History]) -> str:
-    """``source:hash``, the hash of which markets they are: another set of markets is another panel."""
+    """Return ``source:hash``, where the hash identifies the set of markets: another set is another panel."""
     keys = sorted((one.market.key, one.source) for one in histories)
     return f"{keys[0][1]}:{_short([f'{market}@{source}' for market, source in keys])}"
 
 
 def stored_name(model: str, settings: Settings) -> str:
-    """The name a model's estimations are kept under, ``model:hash``: with other settings of `_TELLING` they are others."""
+    """Return ``model:hash``, the name of a model's stored estimates; the hash is of the settings in `_TELLING`."""
     values = settings.model_dump(mode="json")
     return f"{model}:{_short([values[name] for name in _TELLING])}"
 
@@ -259,7 +262,7 @@ def _short(value: Any) -> str:
 def _kept_estimations(
     turn: Turn, wanted: Sequence[Wanted]
 ) -> tuple[dict[Wanted, FittedPredictor], list[FittedState]]:
-    """The wanted estimations that are stored, and the stored ones that cannot be read any more."""
+    """Return the required estimations that are stored, and the stored estimates that can no longer be read."""
     groups: dict[tuple[str, pd.Timestamp], list[Wanted]] = {}
     for one in wanted:
         groups.setdefault((one.model, one.time), []).append(one)
@@ -287,13 +290,13 @@ def _kept_estimations(
 
 
 def _restored(wanted: Wanted, text: str) -> FittedPredictor:
-    make_predictor(wanted.model)  # what its states are made of is known once it is imported
+    make_predictor(wanted.model)  # the import registers the classes in its states
     fitted: FittedPredictor = restored(text)
     return fitted
 
 
 def _state(turn: Turn, wanted: Wanted, text: str) -> FittedState:
-    """An estimation as it is kept: it knew what was known at its slot, whenever it was made."""
+    """Return an estimate as stored: its ``known_at`` is its slot, whenever it was computed."""
     return FittedState(
         predictor=stored_name(wanted.model, turn.settings), variable=wanted.variable, panel=wanted.panel,
         step=step_of(turn.settings), fitted_at=wanted.time, known_at=wanted.time, state=text,
@@ -301,9 +304,10 @@ def _state(turn: Turn, wanted: Wanted, text: str) -> FittedState:
 
 
 def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> dict[Wanted, str]:
-    """The wanted estimations made now, as text: those on one panel in one call, single markets in parcels.
+    """Return the required estimates as text: those on one panel in one call, single markets in batches.
 
-    What is estimated on one panel has parts in common, which are made once (`forecasting.predictors.lightgbm`).
+    Estimations on one panel share parts, which are computed once
+    (`forecasting.predictors.lightgbm`).
     """
     pooled = {one.model: make_predictor(one.model).pooled for one in wanted}
     shared: dict[tuple[str, int], list[Wanted]] = {}
@@ -325,13 +329,13 @@ def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> dict[Wanted, str]:
 
 
 def estimate(parcel: Sequence[Wanted]) -> list[str]:
-    """Estimate each of a parcel, as text."""
+    """Return each estimate of a batch as text."""
     return [state_text(one.cohort.estimate(make_predictor(one.model), one.at)) for one in parcel]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketForecasts:
-    """What a market's call returns: the forecasts it made, the planner's at each present, and the errors measured there."""
+    """Result of a market's call: issued forecasts, the planner's at each present, and the errors measured there."""
 
     issued: list[Forecast]
     planned: dict[pd.Timestamp, Forecast]
@@ -347,7 +351,7 @@ def forecast_market(
     presents: Sequence[pd.Timestamp],
     live: bool = True,
 ) -> MarketForecasts | str:
-    """`issue_and_measure`, or in words why one market cannot be forecast: others do not wait for it."""
+    """Return the result of `issue_and_measure`, or a message why this market cannot be forecast."""
     try:
         return issue_and_measure(
             history, settings=settings, batches=batches, stored=stored, presents=presents, live=live
@@ -365,11 +369,12 @@ def issue_and_measure(
     presents: Sequence[pd.Timestamp],
     live: bool = True,
 ) -> MarketForecasts:
-    """Forecast one market with every model at the origins it lacks, and measure all its forecasts (M6.4, M6.5).
+    """Forecast one market with every model at its missing origins, and measure all its forecasts (M6.4, M6.5).
 
-    ``presents`` are the slots of one or more turns, the last of them the history's; ``live`` says that the forecasts of the last
-    are issued in their own slot: all others are marked as backfilled. Each sees only what was known at its origin, and
-    errors are those known at each present. Raises `ForecastError` if the planner has no forecast at a present.
+    ``presents`` are the slots of one or more turns, the last of them the last of the history;
+    ``live`` means that the forecasts of the last present are issued in their own slot: all others
+    are marked as backfilled. Forecasts use only data known at their origin, and errors are those
+    known at each present. Raises `ForecastError` if the planner has no forecast at a present.
     """
     made = [
         replace(forecast, backfilled=not live or forecast.issued_at < history.slots[-1])
@@ -388,7 +393,7 @@ def issue_and_measure(
     )
     measured = [forecast for forecast in everything if forecast.predictor in settings.models]
     errors = window_scores(measured, history, windows)
-    if not history.availability_observed:  # nothing was measured that a forecast could be compared with
+    if not history.availability_observed:  # there are no observed counts to compare forecasts with
         errors = errors[errors["variable"] != "count"]
     return MarketForecasts(
         issued=made,
@@ -404,9 +409,9 @@ def forecasts_of(
     settings: Settings,
     horizon: int | None = None,
 ) -> list[Forecast]:
-    """The forecasts of one market that its batches stand for, by model and time; ``horizon`` in the place of the settings'.
+    """Return the forecasts of one market from its batches, by model and time; ``horizon`` overrides the settings.
 
-    Those of slots before the history's last are marked as backfilled.
+    Those of slots before the last of the history are marked as backfilled.
     """
     made = [
         forecast
@@ -418,21 +423,21 @@ def forecasts_of(
 
 
 def horizon_of(model: str, settings: Settings) -> int:
-    """Slots ahead that a model forecasts: the planner as far as plans look."""
+    """Return the number of slots that a model forecasts: for the planner the planning horizon."""
     return settings.planning_horizon if model == settings.planner else settings.horizon
 
 
-#: Slots that each model must have a forecast for.
+#: By model, the slots that need a forecast.
 Origins = dict[str, list[pd.Timestamp]]
-#: A market of a source, at whatever time.
+#: A market and its source, at any time.
 Place = tuple[Market, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredErrors:
-    """Errors per market, variable, model and step, and the history and newest planning forecast of each market.
+    """Errors per market, variable, model and lead time, with the history and newest planning forecast of each market.
 
-    ``left_out`` says in words which markets could not be forecast, and why.
+    ``left_out`` are messages on markets that could not be forecast.
     """
 
     accuracy: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -443,7 +448,7 @@ class MeasuredErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A turn, what it is about, its histories, and the origins that lack a forecast."""
+    """A turn with its work, its histories, and the origins without a forecast."""
 
     turn: Turn
     work: Work
@@ -451,17 +456,17 @@ class _Asked:
     missing: dict[Followed, Origins]
 
     def by_place(self) -> dict[Place, Followed]:
-        """The followed markets by what they are at whatever time."""
+        """Return the followed markets by market and source."""
         return {(one.market, one.source): one for one in self.work.markets}
 
 
 def forecast_turns(
     turns: Sequence[Turn], works: Sequence[Work], *, ahead: Estimates = NO_ESTIMATES
 ) -> list[MeasuredErrors]:
-    """Issue the forecasts of ascending turns of one warehouse, fill in those that past slots lack, and measure all of them.
+    """Issue the forecasts of ascending turns of one warehouse, fill in missing ones of past slots, and measure all.
 
-    What had to be estimated for them is kept in the same transaction, so it is there next time whenever they are; what was
-    estimated ``ahead`` is not estimated again.
+    New estimates are stored in the same transaction as the forecasts that use them. Estimates in
+    ``ahead`` are not computed again.
     """
     asked = list(_asked(turns, works))
     done: list[MeasuredErrors] = []
@@ -471,9 +476,10 @@ def forecast_turns(
 
 
 def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Estimates) -> Estimates:
-    """What `forecast_turns` will have to estimate for slots from the first of ascending turns on, taken from ``before`` or made.
+    """Return the estimates that `forecast_turns` needs from the first of ascending turns on, from ``before`` or new.
 
-    Forecasts of earlier slots may be in the making, from estimations that are: where they are not, `forecast_turns` sees to it.
+    Earlier slots are left out: another call may be issuing their forecasts at the same time. If it
+    does not, `forecast_turns` computes the missing estimates.
     """
     found: dict[Wanted, str] = {}
     for group in _groups(list(_asked(turns, works))):
@@ -487,7 +493,7 @@ def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Esti
 
 
 def _missing(group: Sequence[_Asked]) -> dict[Followed, Origins]:
-    """What any turn of a group lacks, by the last one's markets."""
+    """Return the origins that any turn of a group lacks, by the markets of the last turn."""
     at = [asked.by_place() for asked in group]
     return {
         one: _joined(
@@ -498,7 +504,7 @@ def _missing(group: Sequence[_Asked]) -> dict[Followed, Origins]:
 
 
 def _asked(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_Asked]:
-    """What each turn lacks when those before it are done."""
+    """Yield each turn with the origins that it lacks once the turns before it are done."""
     origins = [
         {followed: origins_of(turn, followed, work.jobs_on(followed)) for followed in work.markets}
         for turn, work in zip(turns, works, strict=True)
@@ -523,7 +529,7 @@ def _asked(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_Asked]:
 def _issued(
     turn: Turn, origins: Sequence[Mapping[Followed, Origins]]
 ) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
-    """When forecasts were issued that any of the turns asks for."""
+    """Return the times of issued forecasts, within the origins of any turn."""
     slots = [
         slot for own in origins for models in own.values() for wanted in models.values() for slot in wanted
     ]
@@ -544,7 +550,7 @@ def _places(followed: Iterator[Followed]) -> dict[Place, None]:
 
 
 def origins_of(turn: Turn, followed: Followed, jobs: Sequence[StoredJob]) -> Origins:
-    """Slots that each model must have a forecast for: those it is measured at; the planner's also in every job's slots."""
+    """Return by model the slots that need a forecast: measured slots, and for the planner the slots of every job."""
     step, settings = step_of(turn.settings), turn.settings
     measured = list(pd.date_range(end=followed.at, periods=settings.measured_origins + 1, freq=step))
     origins = dict.fromkeys(dict.fromkeys([*settings.models, settings.planner]), measured)
@@ -557,7 +563,7 @@ def origins_of(turn: Turn, followed: Followed, jobs: Sequence[StoredJob]) -> Ori
 
 
 def _starts(turn: Turn, origins: Sequence[Mapping[Followed, Origins]]) -> dict[str, pd.Timestamp]:
-    """How far back any market of a source is needed, by source: they are estimated together."""
+    """Return by source the earliest slot needed of any market, as the markets of a source are estimated together."""
     starts: dict[str, pd.Timestamp] = {}
     for asked in origins:
         for followed, own in asked.items():
@@ -567,7 +573,7 @@ def _starts(turn: Turn, origins: Sequence[Mapping[Followed, Origins]]) -> dict[s
 
 
 def _groups(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
-    """Consecutive turns whose histories are the beginnings of the last one's, as long as can be."""
+    """Yield consecutive turns whose histories are prefixes of the last turn's, in groups as long as possible."""
     end = len(asked)
     groups: list[list[_Asked]] = []
     while end:
@@ -580,7 +586,7 @@ def _groups(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
 
 
 def _begins(earlier: _Asked, later: _Asked) -> bool:
-    """Whether two turns follow the same markets, and each history of the one goes on in the other's."""
+    """Return whether two turns follow the same markets, and each earlier history is a prefix of the later history."""
     short, long = earlier.by_place(), later.by_place()
     return (
         earlier.turn.settings == later.turn.settings
@@ -590,7 +596,7 @@ def _begins(earlier: _Asked, later: _Asked) -> bool:
 
 
 def is_beginning(short: History, long: History) -> bool:
-    """Whether ``long`` states the same facts and says of the slots of ``short``, from where both reach on, what it says."""
+    """Return whether ``long`` has the facts of ``short`` and the same values in its slots, from their common start on."""
     facts = (
         "market",
         "step",
@@ -620,7 +626,7 @@ def is_beginning(short: History, long: History) -> bool:
 
 
 def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> list[MeasuredErrors]:
-    """The forecasts and errors of turns whose histories are beginnings of the last one's."""
+    """Return the forecasts and errors of turns whose histories are prefixes of the last turn's."""
     last = group[-1]
     turn, markets = last.turn, last.work.markets
     places = [(one.market, one.source) for one in markets]
@@ -639,7 +645,7 @@ def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> list[MeasuredE
         for one, place in zip(markets, places, strict=True)
     ]
     made: list[MarketForecasts | str] = turn.fan(forecast_market, calls)
-    del calls  # what was read for them is not held while all of it is written
+    del calls  # frees the histories before the write
     done = {place: one for place, one in zip(places, made, strict=True) if isinstance(one, MarketForecasts)}
     left_out = tuple(one for one in made if isinstance(one, str))
     if left_out and not done:
@@ -662,7 +668,7 @@ def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> list[MeasuredE
 
 
 def _joined(missing: Sequence[Origins]) -> Origins:
-    """What any of the turns lacks of a market, by model."""
+    """Return by model the origins of a market that any of the turns lacks."""
     joined: dict[str, set[pd.Timestamp]] = {}
     for own in missing:
         for model, slots in own.items():
@@ -673,7 +679,7 @@ def _joined(missing: Sequence[Origins]) -> Origins:
 def _in_order(
     group: Sequence[_Asked], done: Mapping[Place, MarketForecasts]
 ) -> Iterator[tuple[str, Forecast]]:
-    """What was made, in the order in which the turns would have made it one by one, each with its source."""
+    """Yield the new forecasts with their source, in the order in which single turns would issue them."""
     made = {
         place: {(one.predictor, one.issued_at): one for one in result.issued}
         for place, result in done.items()
@@ -689,7 +695,7 @@ def _in_order(
 
 
 def _stored_forecasts(group: Sequence[_Asked]) -> dict[tuple[str, str], list[Forecast]]:
-    """The stored forecasts that are measured, and those of the presents, by market and source."""
+    """Return the stored forecasts to measure, and those of the presents, by market and source."""
     turn, settings = group[-1].turn, group[-1].turn.settings
     presents = [followed.at for asked in group for followed in asked.work.markets]
     found: dict[tuple[str, str], list[Forecast]] = {}
@@ -712,9 +718,10 @@ def _stored_forecasts(group: Sequence[_Asked]) -> dict[tuple[str, str], list[For
 def _measured(
     asked: _Asked, done: Mapping[Place, MarketForecasts], parts: Mapping[Place, Mapping[Any, pd.DataFrame]]
 ) -> MeasuredErrors:
-    """What one of the turns found; ``parts`` are the errors by when they were measured.
+    """Return the errors and forecasts of one turn; ``parts`` are the errors by time of measurement.
 
-    A market without a forecast whose outcome is known by then has no errors: a gap, a young record, or no measured origins.
+    A market has no errors if no forecast with a known outcome exists: a gap, a young record, or no
+    measured origins.
     """
     tables, newest = [], {}
     for place, followed in asked.by_place().items():
@@ -728,7 +735,7 @@ def _measured(
 
 
 def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
-    """A table of errors by when they were measured."""
+    """Return a table of errors split by time of measurement."""
     rows = accuracy.groupby("measured_at", sort=False).indices
     errors = accuracy.drop(columns="measured_at")
     return {at: errors.iloc[places] for at, places in rows.items()}
@@ -746,9 +753,10 @@ def _run_row(asked: _Asked, done: Collection[Place], left_out: Sequence[str]) ->
 def ready(
     turn: Turn, origins: Mapping[Followed, Sequence[pd.Timestamp]], models: Sequence[str]
 ) -> tuple[dict[Followed, History], Prepared]:
-    """What forecasts of some markets at ascending origins need, with the other followed markets of their sources beside them.
+    """Return histories and forecast input of some markets at ascending origins.
 
-    Also the histories, long enough for the record of a job from the first of the origins on. Nothing is stored.
+    For panel forecasters the other followed markets of the same sources are included. The histories
+    reach back far enough for the record of a job from the first origin on. Nothing is stored.
     """
     sources = {followed.source for followed in origins}
     together = any(make_predictor(model).pooled for model in models)

@@ -1,6 +1,7 @@
-"""Jobs as they stand at the time of a turn: decisions, reports, markets and forecasts put together (M2.4).
+"""State of jobs at the time of a turn, from decisions, reports, markets and forecasts (M2.4).
 
-Every command that needs a job "as of now" opens it here: turns, plans, fleets, changes of terms, reports and the UI.
+Every command that needs the current state of a job computes it here: turns, plans, fleets, changes
+of terms, reports and the UI.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from warehouse.errors import MarketError
 from warehouse.history import History
 from warehouse.store.connection import Store
 
-#: A job and the markets that it runs in or may move among, its home first.
+#: A job and its markets, the home market first.
 PlacedJob = tuple[StoredJob, tuple[Followed, ...]]
-#: Forecasts by the job's name and the market (`Followed.key`).
+#: Forecasts by job name and market (`Followed.key`).
 JobForecasts = Mapping[tuple[str, str], Sequence[Forecast]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLedger:
-    """Every decision and every report of some jobs, by name."""
+    """Every decision and every report of some jobs, by job name."""
 
     decisions: Mapping[str, Sequence[dict[str, Any]]]
     reports: Mapping[str, Sequence[Report]]
@@ -54,10 +55,11 @@ def open_jobs(
     forecasts: JobForecasts | None = None,
     by: tuple[Mover[Any], str] = (LIVE_MOVER, ""),
 ) -> list[OpenJob | OpenMovable | Exception]:
-    """Return each job as it stands at its markets' time, or the error that prevents it, in order.
+    """Return the state of each job at the time of its markets, or the error that prevents it, in the order of ``jobs``.
 
-    With ``forecasts`` a job can be decided: it has the record of its markets and their peers. Without, it only shows where it
-    stands. ``by`` is the mover that decides jobs that may move, and why. ``ledger`` is read from the store where it is not given.
+    With ``forecasts`` a job can be decided: it gets the record of its markets and of their peers.
+    Without forecasts only its state is computed. ``by`` is the multi-market policy that decides
+    multi-market jobs, and why it was chosen. ``ledger`` is read from the store where it is None.
     """
     ledger = read_ledger(turn.store, [job.request.name for job, _ in jobs]) if ledger is None else ledger
     first = record_start(min((job.start for job, _ in jobs), default=turn.at))
@@ -92,7 +94,7 @@ def open_jobs(
 
 
 def opened(turn: Turn, job: PlacedJob, **more: Any) -> OpenJob | OpenMovable:
-    """Return one job of `open_jobs`; raises the error that prevents it."""
+    """Return the state of one job as `open_jobs` does; raises the error that prevents it."""
     (found,) = open_jobs(turn, [job], **more)
     if isinstance(found, Exception):
         raise found
@@ -122,9 +124,10 @@ def _opened(
 
 
 def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:
-    """Return the planner's forecasts that decide each job: those that were issued, and the lacking ones made as a turn makes them.
+    """Return the planner's forecasts for the decision of each job; missing forecasts are computed as in a turn.
 
-    A job of one market needs those of all its slots so far, a job that may move those of the present slot. Nothing is stored.
+    A single-market job needs the forecasts of all its slots so far, a multi-market job those of the
+    present slot. Nothing is stored.
     """
     planner, step = turn.settings.planner, step_of(turn.settings)
     issued = planned_forecasts(turn, [(job, one) for job, markets in jobs for one in markets])

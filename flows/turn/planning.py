@@ -1,4 +1,4 @@
-"""What a turn decides for one job or for all open jobs at a time, without storing anything (M2.4, M3.7)."""
+"""Decisions of a turn for one job or for all open jobs at a time, without storing them (M2.4, M3.7)."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ from warehouse.observations import list_markets
 from warehouse.store.connection import Store
 
 # ---
-# The slot that is meant where no time is given.
+# The slot to plan if no time is given.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnMoment:
-    """A logical time, the ``slot`` that it decides, and whether every market is taken at its own end (`Turn.own_end`)."""
+    """A logical time, its decision ``slot``, and whether every market is read at its own end (`Turn.own_end`)."""
 
     at: pd.Timestamp
     slot: pd.Timestamp
@@ -65,9 +65,9 @@ class TurnMoment:
 
 
 def newest_turn(store: Store, jobs: Sequence[str] = ()) -> TurnMoment | None:
-    """Return the newest turn that decided, None where there is none; ``jobs`` are those in question (empty: all).
+    """Return the newest turn with decisions, or None; its slot is that of the named ``jobs`` (empty: all jobs).
 
-    A turn at the end of each market's own record decides slots before its own time.
+    A turn that reads each market at its own end decides slots before its logical time.
     """
     rows = store.execute(
         "SELECT run, epoch_us(logical_at) FROM runs WHERE stage = 'allocate' AND status = 'done' "
@@ -105,12 +105,13 @@ def usual_moment(
     clock: pd.Timestamp,
     folder: bool = False,
 ) -> TurnMoment:
-    """Return the time at which jobs are planned where none is given: one at which one of them is open (ours).
+    """Return the time at which jobs are planned if none is given: a time at which at least one of them is open (ours).
 
-    It is now if something was observed since the ``newest`` turn and lately (`live_for`), or if there is no turn. Else it is
-    the newest turn's time: of a simulated market and of past data nothing newer can be known. Where no job is open then, it is
-    the other of the two, else the end of the record. Of a ``folder`` whose record is stale the end counts first, as in a turn
-    on it. Raises `MarketError` on a warehouse without observations.
+    It is the present if something was observed recently (`live_for`) and since the ``newest`` turn,
+    or if there is no turn; else the time of the newest turn, as a simulated market and past data
+    have no newer data. If no job is open then, it is the other of the two, else the end of the
+    record. For a ``folder`` with a stale record the end comes first, as in a turn on the folder.
+    Raises `MarketError` on a warehouse without observations.
     """
     step, rows = step_of(settings), observed_markets(store)
     last = max(pd.Timestamp(row["last_observed"]) for row in rows)
@@ -160,7 +161,7 @@ def named_moment(
 ) -> TurnMoment:
     """Return the time at which the job of a name or a file is planned: ``given``, else as `usual_moment`.
 
-    Raises `JobError` for an unknown name or a file that cannot be used.
+    Raises `JobError` for an unknown name or an invalid file.
     """
     if given is not None:
         return TurnMoment(at=given, slot=given.floor(step_of(settings)))
@@ -179,12 +180,12 @@ def named_moment(
 
 
 def _record_end(request: JobRequest, rows: Sequence[Mapping[str, Any]]) -> pd.Timestamp | None:
-    """The newest observation of any market that a job may use, by the listing; None where there is no such market."""
+    """Return the newest observation of any market that a job may use, by the listing; None if there is no such market."""
     return max((pd.Timestamp(row["last_observed"]) for row in rows if _uses(request, row)), default=None)
 
 
 def _uses(request: JobRequest, row: Mapping[str, Any]) -> bool:
-    """Whether a job may use the market of a row of the listing; a job that names none may use any."""
+    """Return whether a job may use the market of a row of the listing; a job without markets may use any."""
     if request.names_no_market:
         return True
     market, source = Market.parse(str(row["market"])), str(row["source"])
@@ -194,7 +195,7 @@ def _uses(request: JobRequest, row: Mapping[str, Any]) -> bool:
 
 
 def _is_open(request: JobRequest, at: pd.Timestamp) -> bool:
-    """Whether a job runs at a time; what its file leaves open counts from that time."""
+    """Return whether a job runs at a time; a start or deadline that its file omits is no limit."""
     return (request.start is None or request.start <= at) and (
         request.deadline is None or at < request.deadline
     )
@@ -206,10 +207,10 @@ def _is_open(request: JobRequest, at: pd.Timestamp) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedJob:
-    """A job that a command names: placed in its markets, and whether it is one of the warehouse (``is_stored``).
+    """A job named in a command, with its markets; ``is_stored`` if it is in the warehouse.
 
-    ``is_elsewhere``: a stored job is asked about in another market than its own. ``proposal`` says how its markets were chosen
-    if its file names none.
+    ``is_elsewhere``: the command names another market than that of the stored job. ``proposal``
+    explains how the markets were chosen if its file names none.
     """
 
     job: StoredJob
@@ -235,10 +236,11 @@ class AskedJob:
 
 
 def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
-    """Return the job that a command names, by its file or by its name, in its markets at the turn's time.
+    """Return the job of a command, by its file or its name, with its markets at the turn's time.
 
-    ``market`` is where it runs, or its home if it may move; without one a file that names no market gets those that are `proposed`.
-    A file with the terms of a stored job is that job. Raises `JobError` for an unknown name, and as `markets_of` does.
+    ``market`` is its only market, or the home of a multi-market job; without it a file that names
+    no market gets the `proposed` markets. A file with the terms of a stored job is that job. Raises
+    `JobError` for an unknown name, and as `markets_of` does.
     """
     if not names_file(job):
         stored = find_job(turn.store, job, known_at=turn.terms_at)
@@ -264,7 +266,7 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
 def _is_same(request: JobRequest, stored: StoredJob) -> bool:
     try:
         return as_filed(request, stored) == stored.request
-    except SlackwaterError:  # a file that cannot be placed where the job is: it is another job
+    except SlackwaterError:  # a file that does not fit the market or times of the stored job is another job
         return False
 
 
@@ -281,14 +283,14 @@ def _asked(turn: Turn, stored: StoredJob, market: str | None, *, is_stored: bool
 
 
 def opened_to_decide(turn: Turn, asked: AskedJob) -> OpenJob | OpenMovable:
-    """Return a job as it stands, with what its decision takes; raises as `require_running` and `opened` do."""
+    """Return the state of a job with the forecasts for its decision; raises as `require_running` and `opened` do."""
     require_running(turn, asked)
     forecasts, by = forecasts_in_force(turn, [asked.placed]), read_pool(turn).movers_deciding([turn.at])[0]
     return opened(turn, asked.placed, forecasts=forecasts, by=by)
 
 
 def require_running(turn: Turn, asked: AskedJob) -> None:
-    """Raise `JobError` where a job has not begun at its markets' time, or has ended by then, with how it ended."""
+    """Raise `JobError`, with the outcome of an ended job, if it has not begun or has ended at its markets' time."""
     job, name, at = asked.job, asked.name, asked.at
     if at < job.start:
         raise JobError(
@@ -307,7 +309,7 @@ def require_running(turn: Turn, asked: AskedJob) -> None:
 
 
 def _how_it_ended(turn: Turn, asked: AskedJob) -> str:
-    """How a stored job ended: by its reports, else as far as its decisions brought it; "" where its market cannot be read."""
+    """Return the outcome of a stored job by its reports, else by its decisions; "" if its market cannot be read."""
     if not asked.is_stored:
         return ""
     job, ledger = asked.job, read_ledger(turn.store, [asked.name])
@@ -326,14 +328,14 @@ def _how_it_ended(turn: Turn, asked: AskedJob) -> str:
 
 
 # ---
-# The decisions of open jobs together, those of a slot that a turn has issued already as they are.
+# Joint decisions of open jobs; decisions already issued for the slot are fixed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anew:
-    """A job that is decided afresh whatever was issued for it, by a policy or mover of that name.
+    """A job that is decided again even if a decision was issued, by the policy named ``by``.
 
-    ``by`` is None where that of a turn decides.
+    If ``by`` is None, the policy of a turn decides.
     """
 
     job: str
@@ -343,10 +345,10 @@ class Anew:
 def decide_open(
     turn: Turn, jobs: Sequence[PlacedJob], ledger: JobLedger, anew: Anew | None = None
 ) -> tuple[dict[str, Row], dict[str, str]]:
-    """Return the decision of each running job by name, and in words why a job has none (M3.7).
+    """Return the decision of each running job by name, and for each job without a decision the reason as text (M3.7).
 
-    Decisions that were issued for the slot stand, but for the job ``anew``, which gets what the others leave. A job whose work is
-    done is in neither.
+    Decisions issued for the slot are fixed, except for the job ``anew``, which gets the spot that
+    the others leave. A job whose work is done is in neither result.
     """
     issued: dict[str, Row] = {}
     lacking: list[PlacedJob] = []
@@ -391,7 +393,10 @@ def _issued(ledger: JobLedger, name: str, slot: pd.Timestamp) -> Row | None:
 
 
 def _deciders(anew: Anew, job: StoredJob, pool: Pool, turn: Turn) -> tuple[Any, Any]:
-    """The mover and the policy that decide a job afresh, each with why; only that which the job needs is looked up."""
+    """Return the multi-market and the single-market policy for a job that is decided again, each with the reason.
+
+    Only the policy that the job needs is replaced by the named policy.
+    """
     mover, policy = pool.movers_deciding([turn.at])[0], pool.deciding([turn.at])[0]
     if anew.by is None:
         return mover, policy
@@ -401,7 +406,7 @@ def _deciders(anew: Anew, job: StoredJob, pool: Pool, turn: Turn) -> tuple[Any, 
 
 
 def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
-    """Return the decisions that a turn at this time would issue for the open jobs together, and for placed ``requests``."""
+    """Return the decisions that a turn at this time would issue for the open jobs and for placed ``requests``, jointly."""
     left_out: list[str] = []
     known = stored_jobs(turn.store, known_at=turn.terms_at)
     names = {job.request.name for job in known if job.start <= turn.at < job.deadline}
@@ -420,23 +425,24 @@ def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
 
 
 def running_jobs(turn: Turn, known: Sequence[StoredJob], left_out: list[str]) -> list[PlacedJob]:
-    """Return the jobs that a turn would decide, with their markets; why others are left out goes into ``left_out``."""
-    # Jobs that have ended are of no matter; at each market's own end none has ended before its record.
+    """Return the jobs that a turn would decide, with their markets; messages on others are appended to ``left_out``."""
+    # Ended jobs are skipped; with each market read at its own end, a job ends only with its record.
     over = () if turn.own_end else {job.request.name for job in known if job.deadline <= turn.at}
     work = sorted_jobs(turn, known, [], left_out, over)
     return [(job, work.places.get(job.request.name, (followed,))) for job, followed in work.running]
 
 
 # ---
-# The decision of one job, as a turn issues it or as somebody asks for it.
+# The decision of one job, as issued by a turn or computed for a query.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanQuery:
-    """What a plan of one job is asked for beside the job.
+    """Options of a plan of one job.
 
-    ``policy`` decides in place of the leader, ``alone`` leaves the whole market to the job, ``held`` is what it holds as the slot
-    begins. Without any of them the decision is that of the turn.
+    ``policy`` decides in place of the leader, ``alone`` gives the job the whole market, and
+    ``held`` are the instances that run as the slot begins. Without options the decision is that of
+    the turn.
     """
 
     policy: str | None = None
@@ -445,15 +451,15 @@ class PlanQuery:
 
     @property
     def is_of_turn(self) -> bool:
-        """Whether the decision is the one that a turn issues."""
+        """Whether the decision is that of a turn."""
         return self.policy is None and not self.alone and self.held is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedJob:
-    """The decision of a job, as `slackwater plan` shows it, and what a person must know beside it.
+    """The decision of a job, as shown by `slackwater plan`, with notes for the reader.
 
-    ``is_of_turn``: it is the one that a turn has issued or would issue.
+    ``is_of_turn``: a turn has issued or would issue this decision.
     """
 
     row: Row
@@ -462,9 +468,10 @@ class PlannedJob:
 
 
 def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
-    """Return the decision of one job's slot: the row that a turn has issued or would issue, or the answer to ``query``.
+    """Return the decision of one job for a slot: as a turn has issued or would issue it, or under the options of ``query``.
 
-    Nothing is stored. Raises `JobError` where the job does not run then, has done its work or cannot be decided.
+    Nothing is stored. Raises `JobError` where the job does not run then, has done its work or
+    cannot be decided.
     """
     require_running(turn, asked)
     name, at = asked.name, asked.at
@@ -507,7 +514,7 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
 
 
 def _group(turn: Turn, asked: AskedJob, left_out: list[str]) -> list[PlacedJob]:
-    """The job and the other open ones that a turn decides with it: those with a market in common, also by way of others."""
+    """Return the job and the open jobs decided jointly with it: jobs that share a market, directly or through other jobs."""
     own = replace(asked.job, created_at=min(asked.job.created_at, turn.at))
     known = [one for one in stored_jobs(turn.store, known_at=turn.terms_at) if one.request.name != asked.name]
     running = running_jobs(turn, [*known, own], left_out)
@@ -517,7 +524,7 @@ def _group(turn: Turn, asked: AskedJob, left_out: list[str]) -> list[PlacedJob]:
 
 
 def _decided_beside(store: Store, row: Row, origin: str) -> list[str]:
-    """The other jobs with a decision for the same market and slot; examples only beside an example."""
+    """Return the other jobs with a decision for the same market and slot; examples only if the job is an example."""
     known = {job.request.name for job in stored_jobs(store) if job.origin == "user" or origin == job.origin}
     rows = stored_decisions(store, {"slot": pd.Timestamp(row["slot"])}, order_by=["job"])
     where = (row["market"], row["source"])
@@ -529,7 +536,7 @@ def _decided_beside(store: Store, row: Row, origin: str) -> list[str]:
 
 
 def _issued_at(store: Store, row: Row) -> str:
-    """The time of the turn that issued a decision."""
+    """Return the time of the turn that issued a decision."""
     ((us,),) = store.execute(
         "SELECT coalesce(max(epoch_us(runs.logical_at)), max(epoch_us(slot))) FROM decisions LEFT JOIN runs "
         "ON runs.run = decisions.run AND stage = 'allocate' WHERE job = ? AND slot = ?",
@@ -539,7 +546,11 @@ def _issued_at(store: Store, row: Row) -> str:
 
 
 def _given(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
-    """What somebody says is held as the slot begins, as a report that is not stored; it keeps the progress reported for then."""
+    """Return the instances given on the command line as an unstored report for the start of the slot.
+
+    It includes the progress reported for that time. Raises `JobError` if there are more instances
+    than the job may hold, or if a multi-market job has no known market.
+    """
     request, at, reports = asked.job.request, asked.at, ledger.reports.get(asked.name, ())
     been = any(row["on_demand"] + row["spot"] for row in ledger.decisions.get(asked.name, ()))
     been = been or any(one.market is not None for one in reports)
@@ -563,12 +574,12 @@ def _given(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
     )
 
 
-#: Other jobs that are named.
+#: Most other jobs named in a note.
 MOST_NAMED = 4
 
 
 def _told(asked: AskedJob, others: Sequence[str]) -> list[str]:
-    """That other jobs share the spot of the slot."""
+    """Return a note that other jobs share the spot instances of the slot, or nothing."""
     if not others:
         return []
     names = [
@@ -580,7 +591,7 @@ def _told(asked: AskedJob, others: Sequence[str]) -> list[str]:
 
 
 def _asked_otherwise(asked: AskedJob, query: PlanQuery, issued: Row | None) -> list[str]:
-    """What a decision is that no turn issues, and the one that was issued."""
+    """Return notes on how a decision under options differs from that of the turn, and on the issued decision."""
     found = []
     if query.alone:
         found.append(
@@ -600,7 +611,7 @@ def _asked_otherwise(asked: AskedJob, query: PlanQuery, issued: Row | None) -> l
 
 
 def _since(asked: AskedJob, issued: Row, ledger: JobLedger) -> list[str]:
-    """That other instances are reported as held than the issued decision builds on, or holds."""
+    """Return a note if the reported instances differ from those that the issued decision assumes or requests."""
     at, step = asked.at, asked.job.step
     newest: Report | None = None
     for report in counting(ledger.reports.get(asked.name, ())):

@@ -1,4 +1,4 @@
-"""Errors of the stored forecasts of the last two weeks, and how sure the comparison with last value is (M6.5)."""
+"""Errors of the stored forecasts of the last two weeks, and the significance of the skill over last value (M6.5)."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from forecasting.predictors import FLOOR
 from warehouse.store.connection import Store
 from warehouse.times import moment, utc_index
 
-#: How far back forecasts are compared, and the slots ahead that the table of a turn shows.
+#: Period over which forecasts are compared, and the lead times in the table of a turn.
 RECENT = pd.Timedelta(days=14)
 STEPS = (1, 4, 12)
-#: What identifies a row of errors over all the times at which they were measured.
+#: Key of an error row, apart from the time of measurement.
 ROW: Final = ("market", "source", "variable", "model", "step")
 
 
 def measured_window(settings: Settings) -> pd.Timedelta:
-    """Return how far back a turn measures errors."""
+    """Return the period over which a turn measures errors."""
     return max(1, settings.measured_origins) * pd.Timedelta(minutes=settings.step_minutes)
 
 
 def recent_rows(store: Store, at: pd.Timestamp, *, window: pd.Timedelta) -> pd.DataFrame:
-    """Return the errors measured in the two weeks up to ``at``, by time, market, variable, model and step, and the ``day`` of each.
+    """Return the errors measured in the two weeks up to ``at``, by time, market, variable, model and lead time.
 
-    Every turn has measured the ``window`` of origins before it; the windows of turns that far apart are taken, so that no forecast
-    counts twice. Losses compared with last value (`COMMON`) are of the same time. Without rows where nothing was measured.
+    Column ``day`` is the day of measurement. Every turn measures the ``window`` of origins before
+    it; only turns that are at least ``window`` apart are used, so that no forecast counts twice.
+    Losses compared with last value (`COMMON`) come from the same measurement. The table is empty if
+    nothing was measured.
     """
     parts = [measured_errors(store, time).assign(day=time.floor("D")) for time in _apart(store, at, window)]
-    # Of two sources of one market each is compared with its own last value.
+    # Two sources of the same market are each compared with their own last value.
     parts = [with_common(sourced(part)).assign(market=part["market"]) for part in parts if len(part)]
     if not parts:
         none = measured_errors(store, None)
@@ -47,8 +49,9 @@ def recent_rows(store: Store, at: pd.Timestamp, *, window: pd.Timedelta) -> pd.D
 def errors_of(rows: pd.DataFrame, *, steps: Sequence[int] | None = None) -> list[dict[str, Any]]:
     """Return the errors per variable, model and lead time of rows as `recent_rows` returns them, pooled over markets.
 
-    ``skill_pinball`` is the share of last value's pinball loss that the model saves, with the ends of its 95 % interval over days
-    and their `forecasting.accuracy.intervals.verdict`. ``steps`` are the lead times wanted, None for all.
+    ``skill_pinball`` is the share of last value's pinball loss that the model saves, with the ends
+    of its 95 % interval over days and their `forecasting.accuracy.intervals.verdict`. ``steps`` are
+    the requested lead times, None for all.
     """
     rows = rows if steps is None else rows[rows["step"].isin(list(steps))]
     if rows.empty:
@@ -62,7 +65,7 @@ def errors_of(rows: pd.DataFrame, *, steps: Sequence[int] | None = None) -> list
 
 
 def market_errors(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a market, source, variable, model and step of rows as `recent_rows` returns them: means, and the skill."""
+    """Return mean errors and skill per market, source, variable, model and lead time of the rows of `recent_rows`."""
     keys = list(ROW)
     if rows.empty:
         return pd.DataFrame(columns=[*keys, "n", *SKILL_COLUMNS])
@@ -75,7 +78,7 @@ def _records(table: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def _apart(store: Store, at: pd.Timestamp, window: pd.Timedelta) -> list[pd.Timestamp]:
-    """Times at which turns measured errors, at least ``window`` apart, the newest first."""
+    """Return times at which turns measured errors, at least ``window`` apart, newest first."""
     rows = store.execute(
         "SELECT DISTINCT epoch_us(measured_at) AS us FROM accuracy WHERE measured_at > ? AND measured_at <= ? ORDER BY us DESC",
         [moment(at - RECENT, "at"), moment(at, "at")],

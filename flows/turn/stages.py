@@ -74,21 +74,21 @@ if TYPE_CHECKING:
 
 
 # ---
-# Bring new observations into the warehouse: files of any source, or the simulated market up to the logical time.
+# Ingest new observations: files of any source, or the simulated market up to the logical time.
 
-#: Reasons of rejected rows that are told, the most frequent ones.
+#: Number of reasons for rejected rows that are printed, the most frequent first.
 MOST_REASONS = 3
-#: Minutes between observations of the simulated market, at most.
+#: Most minutes between observations of the simulated market.
 SIMULATED_STEP = 10
 
 
 def counts_of(name: str, done: Appended) -> Counts:
-    """Rows of one source by what became of them."""
+    """Return the rows of one source counted by result."""
     return {name: {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}}
 
 
 def say_rejected(say: Callable[[str], None], name: str, done: Appended) -> None:
-    """How many rows and values were set aside, for which reasons most; nothing where none was."""
+    """Print how many rows and values were rejected, with the most frequent reasons; nothing if none was."""
     for reason, count in done.set_aside.items():
         say(f"{count:,} values of {name} set aside: {reason}; their rows are kept")
     if done.rejected:
@@ -100,7 +100,7 @@ def say_rejected(say: Callable[[str], None], name: str, done: Appended) -> None:
 
 
 def last_observed(folder: Path) -> pd.Timestamp:
-    """The latest time in a folder's tidy tables, so that a run without a time can be put after all of it.
+    """Return the latest time in a folder's tidy tables, the default time of a run on it.
 
     Raises `InputError` if the folder has no such table.
     """
@@ -119,23 +119,23 @@ def last_observed(folder: Path) -> pd.Timestamp:
 
 
 def _simulated_step(slot_minutes: int) -> int:
-    """Minutes between simulated observations: a divisor of the day (the market asks for one), and at least one in every slot."""
+    """Return the minutes between simulated observations: a divisor of the day, with at least one observation per slot."""
     return max(
         minutes for minutes in range(1, min(SIMULATED_STEP, slot_minutes) + 1) if 24 * 60 % minutes == 0
     )
 
 
 def ingest_simulated(turn: Turn) -> Counts:
-    """Bring the simulated market up to the turn's time: ``simulated_days`` of it at first, then what is new since its last row."""
+    """Ingest the simulated market up to the turn's time: ``simulated_days`` at first, later the time since its last row."""
     settings = turn.settings
     label = simulated_label(settings)
     first, last = observed_span(turn.store, label)
     if (
         last == turn.at
-    ):  # the turn was stopped after it had ingested: nothing is new, so nothing is imported again
+    ):  # an interrupted turn has ingested already: nothing is new
         return {"simulated": {"added": 0, "repeated": 0, "rejected": 0}}
     oldest = turn.at - pd.Timedelta(days=settings.simulated_days)
-    # A turn made afterwards for a time before the first one has a past of its own.
+    # A backfilled turn before the first observation gets a simulated past of the same length.
     start = oldest if first is None or last is None or oldest < first else min(last, turn.at)
     batches = generate(
         start.to_pydatetime(),
@@ -151,17 +151,17 @@ def ingest_simulated(turn: Turn) -> Counts:
 
 
 def simulates(turn: Turn) -> bool:
-    """Whether a turn without folder and feeds simulates its market: never beside observations of another source."""
+    """Return whether a turn without folder and feeds simulates its market: never next to observations of another source."""
     return set(observed_sources(turn.store)) <= {simulated_label(turn.settings)}
 
 
 def simulated_label(settings: Settings) -> str:
-    """The source label of the simulated market."""
+    """Return the source label of the simulated market."""
     return f"simulated:{settings.seed}"
 
 
 def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """One batch of each kind: every batch is staged by statements of its own, and there are two a market."""
+    """Yield one batch per kind: every batch is staged by separate statements, and each market has two."""
     tables: dict[Kind, list[pa.Table]] = {}
     for batch in batches:
         tables.setdefault(batch.kind, []).append(batch.table)
@@ -170,11 +170,11 @@ def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 # ---
-# Decide the next slot of every open job: the job as it stands, and who decides it (M2.4).
+# Decide the next slot of every open job, given its state and its policy (M2.4).
 
 
 def effort_of(settings: Settings) -> Effort:
-    """What one decision may take."""
+    """Return the effort limits of one decision."""
     return Effort(solver_seconds=settings.solver_seconds, risk_paths=settings.risk_paths, seed=settings.seed)
 
 
@@ -184,17 +184,18 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The decisions of a turn by job, and in words which running jobs have none, and why."""
+    """The decisions of a turn, sorted by job, and messages on running jobs without a decision."""
 
     rows: tuple[Row, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
 def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> list[Decided]:
-    """Decide the slot of every running job in each of ascending turns; a decision issued before is read back, not made again.
+    """Decide the slot of every running job in each of ascending turns; a decision issued before is read back.
 
-    The forecasts of the turns must be there, and ``pool`` with what was learned before each. Each decision of a job knows those
-    before it (M2.4), and jobs are never promised more spot together than there is (M3.7).
+    The forecasts of the turns must be stored, and ``pool`` must have the rounds learned before each
+    turn. The decisions of a job use its earlier decisions (M2.4), and jobs are never given more
+    spot in total than is available (M3.7).
     """
     names = [job.request.name for work in works for job, _ in work.running]
     ledger = read_ledger(turns[-1].store, names)
@@ -226,7 +227,7 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
         left_out[place] += [text for text in own.values() if isinstance(text, str)]
         for text in left_out[place]:
             turns[place].say(text)
-    # In the order of the turn's jobs, whoever was decided first.
+    # In the order of the turn's jobs, whatever the order of the decisions.
     new = [
         [row for job, _ in work.running if isinstance(row := own.get(job.request.name), dict)]
         for work, own in zip(works, fresh, strict=True)
@@ -245,10 +246,11 @@ def decide_together(
     effort: Effort,
     fan: Fan,
 ) -> list[dict[str, Row | str]]:
-    """The new decisions of each of ascending turns by job, or in words why a job has none; finished jobs are left out (M3.7).
+    """Return for each of ascending turns the new decision by job, or a message why a job has none (M3.7).
 
-    ``running`` are jobs as they stand with the place of their turn, ``deciding`` says who decides in each turn and why, and
-    ``issued`` what was issued in it before, which is taken already.
+    Finished jobs are left out. ``running`` are job states with the index of their turn,
+    ``deciding`` has the policy of each turn and the reason, and ``issued`` the decisions issued
+    before, whose spot is not available any more.
     """
     opened: dict[str, list[tuple[int, OpenJob | OpenMovable]]] = {}
     for place, one in running:
@@ -277,7 +279,7 @@ def decide_together(
 def _course(
     own: Sequence[tuple[int, OpenJob | OpenMovable]], deciding: Sequence[tuple[Policy[Any], str]]
 ) -> Course | MovingCourse:
-    """A job in the turns in which it lacks a decision."""
+    """Return the trajectory of a job over the turns in which it lacks a decision."""
     movables = [one for _, one in own if isinstance(one, OpenMovable)]
     if movables:
         return MovingCourse(
@@ -294,19 +296,20 @@ def _course(
 
 
 def _counted(history: History) -> str:
-    """Whose count it is."""
+    """Return the name of the market and source whose count jobs share."""
     return f"{history.market.key}@{history.source}"
 
 
 def undecided(job: StoredJob, why: Exception) -> str:
-    """That a running job has no decision, and why."""
+    """Return the message that a running job has no decision, and why."""
     return f"job {job.request.name} is not decided: {why_raised(why)}"
 
 
 def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob:
-    """Return a job with those of its markets that have a forecast at their time; where its home has none, with all of them.
+    """Return a job with only those of its markets that have a forecast; with all of them if its home has none.
 
-    A market that could not be forecast costs itself: the forecast stage has said why, and a decision without a forecast says so.
+    So a market that could not be forecast is only left out: the forecast stage has reported the
+    reason. A decision without a forecast has a note.
     """
     stored, markets = job
     name = stored.request.name
@@ -320,9 +323,9 @@ def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob:
 def _opened(
     turns: Sequence[Turn], lacking: Sequence[tuple[int, PlacedJob]], ledger: JobLedger, pool: Pool
 ) -> list[OpenJob | OpenMovable | Exception]:
-    """The jobs that lack a decision, each as it stands at its turn's time, or why that is not known; turns ascend.
+    """Return the state of each job that lacks a decision at its turn's time, or the error; turns ascend.
 
-    Of what is read only what was known by then is taken.
+    A state uses only data known at that time.
     """
     if not lacking:
         return []
@@ -337,7 +340,7 @@ def _opened(
 
 
 def row_of(running: OpenJob | OpenMovable, decision: Decision, why: str) -> Row:
-    """A decision as plain values, with ``why`` its policy decides; a job that may move has reasons of its own."""
+    """Return a decision as plain values, with the reason ``why`` for its policy; multi-market jobs have a separate reason."""
     if isinstance(running, OpenMovable) and isinstance(decision, MovedDecision):
         many = f"it may run in {len(running.places)} markets, which the pool's policies know nothing of"
         there, why = running.in_market(decision.market), running.because or many
@@ -362,14 +365,16 @@ def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]], left_out: Sequen
 
 
 # ---
-# The score stage of one turn or of many at once: each job that ended is replayed once, and adds its round in its turn (M5).
+# The score stage of one turn or of many at once: each ended job is replayed once and adds its round
+# in its turn (M5).
 
 
 def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tuple[list[list[str]], Pool]:
-    """Replay the pool on every job that ended, movers on one that may move, and add a round for each, turn by turn.
+    """Replay the pool on every ended job, multi-market policies on multi-market jobs, and add a round for each, turn by turn.
 
-    A job that cannot be replayed is said and left out. Returned are the names of the jobs of each turn, and the pool with what it
-    has learned. Of a job that has a round already those policies are replayed that it lacks: they are new in the pool.
+    Returns the names of the scored jobs of each turn, and the pool with the new rounds. A job that
+    cannot be replayed is reported and left out. On a job with a round, only policies missing from
+    it are replayed: they are new in the pool.
     """
     alone: list[dict[str, Any]] = []
     moving: list[dict[str, Any]] = []
@@ -442,7 +447,7 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
 
 
 def score_ended(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored | str:
-    """`score_job`, or in words why the job cannot be replayed: others do not wait for it."""
+    """Return the result of `score_job`, or a message why the job cannot be replayed."""
     try:
         return score_job(ended, policies)
     except RAISED as error:
@@ -450,7 +455,7 @@ def score_ended(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored | st
 
 
 def score_ended_movable(ended: EndedMovable, movers: Sequence[Mover[Any]]) -> Scored | str:
-    """The same of a job that may move."""
+    """Return the result of `score_movable`, or a message why the multi-market job cannot be replayed."""
     try:
         return score_movable(ended, movers)
     except RAISED as error:
@@ -458,16 +463,17 @@ def score_ended_movable(ended: EndedMovable, movers: Sequence[Mover[Any]]) -> Sc
 
 
 def _counts(job: StoredJob) -> bool:
-    """Whether a job is replayed: not one that cannot resume (M2.7), nor one whose terms changed under way (M2.9)."""
+    """Return whether a job is replayed: it can resume (M2.7), and its terms did not change while it ran (M2.9)."""
     return job.request.checkpoint.resumable and not job.changed_under_way
 
 
 def ended_jobs(
     turn: Turn, ended: Sequence[tuple[StoredJob, Followed]], jobs: Sequence[tuple[StoredJob, Followed]]
 ) -> list[EndedJob | Exception]:
-    """``jobs`` of those that ``ended`` by the turn, each on its market's record with the forecasts as they were issued then.
+    """Return each of ``jobs`` on its market's record with the forecasts as issued then, or the error that prevents it.
 
-    In the place of one that cannot be put there stands why.
+    ``ended`` are all jobs that ended by the turn; they set how far back the histories of peers are
+    read.
     """
     if not jobs:
         return []
@@ -492,13 +498,13 @@ def ended_jobs(
 
 
 def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> EndedMovable | Exception:
-    """A job that may move and has ended, on the histories of its markets with the forecasts as they were issued then."""
+    """Return an ended multi-market job on the histories of its markets with the forecasts as issued then."""
     start, home = record_start(job.start), job.request.market is not None
     try:
         read = read_all(turn, [(one, start) for one in places])
     except MarketError as error:
         return error
-    # Taken at their own ends, markets may have come that were not there when the job began.
+    # If markets are read at their own ends, some may have no data yet when the job began.
     kept = [k for k, one in enumerate(read) if (home and not k) or job.start in one.slots]
     places, histories = [places[k] for k in kept], [read[k] for k in kept]
     forecasts = planned_forecasts(turn, [(job, one) for one in places])
@@ -516,15 +522,16 @@ def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> En
 
 
 # ---
-# A turn of the loop: what it reads once, its stages in order, and its result. The same with and without an engine.
+# A turn of the loop: cached reads, the stages in order, and the result, with or without a workflow engine.
 #
-# A stage is a plain function from what the turn has found out so far to that and more. It reads values, computes, and writes
-# its rows and its record of having run together or not at all, so a turn that was stopped goes on where it was.
+# A stage is a plain function from the results so far to more results. It reads values, computes,
+# and writes its rows together with its ledger row, or nothing, so an interrupted turn continues
+# with the first missing stage.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a turn reads once, when its observations are in: what it is about, and the pool with what was learned of it."""
+    """Data that a turn reads once, after its observations are ingested: its work, and the pool with its rounds."""
 
     work: Work
     pool: Pool
@@ -532,9 +539,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a turn was given and has found out so far; each stage adds its own.
+    """Inputs and results of a turn so far; each stage adds its results.
 
-    ``data``: a folder to ingest (None: the live feeds, without any the simulated market); ``page``: where the report goes.
+    ``data``: a folder to ingest (None: the live feeds, or without feeds the simulated market);
+    ``page``: path of the report.
     """
 
     data: Path | None = None
@@ -556,10 +564,11 @@ Stage = Callable[[Turn, Found], Found]
 
 
 def ingest(turn: Turn, found: Found) -> Found:
-    """Bring in what is new: the tidy tables of a folder, the live feeds that are due, or without any the simulated market.
+    """Ingest new observations: the tidy tables of a folder, the live feeds that are due, or else the simulated market.
 
-    A market is never simulated beside observations of another source: then the turn is of what the warehouse knows. Each page of a
-    feed is kept at once, so that nothing is fetched twice; all other rows together.
+    A market is never simulated next to observations of another source: then the turn uses the data
+    in the warehouse. Each page of a feed is stored at once, so that nothing is fetched twice; all
+    other rows are stored in one transaction.
     """
     turn.say("ingest")
     settings, fetched = turn.settings, None
@@ -598,7 +607,7 @@ def ingest(turn: Turn, found: Found) -> Found:
 
 
 def know(turn: Turn, found: Found) -> Known:
-    """What the turn is about; it is read once."""
+    """Return the work and the pool of the turn, read once."""
     if found.known is not None:
         return found.known
     pool = read_pool(turn)
@@ -606,7 +615,7 @@ def know(turn: Turn, found: Found) -> Known:
 
 
 def forecast(turn: Turn, found: Found) -> Found:
-    """Issue the forecasts of this turn, fill in those that past slots lack, and measure all of them."""
+    """Issue the forecasts of this turn, fill in missing forecasts of past slots, and measure all of them."""
     known = know(turn, found)
     require_markets(known.work)
     turn.say(f"forecast {len(known.work.markets)} markets")
@@ -614,7 +623,7 @@ def forecast(turn: Turn, found: Found) -> Found:
 
 
 def decide(turn: Turn, found: Found) -> Found:
-    """Decide the next slot of every running job; a decision issued before is read back, not made again."""
+    """Decide the next slot of every running job; a decision issued before is read back."""
     known = know(turn, found)
     turn.say(f"decide for {plural(len(known.work.running), 'job')}")
     made = decide_jobs([turn], [known.work], known.pool)[0]
@@ -623,14 +632,14 @@ def decide(turn: Turn, found: Found) -> Found:
 
 
 def deliver(turn: Turn, found: Found) -> Found:
-    """Hand the decisions over; a turn that is made afterwards hands nothing over: nobody can act on it any more."""
+    """Deliver the decisions to the sinks; a backfilled turn delivers nothing, as its slot is over."""
     if turn.made == LIVE:
         hand_over(turn.store, turn.settings.sinks, found.decisions, at=turn.at, say=turn.say)
     return found
 
 
 def score(turn: Turn, found: Found) -> Found:
-    """Replay the pool on every job that ended and add a round for each."""
+    """Replay the pool on every ended job and add a round for each."""
     known = know(turn, found)
     if known.work.ended:
         turn.say(f"replay the pool on {plural(len(known.work.ended), 'ended job')}")
@@ -639,8 +648,8 @@ def score(turn: Turn, found: Found) -> Found:
 
 
 def report(turn: Turn, found: Found) -> Found:
-    """Tell what the jobs that ended have taught, and write the page."""
-    # Here, since what draws takes long to load, and other stages are called without it.
+    """Summarise the results over ended jobs, and write the report page."""
+    # Imported here because the drawing modules load slowly and other stages do not need them.
     from flows.turn.report import learned, panel, report_data, write_report
 
     turn.say("report")
@@ -665,9 +674,9 @@ def report(turn: Turn, found: Found) -> Found:
     )
 
 
-#: A turn in order.
+#: The stages of a turn in order.
 STAGES: tuple[Stage, ...] = (ingest, forecast, decide, deliver, score, report)
-#: What the ledger of runs calls the stages it keeps.
+#: Names of the stages that the ledger of runs records.
 RECORDED: dict[Stage, str] = {
     ingest: "ingest",
     forecast: "forecast",
@@ -677,7 +686,7 @@ RECORDED: dict[Stage, str] = {
 
 
 def run_stage(stage: Stage, turn: Turn, found: Found) -> Found:
-    """Run one stage; why it fails is recorded if the ledger keeps it."""
+    """Run one stage; if the ledger records it, the reason of a failure is stored."""
     name = RECORDED.get(stage)
     if name is None:
         return stage(turn, found)
@@ -687,7 +696,7 @@ def run_stage(stage: Stage, turn: Turn, found: Found) -> Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """Everything a turn found out, as plain values."""
+    """Results of a turn as plain values."""
 
     run_id: str
     at: pd.Timestamp
@@ -701,7 +710,7 @@ class TurnResult:
     errors: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self) -> TurnAnswer:
-        """The object that ``slackwater run --json`` prints."""
+        """Return the object that ``slackwater run --json`` prints."""
         own: TurnAnswer = {
             "at": self.at.isoformat(),
             "run": self.run_id,
@@ -726,11 +735,11 @@ def whole_turn(
     report: Path,
     run: Callable[[Stage, Turn, Found], Found] = run_stage,
 ) -> TurnResult:
-    """Every stage of a turn in order, each ``run`` as `run_stage` does."""
-    from flows.turn.report import accuracy_rows  # here, as in `report`
+    """Run every stage of a turn in order, each by ``run``, which has the interface of `run_stage`."""
+    from flows.turn.report import accuracy_rows  # loads slowly, as in `report`
 
     found = run(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
-    # What is in by now is read once, however many stages ask.
+    # All later stages share one cache of the ingested observations.
     turn = replace(turn, reads=Reads(turn.store))
     for stage in STAGES[1:]:
         found = run(stage, turn, found)
