@@ -284,7 +284,7 @@ def replayed_row(
     *,
     availability_observed: bool,
 ) -> ReplayedPolicy:
-    """Return one simulated policy as plain values, without allocations: cost, utility, finish and hindsight bracket.
+    """Return a simulated policy as plain values, without allocations: cost, utility, finish and hindsight bracket.
 
     ``market`` and ``source`` are the home of the job, or the first of its markets where it has no
     home. For jobs with a hard deadline, figures that depend on the imputed value are None, as in

@@ -315,7 +315,9 @@ def replay(
     if markets is not None:
         request = may_move_among(request, tuple(text.strip() for text in markets.split(",")))
     elif market is not None and policy is not None and is_policy(policy):
-        request = stays_in(request)  # a market and a single-market policy were given: replay in that market only
+        request = stays_in(
+            request
+        )  # a market and a single-market policy were given: replay in that market only
     told = ""
     with session.market_data() as store:
         at, _ = session.moment(store)

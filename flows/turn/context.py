@@ -358,7 +358,7 @@ def _trust_rank(source: str, settings: Settings) -> int:
 def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Timestamp]]:
     """Return the markets to follow when no job names them, most informative first (ours).
 
-    Each comes with its capacity and first observation. A market qualifies with counts at least once
+    Each has its capacity and first observation. A market qualifies with counts at least once
     a slot, `LEAST_SPAN` of history, and recent observations at its time. Launch tests come before
     instances held, and those before offers; within a kind larger capacity, a measured price and the
     name decide. `KINDS` caps each kind; if ``most`` exceeds the sum of the caps, the remaining
@@ -725,7 +725,7 @@ def stored_forecasts(
     end: pd.Timestamp,
     step: pd.Timedelta,
 ) -> list[Forecast]:
-    """Return the stored forecasts of one model on one market, issued from ``start`` to ``end``, ascending."""
+    """Return the stored forecasts of a model on a market, issued from ``start`` to ``end``, ascending."""
     return read_forecasts(
         store,
         Forecast,
@@ -858,9 +858,7 @@ def _has_users(turn: Turn, jobs: Sequence[StoredJob]) -> bool:
 
 def panel_mates(turn: Turn, asked: Collection[Followed]) -> list[Followed]:
     """Return the other followed markets of the same sources, which panel forecasters are estimated on too."""
-    wanted = {
-        followed.key for followed in asked
-    }  # the turn may follow the same market at another time
+    wanted = {followed.key for followed in asked}  # the turn may follow the same market at another time
     sources = {followed.source for followed in asked}
     chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
     mates = [one for one in chosen if one.source in sources and one.key not in wanted]
@@ -1083,7 +1081,7 @@ def _informed(learner: str, prior: Path, jobs: int) -> Learner[Any]:
 
 @lru_cache(maxsize=8)
 def _worlds(prior: Path) -> tuple[MeasuredWorld, ...]:
-    """Return the measured worlds, cached because one process may run many turns."""
+    """Return the measured worlds, cached because a process may run many turns."""
     return read_prior(prior)
 
 
@@ -1121,7 +1119,7 @@ def example_requests() -> list[JobRequest]:
 
 
 def fitting(requests: Sequence[JobRequest], capacity: int) -> list[JobRequest]:
-    """Return the requests that suit a capacity: single-instance requests for markets with one instance, else larger ones."""
+    """Return the requests that suit a capacity: single-instance requests for markets with one instance, else larger requests."""
     single = [request for request in requests if (request.gpus_max or request.n_max) == 1]
     wide = [request for request in requests if request not in single]
     return (single or wide) if capacity <= 1 else (wide or single)

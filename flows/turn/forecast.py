@@ -1,6 +1,6 @@
 """Issue and score forecasts, for one turn or for many at once, with bit-identical results (M6.1, M6.4, M6.5).
 
-The forecasts of a market are one call, which returns values and writes nothing. Turns with the same
+The forecasts of a market are computed in a single call, which returns values and writes nothing. Turns with the same
 markets are processed together from the histories of the last turn, if the histories of every
 earlier turn are prefixes of those. Otherwise (a capacity that was not known yet, a row learned
 late) they are processed separately.
@@ -92,14 +92,14 @@ class Prepared:
     unreadable: list[FittedState]
 
     def save(self, store: Store) -> None:
-        """Store the new estimates in place of the unreadable ones."""
+        """Store the new estimates in place of the unreadable estimates."""
         forget_fitted(store, self.unreadable)
         save_fitted(store, self.made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A required estimation of ``model`` on one variable of the cohort ``panel``, at slot ``at`` since the epoch."""
+    """A required estimation of ``model`` on a variable of the cohort ``panel``, at slot ``at`` since the epoch."""
 
     model: str
     panel: str
@@ -133,7 +133,7 @@ def prepare(
     ``histories`` are those of all followed markets: the markets of one source are a panel, whether
     they lack forecasts or not. Each history must reach back to `Timetable.start` of every origin of
     its source. Estimation and forecast use, for an origin, only data known at that origin. A stored
-    estimate is used as stored; otherwise an estimate from ``ahead``, if there is one.
+    estimate is used as stored; otherwise an estimate from ``ahead``, if available.
     """
     needed = _needed(turn, histories, missing)
     wanted = _wanted(needed)
@@ -304,9 +304,9 @@ def _state(turn: Turn, wanted: Wanted, text: str) -> FittedState:
 
 
 def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> dict[Wanted, str]:
-    """Return the required estimates as text: those on one panel in one call, single markets in batches.
+    """Return the required estimates as text: those on a panel in a single call, single markets in batches.
 
-    Estimations on one panel share parts, which are computed once
+    Estimations on the same panel share parts, which are computed once
     (`forecasting.predictors.lightgbm`).
     """
     pooled = {one.model: make_predictor(one.model).pooled for one in wanted}
@@ -371,7 +371,7 @@ def issue_and_measure(
 ) -> MarketForecasts:
     """Forecast one market with every model at its missing origins, and measure all its forecasts (M6.4, M6.5).
 
-    ``presents`` are the slots of one or more turns, the last of them the last of the history;
+    ``presents`` are the slots of the turns, the last of them the last of the history;
     ``live`` means that the forecasts of the last present are issued in their own slot: all others
     are marked as backfilled. Forecasts use only data known at their origin, and errors are those
     known at each present. Raises `ForecastError` if the planner has no forecast at a present.
@@ -463,7 +463,7 @@ class _Asked:
 def forecast_turns(
     turns: Sequence[Turn], works: Sequence[Work], *, ahead: Estimates = NO_ESTIMATES
 ) -> list[MeasuredErrors]:
-    """Issue the forecasts of ascending turns of one warehouse, fill in missing ones of past slots, and measure all.
+    """Issue the forecasts of ascending turns of one warehouse, fill in missing forecasts of past slots, and measure all.
 
     New estimates are stored in the same transaction as the forecasts that use them. Estimates in
     ``ahead`` are not computed again.
@@ -718,7 +718,7 @@ def _stored_forecasts(group: Sequence[_Asked]) -> dict[tuple[str, str], list[For
 def _measured(
     asked: _Asked, done: Mapping[Place, MarketForecasts], parts: Mapping[Place, Mapping[Any, pd.DataFrame]]
 ) -> MeasuredErrors:
-    """Return the errors and forecasts of one turn; ``parts`` are the errors by time of measurement.
+    """Return the errors and forecasts of a turn; ``parts`` are the errors by time of measurement.
 
     A market has no errors if no forecast with a known outcome exists: a gap, a young record, or no
     measured origins.

@@ -1,4 +1,4 @@
-"""What a turn found out, for people: the leaderboard, findings, and the page of the report (M5.5, M6.5)."""
+"""Results of a turn as a report: the leaderboard, findings, and the HTML page (M5.5, M6.5)."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ from warehouse.issued import read_rows
 from warehouse.store.connection import Store
 
 # ---
-# What a turn found out, for people: the leaderboard, findings in sentences, and the data of the page (M5.5).
+# Results of a turn as a report: the leaderboard, findings as sentences, and the data of the page (M5.5).
 
-#: Slots of the past that the report draws.
+#: Past slots stored in a market panel.
 PANEL_SLOTS = 336
-#: What the JSON answer says of an error row, in this order.
+#: Keys of an error row in the JSON answer, in order.
 ACCURACY_KEYS = (
     "market", "source", "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball",
     "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share", "scale", "skill_low", "skill_high", "days", "verdict",
@@ -116,7 +116,7 @@ def report_data(
     simulated: bool,
     left_out: Sequence[str] = (),
 ) -> ReportData:
-    """What the report shows."""
+    """Return the data of the report."""
     after, rounds = learned.pool.weights_after(), learned.pool.rounds
     recent = turn.at - pd.Timedelta(hours=turn.settings.alarms.recent_hours)
     ended = [
@@ -149,7 +149,7 @@ def report_data(
 
 
 def examples_told(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """That the jobs decided are examples, and how they go away; nothing where one is somebody's own."""
+    """Return a note that the decided jobs are examples, and how to replace them; nothing if a user job is among them."""
     names = [row["job"] for row in decisions]
     origins = {
         str(origin)
@@ -166,7 +166,7 @@ def examples_told(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[
 
 
 def over_told(turn: Turn) -> list[str]:
-    """Jobs of a user that this turn scored though no turn ever decided them: they were over before the first one came."""
+    """Return notes on user jobs that this turn scored but no turn decided: they ended before the first turn."""
     rows = turn.store.execute(
         "SELECT name, deadline_at FROM jobs WHERE origin = 'user' AND name NOT IN (SELECT job FROM decisions) "
         "AND name IN (SELECT job FROM outcomes WHERE scored_at = $at) ORDER BY deadline_at, name",
@@ -179,7 +179,7 @@ def over_told(turn: Turn) -> list[str]:
 
 
 def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) -> ReportData:
-    """The report of the newest run, or of the run at ``at``, again from what the warehouse keeps.
+    """Rebuild the report of the newest run, or of the run at ``at``, from the warehouse.
 
     Raises `InputError` if there is no such run.
     """
@@ -218,7 +218,7 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
 def routes_of(
     store: Store, decisions: Sequence[Mapping[str, Any]], drawn: Sequence[MarketPanel]
 ) -> list[JobRoute]:
-    """Where the jobs of some decisions have been that may move, up to these; their markets are those drawn that fit."""
+    """Return the routes of the multi-market jobs among ``decisions``, up to these, with the matching market panels."""
     moving = {
         str(row["job"]): pd.Timestamp(row["slot"]) for row in decisions if row.get("move_usd") is not None
     }
@@ -237,7 +237,7 @@ def routes_of(
 
 
 def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:
-    """Error rows as plain values, undefined ones as None."""
+    """Return error rows as plain values, with None for undefined values."""
     if accuracy.empty:
         return []
     keys = [key for key in ACCURACY_KEYS if key in accuracy.columns]
@@ -246,7 +246,7 @@ def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def panel(history: History, forecast: Forecast | None) -> MarketPanel:
-    """The recent past and the planning forecast of a market."""
+    """Return the recent past and the planning forecast of a market."""
     tail = history.frame.iloc[-PANEL_SLOTS:]
     return MarketPanel(
         title=history.market.key,
@@ -264,9 +264,9 @@ def panel(history: History, forecast: Forecast | None) -> MarketPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaughtByJobs:
-    """What the jobs that ended have taught: the leaderboard, best policy first and empty before the first job, and findings.
+    """Results over ended jobs: the leaderboard, best policy first and empty before the first job, and findings.
 
-    ``movers`` is that of the movers, over the jobs that may move.
+    ``movers`` is the leaderboard of the multi-market policies, over the multi-market jobs.
     """
 
     pool: Pool
@@ -276,7 +276,7 @@ class TaughtByJobs:
 
 
 def learned(turn: Turn, pool: Pool | None = None) -> TaughtByJobs:
-    """What every job ever scored has taught of the pool (None: as the warehouse has it), and of the movers."""
+    """Return the results of the pool (None: as stored in the warehouse) and of the multi-market policies over all scored jobs."""
     pool = read_pool(turn) if pool is None else pool
     reported = reported_outcomes(turn.store)
     outcomes = outcome_frame(turn.store, pool.names)
@@ -305,7 +305,7 @@ def learned(turn: Turn, pool: Pool | None = None) -> TaughtByJobs:
 def _board_rows(
     group: Group[Any], outcomes: pd.DataFrame, reported: ReportedOutcomes
 ) -> list[dict[str, Any]]:
-    """The leaderboard of a group; what nobody could have chosen has no weight."""
+    """Return the leaderboard of a group; the weight of a hindsight baseline is 0."""
     if outcomes.empty:
         return []
     board = leaderboard(outcomes, group.rounds.newest(group.learner))
@@ -336,7 +336,7 @@ def _board_rows(
 
 
 def _movers_found(board: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which mover did best on the jobs that may move, and which decides the next."""
+    """Return a finding on the best multi-market policy and the leader that decides next."""
     movers = [row for row in board if row["policy"] != BEST_MARKET]
     if not movers:
         return []
@@ -348,7 +348,7 @@ def _movers_found(board: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _cost_told(row: Mapping[str, Any]) -> str:
-    """What a policy costs a job beside on-demand only and, where that is known, hindsight."""
+    """Return the cost of a policy per job compared with on-demand only and, if known, with hindsight."""
     known = row["mean_hindsight_usd"]
     return (
         f"{row['policy']}, {usd(row['mean_cost_usd'])} USD a job, "
@@ -363,7 +363,7 @@ def _cost_told(row: Mapping[str, Any]) -> str:
 
 
 def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -> list[str]:
-    """Sentences worth reading: who leads and why, how that compares with the baselines, regret against its bound."""
+    """Return findings on the leader and the reason, the baselines, forecast errors, and regret with its bound."""
     by_name = {row["policy"]: row for row in board}
     best = board[0]
     notes = [f"Best policy over {plural(best['jobs'], 'ended job')}: {_cost_told(best)}."]
@@ -403,16 +403,17 @@ def _findings(pool: Pool, outcomes: pd.DataFrame, board: list[dict[str, Any]]) -
 
 
 # ---
-# The report page of a turn: one HTML file that needs no network, and the same bytes for the same turn.
+# The report page of a turn: one HTML file that needs no network, byte-identical for the same turn.
 #
-# Decisions, markets, accuracy (M6.5), policies and their weights (M5), and what was ingested; the UI shows some of it, too.
+# It shows decisions, markets, accuracy (M6.5), policies and their weights (M5), and ingested rows;
+# the UI reuses some sections.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketPanel:
-    """One market's recent past and its forecast: ``price`` and ``available`` have shape (slots,), NaN in gaps.
+    """Recent past and forecast of one market: ``price`` and ``available`` have shape (slots,), NaN in gaps.
 
-    ``available`` is NaN in every slot where the availability was not observed; it is not drawn then.
+    If availability was not observed, ``available`` is NaN in every slot and is not drawn.
     """
 
     title: str
@@ -429,7 +430,7 @@ class MarketPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRoute:
-    """Where a job that may move has been: ``decided`` are its decisions, ascending, ``panels`` its markets as observed."""
+    """The markets of a multi-market job over time: ``decided`` are its decisions, ascending, ``panels`` its market panels."""
 
     job: str
     request: JobRequest
@@ -437,24 +438,25 @@ class JobRoute:
     panels: list[MarketPanel]
 
     def sizes(self, market: str) -> tuple[int, int]:
-        """The least and the most instances that it may hold in a market."""
+        """Return the least and the most instances that the job may run in a market; (1, 1) where unknown."""
         try:
             return instance_range(self.request, Market.parse(market))
-        except JobError:  # too large a type for it, or GPUs that are not known
+        except JobError:  # the type is too large for the job, or its GPUs are unknown
             return 1, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
-    """One turn, ready to be drawn.
+    """Data of the report of a turn.
 
-    ``decisions``, ``leaderboard`` and ``ingested`` are as in the JSON answer of ``slackwater run``. ``accuracy`` is a
-    long table with columns market, variable ("price" | "count"), model, step (1-based), n, mae, rmse, mase, pinball,
-    skill_mae, skill_pinball, coverage_80, brier, fallback_share, of several days one with ``day`` and
+    ``decisions``, ``leaderboard`` and ``ingested`` are as in the JSON answer of ``slackwater run``.
+    ``accuracy`` is a long table with columns market, variable ("price" | "count"), model, step
+    (1-based), n, mae, rmse, mase, pinball, skill_mae, skill_pinball, coverage_80, brier and
+    fallback_share; a table of several days also has ``day`` and
     `forecasting.accuracy.tables.COMMON`. ``weights`` has one row per round (in order) and one
-    column per policy, each row summing to 1; ``round_jobs`` names the job of each round. ``simulated`` says that the
-    market is simulated; ``notes`` are findings worth a sentence; ``movers`` is the leaderboard of the movers, and
-    ``routes`` are where jobs that may move have been.
+    column per policy, each row summing to 1; ``round_jobs`` names the job of each round.
+    ``simulated``: the market is simulated. ``notes`` are findings as sentences; ``movers`` is the
+    leaderboard of the multi-market policies, and ``routes`` are the routes of multi-market jobs.
     """
 
     at: pd.Timestamp
@@ -473,10 +475,10 @@ class ReportData:
 
 
 def report_page(data: ReportData) -> Page:
-    """The page of a turn: sections decisions, markets, accuracy, policies, weights, ingest and notes.
+    """Return the page of a turn: sections decisions, markets, accuracy, policies, weights, ingest and notes.
 
-    No clock is read, so that the same data give the same page. Raises `InputError` if the accuracy table or the weights break the
-    contract of `ReportData`.
+    No clock is read, so that the same data give the same page. Raises `InputError` if the accuracy
+    table or the weights do not have the form required by `ReportData`.
     """
     simulated = Banner(
         "Simulated market.",
@@ -505,15 +507,15 @@ def report_page(data: ReportData) -> Page:
 
 
 def write_report(data: ReportData, path: Path) -> Path:
-    """Write the page of a turn so that a reader sees the old one or the new one, never half of one; returns ``path``.
+    """Write the page of a turn atomically, so that no reader sees a partial file; returns ``path``.
 
-    Folders are made. Raises `InputError` if the file cannot be written.
+    Missing folders are created. Raises `InputError` if the file cannot be written.
     """
     return write_page(report_page(data), path, option="--out")
 
 
 def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
-    """The decision table and one sentence that sums it up."""
+    """Return the section with the decision table and its summary."""
     if not decisions:
         return Section("What to run", ["No job is open, so there is nothing to decide."], "decisions")
     shown = [_decision_row(row) for row in decisions]
@@ -532,7 +534,7 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
 
 
 def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
-    """What is held in all, at what cost, and which jobs are in danger."""
+    """Return a summary of the decisions: total instances, total expected cost, and the jobs at risk."""
     on_demand, spot = (
         sum(int(as_number(row.get(key)) or 0) for row in decisions) for key in ("on_demand", "spot")
     )
@@ -565,7 +567,7 @@ def _lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with its risk in words, and all that stands behind it as one text."""
+    """Return the row with its risk in words, and reason, forecaster, solver status and assumptions as text."""
     late = row.get("late_probability")
     mark = risk_mark(as_number(late))
     risk = f" ({mark})" if mark else ""
@@ -581,7 +583,7 @@ def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forecaster_told(row: Mapping[str, Any]) -> str:
-    """The forecaster behind a decision, and why a simpler one answered for it if that is so."""
+    """Return the forecaster behind a decision, and the reason if a fallback was used."""
     model, fallback = row.get("model") or row.get("forecaster"), row.get("fallback")
     if missing(model):
         return "" if missing(fallback) else str(fallback)
@@ -589,7 +591,7 @@ def forecaster_told(row: Mapping[str, Any]) -> str:
 
 
 def synthetic_told(value: Any) -> str:
-    """The label of a decision on assumed data: ``value`` is the list of assumptions, or just True or False."""
+    """Return the label of a decision on assumed data: ``value`` is the list of assumptions, or just True or False."""
     if missing(value) or value is False:
         return ""
     if isinstance(value, str):
@@ -598,7 +600,7 @@ def synthetic_told(value: Any) -> str:
 
 
 def slot_length(panels: Sequence[MarketPanel]) -> str:
-    """The length of a slot in words, "" when the markets differ or there is none."""
+    """Return the length of a slot in words, "" when the markets differ or there is none."""
     steps = {panel_step(panel) for panel in panels}
     return duration(steps.pop()) if len(steps) == 1 else ""
 
@@ -606,7 +608,7 @@ def slot_length(panels: Sequence[MarketPanel]) -> str:
 def markets_section(
     panels: Sequence[MarketPanel], decisions: Sequence[Mapping[str, Any]], at: pd.Timestamp
 ) -> Section:
-    """The charts of the markets, those a decision was made for first."""
+    """Return the section with the charts of the markets, those with a decision first."""
     heading = "Markets: what was observed, what is forecast"
     if not panels:
         return Section(heading, ["No market is followed yet; ingest a history to see one."], "markets")
@@ -628,18 +630,18 @@ def markets_section(
     return Section(heading, blocks, "markets")
 
 
-#: How the chart of a route is read.
+#: Legend of a route chart.
 ROUTE_TOLD: Final = (
     "A strip for each market of the job: the greener, the more of the spot instances that it can use were there; grey is a gap. "
     "The bar within is what it held, on spot (blue) or with on-demand among it (orange), an outline what is decided for the "
     "slot at hand. The line is its place, where its checkpoint is: it leaves a strip when the job moves."
 )
-#: Rows of a route that its table shows at once, and slots that its chart shows at least, also from before the job.
+#: Rows of the route table shown unfolded, and fewest slots in the chart, including slots before the job.
 ROUTE_ROWS, ROUTE_SLOTS = 12, 24
 
 
 def routes_section(routes: Sequence[JobRoute]) -> Section:
-    """Where each job that may move has been: what its markets had, where it was, slot by slot."""
+    """Return the section with the route of each multi-market job: a chart and a table of its markets by slot."""
     blocks: list[Block] = [ROUTE_TOLD]
     for route in routes:
         rows = _route_rows(route)
@@ -658,7 +660,7 @@ ROUTE_COLUMNS: Final[dict[str, Column | str]] = {
 
 
 def _route_rows(route: JobRoute) -> list[dict[str, Any]]:
-    """A row for as long as it was told to hold the same in the same market, the newest first."""
+    """Return a row for each period with the same decision in the same market, newest first."""
     panels = {panel.title: panel for panel in route.panels}
     rows: list[dict[str, Any]] = []
     for row in route.decided:
@@ -683,7 +685,7 @@ def _route_rows(route: JobRoute) -> list[dict[str, Any]]:
 
 
 def _span(values: Sequence[Any], written: Callable[[Any], str]) -> str:
-    """The least and the greatest of some numbers."""
+    """Return the least and the greatest of some numbers as text."""
     if not values:
         return MISSING
     ends = [written(min(values)), written(max(values))]
@@ -691,7 +693,7 @@ def _span(values: Sequence[Any], written: Callable[[Any], str]) -> str:
 
 
 def _there(panel: MarketPanel | None, slot: pd.Timestamp) -> tuple[int | None, float | None]:
-    """Spot count and price of a market in a slot, None where they were not observed."""
+    """Return spot count and price of a market in a slot, None where they were not observed."""
     if panel is None or slot not in panel.slots:
         return None, None
     at = panel.slots.get_loc(slot)
@@ -700,7 +702,7 @@ def _there(panel: MarketPanel | None, slot: pd.Timestamp) -> tuple[int | None, f
 
 
 def route_figure(route: JobRoute) -> Figure:
-    """The chart of a route: the markets in the order it came to them, then those that had most."""
+    """Return the chart of a route: markets in order of first use, then those with the most spot instances."""
     step = panel_step(route.panels[0]) if route.panels else pd.Timedelta(minutes=30)
     slots = [pd.Timestamp(row["slot"]) for row in route.decided]
     if not slots or not route.panels:
@@ -745,7 +747,7 @@ def route_figure(route: JobRoute) -> Figure:
 def _strip(
     panel: MarketPanel, name: str, most: int, start: pd.Timestamp, end: pd.Timestamp, step: pd.Timedelta
 ) -> list[dict[str, Any]]:
-    """What a market had from ``start`` to ``end``, a row for as long as neither count nor price changed."""
+    """Return a row for each period from ``start`` to ``end`` in which neither count nor price of a market changed."""
     rows: list[dict[str, Any]] = []
     for slot in pd.date_range(start, end - step, freq=step):
         count, cost = _there(panel, slot)
@@ -761,7 +763,7 @@ def _strip(
 
 
 def _route_held(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) -> list[dict[str, Any]]:
-    """A bar for every slot in which instances were held: what was decided, as far as it was there."""
+    """Return a bar for every slot with instances: the decided instances, of spot at most those available."""
     panels = {panel.title: panel for panel in route.panels}
     rows: list[dict[str, Any]] = []
     for row in route.decided:
@@ -784,7 +786,7 @@ def _route_held(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) ->
 
 
 def _route_path(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) -> list[dict[str, Any]]:
-    """The corners of the line through its places."""
+    """Return the vertices of the line through the job's markets."""
     rows: list[dict[str, Any]] = []
     for row in route.decided:
         if row["place"] in name:
@@ -796,7 +798,7 @@ def _route_path(route: JobRoute, name: Mapping[str, str], step: pd.Timedelta) ->
 
 
 def decided_for(panel: MarketPanel, row: Mapping[str, Any]) -> bool:
-    """Whether a decision row is about a panel's market: the same market key, and the same source where both name one."""
+    """Return whether a decision is about a panel's market: the same market key, and the same source if both name a source."""
     market, _, source = str(row.get("market") or "").partition("@")
     source = source or str(row.get("source") or "")
     keys = {panel.title.partition("@")[0].strip()}
@@ -810,7 +812,7 @@ def _holding(row: Mapping[str, Any]) -> str:
 
 
 def _panel_figure(panel: MarketPanel, held: Sequence[str], at: pd.Timestamp) -> Figure:
-    """The charts of a market with what is to be known of them."""
+    """Return the charts of a market with its facts as captions."""
     observed = panel.availability_observed
     facts = f"on-demand {price(panel.on_demand_usd)} USD per instance-hour; "
     facts += f"capacity {panel.capacity}" if observed else "availability not observed"
@@ -858,7 +860,7 @@ def _gap_text(price: np.ndarray, count: np.ndarray) -> str:
 
 
 def ingest_section(ingested: Mapping[str, Mapping[str, int]]) -> Section:
-    """Counts of rows by source; the usual columns first, any other after them."""
+    """Return the section with the counts of rows by source; the usual columns first, then any others."""
     usual = [c for c in ("added", "repeated", "rejected") if any(c in counts for counts in ingested.values())]
     others = sorted({c for counts in ingested.values() for c in counts} - set(usual))
     columns = {"source": "Source"} | {
@@ -869,15 +871,17 @@ def ingest_section(ingested: Mapping[str, Mapping[str, int]]) -> Section:
     return Section("Data read in this run", [table], "ingest")
 
 
-#: Past slots drawn at least, and in units of the forecast's horizon, so that the forecast is never a sliver.
+#: Fewest past slots drawn, and the same in multiples of the forecast's horizon, so that the
+#: forecast stays legible.
 PAST_SLOTS, PAST_HORIZONS = 72, 5
-#: (lower level, upper level, band in percent) by position among the 19 quantile levels.
+#: Index of the lower level, index of the upper level, and width of the band in percent, among the
+#: 19 quantile levels.
 BANDS = ((0, 18, 90), (1, 17, 80), (4, 14, 50))
 MEDIAN = 9
 
 
 def panel_step(panel: MarketPanel) -> pd.Timedelta:
-    """Slot length of a panel: its forecast's, else the distance of its slots, else half an hour (the default grid)."""
+    """Return the slot length of a panel: from its forecast, else from its slots, else half an hour (the default grid)."""
     if panel.forecast is not None:
         return panel.forecast.step
     if len(panel.slots) > 1:
@@ -886,13 +890,13 @@ def panel_step(panel: MarketPanel) -> pd.Timedelta:
 
 
 def shown_past(panel: MarketPanel) -> slice:
-    """The newest slots of a panel that are drawn."""
+    """Return the newest slots of a panel that are drawn."""
     horizon = panel.forecast.horizon if panel.forecast is not None else 0
     return slice(max(0, len(panel.slots) - max(PAST_SLOTS, PAST_HORIZONS * horizon)), None)
 
 
 def gap_runs(missing: np.ndarray) -> list[tuple[int, int]]:
-    """Runs of True as half-open ranges.
+    """Return runs of True as half-open ranges.
 
     >>> gap_runs(np.array([True, False, True, True]))
     [(0, 1), (2, 4)]
@@ -902,7 +906,11 @@ def gap_runs(missing: np.ndarray) -> list[tuple[int, int]]:
 
 
 def market_charts(panel: MarketPanel) -> list[dict[str, Any]]:
-    """Price above, count below where it was observed: the past as steps, gaps set off, then median and 50, 80 and 90 % bands."""
+    """Return the price chart and, where availability was observed, the count chart below it.
+
+    Each shows the past as steps, gaps, then the median and the 50, 80 and 90 % bands of the
+    forecast.
+    """
     past, step = shown_past(panel), panel_step(panel)
     slots = panel.slots[past]
     price, count = (
@@ -927,12 +935,12 @@ def market_charts(panel: MarketPanel) -> list[dict[str, Any]]:
 
 
 def gap_rows(slots: pd.DatetimeIndex, values: np.ndarray, step: pd.Timedelta) -> list[dict[str, Any]]:
-    """One row a run of slots that were not observed."""
+    """Return one row per run of slots that were not observed."""
     return [{"x": slots[a], "x2": slots[b - 1] + step} for a, b in gap_runs(np.isnan(values))]
 
 
 def ahead_rows(forecast: Forecast, quantiles: Any, step: pd.Timedelta) -> list[dict[str, Any]]:
-    """One row a slot ahead: its ends, the median, and the ends of the bands; ``quantiles`` has shape (h, 19)."""
+    """Return one row per slot ahead: its ends, the median, and the ends of the bands; ``quantiles`` has shape (h, 19)."""
     return [
         {"x": at, "x2": at + step, "median": row[MEDIAN]}
         | {f"low{band}": row[low] for low, _, band in BANDS}
@@ -941,7 +949,7 @@ def ahead_rows(forecast: Forecast, quantiles: Any, step: pd.Timedelta) -> list[d
     ]
 
 
-#: The forecast that every other one is shown beside.
+#: The reference forecaster.
 LAST_VALUE: Final = FLOOR
 ERROR_COLUMNS: Final = (
     "market", "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball",
@@ -952,10 +960,10 @@ UNITS: Final = {"price": "USD per instance-hour", "count": "instances"}
 
 
 def accuracy_section(accuracy: pd.DataFrame, *, slot: str = "") -> Section:
-    """A part for each variable with its charts; ``slot`` is the length of a slot in words.
+    """Return the section with the charts of each variable; ``slot`` is the length of a slot in words.
 
-    A market measured in several sources (a column ``source``, if there) counts as several. Raises `InputError` if a table with
-    rows lacks one of `ERROR_COLUMNS`.
+    A market measured in several sources (a column ``source``, if present) counts as several. Raises
+    `InputError` if a table with rows lacks one of `ERROR_COLUMNS`.
     """
     heading = "How good the forecasts were"
     if accuracy.empty:
@@ -976,7 +984,7 @@ def accuracy_section(accuracy: pd.DataFrame, *, slot: str = "") -> Section:
 
 
 def measured_rows(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """The rows that measured something, markets of several sources apart; raises `InputError` if a column is lacking."""
+    """Return the rows with measurements, markets of several sources apart; raises `InputError` if a column is missing."""
     lacking = [column for column in ERROR_COLUMNS if column not in accuracy.columns]
     if lacking:
         raise InputError(f"accuracy table without {', '.join(lacking)}", expected=", ".join(ERROR_COLUMNS))
@@ -984,7 +992,7 @@ def measured_rows(accuracy: pd.DataFrame) -> pd.DataFrame:
 
 
 def _apart(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """Rows that measured something, as floats, with markets of several sources named ``market@source``."""
+    """Return rows with measurements, as floats, with markets of several sources named ``market@source``."""
     accuracy = accuracy.reset_index(drop=True)
     numbers = accuracy[list(ERROR_COLUMNS[4:])].astype(float)
     scale = accuracy["scale"].astype(float) if "scale" in accuracy.columns else 1.0
@@ -999,19 +1007,19 @@ def _apart(accuracy: pd.DataFrame) -> pd.DataFrame:
 
 
 def model_names(models: pd.Series) -> list[str]:
-    """The models in the order of their styles: last value first, the others by name."""
+    """Return the models in the order of their line styles: last value first, the others by name."""
     return sorted(set(models.astype(str)), key=lambda name: (name != LAST_VALUE, name))
 
 
 def pooled(table: pd.DataFrame, *metrics: str) -> list[pd.DataFrame]:
-    """Measures pooled over the markets where every model was measured, each by step (rows) and model (columns) (M6.5)."""
+    """Return measures pooled over the markets with all models, each by step (rows) and model (columns) (M6.5)."""
     rows = pooled_scores(shared_scores(table))
     return [rows.pivot(index="step", columns="model", values=metric).astype(float) for metric in metrics]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableParts:
-    """The accuracy of one variable: sentences, charts of error and skill, a table of comparisons, and a note on the pooling."""
+    """Accuracy of a variable: sentences, charts of error and skill, a table of comparisons, and a note on the pooling."""
 
     sentences: list[str]
     figures: list[Figure]
@@ -1021,7 +1029,7 @@ class VariableParts:
 
 
 def variable_blocks(table: pd.DataFrame, variable: str, names: Sequence[str]) -> list[Block]:
-    """Sentences, the table of comparisons and charts of one variable."""
+    """Return sentences, the table of comparisons and charts of a variable."""
     parts = variable_parts(table, variable, names)
     if not parts.figures:
         return [parts.note]
@@ -1034,7 +1042,7 @@ def variable_blocks(table: pd.DataFrame, variable: str, names: Sequence[str]) ->
 
 
 def variable_parts(table: pd.DataFrame, variable: str, names: Sequence[str]) -> VariableParts:
-    """Sentences, comparisons and charts of one variable, over the markets where every model was measured."""
+    """Return sentences, comparisons and charts of a variable, over the markets where every model was measured."""
     (mae,) = pooled(table, "mae")
     note = _pooling_note(table)
     if mae.empty:
@@ -1077,7 +1085,7 @@ def variable_parts(table: pd.DataFrame, variable: str, names: Sequence[str]) -> 
 
 
 def shown_steps(steps: Iterable[int]) -> list[int]:
-    """`STEPS` among ``steps``, and the last step."""
+    """Return `STEPS` among ``steps``, and the last step."""
     found = sorted({int(step) for step in steps})
     return [step for step in found if step in STEPS or step == found[-1]]
 
@@ -1091,9 +1099,10 @@ def step_figure(
     why: str = UNMEASURED,
     skill: bool = False,
 ) -> Figure:
-    """A measure by step ahead, one line a model; the axis is that of the models that matter, and what leaves it is said.
+    """Return the chart of a measure by lead time, one line per model.
 
-    A ``skill`` is told from 0, which is last value's own; an error from 0 up.
+    The axis is scaled to the relevant models, and a caption names lines beyond it. A ``skill`` is
+    drawn relative to 0, the skill of last value, an error from 0 upwards.
     """
     models = [str(model) for model in names if model in table.columns]
     series = {model: table[model].tolist() for model in models}
@@ -1129,7 +1138,10 @@ def _pooling_note(table: pd.DataFrame) -> str:
 
 
 def comparison_sentences(errors: Sequence[Mapping[str, Any]], variable: str) -> list[str]:
-    """Which models are better than last value, even with it and worse, and at which steps; ``errors`` as of `errors_of`."""
+    """Return which models are better than, equal to or worse than last value, and at which lead times.
+
+    ``errors`` are as from `errors_of`.
+    """
     if not any(row["model"] == LAST_VALUE for row in errors):
         return [f"Last value was not measured on the {variable}, so nothing can be compared with it."]
     others = [row for row in errors if row["model"] != LAST_VALUE]
@@ -1144,7 +1156,7 @@ def comparison_sentences(errors: Sequence[Mapping[str, Any]], variable: str) -> 
 
 
 def market_rows(table: pd.DataFrame) -> list[dict[str, str]]:
-    """Errors by market, variable and model over all steps, weighted by the number of forecasts, as texts."""
+    """Return errors by market, variable and model over all lead times, weighted by the number of forecasts, as texts."""
     keys = ["market", "variable", "model"]
     steps = table.groupby(keys)["step"]
     means = _weighted(table, keys, ["mae", "pinball", "mase", "coverage_80", "brier", "fallback_share"])
@@ -1170,19 +1182,19 @@ def market_rows(table: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def _weighted(table: pd.DataFrame, keys: list[str], metrics: list[str]) -> pd.DataFrame:
-    """Means of ``metrics`` by ``keys``, weighted by ``n``; rows without a value do not count, none at all gives NaN."""
+    """Return means of ``metrics`` by ``keys``, weighted by ``n``; rows without a value are ignored, NaN if there are none."""
     by = [table[key] for key in keys]
     sums = table[metrics].mul(table["n"], axis=0).groupby(by).sum()
     n = table[metrics].notna().mul(table["n"], axis=0).groupby(by).sum()
     return sums / n.where(n > 0)
 
 
-#: Rows of the leaderboard, lines of the weights and changes of the leader shown without unfolding.
+#: Rows of the leaderboard, lines in the chart of weights, and changes of the leader shown unfolded.
 TOP_POLICIES, TOP_WEIGHTS, TOP_CHANGES = 15, 8, 8
 
 
 def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
-    """The best `TOP_POLICIES`, the baselines wherever they stand, how many more there are, and the chart of the first two."""
+    """Return the section with the leaderboard: the best `TOP_POLICIES`, all baselines, and the chart of their costs."""
     heading = "Policies: what each would have made of the jobs that ended"
     if not rows:
         return Section(heading, ["No job has ended yet, so no policy has a record."], "policies")
@@ -1199,7 +1211,7 @@ def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
 
 
 def movers_section(rows: Sequence[Mapping[str, Any]]) -> Section:
-    """The movers on the jobs that may move, a group of their own: their weights are not those of the policies."""
+    """Return the section of the multi-market policies on multi-market jobs, with separate weights."""
     places = [{**row, "rank": place + 1} for place, row in enumerate(rows)]
     told = (
         "Jobs that may move are replayed over all their markets, by every mover. "
@@ -1214,7 +1226,7 @@ def movers_section(rows: Sequence[Mapping[str, Any]]) -> Section:
 
 
 def ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows with their rank, best first: those that are shown, and the others."""
+    """Return rows with their rank, best first: those that are shown, and the others."""
     order = sorted(
         folded_board(rows), key=lambda row: (-_value(row, "mean_utility", -np.inf), str(row.get("policy")))
     )
@@ -1227,7 +1239,7 @@ def ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], lis
 
 
 def is_baseline(row: Mapping[str, Any]) -> bool:
-    """Whether a row of the leaderboard is that of a baseline."""
+    """Return whether a row of the leaderboard is that of a baseline."""
     return row.get("policy") in BASELINES
 
 
@@ -1237,17 +1249,18 @@ def _board(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """What a job costs under each policy of a leaderboard as dots, in their order; baselines are squares, hindsight is a line.
+    """Return a dot chart of the cost of a job by policy, in the order of ``rows``; baselines are squares, hindsight is a line.
 
-    The axis is that of the policies that compete; a cost far above them stands at its right edge with its number. A policy that is
-    not always on time says so beside its name: a job that is not done can be cheap.
+    The axis is scaled to the policies other than baselines; a cost far above them is drawn at the
+    right edge with its number. A policy that is not always in time shows its share of jobs in time:
+    an unfinished job can be cheap.
     """
     rows = [row for row in rows if np.isfinite(_value(row, "mean_cost_usd"))]
     costs = np.array([_value(row, "mean_cost_usd") for row in rows])
     bound = common_hindsight(rows)
     baseline = np.array([is_baseline(row) for row in rows])
     high_low = (0.0, -1.0) if not rows else utility_range(-costs, baseline, None if bound is None else -bound)
-    low, high = (max(0.0, float(f"{-end:.5g}")) for end in high_low[::-1])  # as numbers stand in a chart
+    low, high = (max(0.0, float(f"{-end:.5g}")) for end in high_low[::-1])  # rounded as in a chart
     points = [
         {
             "label": _timely(row),
@@ -1274,7 +1287,7 @@ def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _timely(row: Mapping[str, Any]) -> str:
-    """A policy's name, with how often it is on time where that is not always."""
+    """Return a policy's name, with its share of jobs in time unless that is 100 %."""
     on_time = as_number(row.get("on_time"))
     name = text(row.get("policy"))
     if on_time is None or on_time >= 1.0:
@@ -1283,9 +1296,10 @@ def _timely(row: Mapping[str, Any]) -> str:
 
 
 def utility_range(utility: np.ndarray, baseline: np.ndarray, bound: float | None) -> tuple[float, float]:
-    """Ends of an axis of utilities, or of costs turned round.
+    """Return the ends of an axis of utilities, or of negative costs.
 
-    It holds all values but those further below the non-baselines than the lowest of these is below the best (or hindsight).
+    With d the distance between the worst non-baseline and the best value (or hindsight), values
+    more than d below that worst non-baseline are outside the axis.
     """
     competing = utility[~baseline] if (~baseline).any() else utility
     high = float(utility.max()) if bound is None else max(float(utility.max()), bound)
@@ -1301,14 +1315,14 @@ def _value(row: Mapping[str, Any], key: str, default: float = float("nan")) -> f
 
 
 def common_hindsight(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """What a job costs in hindsight, if that is known and every policy was scored on the same jobs (else these differ)."""
+    """Return the hindsight cost of a job if it is known and all policies were scored on the same jobs (else it differs)."""
     known = [_value(row, "mean_hindsight_usd") for row in rows]
-    alike = all(abs(cost - known[0]) < 0.005 for cost in known)  # not so where one is unknown
+    alike = all(abs(cost - known[0]) < 0.005 for cost in known)  # False if a cost is NaN
     return known[0] if known and alike else None
 
 
 def board_summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Who is best at what cost, and what the baselines cost; ``rows`` are those of `ranked`."""
+    """Return the best policy with its cost, and the costs of the baselines; ``rows`` are those of `ranked`."""
     best = min(rows, key=lambda row: row["rank"])
     share = best.get("saved_share")
     sentence = f"{text(best.get('policy'))} is best: {usd(best.get('mean_cost_usd'))} USD a job" + (
@@ -1323,9 +1337,9 @@ def board_summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def weights_section(weights: pd.DataFrame, round_jobs: Sequence[str]) -> Section:
-    """The chart of the weights, and every change of the leader with the job after which it came.
+    """Return the section with the chart of the weights, and every change of the leader with the job that caused it.
 
-    Raises `InputError` if the jobs are not as many as the rounds.
+    Raises `InputError` if the number of jobs differs from the number of rounds.
     """
     heading = "Trust in the policies over time"
     if weights.empty:
@@ -1357,7 +1371,7 @@ def weights_section(weights: pd.DataFrame, round_jobs: Sequence[str]) -> Section
 
 
 def changes_told(names: Sequence[str], leaders: Sequence[int], round_jobs: Sequence[str]) -> list[str]:
-    """Every change of the leader, with the job after which it came."""
+    """Return every change of the leader, with the job that caused it."""
     return [
         f"round {k + 1} ({round_jobs[k]}): {names[leaders[k]]} takes the lead from {names[leaders[k - 1]]}"
         for k in changes_of(leaders)
@@ -1365,14 +1379,15 @@ def changes_told(names: Sequence[str], leaders: Sequence[int], round_jobs: Seque
 
 
 def changes_of(leaders: Sequence[int]) -> list[int]:
-    """Rounds (from 0) after which another policy leads than before."""
+    """Return the rounds (from 0) after which the leader is another policy than before."""
     return [k for k in range(1, len(leaders)) if leaders[k] != leaders[k - 1] and leaders[k - 1] >= 0]
 
 
 def weights_figure(names: Sequence[str], values: np.ndarray, leaders: Sequence[int]) -> Figure:
-    """Weights in percent over rounds; the sum of all other policies in a chart of its own above.
+    """Return the chart of weights in percent over rounds, with the sum of all other policies in a separate chart above.
 
-    A chart of its own, because at first nearly all weight is in it and the lines would lie on the axis.
+    It is separate because at first nearly all weight is in it, and the lines would coincide with
+    the axis.
     """
     drawn = shown_policies(values, leaders)
     labels = {j: f"{names[j]} ({percent(values[-1, j])})" for j in drawn}
@@ -1404,7 +1419,10 @@ def weights_figure(names: Sequence[str], values: np.ndarray, leaders: Sequence[i
 
 
 def leaders_of(values: np.ndarray) -> list[int]:
-    """Column of the leader after each round, -1 while all weights tie; who leads keeps the lead in a tie. ``values``: (K, M)."""
+    """Return the column of the leader after each round, -1 while all weights tie. ``values``: shape (rounds, policies).
+
+    In a tie the current leader stays.
+    """
     leaders, current = [], -1
     for row in values:
         best = float(row.max())
@@ -1416,7 +1434,10 @@ def leaders_of(values: np.ndarray) -> list[int]:
 
 
 def shown_policies(values: np.ndarray, leaders: Sequence[int]) -> list[int]:
-    """Columns of the policies drawn as lines: the newest leaders, then the heaviest in the last round; at most `TOP_WEIGHTS`."""
+    """Return the columns of the policies drawn as lines, at most `TOP_WEIGHTS`.
+
+    They are the latest leaders, then those with the most weight in the last round.
+    """
     led = [j for j in dict.fromkeys(reversed(leaders)) if j >= 0][: TOP_WEIGHTS // 2]
     heaviest = [int(j) for j in np.argsort(-values[-1], kind="stable")]
     chosen = list(dict.fromkeys(led + heaviest))[:TOP_WEIGHTS]
@@ -1424,7 +1445,7 @@ def shown_policies(values: np.ndarray, leaders: Sequence[int]) -> list[int]:
 
 
 def weights_summary(names: Sequence[str], values: np.ndarray, leaders: Sequence[int]) -> str:
-    """Who leads with what weight, and how often that changed."""
+    """Return the leader with its weight, and how often the leader changed."""
     changes = len(changes_of(leaders))
     rounds = plural(len(leaders), "round")
     if leaders[-1] < 0:

@@ -83,12 +83,12 @@ SIMULATED_STEP = 10
 
 
 def counts_of(name: str, done: Appended) -> Counts:
-    """Return the rows of one source counted by result."""
+    """Return the rows of a source counted by result."""
     return {name: {"added": done.added, "repeated": done.repeated, "rejected": done.rejected}}
 
 
 def say_rejected(say: Callable[[str], None], name: str, done: Appended) -> None:
-    """Print how many rows and values were rejected, with the most frequent reasons; nothing if none was."""
+    """Print how many values were set aside and rows rejected, with the most frequent reasons; nothing if none was."""
     for reason, count in done.set_aside.items():
         say(f"{count:,} values of {name} set aside: {reason}; their rows are kept")
     if done.rejected:
@@ -119,7 +119,7 @@ def last_observed(folder: Path) -> pd.Timestamp:
 
 
 def _simulated_step(slot_minutes: int) -> int:
-    """Return the minutes between simulated observations: a divisor of the day, with at least one observation per slot."""
+    """Return the minutes between simulated observations: a divisor of the day, at most a slot long."""
     return max(
         minutes for minutes in range(1, min(SIMULATED_STEP, slot_minutes) + 1) if 24 * 60 % minutes == 0
     )
@@ -130,12 +130,10 @@ def ingest_simulated(turn: Turn) -> Counts:
     settings = turn.settings
     label = simulated_label(settings)
     first, last = observed_span(turn.store, label)
-    if (
-        last == turn.at
-    ):  # an interrupted turn has ingested already: nothing is new
+    if last == turn.at:  # an interrupted turn has ingested already: nothing is new
         return {"simulated": {"added": 0, "repeated": 0, "rejected": 0}}
     oldest = turn.at - pd.Timedelta(days=settings.simulated_days)
-    # A backfilled turn before the first observation gets a simulated past of the same length.
+    # A backfilled turn before the first turn gets its full simulated past.
     start = oldest if first is None or last is None or oldest < first else min(last, turn.at)
     batches = generate(
         start.to_pydatetime(),
@@ -161,7 +159,7 @@ def simulated_label(settings: Settings) -> str:
 
 
 def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield one batch per kind: every batch is staged by separate statements, and each market has two."""
+    """Yield a single batch per kind: every batch is staged by separate statements, and each market has two."""
     tables: dict[Kind, list[pa.Table]] = {}
     for batch in batches:
         tables.setdefault(batch.kind, []).append(batch.table)
@@ -174,7 +172,7 @@ def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def effort_of(settings: Settings) -> Effort:
-    """Return the effort limits of one decision."""
+    """Return the effort limits of a decision."""
     return Effort(solver_seconds=settings.solver_seconds, risk_paths=settings.risk_paths, seed=settings.seed)
 
 
@@ -308,8 +306,8 @@ def undecided(job: StoredJob, why: Exception) -> str:
 def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob:
     """Return a job with only those of its markets that have a forecast; with all of them if its home has none.
 
-    So a market that could not be forecast is only left out: the forecast stage has reported the
-    reason. A decision without a forecast has a note.
+    A market that could not be forecast is left out: the forecast stage has reported the reason. If
+    no market has a forecast, all are returned, and the decision notes that it has no forecast.
     """
     stored, markets = job
     name = stored.request.name
@@ -370,7 +368,7 @@ def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]], left_out: Sequen
 
 
 def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tuple[list[list[str]], Pool]:
-    """Replay the pool on every ended job, multi-market policies on multi-market jobs, and add a round for each, turn by turn.
+    """Replay the pool on every ended job, multi-market policies on multi-market jobs, and add a round for each.
 
     Returns the names of the scored jobs of each turn, and the pool with the new rounds. A job that
     cannot be replayed is reported and left out. On a job with a round, only policies missing from
@@ -504,7 +502,7 @@ def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> En
         read = read_all(turn, [(one, start) for one in places])
     except MarketError as error:
         return error
-    # If markets are read at their own ends, some may have no data yet when the job began.
+    # Markets read at their own ends may have begun after the job.
     kept = [k for k, one in enumerate(read) if (home and not k) or job.start in one.slots]
     places, histories = [places[k] for k in kept], [read[k] for k in kept]
     forecasts = planned_forecasts(turn, [(job, one) for one in places])
@@ -568,7 +566,7 @@ def ingest(turn: Turn, found: Found) -> Found:
 
     A market is never simulated next to observations of another source: then the turn uses the data
     in the warehouse. Each page of a feed is stored at once, so that nothing is fetched twice; all
-    other rows are stored in one transaction.
+    other rows are stored in a single transaction.
     """
     turn.say("ingest")
     settings, fetched = turn.settings, None
@@ -686,7 +684,7 @@ RECORDED: dict[Stage, str] = {
 
 
 def run_stage(stage: Stage, turn: Turn, found: Found) -> Found:
-    """Run one stage; if the ledger records it, the reason of a failure is stored."""
+    """Run a stage; if the ledger records it, the reason of a failure is stored."""
     name = RECORDED.get(stage)
     if name is None:
         return stage(turn, found)
@@ -739,7 +737,7 @@ def whole_turn(
     from flows.turn.report import accuracy_rows  # loads slowly, as in `report`
 
     found = run(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
-    # All later stages share one cache of the ingested observations.
+    # All later stages share a cache of the ingested observations.
     turn = replace(turn, reads=Reads(turn.store))
     for stage in STAGES[1:]:
         found = run(stage, turn, found)
