@@ -1,1 +1,1 @@
-"""Job files and reports of progress."""
+"""Commands on jobs: job files, changes of terms, reports of progress, and costs."""

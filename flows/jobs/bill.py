@@ -1,4 +1,4 @@
-"""``bill``: what jobs have cost, slot by slot, compared with on-demand only."""
+"""Command ``bill``: the cost of jobs, slot by slot, compared with on-demand only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flows.command import Answer, Query, option
 from flows.show.blocks import Block, Column, Table
 from flows.show.formats import percent, plural, usd, utc
 
-#: Slots of one job that a terminal shows, the newest first.
+#: Most slots of a job shown on a terminal, newest first.
 MOST_SLOTS = 48
 
 
@@ -21,7 +21,7 @@ def bill(
 ) -> Answer:
     """Show what jobs have cost, compared with on-demand only for the same work.
 
-    Instances are those that were reported in a slot, else those that were decided; prices are those of the decisions.
+    Instances are those reported for a slot, else those decided; prices are those of the decisions.
     """
     from flows.ledger.endings import missed_jobs
     from flows.ledger.headline import missed_apart
@@ -42,7 +42,7 @@ def bill(
 
 
 def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
-    """Return the rows of the view `job_costs`, by job and slot; raises `StoreError` on a warehouse of an older version."""
+    """Return the rows of the view `job_costs`, by job and slot; raises `StoreError` if an older version wrote the warehouse."""
     import pandas as pd
 
     from warehouse.errors import StoreError
@@ -67,10 +67,10 @@ def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
 
 
 def totals(slots: Sequence[Mapping[str, Any]], key: str = "job") -> list[dict[str, Any]]:
-    """Return the sums by ``key``: what was paid, what on-demand only would have cost for the same work, and the difference.
+    """Return the sums by ``key``: cost, cost of on-demand only for the same work, and the difference.
 
-    ``unpriced`` counts slots whose price is not known: they are in no sum. Slots whose work is not known yet, the newest of an open
-    job, are paid and are compared with nothing.
+    ``unpriced`` counts slots without a known price: they are in no sum. Slots whose work is not
+    known yet, the newest of an open job, are in the cost but not in the comparison.
     """
     groups: dict[Any, list[Mapping[str, Any]]] = {}
     for row in slots:

@@ -1,4 +1,4 @@
-"""A job whose terms change: what is asked for, when it counts, and whether the job can be done from where it stands (M2.9)."""
+"""Change of a job's terms: the requested terms, the time they take effect, and whether the deadline can be met (M2.9)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from warehouse.errors import InputError, JobError
 from warehouse.store.connection import Store
 
 # ---
-# What is asked for, as the placed request that the job is to be.
+# The requested terms as a placed request.
 
 
 def with_terms(request: JobRequest, terms: Mapping[str, Any]) -> JobRequest:
-    """A placed request with other values of some keys (``workload.amount`` by that name); raises `JobError` for a wrong one."""
+    """Return a placed request with new values of some keys (such as ``workload.amount``); raises `JobError` for invalid values."""
     values: dict[str, Any] = request.model_dump()
     for key, value in terms.items():
         table, _, name = key.rpartition(".")
@@ -54,10 +54,11 @@ def change_time(
     at: tuple[pd.Timestamp, bool],
     settings: Settings,
 ) -> pd.Timestamp:
-    """When a change becomes known: the slot of a time that was given, else the end of the record of the job's market.
+    """Return when a change becomes known: the slot of a given time, else the end of the record of the job's market.
 
-    ``at`` is a time and whether none was given, as `flows.command.QueryAt.moment` has it. A time that was not given is not before
-    the newest of ``decided`` slots nor before the terms in force: that much has been known.
+    ``at`` is a time and whether it is the default, as from `flows.command.QueryAt.moment`. A
+    default time is no earlier than the newest of the ``decided`` slots and the time the current
+    terms became known.
     """
     when, own_end = at
     if not own_end:
@@ -67,12 +68,12 @@ def change_time(
 
 
 # ---
-# The job under terms, from where it stands.
+# The job under given terms, from its current state.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderTerms:
-    """A job in slots, where it stands, and that it cannot be done in time; "" where it can."""
+    """A job in slots, its progress, and why it cannot meet its deadline; "" if it can."""
 
     job: Job
     progress: Progress
@@ -80,9 +81,10 @@ class UnderTerms:
 
 
 def under_terms(turn: Turn, job: StoredJob, ledger: JobLedger) -> UnderTerms:
-    """A job at the turn's time, what was decided and reported for it counted; before its start with nothing done.
+    """Return a job at the turn's time with its decisions and reports; before its start with no work done.
 
-    Raises `MarketError` where its market cannot be read, `JobError` where its markets are not those it was decided to be in.
+    Raises `MarketError` if its market cannot be read, and `JobError` if a decision or report names
+    another market.
     """
     request, places = job.request, markets_of(turn, job.request)
     if places[0].at < job.start:
@@ -101,9 +103,10 @@ def under_terms(turn: Turn, job: StoredJob, ledger: JobLedger) -> UnderTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a change of terms comes to: ``changes`` of single terms, and the first slot that is decided by them (``counts_from``).
+    """Result of a change of terms: the ``changes`` of single terms, and the first slot decided under them (``counts_from``).
 
-    ``shortfall`` says that the job cannot be done in time, None where it can, and ``unknown`` why that is not known.
+    ``shortfall`` is why the job cannot meet its deadline, None if it can, and ``unknown`` why that
+    is not known.
     """
 
     changes: tuple[TermChange, ...]
@@ -115,11 +118,11 @@ class Change:
 def change_of(
     turn: Turn, stored: StoredJob, request: JobRequest, decisions: Sequence[Mapping[str, Any]]
 ) -> Change:
-    """A job as it stands under other terms (``request``) at the turn's time; nothing is stored.
+    """Return the result of changing a job to other terms (``request``) at the turn's time; nothing is stored.
 
-    Raises `JobError` for terms that no job can have, and for a workload that is done already.
+    Raises `JobError` for invalid terms, and for a workload that is already done.
     """
-    # The price sets the value of a job that must finish, and nothing that could be refused hangs on it.
+    # The price only sets the imputed value of a job with a hard deadline, so any price serves this check.
     check_slots(request, stored.step)
     if (market := named_market(request)) is not None:
         slot_job(request, step=stored.step, on_demand_usd=1.0, market=market)
@@ -146,7 +149,7 @@ def change_of(
 
 
 def terms_rows(versions: Sequence[StoredJob]) -> list[dict[str, Any]]:
-    """The terms a job has had as plain values: when each became known, and what it changed of those before."""
+    """Return each version of a job's terms as plain values: when it became known, and its changes."""
     rows = []
     for k, one in enumerate(versions):
         changes = [] if k == 0 else change_rows(term_changes(versions[k - 1].request, one.request))
@@ -155,12 +158,12 @@ def terms_rows(versions: Sequence[StoredJob]) -> list[dict[str, Any]]:
 
 
 def change_rows(changes: Sequence[TermChange]) -> list[dict[str, Any]]:
-    """Changes of terms as plain values."""
+    """Return changes of terms as plain values."""
     return [{"term": one.term, "before": one.before, "after": one.after} for one in changes]
 
 
 def not_replayed(stored: StoredJob) -> list[str]:
-    """That nothing is learned from a job whose terms changed under way, and why; nothing of any other."""
+    """Return a note that a job whose terms changed while it ran is not used for learning; nothing for other jobs."""
     if not stored.changed_under_way:
         return []
     return [

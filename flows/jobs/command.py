@@ -1,4 +1,7 @@
-"""``job add``, ``job change``, ``job list``, ``job show`` and ``job report``. What computes is loaded when a command is called."""
+"""Commands ``job add``, ``job change``, ``job list``, ``job show`` and ``job report``.
+
+Modules that compute are imported when a command is called.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ REPORT_COLUMNS = {
     "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "off by",
     "on_demand": "on-demand", "spot": "spot", "finished": "finished", "known_at": "known at", "note": "note",
 }  # fmt: skip
-#: What the JSON answer says of an outcome; of a job that may move also how often it moved, for how much, and where it was.
+#: Keys of an outcome in the JSON answer, and further keys for multi-market jobs.
 OUTCOME_KEYS = (
     "policy", "cost_usd", "on_demand_only_usd", "saved_usd", "saved_share", "on_time", "finish_slots", "spot_share", "utility_usd",
     "hindsight_usd", "hindsight_high_usd",
@@ -51,7 +54,7 @@ def add(
     name: Annotated[str | None, option("Name of the job, instead of the file's; for one file.")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Add jobs to the warehouse; each is planned in every later run until it ends. A file that cannot be used costs only itself."""
+    """Add jobs to the warehouse; every later run plans them until they end. A file that cannot be used is skipped."""
     from optimization.job.request import read_request
     from warehouse.errors import JobError, SlackwaterError
 
@@ -158,7 +161,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
 
 
 def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
-    """The columns of a job that was added; of one that must finish not the value that was made up for it."""
+    """Return the columns of an added job, without the imputed value of a job with a hard deadline."""
     hidden = {
         "added", "ranked", "shortfall", "stale", "n_min", "n_max", "gpus_per_instance", "workload", "workload_unit",
         "workload_instance_hours", "infeasible_by_slots",
@@ -172,7 +175,7 @@ def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
 
 
 def _old(told: str | None, at: pd.Timestamp) -> list[Block]:
-    """That the record by whose end the job was placed ended long ago, and how to place it otherwise."""
+    """Return a warning that the record at whose end the job was placed is stale, and how to place it otherwise."""
     if not told:
         return []
     return [
@@ -190,7 +193,7 @@ def _cannot(told: str | None) -> Banner | None:
 
 
 def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> Answer:
-    """Add a job that may move, or one that names no market, whose markets are proposed and ranked then."""
+    """Add a multi-market job, or a job without markets, which gets proposed markets with a ranking."""
     import pandas as pd
 
     from flows.clock import now
@@ -257,7 +260,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
 
 
 def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
-    """Return how GPUs are rounded on each instance type, and which named types are too large or too small for the sizes."""
+    """Return notes on the rounding of GPUs per instance type, and on named types that do not fit the sizes."""
     from optimization.job.units import rounding_notes, types_without_room
 
     markets = {history.market.instance_type: history.market for history in histories}
@@ -268,7 +271,7 @@ def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
 
 
 def _units_of(request: JobRequest, job: MovableJob, markets: Sequence[Market]) -> dict[str, Any]:
-    """Return sizes and work of a job that may move, those of each instance type; a number is None where types differ in it."""
+    """Return sizes and work of a multi-market job per instance type; a number is None where types differ."""
     from optimization.job.units import instance_hours_of, size_words, works_words
 
     runs = {market.instance_type: (run, market) for run, market in zip(job.runs, markets, strict=True)}
@@ -317,7 +320,7 @@ def change(
     name: Annotated[str | None, option("Name of the job, instead of the file's.")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Change the terms of a job that has not ended; what was done counts on, and what was decided stays."""
+    """Change the terms of a job that has not ended; its progress and its decisions so far are not affected."""
     import pandas as pd
 
     from flows.jobs.change import change_of, change_rows, change_time, not_replayed, with_terms
@@ -381,7 +384,7 @@ def change(
 
 
 def _check_asked(job: str, options: Sequence[str], by_file: bool) -> None:
-    """Raise `JobError` unless a change is asked for by a file or by options, and by one deadline."""
+    """Raise `JobError` unless a change is given either by a file or by options, and with at most one deadline."""
     from warehouse.errors import JobError
 
     remedy = "see `slackwater job change --help`"
@@ -400,7 +403,7 @@ def _check_asked(job: str, options: Sequence[str], by_file: bool) -> None:
 
 
 def _terms_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Terms before and after a change, a deadline as a time; with when it became known where the rows say it."""
+    """Return a table of terms before and after a change, with the time it became known if the rows have it."""
     shown = []
     for row in rows:
         written = utc if row["term"] == "deadline" else auto
@@ -410,7 +413,7 @@ def _terms_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _need_warehouse(name: str, session: Query) -> None:
-    """Raise `JobError` where there is no warehouse: a command about a job that is there should not make one."""
+    """Raise `JobError` if there is no warehouse, so that a command on an existing job does not create one."""
     from warehouse.errors import JobError
 
     if not session.db.exists():
@@ -502,12 +505,12 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
 
 
 def endings_missed(row: Mapping[str, Any]) -> bool:
-    """Return whether a job that a user added missed its deadline."""
+    """Return whether a user job missed its deadline."""
     return row["origin"] == "user" and str(row["ending"]).startswith("missed")
 
 
 def _urgency(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
-    """Sort key: running, open and waiting jobs by risk, then deadline; then those that ended, the newest first."""
+    """Return a sort key: running, open and waiting jobs by risk, then deadline; then ended jobs, newest first."""
     place = (
         ("running", "open", "waiting").index(row["state"])
         if row["state"] in ("running", "open", "waiting")
@@ -528,7 +531,7 @@ def _state(job: StoredJob, at: pd.Timestamp | None, reports: Sequence[Report]) -
 def show(
     name: Annotated[str, option("Name of the job.", metavar="NAME")], /, *, session: Query = Query()
 ) -> Answer:
-    """Show one job, the decisions made for it, what was reported of it beside what was predicted, and how it came out."""
+    """Show a job with its decisions, its reports compared with the predictions, and its outcome."""
     import pandas as pd
 
     from flows.clock import now
@@ -617,7 +620,7 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
 
 
 def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:
-    """A sentence on how far the throughput of the job file was off, from report to report."""
+    """Return a sentence on the difference between reported and predicted progress."""
     told = [row for row in reports if row["off"] is not None]
     if not told:
         return "how far the predicted progress was off is not known"
@@ -658,7 +661,7 @@ def report(
     ] = None,
     session: Query = Query(),
 ) -> Answer:
-    """Tell what a job has really done and held; the next plan starts from it. Reporting a time again corrects it."""
+    """Report the progress and instances of a job; the next plan starts from them. Reporting a time again corrects it."""
     import pandas as pd
 
     from flows.clock import now
@@ -722,7 +725,7 @@ def report(
 
 
 def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
-    """The name of one of a job's markets as decisions have it; raises `MarketError` with these for another one."""
+    """Return a market of the job by name, as in decisions; raises `MarketError` for any other market."""
     from flows.turn.context import Turn, parse_market, places_of
     from warehouse.errors import MarketError
 
@@ -739,7 +742,10 @@ def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings,
 
 
 def _work_done(request: JobRequest, **said: float | None) -> float | None:
-    """The progress in the unit of the job's workload; raises `JobError` if it is said twice or in a unit it does not have."""
+    """Return the progress in the unit of the job's workload.
+
+    Raises `JobError` if progress is given twice or in a unit that the job does not use.
+    """
     from warehouse.errors import JobError
 
     given = {name: value for name, value in said.items() if value is not None}

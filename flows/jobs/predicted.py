@@ -1,4 +1,4 @@
-"""Reported progress beside the progress that was predicted for the same time: how far off the model of H(n) was."""
+"""Reported progress compared with the predicted progress for the same time, to check the throughput model H(n)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ from warehouse.store.connection import Store
 def reports_shown(
     store: Store, stored: StoredJob, decisions: Sequence[Mapping[str, Any]], settings: Settings
 ) -> list[dict[str, Any]]:
-    """The reports of a job that count by now, each with the progress ``predicted`` for its time (ours).
+    """Return the reports of a job in force, each with the progress ``predicted`` for its time (ours).
 
-    The prediction goes on from the report before it, or from the job's start, by what was decided, what the market gave and H(n) of
-    the job file; ``off`` is reported minus predicted. Both are None where the market's record does not reach, or nothing is said of
-    progress. All in the unit of the job's workload. A job that was filled has its ``throughput`` beside it, measured and predicted.
+    The prediction continues from the report before, or from the job's start, with the decisions,
+    the observed market and H(n) of the job file; ``off`` is reported minus predicted. Both are None
+    beyond the market's record, or without reported progress. All are in the unit of the job's
+    workload. For a job with a configuration, ``throughput`` has the measured and predicted
+    throughput.
     """
     reports = counting(every_report(store, [stored.request.name]))
     if not reports:
@@ -57,7 +59,10 @@ def reports_shown(
 def _opened_until(
     store: Store, stored: StoredJob, ledger: JobLedger, reports: Sequence[Report], settings: Settings
 ) -> OpenJob | None:
-    """The job on its market's record up to the newest report, None where there is no record of it, and of a job that may move."""
+    """Return the job on its market's record up to the newest report.
+
+    None if there is no such record, and for a multi-market job.
+    """
     if stored.request.may_move:
         return None
     settings = settings.model_copy(update={"step_minutes": int(stored.step / pd.Timedelta(minutes=1))})
@@ -74,7 +79,7 @@ def _opened_until(
 
 
 def predicted_work(opened: OpenJob, at: pd.Timestamp, reports: Sequence[Report]) -> float | None:
-    """Work done by ``at`` as reckoned from the decisions and ``reports``, in the unit of the job's workload.
+    """Return the work done by ``at`` according to the decisions and ``reports``, in the unit of the job's workload.
 
     None beyond the market's record.
     """

@@ -1,1 +1,1 @@
-"""What turns have stored: runs, failures, jobs, decisions, rounds."""
+"""Stored results of turns: runs, failures, jobs, decisions, and rounds of the selection."""

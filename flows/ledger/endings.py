@@ -1,4 +1,4 @@
-"""How a job stands at its end: finished, missed, or not known."""
+"""Outcome of a job at its end: finished, missed, or unknown."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from warehouse.store.connection import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """A job after its deadline; ``share`` is the share of the work that was done, None where that is not known.
+    """Outcome of a job after its deadline; ``share`` is the share of the work that was done, None if unknown.
 
-    ``measured``: somebody reported it; else it follows from what was decided, as if all of it had been there.
+    ``measured``: the outcome was reported; otherwise it follows from the decisions, assuming that
+    all decided instances ran.
     """
 
     state: Literal["finished", "missed", "unknown"]
@@ -28,7 +29,7 @@ class Ending:
     measured: bool
 
     def words(self) -> str:
-        """The ending in a few words.
+        """Return the outcome in a few words.
 
         >>> Ending(state="missed", share=0.06, measured=True).words()
         'missed: 6 % done at its deadline'
@@ -42,11 +43,12 @@ class Ending:
 
 
 def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: Sequence[Report]) -> Ending:
-    """Return how a job ended whose deadline has passed; ``decisions`` by slot, ``reports`` those that count.
+    """Return the outcome of a job whose deadline has passed; ``decisions`` by slot, ``reports`` those in force.
 
-    A report up to a slot after the deadline counts. A report of part of the work from before the deadline does not say how the
-    job ended; then, as without a report, the newest decision says how much was done when its slot began, and the job is missed if
-    that slot could not have finished it.
+    A report up to a slot after the deadline counts. A report of partial progress from before the
+    deadline does not determine the outcome. In that case, as without a report, the newest decision
+    gives the work done at the start of its slot, and the job counts as missed if that slot could
+    not have finished it.
     """
     told = [one for one in reports if one.reported_at <= job.deadline + job.step]
     if any(one.finished for one in told):
@@ -74,7 +76,7 @@ def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: S
 def missed_jobs(
     store: Store, jobs: Sequence[StoredJob], *, known_at: pd.Timestamp | None = None
 ) -> list[str]:
-    """Return a sentence for each decided job of a user that ended and missed its deadline."""
+    """Return a sentence for each decided user job that missed its deadline."""
     own = {job.request.name: job for job in jobs if job.origin == "user"}
     decisions = decisions_by_job(store, list(own))
     reports = reports_by_job(store, list(own), known_at=known_at)
@@ -90,16 +92,16 @@ def missed_jobs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedOutcomes:
-    """Outcomes of the scored jobs that were really decided: ``by_policy`` has whether each reported job was on time.
+    """Reported outcomes of the scored jobs that turns decided; ``by_policy`` has for each job whether it was in time.
 
-    ``unreported`` counts the decided jobs whose outcome nobody reported.
+    ``unreported`` counts the decided jobs without a reported outcome.
     """
 
     by_policy: Mapping[str, Sequence[bool]]
     unreported: int
 
     def sentence(self) -> str:
-        """The real outcomes of all policies in a sentence.
+        """Return the reported outcomes of all policies as a sentence.
 
         >>> ReportedOutcomes(by_policy={"UP": [True, False], "MSU": [True]}, unreported=0).sentence()
         'Real outcomes: 2 of 3 decided jobs were on time, as reported.'
@@ -117,7 +119,10 @@ class ReportedOutcomes:
 
 
 def reported_outcomes(store: Store) -> ReportedOutcomes:
-    """Return the real outcomes of the scored jobs; a job counts for the policy of most of its decisions, of equals the newest."""
+    """Return the reported outcomes of the scored jobs.
+
+    A job counts for the policy of most of its decisions; the newest of these policies if tied.
+    """
     scored = set(read_rows(store, "outcomes")["job"])
     jobs = [job for job in stored_jobs(store) if job.request.name in scored]
     names = [job.request.name for job in jobs]

@@ -1,7 +1,8 @@
-"""What a decision says and what the leaderboard says of a policy: each thing declared once.
+"""Fields of a decision and of a leaderboard row, each declared once.
 
-Whoever keeps, publishes, prints or draws a decision takes the field from here: the stored row, the JSON and its schema, the
-terminal, the report and the UI. Nothing here imports pandas: a help text loads it.
+Every module that stores, publishes, prints or draws a decision uses these fields: the stored row,
+the JSON and its schema, the terminal, the report and the UI. This module does not import pandas, as
+help texts load it.
 """
 
 from __future__ import annotations
@@ -22,23 +23,26 @@ if TYPE_CHECKING:
     from optimization.moving.live import MovedDecision
     from optimization.replay.decision import Decision
 
-#: Where a field can be shown: tables of decisions on a terminal and in the report, and the page of one job in the UI.
+#: Places where a field is shown: tables of decisions on a terminal and in the report, and the page
+#: of a job in the UI.
 TABLE, JOB = "table", "job"
-#: Policies that are shown wherever others are.
+#: Policies included in every table of policies.
 BASELINES: Final = ("OD-only", "MSU", "UP")
-#: The name of the best that could have been done, in tables of policies.
+#: Name of the hindsight optimum in tables of policies.
 HINDSIGHT: Final = "hindsight"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One thing that a row says: its type, what it means in ``words``, and how it is shown.
+    """A field of a row: its type, its meaning (``words``), and how it is shown.
 
-    ``limits`` are further keys of its JSON Schema. ``value`` makes it of a job as it stands and the decision made for it;
-    without one whoever makes the row adds it. A decision that was stored before a field was there says None of it, so the
-    ``kind`` of a new one allows None. ``column`` marks those that have a column of their own in the table of decisions; all
-    others stand in its column ``details``. A field with a ``heading`` is shown in the tables named by ``shown``, those of a
-    higher ``place`` further to the right; ``tone``, ``card``, ``beneath`` and ``glance`` are those of its `Column`.
+    ``limits`` are further keys of its JSON Schema. ``value`` computes it from the state of a job
+    and its decision; without it, the code that builds the row adds the value. A decision stored
+    before the field was introduced has None, so the ``kind`` of a new field allows None. ``column``
+    marks fields with a separate column in the table of decisions; all others are stored in the
+    column ``details``. A field with a ``heading`` is shown in the tables named by ``shown``,
+    further to the right with a higher ``place``; ``tone``, ``card``, ``beneath`` and ``glance`` are
+    those of its `Column`.
     """
 
     kind: Any
@@ -57,7 +61,7 @@ class Field:
     glance: bool = False
 
     def as_column(self) -> Column:
-        """How it is shown in a table."""
+        """Return the column of a table that shows the field."""
         return Column(
             heading=self.heading,
             unit=self.unit,
@@ -73,7 +77,11 @@ class Field:
 def columns_of(
     fields: Mapping[str, Field], where: str = TABLE, rows: Sequence[Mapping[str, Any]] | None = None
 ) -> dict[str, Column | str]:
-    """The columns of a table of rows that have these fields; of what may be null only chances and those that ``rows`` say."""
+    """Return the columns of a table of rows with these fields.
+
+    If ``rows`` are given, a nullable column is left out if it is null in all of them, except
+    probabilities.
+    """
     shown = [
         name
         for name, one in fields.items()
@@ -93,7 +101,7 @@ def _may_be_null(one: Field) -> bool:
     return type(None) in get_args(one.kind)
 
 
-#: Limits in the words of JSON Schema.
+#: Limits as keys of a JSON Schema.
 TIME: Final = {"format": "date-time"}
 NOT_NEGATIVE: Final = {"minimum": 0}
 POSITIVE: Final = {"exclusiveMinimum": 0}
@@ -101,7 +109,7 @@ SHARE: Final = {"minimum": 0, "maximum": 1}
 
 
 class Keys:
-    """Further keys of the JSON Schema of an annotated type; pydantic asks for them by the name of the method."""
+    """Further keys of the JSON Schema of an annotated type; pydantic calls the method by its name."""
 
     def __init__(self, **keys: Any) -> None:
         self.keys = keys
@@ -109,7 +117,7 @@ class Keys:
     def __get_pydantic_json_schema__(
         self, core: Any, handler: Callable[[Any], dict[str, Any]]
     ) -> dict[str, Any]:
-        """The schema of the type with these keys."""
+        """Return the schema of the type with these keys."""
         return {**handler(core), **self.keys}
 
 
@@ -127,7 +135,7 @@ class MarketParts(TypedDict):
 
 
 class PlannedSlot(TypedDict):
-    """What a plan holds in a later slot."""
+    """Planned instances of a later slot."""
 
     slot: Time
     on_demand: Count
@@ -135,7 +143,7 @@ class PlannedSlot(TypedDict):
 
 
 def row_type(fields: Mapping[str, Field]) -> Any:
-    """Rows of these fields as a type that pydantic reads."""
+    """Return the type of rows with these fields, for pydantic."""
     kinds = {
         name: Annotated[one.kind, Keys(**one.limits, description=one.words)] for name, one in fields.items()
     }
@@ -143,7 +151,7 @@ def row_type(fields: Mapping[str, Field]) -> Any:
 
 
 def chance(value: Any) -> str:
-    """A probability in percent; one that is not stated is unknown.
+    """Return a probability in percent, "unknown" if it is missing.
 
     >>> chance(0.25), chance(None)
     ('25 %', 'unknown')
@@ -161,9 +169,9 @@ def _finish(job: OpenJob, made: Decision) -> str:
 
 
 def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
-    """Return the time by which ``share`` of the sampled futures have finished.
+    """Return the time by which a ``share`` of the sampled paths have finished.
 
-    None where the availability is not known, or where so many futures do not finish.
+    None where the availability is not known, or where fewer paths finish.
     """
     if not made.risk_known:
         return None
@@ -173,9 +181,9 @@ def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
 
 
 def _saved(job: OpenJob, made: Decision) -> float | None:
-    """What is expected to be saved compared with on-demand only.
+    """Return the expected saving compared with on-demand only.
 
-    None where no on-demand price is known, or the job is more likely given up than done.
+    None where no on-demand price is known, or the job is more likely abandoned than finished.
     """
     alone = job.on_demand_only_usd
     if alone is None or made.expected.given_up_probability > 0.5:
@@ -200,14 +208,17 @@ def _on_demand_only(job: OpenJob, made: Decision) -> float | None:
 
 
 def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
-    """What a person must know where no on-demand price is known, or nothing is sold on demand."""
+    """Return a note where no on-demand price is known, or nothing is sold on demand."""
     if not job.history.on_demand.sold and any(other.seen.on_demand.sold for other in job.others):
         return f"{job.history.market.key}: no on-demand here: the deadline is kept by a move to a market that sells it"
     return job.history.on_demand_note
 
 
 def _late_probability(job: OpenJob, made: Decision) -> float | None:
-    """Return the risk of missing the deadline: certain where even on-demand cannot meet it, whatever is known of spot."""
+    """Return the probability of missing the deadline, None if unknown.
+
+    It is known even without observed availability if on-demand instances cannot meet the deadline.
+    """
     if made.risk_known or job.shortfall(made.progress):
         return round(made.expected.late_probability, 4)
     return None
@@ -242,7 +253,7 @@ def _budget_note(job: OpenJob, made: Decision) -> str | None:
 
 
 def _availability_note(job: OpenJob, made: Decision) -> str | None:
-    """What a person must know where nobody observed the availability of spot."""
+    """Return a note where the availability of spot was not observed, else None."""
     if job.history.availability_observed:
         return None
     where = (
@@ -263,7 +274,7 @@ def _spot_price(job: OpenJob, made: Decision) -> float | None:
 
 
 def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
-    """What the plan behind the decision holds in the slots after it."""
+    """Return the planned instances of the slots after the decision, None without a plan."""
     if made.planned is None:
         return None
     live = job.live
@@ -278,7 +289,7 @@ def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
 
 
 def _moved(job: OpenJob, made: Decision) -> MovedDecision | None:
-    """The decision of a job that may move, None of any other."""
+    """Return the decision of a multi-market job, None for a single-market job."""
     if not job.places:
         return None
     from optimization.moving.live import MovedDecision
@@ -307,7 +318,7 @@ def _probe_next(job: OpenJob, made: Decision) -> str | None:
 
 
 def _kept(job: OpenJob, made: Decision) -> tuple[int, int]:
-    """On-demand and spot instances that were held before and go on: none where the job moves."""
+    """Return the on-demand and spot instances that continue from before; none if the job moves."""
     moved = _moved(job, made)
     if moved is not None and moved.moved_from is not None:
         return 0, 0
@@ -316,7 +327,7 @@ def _kept(job: OpenJob, made: Decision) -> tuple[int, int]:
 
 
 def change_told(row: Mapping[str, Any]) -> str:
-    """What to start and stop for a decision, in words.
+    """Return the instances to start and stop for a decision, in words.
 
     >>> none = {"start_on_demand": 0, "start_spot": 0, "stop_on_demand": 0, "stop_spot": 0, "spot": 2, "on_demand": 0}
     >>> change_told({**none, "start_spot": 2, "stop_on_demand": 1}), change_told({**none, "start_spot": 2, "start_on_demand": 1})
@@ -367,7 +378,7 @@ def _work(job: OpenJob, made: Decision) -> str:
 
 
 def zone_of(market: str | None) -> str:
-    """The zone of a market's name, as tables show it.
+    """Return the zone in a market's name, as shown in tables.
 
     >>> zone_of("gcp/us-east5/us-east5-a/a3-highgpu-1g")
     'us-east5-a'
@@ -376,11 +387,11 @@ def zone_of(market: str | None) -> str:
     return parts[2] if len(parts) == 4 else auto(market)
 
 
-#: What is added to a decision when it is handed over or shown by ``plan``; its row has the rest of `DECISION`.
+#: Fields added to a decision on delivery or by ``plan``; its row has the rest of `DECISION`.
 DELIVERED: Final = (
     "schema", "program", "version", "key", "market_parts", "valid_until", "issued_at", "expired", "alone", "decided_with",
 )  # fmt: skip
-#: Everything that a decision says, in the order of its document.
+#: All fields of a decision, in the order of its document.
 DECISION: Final[dict[str, Field]] = {
     "schema": Field(kind=Literal["slackwater.decision/2"], words="Name and version of this form."),
     "program": Field(kind=Literal["slackwater"], words="The program that wrote it."),
@@ -872,12 +883,12 @@ DECISION: Final[dict[str, Field]] = {
 }
 
 
-#: What stands in the place of a market where a job that may move has not begun.
+#: Text shown in place of a market for a multi-market job that has not begun.
 NOWHERE: Final = "nowhere yet"
 
 
 def is_nowhere(row: Mapping[str, Any]) -> bool:
-    """True for a decision on a job that may move and has not begun: its row is named by the first of its markets.
+    """Return whether a decision is for a multi-market job that has not begun: its row names the first of its markets.
 
     >>> is_nowhere({"place": None, "move_usd": 0.0}), is_nowhere({"place": None, "move_usd": None})
     (True, False)
@@ -886,9 +897,9 @@ def is_nowhere(row: Mapping[str, Any]) -> bool:
 
 
 def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a decision as people read it: with the intervals of cost and finish, and no market for a job that is in none.
+    """Return a decision for display: with the intervals of cost and finish, and no market for a job that has none.
 
-    A job that is given up has no expected cost.
+    An abandoned job has no expected cost.
     """
     shown = {
         **row,
@@ -896,15 +907,13 @@ def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
         "finish_interval": finish_interval(row) or None,
         "assumption": assumption(row) or None,
     }
-    if row.get("shortfall") and not row.get(
-        "expected_cost_usd"
-    ):  # a job that is given up has no cost to expect
+    if row.get("shortfall") and not row.get("expected_cost_usd"):  # an abandoned job has no expected cost
         shown |= {"expected_cost_usd": None}
     return {**shown, "market": NOWHERE} if is_nowhere(row) else shown
 
 
 def cost_interval(row: Mapping[str, Any]) -> str:
-    """Return the cost that four of five sampled futures have, in dollars; "" where that is unknown or one amount.
+    """Return the 80 % interval of the cost in dollars; "" if unknown or a single amount.
 
     >>> cost_interval({"expected_cost_p10_usd": 128.3, "expected_cost_p90_usd": 151.0})
     '128 to 151'
@@ -916,7 +925,7 @@ def cost_interval(row: Mapping[str, Any]) -> str:
 
 
 def finish_interval(row: Mapping[str, Any]) -> str:
-    """Return between which times four of five sampled futures finish; "" where that is unknown or one time.
+    """Return the 80 % interval of the finish; "" if unknown or a single time.
 
     >>> finish_interval({"expected_finish_p10": "2026-11-27T06:00:00+00:00", "expected_finish_p90": "2026-11-27T12:30:00+00:00"})
     '2026-11-27 06:00 to 12:30 UTC'
@@ -931,7 +940,7 @@ def finish_interval(row: Mapping[str, Any]) -> str:
 
 
 def assumption(row: Mapping[str, Any]) -> str:
-    """Return what cost, finish and risk assume: on-demand that can be launched, or spot that is never lost; "" for neither.
+    """Return the assumption behind cost, finish and risk: on-demand can be launched, or spot is never lost; "" for neither.
 
     >>> assumption({"late_probability": 0.0, "on_demand_from": "catalogue"}), assumption({"availability_note": "prices only"})
     ('on-demand can be launched', 'spot is never lost')
@@ -946,7 +955,7 @@ def assumption(row: Mapping[str, Any]) -> str:
     return "" if row.get("late_probability") is None or has_none else "on-demand can be launched"
 
 
-#: Columns of a table of decisions that are made of several fields by `as_shown`.
+#: Columns of a table of decisions that `as_shown` derives from several fields.
 INTERVALS = {
     "cost_interval": Field(
         kind=str | None,
@@ -970,31 +979,31 @@ INTERVALS = {
 
 
 def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
-    """A decision as plain values, the form of ``decisions`` in the JSON answer but for why its policy was asked."""
+    """Return a decision as plain values, as in ``decisions`` of the JSON answer without the reason for its policy."""
     return {name: one.value(job, made) for name, one in DECISION.items() if one.value is not None}
 
 
-#: Markets with old data, and assumptions, that are told of one by one.
+#: Most notes on markets, and most assumptions, that are listed.
 MOST_STALE, MOST_ASSUMED = 3, 3
 
 
 def stale_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The notes of decisions on old data, of a few markets."""
+    """Return the notes of decisions on stale data, for a few markets."""
     return _notes(rows, "stale")
 
 
 def availability_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the notes of decisions on markets whose availability was not observed, of a few markets."""
+    """Return the notes of decisions on markets without observed availability, for a few markets."""
     return _notes(rows, "availability_note")
 
 
 def on_demand_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The notes of decisions on markets without an on-demand price, or without on-demand, of a few markets."""
+    """Return the notes of decisions on markets without an on-demand price or without on-demand, for a few markets."""
     return _notes(rows, "on_demand_note")
 
 
 def on_demand_prices_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """On-demand prices that were not observed in the market itself, and where they come from, of a few markets."""
+    """Return on-demand prices not observed in the market itself, with their origin, for a few markets."""
     named = [
         {
             **row,
@@ -1008,7 +1017,7 @@ def on_demand_prices_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
-    """The notes of decisions under a key, once a market (at its newest slot), and of no more than a few."""
+    """Return the notes of decisions under a key, once per market (at its newest slot), at most `MOST_STALE`."""
     newest: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for row in sorted(rows, key=lambda row: str(row.get("slot"))):
         newest[row.get("market"), row.get("source")] = row
@@ -1020,14 +1029,14 @@ def _notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
 
 
 def contradicted_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What decisions say of sources that contradict the one in use, each once, and not of more than a few."""
+    """Return the notes of decisions on contradicting sources, without repetition, at most `MOST_STALE`."""
     told = list(dict.fromkeys(str(row["contradicted"]) for row in rows if row.get("contradicted")))
     more = len(told) - MOST_STALE
     return told[:MOST_STALE] + ([f"and so of {more} more"] if more > 0 else [])
 
 
 def assumed_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What decisions assume of their markets instead of having it measured, once each with the zones, and not more than a few.
+    """Return the assumptions of decisions on unmeasured markets, each once with its zones, at most `MOST_ASSUMED`.
 
     >>> assumed_told([{"market": f"gcp/us/us-{zone}/x", "synthetic": ["no price"]} for zone in "ab"])
     ['no price (us-a, us-b)']
@@ -1048,11 +1057,11 @@ def assumed_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A decision as it was stored, with None for what was not said when it was made."""
+    """Return a decision as stored, with None for fields that did not exist when it was made."""
     return {name: row.get(name) for name in DECISION if name not in DELIVERED} | dict(row)
 
 
-#: What the leaderboard says of a policy, over the jobs that ended.
+#: Fields of a leaderboard row: a policy over the jobs that ended.
 BOARD: Final[dict[str, Field]] = {
     "policy": Field(kind=str, words="The policy.", heading="policy"),
     "jobs": Field(kind=int, words="Ended jobs it was replayed on.", heading="jobs"),
@@ -1110,9 +1119,9 @@ BOARD: Final[dict[str, Field]] = {
 }
 
 
-#: Columns of `BOARD` that do not come from replays.
+#: Columns of `BOARD` that are reported instead of simulated.
 REPORTED: Final = ("reported_jobs", "reported_on_time")
-#: A leaderboard as people read it: the rows are those of `board_rows`.
+#: Fields of a leaderboard for display: the rows are those of `board_rows`.
 BOARD_SHOWN: Final = BOARD | {
     "reported": Field(
         kind=str, words="Really decided jobs that were on time, as reported.", heading="on time really"
@@ -1120,7 +1129,7 @@ BOARD_SHOWN: Final = BOARD | {
 }
 
 
-#: What one policy would have made of one job, in a replay and after its end.
+#: Fields of the simulated outcome of a policy on a job, in a replay and after the job's end.
 OUTCOME: Final[dict[str, Field]] = {
     "policy": Field(
         kind=str, words="The policy, or hindsight: the best, had the future been known.", heading="policy"
@@ -1186,7 +1195,7 @@ OUTCOME: Final[dict[str, Field]] = {
 
 
 def in_hindsight(cost: float, alone: float | None) -> dict[str, Any]:
-    """The hindsight optimum in the columns of the other outcomes; ``alone`` is the cost of on-demand only, None if unknown."""
+    """Return the hindsight optimum as an outcome row; ``alone`` is the cost of on-demand only, None if unknown."""
     return {
         "policy": HINDSIGHT,
         "cost_usd": cost,
@@ -1196,7 +1205,10 @@ def in_hindsight(cost: float, alone: float | None) -> dict[str, Any]:
 
 
 def folded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Outcomes of the same decisions as one, at the place of the first, with how many more there are; baselines stand alone."""
+    """Return outcomes with policies of the same decisions in a single row, with their number, in the order of ``rows``.
+
+    Baselines have separate rows.
+    """
     alike: dict[Any, list[Mapping[str, Any]]] = {}
     for row in rows:
         held = json.dumps([row["allocations"], row.get("places")], default=str)
@@ -1206,7 +1218,7 @@ def folded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _more(names: Sequence[str]) -> str | None:
-    """The policies after the first, in a few words.
+    """Return the number of policies after the first, in words.
 
     >>> _more(["AHAP(3,1,0.4)", "AHAP(3,1,0.5)"]), _more(["Stochastic(24)", "AHANP(0.7)", "AHAP(3,1,0.4)"]), _more(["UP"])
     ('1 more AHAP', '2 more', None)
@@ -1217,7 +1229,7 @@ def _more(names: Sequence[str]) -> str | None:
 
 
 def places_told(places: Sequence[str | None]) -> str:
-    """The zones that a job was in, in the order it came to them.
+    """Return the zones of a job, in the order in which it used them.
 
     >>> places_told(["gcp/us/us-a/x", None, "gcp/us/us-a/x", "gcp/us/us-b/x"])
     'us-a, us-b'
@@ -1228,7 +1240,7 @@ def places_told(places: Sequence[str | None]) -> str:
 
 
 def outcome_table(title: str, outcomes: Sequence[Mapping[str, Any]], *, most: int | None = None) -> Table:
-    """What policies would have made of a job, and below them what hindsight costs, where that is known."""
+    """Return the table of a job's simulated outcomes, with the hindsight cost in the last row if known."""
     rows = [{**row, "where": places_told(row["places"]) if row["places"] else None} for row in outcomes]
     if rows and rows[0]["hindsight_usd"] is not None:
         rows.append(in_hindsight(rows[0]["hindsight_usd"], rows[0]["on_demand_only_usd"]))
@@ -1236,12 +1248,12 @@ def outcome_table(title: str, outcomes: Sequence[Mapping[str, Any]], *, most: in
 
 
 def stands_alone(row: Mapping[str, Any]) -> bool:
-    """Whether a row of policies is shown whatever is left out: a baseline's, or hindsight's."""
+    """Return whether a row of policies is always shown: a baseline's, or hindsight's."""
     return row.get("policy") in (*BASELINES, HINDSIGHT)
 
 
 def board_rows(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows of the leaderboard with their reported outcomes, and below them the cost in hindsight if all jobs have one."""
+    """Return rows of the leaderboard with their reported outcomes, and last the hindsight cost if all jobs have it."""
     rows: list[Mapping[str, Any]] = [{**row, "reported": reported_told(row)} for row in board]
     cost = board[0].get("mean_hindsight_usd") if board else None
     if cost is None:
@@ -1253,9 +1265,9 @@ def board_rows(board: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def folded_board(board: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return policies with the same record as one row, at the place of the first, with their weights in sum.
+    """Return the leaderboard with policies of the same record in a single row, with the sum of their weights.
 
-    Baselines and policies with reported outcomes stand alone.
+    Baselines and policies with reported outcomes have separate rows.
 
     >>> row = {"mean_cost_usd": 5.0, "weight": 0.25}
     >>> [(r["policy"], r["weight"]) for r in folded_board([{**row, "policy": f"AHAP(3,1,0.{k})"} for k in (4, 5)])]
@@ -1277,7 +1289,7 @@ def folded_board(board: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def reported_told(row: Mapping[str, Any]) -> str:
-    """Return how many of the reported jobs that a policy decided were on time.
+    """Return how many of the reported jobs that a policy decided were in time.
 
     >>> reported_told({"reported_jobs": 4, "reported_on_time": 0.75}), reported_told({"reported_jobs": 0})
     ('3 of 4', 'none yet')

@@ -1,6 +1,6 @@
-"""A decision as somebody reads who must act on it: what to run until when, what that changes and costs, then the reason.
+"""Decision in words: instances to run and until when, change and cost, then the reason.
 
-Nothing here imports pandas: a help text loads it.
+This module does not import pandas, as help texts load it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from flows.ledger.fields import assumption, cost_interval, finish_interval, is_n
 from flows.show.blocks import Banner, Block, Tile, Tiles
 from flows.show.formats import MISSING, age, as_number, dollars, listed, number, percent, usd, utc
 
-#: How the note of a job that missed its deadline begins.
+#: Prefix of the note on a job that missed its deadline.
 MISSED = "MISSED: "
 
 
@@ -30,7 +30,9 @@ def missed_apart(notes: Sequence[str]) -> tuple[list[Block], list[str]]:
 
 
 def headline(row: Mapping[str, Any], now: datetime | None = None) -> str:
-    """Return what to run until when, with the change and the expected cost; without the date if the slot ends on that of ``now``.
+    """Return the instances to run and until when, with the change and the expected cost.
+
+    The date is omitted if the slot ends on the date of ``now``.
 
     >>> row = {"on_demand": 0, "spot": 2, "slot_end": "2026-11-20T08:30:00+00:00", "change": "start 2 spot, stop 1 on-demand",
     ...        "expected_cost_usd": 473.2, "saved_share": 0.65}
@@ -62,9 +64,9 @@ def _until(end: Any, now: datetime | None) -> str:
 
 
 def _cost(row: Mapping[str, Any]) -> str:
-    """What the job is expected to cost, compared with on-demand only where that is known."""
+    """Return the expected cost of the job, compared with on-demand only where that is known."""
     cost, share = as_number(row.get("expected_cost_usd")), as_number(row.get("saved_share"))
-    if cost is None or (row.get("shortfall") and not cost):  # a job that is given up costs nothing more
+    if cost is None or (row.get("shortfall") and not cost):  # an abandoned job costs nothing more
         return ""
     if not is_observed(row):
         only = as_number(row.get("on_demand_only_usd"))
@@ -91,7 +93,7 @@ def _cost(row: Mapping[str, Any]) -> str:
     return f"Expected cost ${dollars(cost)}{between}{less}."
 
 
-#: Printed below a simulation on a record of prices alone.
+#: Note on a simulation with a record of prices only.
 SPOT_NEVER_LOST = (
     "Availability was not observed: costs hold if spot is never lost, "
     "and whether a policy that runs spot meets its deadline is unknown."
@@ -99,12 +101,12 @@ SPOT_NEVER_LOST = (
 
 
 def is_observed(row: Mapping[str, Any]) -> bool:
-    """Return whether the market's availability was observed; decisions stored before that was recorded count as observed."""
+    """Return whether the market's availability was observed; True for decisions stored before that was recorded."""
     return row.get("availability_note") is None
 
 
 def risk_unknown(row: Mapping[str, Any]) -> str:
-    """Return that the risk of missing the deadline is unknown, and why."""
+    """Return the note that the risk of missing the deadline is unknown, and why."""
     why = (
         "no recent count of available instances"
         if is_observed(row)
@@ -114,7 +116,7 @@ def risk_unknown(row: Mapping[str, Any]) -> str:
 
 
 def outlook(row: Mapping[str, Any]) -> str:
-    """Return when the job is expected to finish, when it must, and the risk that it does not.
+    """Return the expected finish of the job, its deadline, and the risk of missing the deadline.
 
     >>> row = {"expected_finish": "2026-11-27T06:00:00+00:00", "deadline": "2026-11-27T12:00:00+00:00", "late_probability": None}
     >>> outlook({**row, "availability_note": "prices only"})[:86]
@@ -139,7 +141,7 @@ def outlook(row: Mapping[str, Any]) -> str:
 
 
 def budget(row: Mapping[str, Any]) -> str:
-    """Return the budget, what is paid of it and the risk of passing it; "" without a budget.
+    """Return the budget, the amount paid so far and the risk of exceeding the budget; "" without a budget.
 
     >>> budget({"budget_usd": 600.0, "paid_usd": 118.2, "over_budget_probability": 0.03})
     'Budget $600, $118 paid so far, risk of passing it 3.0 %.'
@@ -154,21 +156,22 @@ def budget(row: Mapping[str, Any]) -> str:
     )
 
 
-#: Probability of missing the deadline from which a decision is marked.
+#: Probabilities of missing the deadline from which a decision is marked.
 WORRYING, LIKELY = 0.1, 0.5
 
 
 def risk_mark(late: float | None) -> str:
-    """Return how a job is marked by its probability of missing the deadline: "at risk", "likely late", or "" for not at all."""
+    """Return the mark for a probability of missing the deadline: "at risk", "likely late", or "" for low risk."""
     if late is None or late < WORRYING:
         return ""
     return "likely late" if late >= LIKELY else "at risk"
 
 
 def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Return the expected saving compared with on-demand only, and the cost of on-demand only, USD; 0 and 0 where both are unknown.
+    """Return the expected saving compared with on-demand only, and the cost of on-demand only, USD; 0 and 0 if unknown.
 
-    Jobs without an on-demand price, and jobs in markets whose availability was not observed, are not in it.
+    Jobs without an on-demand price, and jobs in markets whose availability was not observed, are
+    not included.
     """
     known = [
         (float(saved), float(alone))
@@ -181,7 +184,7 @@ def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def overview(rows: Sequence[Mapping[str, Any]]) -> Tiles:
-    """Return the big numbers of some decisions: instances in all, what they save and cost in all, and the jobs in danger.
+    """Return the key figures of some decisions: total instances, expected saving, and the jobs at risk.
 
     >>> row = {"on_demand": 0, "spot": 2, "saved_usd": 30.0, "on_demand_only_usd": 40.0, "late_probability": None}
     >>> [(tile.value, tile.hint) for tile in overview([row]).tiles]
@@ -208,14 +211,14 @@ def overview(rows: Sequence[Mapping[str, Any]]) -> Tiles:
     )
 
 
-#: Jobs of a turn whose answers stand before the details.
+#: Most jobs of a turn whose answers are shown before the details.
 MOST_ANSWERS = 12
-#: What a decision has that can be told as an answer; an incomplete one is shown in the table alone.
+#: Fields that a decision needs for an answer; an incomplete decision is shown in the table only.
 TOLD = ("on_demand", "spot", "slot_end", "expected_finish", "deadline")
 
 
 def answers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return for each of a few jobs what to run, for how much, and the risk of missing its deadline."""
+    """Return for each of a few jobs the instances to run, the cost, and the risk of missing its deadline."""
     if len(rows) > MOST_ANSWERS:
         return []
     return [
@@ -228,7 +231,7 @@ def answers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def over_since(row: Mapping[str, Any], now: datetime) -> str:
-    """Return that the slot of a decision is over, and since when; "" where it is not."""
+    """Return a note that the slot of a decision has ended, and when; "" if it has not."""
     end = datetime.fromisoformat(str(row["slot_end"])) if row.get("slot_end") else None
     if end is None or now < end:
         return ""
@@ -239,7 +242,7 @@ def over_since(row: Mapping[str, Any], now: datetime) -> str:
 
 
 def details(row: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what else a person may want to know of a decision, as rows of a name and a value."""
+    """Return further facts of a decision as rows of a name and a value."""
     kinds = (("spot", "spot"), ("on_demand", "on-demand"))
     held = " and ".join(f"{count} {kind}" for key, kind in kinds if (count := row.get(f"held_{key}")))
     known = {"reported": "as reported", "decided": "by its decisions"}
@@ -277,7 +280,7 @@ def _amount(value: float) -> str:
 
 
 def issued_told(row: Mapping[str, Any], name: str, *, is_stored: bool, is_of_turn: bool) -> str:
-    """Return whether a turn has issued the decision, and what to do if none has; "" for a question that no turn answers."""
+    """Return whether a turn has issued the decision, and how to issue it if not; "" if no turn can issue it."""
     if row.get("issued_at"):
         return f"Issued at {utc(row['issued_at'])}."
     if not is_stored:

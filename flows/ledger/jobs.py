@@ -1,4 +1,4 @@
-"""Jobs as the warehouse keeps them, what users report of them, and what reports say of throughput (M1.2, M2.4, M9.4)."""
+"""Stored jobs, reports on their progress, and the throughput measured from reports (M1.2, M2.4, M9.4)."""
 
 from __future__ import annotations
 
@@ -38,17 +38,19 @@ from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
 
 # ---
-# Jobs as the warehouse keeps them: placed requests, each with where it came from and when it was added.
+# Stored jobs: placed requests, each with its origin and the time it was added.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredJob:
-    """A placed request as kept: ``origin`` is "user" or "example"; it was added at ``created_at``.
+    """A placed request as stored, with its ``origin`` "user" or "example"; added at ``created_at``.
 
-    In older warehouses it is also "practice", of jobs made up to learn from, which were over before they were added.
+    Older warehouses also have the origin "practice": synthetic jobs for learning that ended before
+    they were added.
 
-    ``start`` is the start of the job's first slot, ``deadline`` the end of the last whole slot before its deadline. ``changed_at``
-    is when these terms became known, None where they are those it was added with (M2.9).
+    ``start`` is the start of the job's first slot, ``deadline`` the end of the last whole slot
+    before its deadline. ``changed_at`` is when these terms became known, None for the terms with
+    which it was added (M2.9).
     """
 
     request: JobRequest
@@ -56,7 +58,7 @@ class StoredJob:
     step: pd.Timedelta
     created_at: pd.Timestamp
     changed_at: pd.Timestamp | None = None
-    # Kept, not asked for each time: every turn sorts all jobs there ever were.
+    # Stored instead of computed on access: every turn sorts all jobs.
     start: pd.Timestamp = field(init=False)
     deadline: pd.Timestamp = field(init=False)
 
@@ -67,20 +69,22 @@ class StoredJob:
 
     @property
     def known_at(self) -> pd.Timestamp:
-        """When its terms became known."""
+        """Time at which the terms became known."""
         return self.created_at if self.changed_at is None else self.changed_at
 
     @property
     def changed_under_way(self) -> bool:
-        """Whether its terms were others in its first slot: no replay can show it as it was (M2.9)."""
+        """Whether its terms changed after its first slot began, so that no replay can reproduce it (M2.9)."""
         return self.changed_at is not None and self.changed_at > self.start
 
 
 def save_jobs(
     store: Store, requests: Iterable[JobRequest], *, origin: str, at: pd.Timestamp, step: pd.Timedelta
 ) -> int:
-    """Keep placed requests; the same again adds nothing, whatever was changed since. Raises `JobError` if a name is taken by
-    another job.
+    """Store placed requests and return the number of new jobs.
+
+    A request with terms that a stored job has had adds nothing. Raises `JobError` if the name
+    belongs to a job with other terms.
     """
     requests = list(requests)
     if not requests:
@@ -113,21 +117,21 @@ def save_jobs(
 
 
 def stored_jobs(store: Store, *, known_at: pd.Timestamp | None = None) -> list[StoredJob]:
-    """Every job whose terms can be read, with those known at a time (None: by now), by start and name (M2.9).
+    """Return every readable job, with the terms known at a time (None: now), by start and name (M2.9).
 
-    A job that was added later is there, too, with the terms that it was added with.
+    Jobs added later are included, with the terms with which they were added.
     """
     return list(_in_order(_job_rows(store, known_at))[0])
 
 
 def unreadable_jobs(store: Store, *, known_at: pd.Timestamp | None = None) -> list[str]:
-    """In words, which stored jobs have terms that cannot be read: an older version let them in."""
+    """Return messages on stored jobs whose terms cannot be read: an older version accepted them."""
     return list(_in_order(_job_rows(store, known_at))[1])
 
 
-#: What `_stored_job` takes, of one job.
+#: Arguments of `_stored_job`.
 _JobRow = tuple[str, str, str, int, int, int | None]
-#: Of every job the terms in force: those that were changed last, else those that it was added with.
+#: The terms in force of every job: those of its last change, else those with which it was added.
 _IN_FORCE = """
     SELECT name, coalesce(changed.spec, jobs.spec), origin, step_seconds, epoch_us(created_at), epoch_us(changed.known_at)
     FROM jobs LEFT JOIN (
@@ -144,7 +148,7 @@ def _job_rows(store: Store, known_at: pd.Timestamp | None) -> tuple[_JobRow, ...
 
 @lru_cache(maxsize=2)
 def _in_order(rows: tuple[_JobRow, ...]) -> tuple[tuple[StoredJob, ...], tuple[str, ...]]:
-    """Jobs by start and name, and what is said of the others: every turn asks, and seldom is there a new one."""
+    """Return jobs by start and name, and messages on unreadable jobs; cached because every turn calls it."""
     jobs = [_stored_job(*row) for row in rows]
     readable = [job for job in jobs if isinstance(job, StoredJob)]
     return (
@@ -157,7 +161,7 @@ def _in_order(rows: tuple[_JobRow, ...]) -> tuple[tuple[StoredJob, ...], tuple[s
 def _stored_job(
     name: str, spec: str, origin: str, step_seconds: int, created_us: int, changed_us: int | None
 ) -> StoredJob | str:
-    """A job as it is stored, or why it cannot be read; what is stored never changes, and every turn reads all of them."""
+    """Return a stored job, or why it cannot be read; cached because every turn reads all jobs and rows never change."""
     try:
         return StoredJob(
             request=_request_of(spec, name),
@@ -171,7 +175,7 @@ def _stored_job(
 
 
 def _request_of(spec: str, name: str) -> JobRequest:
-    """The placed request in a stored text; raises `JobError` for one that cannot be read, or is of another job."""
+    """Return the placed request of a stored text; raises `JobError` if it cannot be read or has another name."""
     try:
         request = JobRequest.model_validate_json(spec)
         _ = request.starts, request.ends
@@ -179,7 +183,7 @@ def _request_of(spec: str, name: str) -> JobRequest:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise JobError(f"its stored {key or 'text'} cannot be read: {first['msg']}") from error
-    except (ValueError, OverflowError) as error:  # times beyond those of pandas, or without a zone
+    except (ValueError, OverflowError) as error:  # times outside the range of pandas, or without a zone
         raise JobError(f"its stored times cannot be read: {error}") from error
     if request.name != name:
         raise JobError(f"its stored text is of job {request.name!r}")
@@ -187,7 +191,7 @@ def _request_of(spec: str, name: str) -> JobRequest:
 
 
 def unusable_spec(spec: str) -> str:
-    """Return why a stored text of a job cannot be used, "" where it can."""
+    """Return why a stored text of a job cannot be used, "" if it can."""
     try:
         request = JobRequest.model_validate_json(spec)
         _request_of(spec, request.name)
@@ -205,7 +209,7 @@ def _time(us: int) -> pd.Timestamp:
 
 
 def find_job(store: Store, name: str, *, known_at: pd.Timestamp | None = None) -> StoredJob:
-    """The job of that name with the terms known at a time (None: by now); raises `JobError` with the known names."""
+    """Return a job by name, with the terms known at a time (None: now); raises `JobError` with the known names."""
     jobs = stored_jobs(store, known_at=known_at)
     for job in jobs:
         if job.request.name == name:
@@ -214,11 +218,11 @@ def find_job(store: Store, name: str, *, known_at: pd.Timestamp | None = None) -
 
 
 # ---
-# Terms that were changed after a job was added: a row each, known from a time on, which nothing decided before reads (M1.2, M2.9).
+# Changes of a job's terms: a row each, known from a time on; earlier decisions do not use it (M1.2, M2.9).
 
 
 def terms_of(store: Store, stored: StoredJob) -> list[StoredJob]:
-    """The job with each of the terms it has had, first those that it was added with; those that cannot be read are left out."""
+    """Return the job with each of its terms in turn, the original terms first; unreadable terms are left out."""
     rows = store.execute(
         "SELECT spec, NULL AS known_us, -1 AS revision FROM jobs WHERE name = $job UNION ALL "
         "SELECT spec, epoch_us(known_at), revision FROM terms WHERE job = $job ORDER BY known_us NULLS FIRST, revision",
@@ -231,10 +235,10 @@ def terms_of(store: Store, stored: StoredJob) -> list[StoredJob]:
 
 
 def save_change(store: Store, request: JobRequest, *, at: pd.Timestamp) -> bool:
-    """Keep the new terms of a job, a placed request of its name, as known from ``at`` on; False where it has them already.
+    """Store new terms of a job, given as a placed request, as known from ``at`` on; False if the job has them already.
 
-    Raises `JobError` where there is no such job, it has ended by then or was changed later, its deadline leaves no slot, or a
-    term is another that cannot change (`check_change`).
+    Raises `JobError` if there is no such job, it has ended by then or was changed later, its
+    deadline leaves no slot, or a term cannot be changed (`check_change`).
     """
     with store.transaction():
         stored = find_job(store, request.name)
@@ -261,7 +265,11 @@ def save_change(store: Store, request: JobRequest, *, at: pd.Timestamp) -> bool:
 
 
 def _check_open(store: Store, stored: StoredJob, at: pd.Timestamp) -> None:
-    """Raise `JobError` unless a job's terms can change at a time: it was there, not changed later, and has not ended."""
+    """Raise `JobError` unless a job's terms can change at a time.
+
+    They can if the job was added and last changed by then, and has not ended, been reported as
+    finished or been scored.
+    """
     name, another = stored.request.name, "add another job with `slackwater job add --name NAME`"
     if at < stored.known_at:
         what = "was added" if stored.changed_at is None else "had its terms changed"
@@ -292,21 +300,22 @@ def _check_open(store: Store, stored: StoredJob, at: pd.Timestamp) -> None:
 
 
 # ---
-# What users say of their running jobs: kept with when it became known, and where the next plan starts from (M1.2, M2.4).
+# Reports of users on their running jobs, stored with the time they became known; the next plan uses
+# them (M1.2, M2.4).
 
-#: The least time there is in the warehouse.
+#: Resolution of times in the warehouse.
 MOMENT = pd.Timedelta(microseconds=1)
-#: More instances than anybody holds: a slip of the hand.
+#: Most instances in a report: more are a typing error.
 MOST_INSTANCES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was said of a job at ``reported_at``, known from ``known_at`` on.
+    """A report on a job for the time ``reported_at``, known from ``known_at`` on.
 
-    ``progress`` is in the unit of the job's own workload, ``on_demand`` and ``spot`` are what was held, ``market`` is where a job
-    that may move ran; None: not said.
-    ``revision`` counts reports of one time that became known at one time.
+    ``progress`` is in the unit of the job's workload, ``on_demand`` and ``spot`` are the instances
+    that ran, ``market`` is where a multi-market job ran; None: not reported. ``revision`` counts
+    reports with equal ``reported_at`` and ``known_at``.
     """
 
     job: str
@@ -322,25 +331,25 @@ class Report:
 
     @property
     def held(self) -> Allocation | None:
-        """The instances held, None where nothing was said of them; what was left out of the two is none."""
+        """The instances that ran, None if not reported; if only one kind was reported, the other is 0."""
         if self.on_demand is None and self.spot is None:
             return None
         return Allocation(self.on_demand or 0, self.spot or 0)
 
     def says(self) -> tuple[object, ...]:
-        """Everything it says, without when it became known."""
+        """Return the content of the report, without the time it became known."""
         return (self.progress, self.on_demand, self.spot, self.finished, self.note, self.market)
 
 
 def reports_of(store: Store, job: str, *, known_at: pd.Timestamp | None = None) -> list[Report]:
-    """The reports of a job that count at ``known_at`` (None: by now), by the time they are about."""
+    """Return the reports of a job in force at ``known_at`` (None: now), by reported time."""
     return reports_by_job(store, [job], known_at=known_at)[job]
 
 
 def reports_by_job(
     store: Store, jobs: Sequence[str], *, known_at: pd.Timestamp | None = None
 ) -> dict[str, list[Report]]:
-    """`reports_of` for several jobs by one statement."""
+    """Return the `reports_of` several jobs, read with one statement."""
     found: dict[str, list[Report]] = {job: [] for job in jobs}
     for report in every_report(store, jobs):
         found[report.job].append(report)
@@ -348,7 +357,7 @@ def reports_by_job(
 
 
 def every_report(store: Store, jobs: Sequence[str]) -> list[Report]:
-    """Every report of some jobs, corrected ones too, in the order they became known."""
+    """Return every report of some jobs, including corrected reports, in the order they became known."""
     rows = read_rows(
         store,
         "reports",
@@ -374,7 +383,10 @@ def _report(row: dict[str, Any]) -> Report:
 
 
 def counting(reports: Iterable[Report], *, known_at: pd.Timestamp | None = None) -> list[Report]:
-    """Of every time the newest report known at ``known_at``, ascending; nothing of a later time, nothing learned later (M1.2)."""
+    """Return the reports in force: for every reported time the newest report known at ``known_at``, ascending (M1.2).
+
+    Reports on a later time are left out.
+    """
     newest: dict[pd.Timestamp, Report] = {}
     for report in sorted(reports, key=lambda one: (one.known_at, one.revision)):
         if known_at is None or max(report.known_at, report.reported_at) <= known_at:
@@ -385,7 +397,7 @@ def counting(reports: Iterable[Report], *, known_at: pd.Timestamp | None = None)
 def as_reported(
     reports: Iterable[Report], request: JobRequest, job: Job, *, start: pd.Timestamp, step: pd.Timedelta
 ) -> list[Reported]:
-    """Reports in slots and work units, each for the first slot that starts when it was true or after."""
+    """Return reports in slots and work units, each for the first slot that starts at or after the reported time."""
     found = []
     for report in reports:
         place = max(0.0, (report.reported_at - start) / step)
@@ -404,15 +416,16 @@ def as_reported(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """Whether the newest observation of a market is older than its maximal age (M1.3) at the slot that is decided.
+    """Test whether the newest observation of a market exceeds its maximal age (M1.3) at the slot to decide.
 
-    ``clock``: the present time instead, where each market is taken at the end of its record and that may be long ago.
+    ``clock``: present time, used instead of the slot if later, for markets that are read at the end
+    of their records.
     """
 
     clock: pd.Timestamp | None = None
 
     def stale(self, history: History, slot: pd.Timestamp) -> str | None:
-        """That a market's newest count (without any, its price) is too old for a slot, and how old; None where it is not."""
+        """Return a note that a market's newest count (or price, without counts) is too old for a slot, else None."""
         name, seen, limit = "count", history.newest_count, history.count_max_age
         if seen is None:
             name, seen, limit = "price", history.newest_price, history.price_max_age
@@ -427,7 +440,7 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBefore:
-    """The instances that a job holds as a slot begins; ``reported``: its owner reported them, else they follow from decisions."""
+    """The instances that a job runs as a slot begins; ``reported``: from a report, else computed from decisions."""
 
     allocation: Allocation = NOTHING
     reported: bool = False
@@ -436,7 +449,7 @@ class HeldBefore:
 def _held_before(
     slot: int, reports: Sequence[Report], reported: Sequence[Reported], decided: Allocation
 ) -> HeldBefore:
-    """What is held at the start of ``slot``: by the report for that slot, else what could be held of the decision before."""
+    """Return the instances at the start of ``slot``: from the report for that slot, else ``decided``."""
     for report, one in zip(reversed(reports), reversed(reported), strict=True):
         if one.slot == slot and report.held is not None:
             return HeldBefore(allocation=report.held, reported=True)
@@ -445,11 +458,11 @@ def _held_before(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenJob:
-    """A request whose job is running on the market of ``history``, as it stands at the slot to decide.
+    """State of a job on the market of ``history`` at the slot to decide.
 
-    ``reports`` are those that count by then; ``fresh`` says which observation is old.
-    ``places`` names the markets of a job that may move, this one among them; ``others``
-    is the job as it stands in each other of them, and ``held_anywhere`` what it holds in any of them.
+    ``reports`` are those in force by then; ``fresh`` tests for stale data. For a multi-market job
+    seen from this market, ``places`` are the names of all its markets, ``others`` its state in each
+    other market, and ``held_anywhere`` the instances that it runs in any of them.
     """
 
     request: JobRequest
@@ -467,12 +480,12 @@ class OpenJob:
         return (self.history,)
 
     def in_market(self, m: int) -> OpenJob:
-        """The job as it is seen from its market."""
+        """Return the job as seen from its market."""
         return self
 
     @property
     def held(self) -> HeldBefore:
-        """The instances that it holds as the slot to decide begins."""
+        """The instances that run as the slot to decide begins."""
         if self.held_anywhere is not None:
             return self.held_anywhere
         return _held_before(
@@ -480,37 +493,37 @@ class OpenJob:
         )
 
     def held_in(self, slot: int) -> Allocation:
-        """What could be held of the decision of an earlier slot."""
+        """Return the instances that could run under the decision of an earlier slot."""
         decided, live = self.live.decided.get(slot), self.live
         return NOTHING if decided is None else could_hold(live.job, decided, live.seen.available[slot])
 
     def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenJob:
-        """The job with later decisions, by slot: a market's name (None: nothing held), and what to hold there."""
+        """Return the job with later decisions, by slot: a market's name (None: no instances), and the allocation."""
         own = {slot: allocation for slot, (_, allocation) in decided.items()}
         return replace(self, live=replace(self.live, decided={**self.live.decided, **own}))
 
     @property
     def stale(self) -> str | None:
-        """That the newest observation of its market is old, and how old; None where it is not, or where nobody asks."""
+        """A note that the newest observation of its market is stale, None if it is not or if ``fresh`` is None."""
         return None if self.fresh is None else self.fresh.stale(self.history, self.live.now)
 
     @property
     def on_demand_only_usd(self) -> float | None:
-        """What the whole job costs on on-demand alone, USD; of a job that may move in the market where that is least.
+        """Cost of the whole job with on-demand only, USD; for a multi-market job in its cheapest market.
 
-        None where no on-demand price is known.
+        None if no on-demand price is known.
         """
         known = [live.on_demand_only_usd for live in (self.live, *self.others)]
         return min((usd for usd in known if usd is not None), default=None)
 
     def shortfall(self, progress: Progress) -> str:
-        """Why the job cannot be done in time, "" where it can; of a job that may move where no market can do it."""
+        """Return why the job cannot meet its deadline, "" if it can; a multi-market job can if any market can."""
         told = [live.shortfall(progress) for live in (self.live, *self.others)]
         return told[0] if all(told) else ""
 
     @property
     def progress_report(self) -> Report | None:
-        """The report its progress goes back to, None if it is reckoned from the decisions alone."""
+        """The newest report with progress, None if progress is computed from the decisions alone."""
         said = [one for one in self.reports if one.finished or one.progress is not None]
         return said[-1] if said else None
 
@@ -525,9 +538,9 @@ def open_job(
     reports: Sequence[Report] = (),
     fresh: Freshness | None = None,
 ) -> OpenJob:
-    """Line a placed request up with its market's history; see `live_job`.
+    """Return the state of a job from a placed request and its market's history; see `live_job`.
 
-    Of ``reports`` those count that are about the start of the slot to decide or before and were known by then.
+    Only ``reports`` on a time up to the start of the slot to decide, and known by then, are used.
     """
     job, start = job_on(request, history)
     said = counting(reports, known_at=history.known_at.floor(history.step))
@@ -545,9 +558,10 @@ def open_job(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenMovable:
-    """A request whose job may move among the markets of ``histories``, as it stands at the slot to decide.
+    """State of a multi-market job on the markets of ``histories`` at the slot to decide.
 
-    ``because`` says why its mover decides, "" where nothing was learned of movers yet.
+    ``because`` is the reason for its multi-market policy, "" before the first round of these
+    policies.
     """
 
     request: JobRequest
@@ -559,18 +573,18 @@ class OpenMovable:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The names of its markets, as decisions have them."""
+        """The names of its markets, as in decisions."""
         return tuple(history.market.key for history in self.histories)
 
     @property
     def held(self) -> HeldBefore:
-        """The instances that it holds as the slot to decide begins."""
+        """The instances that run as the slot to decide begins."""
         return _held_before(
             self.live.slot, self.reports, self.live.reported, self.held_in(self.live.slot - 1)
         )
 
     def held_in(self, slot: int) -> Allocation:
-        """What could be held of the decision of an earlier slot, in whichever market."""
+        """Return the instances that could run under the decision of an earlier slot, in any market."""
         decided, live = self.live.decided.get(slot), self.live
         if decided is None or decided.market is None:
             return NOTHING
@@ -578,7 +592,7 @@ class OpenMovable:
         return could_hold(live.job.runs[decided.market], decided.allocation, there)
 
     def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenMovable:
-        """The job with later decisions, by slot: a market's name (None: nothing held), and what to hold there."""
+        """Return the job with later decisions, by slot: a market's name (None: no instances), and the allocation."""
         own = {
             slot: MovingHold(None if key is None else self.places.index(key), allocation)
             for slot, (key, allocation) in decided.items()
@@ -587,7 +601,10 @@ class OpenMovable:
         return replace(self, live=replace(self.live, decided={**self.live.decided, **own}))
 
     def in_market(self, m: int) -> OpenJob:
-        """The job as it is seen from one of its markets; of one that is nowhere yet the first, with what is assumed of any."""
+        """Return the job as seen from one of its markets.
+
+        If it has not begun, that is the first market, with the assumptions of all markets.
+        """
         if m < len(self.histories):
             history = self.histories[m]
         else:
@@ -616,10 +633,11 @@ def open_movable(
     by: tuple[Mover[Any], str] = (LIVE_MOVER, ""),
     fresh: Freshness | None = None,
 ) -> OpenMovable:
-    """Line a placed request that may move up with the histories of its markets, its home first if it has one.
+    """Return the state of a multi-market job from a placed request and the histories of its markets, its home first.
 
-    ``decided`` is by slot: the name of a market (None: none) and what to hold there; ``forecasts`` and ``peers`` are those of each
-    market; ``by`` is who decides, and why. Raises `JobError` where it was decided to be in a market that is not among them.
+    ``decided`` is by slot: the name of a market (None: no instances) and the allocation;
+    ``forecasts`` and ``peers`` are per market; ``by`` is the deciding policy and the reason. Raises
+    `JobError` if a decision or report names a market that is not among them.
     """
     nothing: Sequence[Sequence[Any]] = [()] * len(histories)
     job = movable_job(request, histories, None if request.market is None else 0)
@@ -663,13 +681,13 @@ def open_movable(
 
 
 def _short_names(histories: Sequence[History]) -> list[str]:
-    """What sentences call the markets: their zones where no two share one."""
+    """Return short names of the markets: their zones if these differ, else the market keys."""
     zones = [history.market.zone for history in histories]
     return zones if len(set(zones)) == len(zones) else [history.market.key for history in histories]
 
 
 def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -> None:
-    """Raise `JobError` on the first thing a report cannot say, given those that count so far (``earlier``)."""
+    """Raise `JobError` on the first invalid value of a report, given the reports in force so far (``earlier``)."""
     request = stored.request
     if not request.starts <= report.reported_at <= request.ends:
         raise JobError(
@@ -730,12 +748,12 @@ def _check_progress(report: Report, request: JobRequest, earlier: Sequence[Repor
 
 
 def work_said(report: Report, amount: float) -> float | None:
-    """The progress a report stands for, in the unit of the workload; all of it once finished, None if it says nothing of it."""
+    """Return the progress of a report in the unit of the workload: all work if finished, None if not reported."""
     return amount if report.finished else report.progress
 
 
 def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation]) -> list[str]:
-    """Sentences on what was held otherwise than the job allows or than was ``decided`` for the slot; none forbids the report."""
+    """Return warnings if the reported instances violate the bounds of the job or differ from the decision of the slot."""
     held = report.held
     if held is None or report.finished:
         return []
@@ -762,7 +780,7 @@ def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp
 def elsewhere(
     report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, tuple[str | None, Allocation]]
 ) -> list[str]:
-    """A sentence where a job that may move ran in another market than was ``decided``; it does not forbid the report."""
+    """Return a warning if a multi-market job ran in another market than ``decided``."""
     slot = max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
     advised = decided.get(slot, (None, None))[0]
     if report.market is None or advised in (None, report.market):
@@ -773,9 +791,10 @@ def elsewhere(
 
 
 def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report, bool]:
-    """Keep a report; the report as kept, and whether it is new. The same again as the one that counts adds nothing.
+    """Store a report; return it as stored, and whether it is new.
 
-    A correction is never known before what it corrects. Raises `JobError` as `check_report` does.
+    A report with the content of the report in force adds nothing. A correction becomes known no
+    earlier than the reports it corrects. Raises `JobError` as `check_report` does.
     """
     with store.transaction():
         known = every_report(store, [report.job])
@@ -814,7 +833,10 @@ def _row(report: Report) -> dict[str, Any]:
 
 
 def report_row(report: Report, stored: StoredJob) -> dict[str, Any]:
-    """A report as plain values; ``counts_from`` is the first slot whose decision counts it. A job that may move has its market."""
+    """Return a report as plain values; ``counts_from`` is the first slot whose decision uses it.
+
+    The report of a multi-market job includes its market.
+    """
     workload = stored.request.workload
     done = work_said(report, workload.amount)
     place = {"market": report.market} if stored.request.may_move else {}
@@ -836,18 +858,21 @@ def report_row(report: Report, stored: StoredJob) -> dict[str, Any]:
 
 
 # ---
-# What reports of filled jobs say of their throughput: measured beside predicted, and fed back to the predictions (M9.4,
-# M1.2).
+# Throughput of jobs with a configuration, measured from reports, compared with its prediction, and
+# used in later predictions (M9.4, M1.2).
 #
-# Nothing of it is stored: it follows from the reports, which are kept with the time they became known, so that a correction
-# of a report corrects what was measured, and a look at an earlier time measures what could be measured then.
+# It is computed from the stored reports and not stored itself, so that a corrected report corrects
+# the measurement, and a query at an earlier time measures only what was known then.
 
 SOURCE = "reported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """Tokens per second of a filled job from one report to the next, on ``instances`` held all the while, beside the prediction."""
+    """Measured tokens per second of a job with a configuration, between two reports.
+
+    The number of ``instances`` was constant between them.
+    """
 
     job: str
     filled: FilledConfiguration
@@ -858,22 +883,22 @@ class MeasuredRun:
 
     @property
     def predicted(self) -> float:
-        """The median that was predicted when the job was filled, tokens per second."""
+        """The median predicted when the configuration was chosen, tokens per second."""
         return self.filled.tokens_per_second[self.instances - 1]
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 90 % interval that was predicted, tokens per second."""
+        """The predicted 90 % interval, tokens per second."""
         return self.filled.low[self.instances - 1], self.filled.high[self.instances - 1]
 
     @property
     def inside(self) -> bool:
-        """Whether it is inside the interval."""
+        """Whether the measurement is inside the interval."""
         low, high = self.interval
         return low <= self.tokens_per_second <= high
 
     def row(self) -> dict[str, Any]:
-        """It as plain values; ``error`` is measured over predicted, less one."""
+        """Return the run as plain values; ``error`` is measured over predicted, minus 1."""
         low, high = self.interval
         return {
             "since": self.since,
@@ -889,7 +914,10 @@ class MeasuredRun:
         }
 
     def run(self) -> dict[str, Any]:
-        """It as a row of measured runs: rounds of whole batches a GPU, as `optimization.requests.candidates` predicts them."""
+        """Return the run as a row of measured runs, as in `optimization.requests.candidates`.
+
+        The batch size is that of a round of whole batches per GPU.
+        """
         place = self.instances - 1
         samples = self.filled.round_samples[place]
         return {
@@ -911,7 +939,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStretch:
-    """A report and what went before it: the report that last said progress (None: the job's start), and those between."""
+    """A report with the last report of progress before it (None: the job's start), and the reports between."""
 
     report: Report
     before: Report | None
@@ -921,10 +949,11 @@ class ReportedStretch:
 def measured_run(
     stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], stretch: ReportedStretch
 ) -> MeasuredRun | str:
-    """The throughput that a report shows, or why it shows none (ours).
+    """Return the throughput measured by a report, or why there is none (ours).
 
-    One size must have been held since the report before: both reports say so, or the report and every decision between. A
-    change of size at its beginning takes the job's overhead off the time.
+    The number of instances must be constant since the report before: by both reports, or by the
+    report and every decision between. The overhead of a change of size at the beginning is
+    subtracted from the time.
     """
     filled, report, before = stored.request.configuration, stretch.report, stretch.before
     if filled is None:
@@ -963,17 +992,17 @@ def _sizes(
     stretch: ReportedStretch,
     since: pd.Timestamp,
 ) -> set[int]:
-    """The different sizes that were held from ``since`` to the report, as far as is known."""
+    """Return the different sizes that ran from ``since`` to the report, as far as known."""
     told = {one.held.total for one in (*stretch.between, stretch.report) if one.held is not None}
     before = stretch.before.held if stretch.before else None
     if before is not None and stretch.report.held is not None and told == {before.total}:
-        return told  # said at both ends: what was decided in between was not followed, if it was another
+        return told  # reported at both ends: overrides the decisions in between
     slots = pd.date_range(
         since.floor(stored.step), stretch.report.reported_at, freq=stored.step, inclusive="left"
     )
     inside = [decided[slot].total for slot in slots if slot in decided]
     if stretch.report.held is None and len(inside) < len(slots):
-        return set()  # neither said nor decided
+        return set()  # neither reported nor decided
     if before is not None and not inside:
         told.add(before.total)
     return told | set(inside)
@@ -982,10 +1011,10 @@ def _sizes(
 def _overhead(
     stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], stretch: ReportedStretch, instances: int
 ) -> float:
-    """Minutes that a change of size at the beginning took."""
+    """Return the minutes taken by a change of size at the beginning."""
     point = stored.request.checkpoint
     if stretch.before is None:
-        return point.overhead_minutes  # from nothing
+        return point.overhead_minutes  # first launch
     held = stretch.before.held
     earlier = held.total if held is not None else None
     if earlier is None:
@@ -999,7 +1028,7 @@ def _overhead(
 
 
 def stretches(reports: Sequence[Report]) -> list[ReportedStretch]:
-    """The reports that count, ascending, each with what went before it."""
+    """Return the reports in force, ascending, each with the reports before it."""
     found: list[ReportedStretch] = []
     before: Report | None = None
     between: list[Report] = []
@@ -1015,8 +1044,9 @@ def stretches(reports: Sequence[Report]) -> list[ReportedStretch]:
 def measured_rows(
     stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation], reports: Sequence[Report]
 ) -> list[dict[str, Any] | None]:
-    """For every report that counts what it measured, as plain values (``why_not`` says why nothing); None for jobs that
-    were not filled.
+    """Return the measurement of every report in force as plain values, with ``why_not`` if there is none.
+
+    None for jobs without a configuration.
     """
     if stored.request.configuration is None:
         return [None for _ in reports]
@@ -1028,7 +1058,7 @@ def measured_rows(
 
 
 def throughput_told(row: Mapping[str, Any]) -> str:
-    """A sentence on a row of `measured_rows`."""
+    """Return a row of `measured_rows` as a sentence."""
     if row["why_not"]:
         return f"the throughput was not measured: {row['why_not']}"
     place = "inside" if row["inside"] else "outside"

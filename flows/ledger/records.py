@@ -1,4 +1,4 @@
-"""What turns have stored: runs of stages, rounds of the selection, decisions and measured errors (M5)."""
+"""Stored results of turns: runs of stages, rounds of the selection, decisions and measured errors (M5)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from warehouse.store.connection import Store
 from warehouse.times import microseconds
 
 # ---
-# The ledger of runs: which stage of which turn is done, how it was made, why one failed and whether to try it again.
+# The ledger of runs: completed and failed stages of each turn, the reason of a failure, and whether to retry.
 
-#: How a stage of a run was made: in its own slot, or afterwards.
+#: Time of a stage's run: in its own slot, or later.
 LIVE, BACKFILL = "live", "backfill"
-#: The stages of a turn in the order of their work; each is done once per slot.
+#: The stages of a turn in order; each is done once per slot.
 STAGES = ("ingest", "forecast", "allocate", "score")
-#: Characters of a reason that are kept.
+#: Most characters stored of a reason.
 LONGEST_REASON = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A stage of a run that is done, with its counts and how it was made."""
+    """A completed stage of a run, with its counts and whether it ran live."""
 
     run: str
     at: pd.Timestamp
@@ -51,12 +51,12 @@ class RunRow:
 def save_run(
     store: Store, run: str, *, at: pd.Timestamp, stage: str, details: Mapping[str, Any], made: str = LIVE
 ) -> None:
-    """Record that a stage of a run is done, with its counts and how it was made; that it failed before is forgotten."""
+    """Record that a stage of a run is done; an earlier failure of it is deleted."""
     save_runs(store, [RunRow(run=run, at=at, stage=stage, details=details, made=made)])
 
 
 def save_runs(store: Store, rows: Sequence[RunRow]) -> None:
-    """Record that stages of runs are done; that they failed before is forgotten."""
+    """Record that stages of runs are done; earlier failures of them are deleted."""
     if not rows:
         return
     with store.transaction():
@@ -71,7 +71,7 @@ def save_runs(store: Store, rows: Sequence[RunRow]) -> None:
 def save_failure(
     store: Store, run: str, *, at: pd.Timestamp, stage: str, reason: str, made: str = LIVE
 ) -> None:
-    """Record that a stage of a run failed, and why, in the place of an earlier failure; a stage that is done stays done."""
+    """Record that a stage of a run failed, and why, in place of an earlier failure; ignored if the stage is done."""
     with store.transaction():
         if len(read_rows(store, "runs", where={"run": run, "stage": stage, "status": "done"})):
             return
@@ -96,10 +96,10 @@ def _write(store: Store, rows: Sequence[tuple[RunRow, str]]) -> None:
 
 
 class failure_kept:
-    """Record in the ledger why a stage failed, in a transaction of its own, and let the error go on.
+    """Context manager that records in the ledger why a stage failed, in a separate transaction, and raises the error.
 
-    The stage's own rows are gone by then, as it keeps all of them or none. A run that succeeds later takes the record's place.
-    If the warehouse cannot take the record either, the first error still is the one that is raised.
+    The stage's rows are rolled back by then. A later successful run replaces the record. If the
+    record cannot be stored either, the original error is raised.
     """
 
     def __init__(
@@ -112,12 +112,12 @@ class failure_kept:
         self._say = say
 
     def __enter__(self) -> None:
-        """Nothing to do before the stage."""
+        """Do nothing."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Keep the reason of an error; a killed process keeps nothing, so its stage stays missing."""
+        """Store the reason of an error; a killed process stores nothing, so its stage stays missing."""
         if not isinstance(error, Exception):
             return
         try:
@@ -127,28 +127,29 @@ class failure_kept:
 
 
 def reason_of(error: BaseException) -> str:
-    """One sentence of an error: the project's own speak for themselves, others with their kind."""
+    """Return an error as a sentence, with its type unless it is an error of this project."""
     text = str(error).strip()
     named = text if isinstance(error, (InputError, StoreError)) else f"{type(error).__name__}: {text}"
     return named[:LONGEST_REASON]
 
 
 def worth_another_try(error: BaseException | None) -> bool:
-    """Whether the same work may succeed a little later: not with the same wrong input, nor after the time it was given."""
+    """Return whether a retry may succeed: not after invalid input, a wrong schema, a damaged store, or a timeout."""
     return error is not None and not isinstance(
         error, (InputError, SchemaError, DamagedStoreError, TimeoutError)
     )
 
 
 # ---
-# What the selection learned, as the warehouse keeps it: a round a job that ended, and every policy's outcome on it (M5).
+# Stored rounds of the selection: a round per ended job, with every policy's outcome on it (M5).
 
-#: A job's rounds are one round: the first in which anything was learned from it, whatever the pool was then.
+#: All rounds of a job count as the first of them, whatever the pool was then.
 _JOBS = """
     SELECT job, min(round) AS round, row_number() OVER (ORDER BY min(round), job) - 1 AS place FROM weights
     WHERE policy IN (SELECT unnest($names)) GROUP BY job
 """
-#: Of each policy and job the utility that was learned first; the rows of later rounds come first, so that it is written last.
+#: The first utility learned of each policy and job: rows of later rounds come first, so the first
+#: round is written last.
 _UTILITIES = f"""
     SELECT place, slot, utility, coalesce(epoch_us(scored_at), 0) AS known_us FROM weights
     JOIN ({_JOBS}) AS jobs USING (job)
@@ -158,7 +159,7 @@ _UTILITIES = f"""
 
 
 def stored_rounds(store: Store, names: Sequence[str]) -> Rounds:
-    """What was learned of these policies on every job, in the order of the jobs' rounds; other policies are left out."""
+    """Return the rounds of these policies on every job, in the order of the jobs' rounds."""
     asked = {"names": list(names)}
     jobs = [str(job) for job, *_ in store.execute(f"SELECT job FROM ({_JOBS}) ORDER BY place", asked)]
     shape = (len(jobs), len(names))
@@ -177,11 +178,12 @@ def save_scored(
     *,
     groups: Sequence[tuple[Rounds, Learner[Any]]],
 ) -> list[Rounds]:
-    """Keep the outcomes of jobs by the turn that scores them, and what was learned from each, in the order given; all or nothing.
+    """Store the outcomes of jobs by the turn that scores them, and the new rounds, in the given order; all or nothing.
 
-    A group is policies that are chosen among, by what was learned of them before, and who learns; each job belongs to one.
-    Returned is what is learned now, by group. A job that has a round already adds to it the policies
-    that it lacks. The weights kept are those that the learner makes of everything learned so far, whoever made those kept before.
+    A group is a set of policies to choose from, with its rounds so far and its learner; each job
+    belongs to a single group. Returns the new rounds by group. A job that has a round adds only the
+    policies missing from it. The stored weights are those of this learner over all rounds so far,
+    whichever learner computed the weights stored before.
     """
     scored = [(at, one) for at, own in turns for one in own]
     learned = [rounds for rounds, _ in groups]
@@ -230,13 +232,13 @@ def save_scored(
 
 
 def _numbers(store: Store) -> tuple[dict[str, int], int]:
-    """The number of each job's round, and the last number that is taken."""
+    """Return the number of each job's round, and the highest number in use."""
     rows = store.execute("SELECT job, min(round), max(round) FROM weights GROUP BY job ORDER BY min(round)")
     return {str(job): int(first) for job, first, _ in rows}, max((int(top) for _, _, top in rows), default=0)
 
 
 def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
-    """Rows of the table of outcomes, one a policy; of a job that may move ``details`` says where it was, and what moves cost."""
+    """Return rows of the table of outcomes, one per policy; for a multi-market job ``details`` includes its moves."""
     return [
         {
             "job": row.job,
@@ -275,7 +277,10 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
 
 
 def _moves(outcome: MovedOutcome, markets: Sequence[str]) -> dict[str, Any]:
-    """The market of each slot (None: nothing was held), how often it moved and for how much, and where it ended after d."""
+    """Return the market of each slot (None: no instances), the number of moves, their cost, and the last market.
+
+    ``ended_in`` is the market after the deadline.
+    """
     return {
         "places": [None if m is None else markets[m] for m in outcome.places],
         "moves": outcome.moves,
@@ -284,15 +289,16 @@ def _moves(outcome: MovedOutcome, markets: Sequence[str]) -> dict[str, Any]:
     }
 
 
-#: What the details of every outcome have.
+#: Keys present in the details of every outcome.
 _SCORED = ("utility", "on_demand_only_usd", "gap_to_hindsight")
 
 
 def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
-    """Outcomes of these policies in the columns that `optimization.replay.score.leaderboard` reads.
+    """Return outcomes of these policies in the columns that `optimization.replay.score.leaderboard` reads.
 
-    ``hindsight_usd`` is NaN where a job was scored by a version that did not keep it. With them ``lost_to_forecast_error``
-    (units of OD-only cost), NaN where no forecast was issued or it was not measured.
+    ``hindsight_usd`` is NaN for jobs scored by a version that did not store it. An additional
+    column is ``lost_to_forecast_error`` (units of OD-only cost), NaN where no forecast was issued
+    or the loss was not measured.
     """
     rows = read_rows(store, "outcomes")
     rows = rows[rows["policy"].isin(list(names))]
@@ -326,10 +332,10 @@ def _number(value: float | None) -> float:
 
 
 def outcomes_of(store: Store, job: StoredJob) -> list[dict[str, Any]]:
-    """What every policy would have made of a job, the best first, with the keys of `OUTCOME` and what else is kept of it.
+    """Return the simulated outcome of every policy on a job, by descending utility, with the keys of `OUTCOME` and more.
 
-    Of a job without a value of its own nothing is said that hangs on the one that was made up for it (M2.1): utilities and the
-    bracket of hindsight are None, costs are not.
+    For jobs with a hard deadline, figures that depend on the imputed value are None (M2.1):
+    utilities and the upper hindsight bound; costs are given.
     """
     rows = rows_of(read_rows(store, "outcomes", where={"job": job.request.name}))
     rows.sort(key=lambda row: (-row["utility_usd"], row["policy"]))
@@ -368,11 +374,11 @@ def _outcome(
 
 
 # ---
-# Decisions and measured errors as the warehouse keeps them, read back as values.
+# Stored decisions and measured errors.
 
 
 def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Keep decisions, each with its run; one that was issued for a job and slot before stands and is not changed."""
+    """Store decisions, each with its run; a decision issued before for the same job and slot is not changed."""
     if not rows:
         return
     own = [name for name, one in DECISION.items() if one.column]
@@ -387,9 +393,10 @@ def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) 
 def stored_decisions(
     store: Store, where: Mapping[str, object], *, order_by: Sequence[str] = ()
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Decisions that `read_rows` finds, each with its run; what was not said when one was made is None.
+    """Return the decisions that `read_rows` finds, each with its run; fields unknown when it was made are None.
 
-    A row whose details cannot be read is left out; `status` names it. Job, slot, policy and instances are those of the columns.
+    A row whose details cannot be read is left out; `status` names it. Job, slot, policy and
+    instances come from the columns.
     """
     rows = read_rows(store, "decisions", where=where, order_by=order_by)
     found = []
@@ -403,12 +410,12 @@ def stored_decisions(
 
 
 def decisions_of(store: Store, job: str) -> list[dict[str, Any]]:
-    """Every decision made for a job, by slot, as plain values."""
+    """Return every decision for a job, by slot, as plain values."""
     return decisions_by_job(store, [job])[job]
 
 
 def decisions_by_job(store: Store, jobs: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """`decisions_of` for several jobs by one statement."""
+    """Return the `decisions_of` several jobs, read with one statement."""
     found: dict[str, list[dict[str, Any]]] = {job: [] for job in jobs}
     for _, row in stored_decisions(store, {"job": list(jobs)}):
         found[row["job"]].append(row)
@@ -416,14 +423,14 @@ def decisions_by_job(store: Store, jobs: Sequence[str]) -> dict[str, list[dict[s
 
 
 def allocations_of(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, Allocation]:
-    """What was decided, by slot."""
+    """Return the decided allocations by slot."""
     return {
         pd.Timestamp(row["slot"]): Allocation(int(row["on_demand"]), int(row["spot"])) for row in decisions
     }
 
 
 def places_held(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, tuple[str | None, Allocation]]:
-    """What was decided for a job that may move, by slot: the market it was to be in (None: nothing held), and what to hold."""
+    """Return the decisions for a multi-market job by slot: the market (None: no instances) and the allocation."""
     return {
         slot: (str(row["market"]) if allocation.total else None, allocation)
         for row in decisions
@@ -431,19 +438,19 @@ def places_held(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, tu
     }
 
 
-#: Columns of the errors that the warehouse keeps apart; the rest goes into "more" as JSON.
+#: Columns of errors stored separately; the others are stored as JSON in "more".
 ACCURACY_COLUMNS = (
     "market", "source", "model", "variable", "step", "n", "mae", "rmse", "mase", "pinball", "skill_mae",
     "skill_pinball", "coverage_80", "width_80", "brier", "absent", "unpredicted", "fallback_share",
 )  # fmt: skip
 
 
-#: Times whose errors are written together: of a long stretch all at once would be held several times over.
+#: Times whose errors are written together, to limit memory.
 _TIMES_A_WRITE = 12
 
 
 def save_accuracy(store: Store, measured: Sequence[tuple[pd.Timestamp, pd.DataFrame]]) -> None:
-    """Keep the errors measured at each of some times; all or nothing."""
+    """Store the errors measured at each of some times; all or nothing."""
     tables = [(at, accuracy) for at, accuracy in measured if len(accuracy)]
     with store.transaction():
         for i in range(0, len(tables), _TIMES_A_WRITE):
@@ -454,14 +461,14 @@ def save_accuracy(store: Store, measured: Sequence[tuple[pd.Timestamp, pd.DataFr
 
 
 def measured_errors(store: Store, at: pd.Timestamp | None) -> pd.DataFrame:
-    """The errors measured at a time as they were kept, with the ``scale`` that pooling needs (NaN where none was kept)."""
+    """Return the errors measured at a time as stored, with the ``scale`` that pooling needs (NaN if not stored)."""
     table = read_rows(store, "accuracy", where={"measured_at": at})
     scales = [(read_object(text) or {}).get("scale") for text in table["more"]]
     return table.drop(columns=["more"]).assign(scale=pd.Series(scales, index=table.index, dtype=float))
 
 
 def _as_json(table: pd.DataFrame) -> list[str]:
-    """Each row of a table of numbers as `json.dumps` writes it, with null for NaN."""
+    """Return each row of a table of numbers as `json.dumps` writes it, with null for NaN."""
     form = "{" + ", ".join(f"{json.dumps(str(name))}: %s" for name in table.columns) + "}"
     written = [
         ["null" if isnan(value) else repr(value) for value in table[name].to_numpy(dtype=float).tolist()]

@@ -1,4 +1,4 @@
-"""How long the newest turn took: beside the warehouse, whose rows are the same however fast they were made."""
+"""Duration of the newest turn, in a file next to the warehouse, whose rows do not depend on the speed of a turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSeconds:
-    """Seconds of each stage of a turn, as the ledger names them, and of the whole: the warehouse is opened and closed, too."""
+    """Seconds of each stage of a turn, by its name in the ledger, and of the whole turn.
+
+    The whole includes opening and closing the warehouse.
+    """
 
     run: str
     stages: Mapping[str, float]
@@ -19,19 +22,19 @@ class TurnSeconds:
 
 
 def seconds_file(db: Path) -> Path:
-    """Where they stand."""
+    """Return the path of the file with the durations."""
     return db.with_name(f"{db.stem}.seconds.json")
 
 
 def save_seconds(db: Path, seconds: TurnSeconds) -> None:
-    """Keep them in the place of the turn before; raises `OSError` where that cannot be."""
+    """Store the durations in place of those of the turn before; raises `OSError` if they cannot be written."""
     part = seconds_file(db).with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(asdict(seconds)), encoding="utf-8")
     os.replace(part, seconds_file(db))
 
 
 def read_seconds(db: Path) -> TurnSeconds | None:
-    """Those of the newest turn; None before the first, and where the file cannot be read."""
+    """Return the durations of the newest turn; None before the first turn, and if the file cannot be read."""
     try:
         found = json.loads(seconds_file(db).read_text(encoding="utf-8"))
         stages = {str(stage): float(value) for stage, value in found["stages"].items()}
