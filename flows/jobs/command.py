@@ -54,7 +54,7 @@ def add(
     name: Annotated[str | None, option("Name of the job, instead of the file's; for one file.")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
-    """Add jobs to the warehouse; every later run plans them until they end. A file that cannot be used is skipped."""
+    """Add jobs to the warehouse; every later run plans them until they end. An unusable file does not affect the others."""
     from optimization.job.request import read_request
     from warehouse.errors import JobError, SlackwaterError
 

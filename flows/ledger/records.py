@@ -277,9 +277,9 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
 
 
 def _moves(outcome: MovedOutcome, markets: Sequence[str]) -> dict[str, Any]:
-    """Return the market of each slot (None: no instances), the number of moves, their cost, and the last market.
+    """Return the market of each slot (None: no instances), and the number and cost of the moves.
 
-    ``ended_in`` is the market after the deadline.
+    ``ended_in`` is the market in which the job ended after its deadline, else None.
     """
     return {
         "places": [None if m is None else markets[m] for m in outcome.places],

@@ -458,7 +458,7 @@ def counted_or_priced(
 
 
 def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
-    """Sort key: kind, larger capacity, a measured price, name."""
+    """Return a sort key: kind, larger capacity, a measured price, name."""
     kinds = list(KINDS)
     kind = _kind_of(row)
     rank = kinds.index(kind) if kind in kinds else len(kinds)

@@ -97,7 +97,7 @@ from warehouse.store.connection import Store
 # ---
 # Results of a turn as a report: the leaderboard, findings as sentences, and the data of the page (M5.5).
 
-#: Past slots stored in a market panel.
+#: Past slots in a market panel of the report.
 PANEL_SLOTS = 336
 #: Keys of an error row in the JSON answer, in order.
 ACCURACY_KEYS = (
@@ -702,7 +702,7 @@ def _there(panel: MarketPanel | None, slot: pd.Timestamp) -> tuple[int | None, f
 
 
 def route_figure(route: JobRoute) -> Figure:
-    """Return the chart of a route: markets in order of first use, then those with the most spot instances."""
+    """Return the chart of a route: markets in order of first use, then those with the most available spot instances."""
     step = panel_step(route.panels[0]) if route.panels else pd.Timedelta(minutes=30)
     slots = [pd.Timestamp(row["slot"]) for row in route.decided]
     if not slots or not route.panels:
