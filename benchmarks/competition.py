@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.experiments.markets import MU_DOWN, MU_UP, TAKEN, USD, measured_worlds
-from flows.experiments.material import World
 from optimization.fleet.competition import Course, Made, MovingCourse, Standing, decide_all, decide_one
 from optimization.job.definition import Job, Linear
 from optimization.market.window import MarketWindow, market_window, record_of
@@ -36,6 +34,8 @@ from optimization.replay.score import on_demand_only_cost
 from optimization.trials.comparison import resampled
 from optimization.trials.scenarios import GAMMA, VALUE_FACTOR, WARM_SLOTS
 from optimization.window.plan import Allocation
+from studies.experiments.markets import MU_DOWN, MU_UP, TAKEN, USD, measured_worlds
+from studies.experiments.material import World
 
 DEADLINES, SIZES, LOADS = (12, 16, 24), (4, 8, 16), (0.3, 0.8)
 #: All jobs of a start begin within so many slots.

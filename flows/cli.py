@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from pathlib import Path
 from typing import Final
 
 from flows.command import Command, Program, open_streams
@@ -60,24 +61,30 @@ COMMANDS: Final = {
     "publish": Command("flows.exchange:publish", "shared --form parquet"),
     "schema": Command("flows.schemas.command:schema", "decision"),
     "init": Command("flows.schemas.command:init"),
-    "experiment pool": Command("flows.experiments.command:pool", "--data data"),
-    "experiment error": Command("flows.experiments.command:error", "--data data"),
-    "experiment selection": Command("flows.experiments.command:selection", "--data data"),
-    "experiment cant-be-late": Command("flows.experiments.command:cant_be_late", "--data data"),
-    "experiment predictors": Command("flows.experiments.command:predictors", "--data data"),
-    "experiment probing": Command("flows.experiments.command:probing", "--data data"),
-    "experiment cluster": Command("flows.experiments.command:cluster", "--data data"),
-    "experiment renting": Command("flows.experiments.command:renting", "--data data"),
-    "experiment advice": Command("flows.experiments.command:advice", "--data data"),
-    "experiment markets": Command("flows.experiments.command:markets", "--data data"),
 }
 #: First words of commands of two.
 GROUPS: Final = {
     "job": "Add, change, list and show jobs, and report what they did.",
     "feeds": "List the live feeds of the settings with their last fetch; fetch one by hand.",
     "fleet": "Plan jobs that compete for the same instances together.",
-    "experiment": "Repeat an experiment on a folder of measured prices and counts: train on the past half, test on the later one.",
 }
+#: Commands of the studies, which a clone has and a wheel does not.
+STUDIES: Final = {
+    "experiment pool": Command("studies.experiments.command:pool", "--data data"),
+    "experiment error": Command("studies.experiments.command:error", "--data data"),
+    "experiment selection": Command("studies.experiments.command:selection", "--data data"),
+    "experiment cant-be-late": Command("studies.experiments.command:cant_be_late", "--data data"),
+    "experiment predictors": Command("studies.experiments.command:predictors", "--data data"),
+    "experiment cluster": Command("studies.experiments.command:cluster", "--data data"),
+    "experiment renting": Command("studies.experiments.command:renting", "--data data"),
+    "experiment advice": Command("studies.experiments.command:advice", "--data data"),
+    "experiment markets": Command("studies.experiments.command:markets", "--data data"),
+}
+if (Path(__file__).parents[1] / "studies").is_dir():
+    COMMANDS.update(STUDIES)
+    GROUPS["experiment"] = (
+        "Repeat an experiment on a folder of measured prices and counts: train on the past half, test on the later one."
+    )
 
 
 def _version() -> str:

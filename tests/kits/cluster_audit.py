@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from optimization.cluster.simulation import ClusterRun, Segment
+from studies.cluster.simulation import ClusterRun, Segment
 from warehouse.errors import AuditError
 
 #: Relative error of sums of floating-point numbers that is let pass.

@@ -49,7 +49,6 @@ from flows.accuracy.page.sections import (
     weighted,
 )
 from flows.accuracy.units import BacktestPlan, panels_of, run_course
-from flows.experiments.material import history_of, read_tapes
 from flows.show import Figures, Fold, Section, Table
 from flows.show import Page as PageOf
 from flows.show.page import render_page
@@ -60,6 +59,7 @@ from forecasting.diagnosis.predictability import predictability
 from forecasting.origins import TIMETABLE, Rolling, second_half
 from forecasting.predictors import make_predictor
 from forecasting.series import series_of
+from studies.experiments.material import history_of, read_tapes
 from tests.kits.page_kit import unpacked
 from warehouse.errors import InputError
 

@@ -28,7 +28,6 @@ from flows.accuracy.error_cost import (
     with_prices,
 )
 from flows.accuracy.units import Medians, add_missing, panels_of
-from flows.experiments.material import history_of, read_tapes
 from forecasting.origins import TIMETABLE
 from forecasting.predictor import Outlook, each_alone
 from forecasting.predictors import make_predictor
@@ -36,6 +35,7 @@ from forecasting.quantiles import LEVELS
 from forecasting.series import series_of
 from optimization.market.window import PointForecast
 from optimization.trials.scenarios import Grid
+from studies.experiments.material import history_of, read_tapes
 from warehouse.errors import MarketError, SettingsError
 
 GRID = Grid(deadlines=(8,), loads=(0.5, 0.7), mu_ups=(0.9,), n_maxes=(4, 8))

@@ -14,7 +14,6 @@ from flows.accuracy.series import Measured, SeriesChoice, accuracy_of_vintages, 
 from flows.accuracy.units import BacktestPlan, run_course
 from flows.backfill.run import Backfill, SlotRange, backfill
 from flows.config import Settings
-from flows.experiments.predictors import replay_forecasters
 from flows.turn.forecast import timetable_of
 from forecasting.origins import Rolling, forecast_blocks, units_of
 from forecasting.predictor import Panel
@@ -22,6 +21,7 @@ from forecasting.predictors import PREDICTORS, Entry, make_predictor
 from forecasting.quantiles import Forecast
 from forecasting.series import slot_at
 from optimization.trials.scenarios import Grid
+from studies.experiments.predictors import replay_forecasters
 from warehouse.issued import read_rows, read_vintages
 from warehouse.store.connection import open_store
 

@@ -302,7 +302,6 @@ def slow_cases() -> list[Case]:
     fill = f"fill {{checkout}}/examples/requests/all-fields.toml {told} --run --out job.toml"
     rent = f"rent {{checkout}}/examples/types.toml --budget 100 --market {EAST5} {small}"
     experiments = (
-        ("probing", 15),
         ("cant-be-late", 20),
         ("renting", 20),
         ("markets", 30),

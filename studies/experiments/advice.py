@@ -1,0 +1,842 @@
+"""``slackwater experiment advice``: what turns would really have advised on a warehouse that begins empty (M7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from flows.backfill.run import Backfill, backfill, stretch_of
+from flows.command import Answer, progress, say
+from flows.config import Settings
+from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
+from flows.ledger.records import decisions_by_job
+from flows.show.blocks import Block, Figure, Figures, Notes, numbers
+from flows.show.charts import Axis, lines, scatter
+from flows.turn.context import Followed, Group, Turn, informed_learner, read_pool, run_id_of
+from flows.turn.stages import ended_jobs
+from forecasting.accuracy.intervals import verdict
+from optimization.job.request import JobRequest
+from optimization.policies.contract import Policy, View
+from optimization.policies.pool import policy_named
+from optimization.replay.run import PlanMemo, replay_pool, spread
+from optimization.replay.score import EndedJob, hindsight, on_demand_only_cost, perfect_forecasts
+from optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
+from optimization.trials.comparison import day_blocks, resampled
+from optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
+from optimization.window.plan import Allocation, Outcome
+from studies.experiments.material import (
+    COUNT_COLUMNS,
+    LAUNCHABLE,
+    LEAST_ZONES,
+    PRICE_COLUMNS,
+    STEP,
+    count_tapes,
+    price_tapes,
+    read_table,
+)
+from studies.experiments.pool import FAST_PLANNER
+from studies.experiments.study import StudyOptions, quick_look
+from warehouse.errors import MarketError
+from warehouse.history import Market
+from warehouse.issued import read_rows
+from warehouse.observations import ingest
+from warehouse.store.connection import Store, open_store
+
+# ---
+# Worlds: the markets of one source that a user could have rented in at the same time, and the jobs of that user.
+
+#: Of a source's record what is there before the first turn: too little for estimations to be good.
+BEFORE = pd.Timedelta(days=3)
+#: Shorter records hold too few jobs.
+LEAST_RECORD = pd.Timedelta(days=5)
+FAST_DAYS = 0.75
+#: What a job is worth is reckoned for the fastest on-demand; its shape is that of E1 (M7).
+GRID = Grid()
+#: Slots in which the markets' first jobs begin: one at once, the others spread so that they do not go in step.
+STAGGERED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedMarket:
+    """A market with the most instances its probe can see, its list price (USD per instance-hour) and the end of its record."""
+
+    market: Market
+    capacity: int
+    on_demand_usd: float
+    end: pd.Timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The markets of one source and instance type, and when their record begins."""
+
+    source: str
+    places: tuple[ProbedMarket, ...]
+    begins: pd.Timestamp
+
+    @property
+    def name(self) -> str:
+        """Instance type, source and number of zones."""
+        return f"{self.places[0].market.instance_type}, {len(self.places)} zones of {self.source}"
+
+    @property
+    def starts(self) -> pd.Timestamp:
+        """The first turn."""
+        return (self.begins + BEFORE).ceil(STEP)
+
+    @property
+    def ends(self) -> pd.Timestamp:
+        """The last turn: the markets' records end about together."""
+        return min(place.end for place in self.places).floor(STEP)
+
+
+def recorded_worlds(folder: Path) -> list[Recorded]:
+    """Every instance type that a source probed in at least two zones, days on end, and whose own prices it has; most zones first.
+
+    Raises `MarketError` if there is none.
+    """
+    prices = read_table(folder, "prices", PRICE_COLUMNS)
+    counts = read_table(folder, "availability", COUNT_COLUMNS)
+    own = {(path.market, path.source): path for path in price_tapes(prices, counts)}
+    kinds: dict[tuple[str, str], list[Tape]] = {}
+    for tape in count_tapes(counts, least_capacity=1):
+        if (tape.market, tape.source) in own and tape.step * len(tape) >= LEAST_RECORD:
+            kinds.setdefault((tape.source, tape.market.instance_type), []).append(tape)
+    worlds = [
+        Recorded(
+            source=source,
+            places=tuple(_place(tape, own[tape.market, tape.source].bound) for tape in tapes),
+            begins=max(tape.first for tape in tapes),
+        )
+        for (source, _), tapes in kinds.items()
+        if len(tapes) >= LEAST_ZONES
+    ]
+    if not worlds:
+        raise MarketError(
+            f"{folder}: no instance type was probed in {LEAST_ZONES} zones of one source for {LEAST_RECORD.days} days with prices",
+            expected=f"counts of kind {' or '.join(LAUNCHABLE)} beside spot and on-demand prices of the same markets",
+            remedy="give a folder with more zones",
+        )
+    return sorted(
+        worlds, key=lambda one: (-len(one.places), -max(p.capacity for p in one.places), one.source)
+    )
+
+
+def _place(tape: Tape, on_demand_usd: float) -> ProbedMarket:
+    return ProbedMarket(
+        market=tape.market,
+        capacity=int(tape.bound),
+        on_demand_usd=on_demand_usd,
+        end=tape.first + tape.step * (len(tape) - 1),
+    )
+
+
+def jobs_of(
+    world: Recorded, *, until: pd.Timestamp, rng: np.random.Generator, worth: float = VALUE_FACTOR
+) -> list[JobRequest]:
+    """Jobs one after another in every market, of cells drawn from E1's grid as far as the market's probe sees N_max.
+
+    Each is worth ``worth`` times what its work costs on demand.
+    """
+    requests: list[JobRequest] = []
+    for place in world.places:
+        cells = [cell for cell in GRID.cells if cell.n_max <= place.capacity] or [
+            replace(cell, n_max=1) for cell in GRID.cells if cell.n_max == min(GRID.n_maxes)
+        ]
+        start = world.starts + STEP * (int(rng.integers(STAGGERED)) if requests else 0)
+        while True:
+            cell = cells[int(rng.integers(len(cells)))]
+            ends = start + STEP * cell.deadline_slots
+            if ends > until:
+                break
+            requests.append(
+                _request(
+                    f"{place.market.zone}-{len(requests) + 1:04d}", place, world.source, cell, start, worth
+                )
+            )
+            start = ends
+    return requests
+
+
+def _request(
+    name: str, place: ProbedMarket, source: str, cell: Cell, start: pd.Timestamp, worth: float
+) -> JobRequest:
+    hours = STEP / pd.Timedelta(hours=1)
+    work = cell.load * cell.deadline_slots * cell.n_max * hours
+    return JobRequest.model_validate(
+        {
+            "name": name,
+            "market": place.market.key,
+            "source": source,
+            "start": start.to_pydatetime(),
+            "deadline": (start + STEP * cell.deadline_slots).to_pydatetime(),
+            "n_max": cell.n_max,
+            "workload": {"amount": work, "unit": "instance_hours"},
+            "throughput": {"form": "linear"},
+            "checkpoint": {
+                "resumable": True,
+                "overhead_minutes": (1.0 - cell.mu_up) * 60.0 * hours,
+                "shrink_overhead_minutes": (1.0 - cell.mu_down) * 60.0 * hours,
+            },
+            "value_usd": worth * work * place.on_demand_usd,
+            "decay": GAMMA,
+        }
+    )
+
+
+# ---
+# The life of a warehouse: made slot after slot by the stages of live turns, then read.
+
+#: What is compared with the pool's policies. The selections other than the default are what it would have chosen from the same
+#: rounds, replayed on the same forecasts.
+ADVICE, NO_PRIOR = "advice", "advice without prior"
+SELECTIONS = (ADVICE, NO_PRIOR)
+BEST_FIXED, HINDSIGHT = "best fixed policy afterwards", "hindsight"
+#: Policies that are shown beside them.
+SHOWN = ("OD-only", "UP", "MSU", "MSU-trim")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the decision of one slot said: what to hold, who decided, the chance of being late, the total cost expected (USD)."""
+
+    held: Allocation
+    policy: str
+    late: float
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advised:
+    """An ended job with what was told in each of its slots (None: no decision), and who would have led by other selections."""
+
+    ended: EndedJob
+    world: str
+    market: str
+    told: tuple[Told | None, ...]
+    leads: Mapping[str, tuple[str, ...]]
+    pool: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lived:
+    """What came of a job. Utilities are in units of its on-demand-only cost ``unit`` (USD).
+
+    ``worth`` is the job's value in that unit. ``utility`` is by name of the pool's policies, of the selections and `HINDSIGHT`;
+    ``right`` what the policies that decided would have made with perfect forecasts (None: no forecast was issued). ``apart`` counts
+    the slots in which these, replayed, hold something else than was advised, ``silent`` those without a decision.
+    """
+
+    job: str
+    world: str
+    market: str
+    start: pd.Timestamp
+    slots: int
+    n_max: int
+    unit: float
+    worth: float
+    utility: Mapping[str, float]
+    right: float | None
+    cost_usd: float
+    on_time: bool
+    told: tuple[Told | None, ...]
+    apart: int
+    silent: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsTold:
+    """A stand-in for a policy that holds in each slot what was advised, and nothing where nothing was."""
+
+    told: tuple[Told | None, ...]
+    name: str = ADVICE
+
+    def start(self, job: Any) -> None:
+        """No state."""
+
+    def decide(self, state: None, view: View) -> tuple[Allocation, None]:
+        """What was advised for the slot."""
+        told = self.told[view.slot]
+        return (Allocation(0, 0) if told is None else told.held), None
+
+    def explain(self, state: None, view: View, allocation: Allocation) -> str:
+        """That it was advised."""
+        return "as advised"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Led:
+    """A stand-in for a policy that does in each slot what the one named in ``leads`` would; each of them is asked in every slot."""
+
+    policies: tuple[Policy[Any], ...]
+    leads: tuple[str, ...]
+    name: str = ADVICE
+
+    def start(self, job: Any) -> tuple[Any, ...]:
+        """The states of all."""
+        return tuple(policy.start(job) for policy in self.policies)
+
+    def decide(self, state: tuple[Any, ...], view: View) -> tuple[Allocation, tuple[Any, ...]]:
+        """What the leader of the slot holds."""
+        made = {
+            policy.name: policy.decide(own, view) for policy, own in zip(self.policies, state, strict=True)
+        }
+        return made[self.leads[view.slot]][0], tuple(after for _, after in made.values())
+
+    def explain(self, state: tuple[Any, ...], view: View, allocation: Allocation) -> str:
+        """Who led."""
+        return self.leads[view.slot]
+
+
+def led(leads: Sequence[str]) -> Led:
+    """The stand-in for leaders by slot."""
+    return Led(policies=tuple(policy_named(name) for name in dict.fromkeys(leads)), leads=tuple(leads))
+
+
+def live_through(
+    world: Recorded,
+    requests: Sequence[JobRequest],
+    *,
+    data: Path,
+    db: Path,
+    settings: Settings,
+    until: pd.Timestamp,
+    workers: int,
+) -> None:
+    """A warehouse that begins with `BEFORE` of one source's record and is turned slot after slot, as a backfill makes it.
+
+    What a turn sees is what was known in its slot: observations count from when they were made (M1.2).
+    """
+    with open_store(db) as store:
+        ingest(store, "tabular", _only(data, world, db.parent), imported_at=world.starts)
+        save_jobs(store, requests, origin="user", at=world.starts, step=STEP)
+    stages = ("forecast", "allocate", "score")
+    stretch = stretch_of(world.starts, until, slot=STEP, stages=stages)
+    total, done = len(stages) * len(stretch.slots()), 0
+    with progress(f"stages of turns, {world.name}", total) as tell:
+
+        def told(more: int) -> None:
+            nonlocal done
+            done += more
+            tell(done, total)
+
+        backfill(Backfill(db=db, stretch=stretch, settings=settings, workers=workers, say=say, progress=told))
+
+
+def _only(data: Path, world: Recorded, folder: Path) -> Path:
+    """The tables of a folder with the rows of one world only."""
+    made = folder / "data"
+    made.mkdir(exist_ok=True)
+    for name, columns in (("prices", PRICE_COLUMNS), ("availability", COUNT_COLUMNS)):
+        table = read_table(data, name, columns)
+        own = table["source"].eq(world.source)
+        own &= table["instance_type"].eq(world.places[0].market.instance_type)
+        table[own].to_parquet(made / f"{name}.parquet", index=False)
+    return made
+
+
+def advised_jobs(db: Path, world: Recorded, *, settings: Settings, until: pd.Timestamp) -> list[Advised]:
+    """The user's jobs of a warehouse with everything that was advised on them, in the order of their starts."""
+    with open_store(db) as store:
+        turn = Turn(store=store, at=until, settings=settings, run_id=run_id_of(until))
+        jobs = [job for job in stored_jobs(store) if job.origin == "user" and job.deadline <= until]
+        pairs = [(job, _followed(job, until)) for job in jobs]
+        slots = pd.date_range(world.starts, until, freq=STEP)
+        leads = {
+            name: {
+                at: policy.name for at, (policy, _) in zip(slots, group.deciding(list(slots)), strict=True)
+            }
+            for name, group in _selections(turn).items()
+        }
+        decisions = decisions_by_job(store, [job.request.name for job in jobs])
+        pool = _pool_utilities(store)
+        ended = ended_jobs(turn, pairs, pairs)
+        return [
+            Advised(
+                ended=one,
+                world=world.name,
+                market=str(job.request.market),
+                told=_told(decisions[job.request.name], grid := _slots(job)),
+                leads={name: tuple(by[at] for at in grid) for name, by in leads.items()},
+                pool=pool[job.request.name],
+            )
+            for job, one in zip(jobs, ended, strict=True)
+            if isinstance(one, EndedJob)
+        ]
+
+
+def _followed(job: StoredJob, at: pd.Timestamp) -> Followed:
+    return Followed(market=Market.parse(str(job.request.market)), source=str(job.request.source), at=at)
+
+
+def _slots(job: StoredJob) -> pd.DatetimeIndex:
+    return pd.date_range(job.start, job.deadline, freq=STEP, inclusive="left")
+
+
+def _selections(turn: Turn) -> dict[str, Group[Policy[Any]]]:
+    """The selection of the settings, and one that had learned from the same jobs but nothing before them."""
+    pool = read_pool(turn)
+    blank = turn.settings.model_copy(update={"prior_jobs": 0})
+    return {ADVICE: pool, NO_PRIOR: replace(pool, learner=informed_learner(blank), informed=False)}
+
+
+def _told(decisions: Sequence[Mapping[str, Any]], grid: pd.DatetimeIndex) -> tuple[Told | None, ...]:
+    by = {
+        pd.Timestamp(row["slot"]): Told(
+            held=Allocation(int(row["on_demand"]), int(row["spot"])),
+            policy=str(row["policy"]),
+            late=float(row["late_probability"]),
+            cost_usd=float(row["expected_cost_usd"]),
+        )
+        for row in decisions
+    }
+    return tuple(by.get(at) for at in grid)
+
+
+def _pool_utilities(store: Store) -> dict[str, dict[str, float]]:
+    """What each policy made of each job, in units of its on-demand-only cost."""
+    found: dict[str, dict[str, float]] = {}
+    rows = read_rows(store, "outcomes")
+    for job, policy, details in zip(rows["job"], rows["policy"], rows["details"], strict=True):
+        found.setdefault(job, {})[policy] = float(json.loads(details)["utility"])
+    return found
+
+
+def lived(one: Advised, _: None = None) -> Lived:
+    """What came of a job that was advised on, beside what other selections would have made of it."""
+    ended, memo = one.ended, PlanMemo()
+    job, window = ended.job, ended.window
+    unit = on_demand_only_cost(job, window)
+
+    def made(policies: Sequence[Policy[Any]], forecasts: Sequence[Any]) -> list[Outcome]:
+        return replay_pool(policies, job, window, forecasts=forecasts, record=ended.record, memo=memo)
+
+    selections = [led(leads) for leads in one.leads.values()]
+    real, *others = made([AsTold(told=one.told), *selections], ended.forecasts)
+    by_name = dict(zip(one.leads, others, strict=True))
+    ahead = max((len(f.price) for f in ended.forecasts if f is not None), default=0)
+    right = (
+        made([selections[list(one.leads).index(ADVICE)]], perfect_forecasts(window, ahead)) if ahead else []
+    )
+    utility = {name: outcome.utility_usd / unit for name, outcome in by_name.items()}
+    again = by_name[ADVICE].allocations
+    used = real.allocations
+    return Lived(
+        job=job.name,
+        world=one.world,
+        market=one.market,
+        start=ended.start,
+        slots=job.deadline_slots,
+        n_max=job.n_max,
+        unit=unit,
+        worth=job.value / unit,
+        utility={
+            **one.pool,
+            **utility,
+            ADVICE: real.utility_usd / unit,
+            HINDSIGHT: hindsight(job, window).low / unit,
+        },
+        right=right[0].utility_usd / unit if right else None,
+        cost_usd=real.total_cost_usd,
+        on_time=real.on_time,
+        told=one.told[: len(used)],
+        apart=sum(a != b for a, b in zip(used, again, strict=False)) + abs(len(used) - len(again)),
+        silent=sum(told is None for told in one.told[: len(used)]),
+    )
+
+
+# ---
+# The experiment and its answer.
+
+
+def advice_study(study: StudyOptions, *, processes: int | None = None, worth: float = VALUE_FACTOR) -> Answer:
+    """Live through every world of a folder and look back."""
+    value = advice_answer(study, workers=study.workers(processes), worth=worth)
+    return advice_report(value)
+
+
+def advice_answer(study: StudyOptions, *, workers: int, worth: float = VALUE_FACTOR) -> dict[str, Any]:
+    """All figures of the experiment as plain values; the same folder, seed and form give the same ones."""
+    worlds = recorded_worlds(study.data)
+    lives: list[Lived] = []
+    for number, world in enumerate(worlds[:1] if study.fast else worlds):
+        lives += world_lived(study, world, number, workers=workers, worth=worth)
+    return answer_of(lives, data=str(study.data), seed=study.seed, fast=study.fast) | {"worth": worth}
+
+
+def world_lived(
+    study: StudyOptions, world: Recorded, number: int, *, workers: int, worth: float = VALUE_FACTOR
+) -> list[Lived]:
+    """The jobs of one world, lived through in a warehouse of its own that is thrown away."""
+    until = min(world.ends, world.starts + pd.Timedelta(days=FAST_DAYS)) if study.fast else world.ends
+    requests = jobs_of(world, until=until, rng=np.random.default_rng([study.seed, number]), worth=worth)
+    with TemporaryDirectory(prefix="slackwater-advice-") as name:
+        db = Path(name) / "warehouse.duckdb"
+        settings = settings_for(world, db.parent, seed=study.seed, fast=study.fast)
+        live_through(world, requests, data=study.data, db=db, settings=settings, until=until, workers=workers)
+        advised = advised_jobs(db, world, settings=settings, until=until)
+    with progress(f"jobs of {world.name}", len(advised)) as tell:
+        return list(spread(lived, advised, None, processes=workers, progress=tell))
+
+
+def settings_for(world: Recorded, folder: Path, *, seed: int, fast: bool = False) -> Settings:
+    """The default settings, but that nothing of what was measured before comes from the world's own source.
+
+    Only the planner forecasts: what other models would have said moves no decision. A quick look has a quicker one.
+    """
+    prior = folder / "prior.toml"
+    write_prior(prior, [one for one in read_prior(DEFAULT_PRIOR) if one.source != world.source])
+    default = Settings.model_validate({})
+    planner = FAST_PLANNER if fast else default.planner
+    return default.model_copy(
+        update={"seed": seed, "models": (planner,), "planner": planner, "measured_origins": 0, "prior": prior}
+    )
+
+
+#: Said chances of being late are told by these bounds.
+CHANCES = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
+
+
+def answer_of(lives: Sequence[Lived], *, data: str, seed: int, fast: bool) -> dict[str, Any]:
+    """The object of ``experiment advice --json``; utilities and their differences in units of a job's on-demand-only cost."""
+    worlds = list(dict.fromkeys(one.world for one in lives))
+    groups = {"all": list(lives)} | {name: [one for one in lives if one.world == name] for name in worlds}
+    return {
+        "data": data,
+        "seed": seed,
+        "fast": fast,
+        "jobs": len(lives),
+        "worlds": [_world_answer(name, own, seed) for name, own in groups.items()],
+        "lost": [_lost_answer(name, own) for name, own in groups.items()],
+        **{key: _late_rows(own, seed) for key, own in _chances(lives).items()},
+        "money": [_money_answer(name, own) for name, own in groups.items()],
+        "course": _course_rows(groups),
+        "each": [_job_row(one) for one in lives],
+        "silent_slots": sum(one.silent for one in lives),
+        "slots_apart": sum(one.apart for one in lives),
+        "slots": sum(len(one.told) for one in lives),
+    }
+
+
+def best_fixed(lives: Sequence[Lived]) -> str:
+    """The policy of the pool with the largest mean utility over these jobs."""
+    names = [name for name in lives[0].utility if name not in (*SELECTIONS, HINDSIGHT)]
+    return max(names, key=lambda name: float(np.mean([one.utility[name] for one in lives])))
+
+
+def _table(lives: Sequence[Lived], names: Sequence[str]) -> np.ndarray:
+    return np.array([[one.utility[name] for name in names] for one in lives])
+
+
+def _blocks(lives: Sequence[Lived]) -> np.ndarray:
+    return day_blocks([one.market for one in lives], [one.start for one in lives])
+
+
+def _world_answer(name: str, lives: Sequence[Lived], seed: int) -> dict[str, Any]:
+    """Means over the jobs of a world beside the advice, with the interval of advice less each."""
+    best = best_fixed(lives)
+    names = [*SELECTIONS, *SHOWN, best, HINDSIGHT]
+    values = _table(lives, names)
+    drawn = resampled(values[:, :1] - values, blocks=_blocks(lives), rng=np.random.default_rng(seed))
+    low, high = drawn.interval()
+    first, worth = _first_jobs(lives), np.array([one.worth for one in lives])
+    return {
+        "world": name,
+        "jobs": len(lives),
+        "first_jobs": int(first.sum()),
+        "blocks": drawn.blocks,
+        "best_fixed": best,
+        "late": sum(not one.on_time for one in lives),
+        "rows": [
+            {
+                "what": f"{BEST_FIXED}: {what}" if k == len(names) - 2 else what,
+                "mean_cost": float((worth - values[:, k]).mean()),
+                "mean_utility": float(values[:, k].mean()),
+                "advice_ahead": float((values[:, 0] - values[:, k]).mean()),
+                "low": float(low[k]),
+                "high": float(high[k]),
+                "verdict": verdict(float(low[k]), float(high[k]), above="wins", below="loses") if k else "",
+                "first_jobs": float((values[:, 0] - values[:, k])[first].mean()),
+            }
+            for k, what in enumerate(names)
+        ],
+    }
+
+
+def _first_jobs(lives: Sequence[Lived]) -> np.ndarray:
+    """Which jobs began before any job of their warehouse had taught anything, shape (jobs,)."""
+    taught: dict[str, pd.Timestamp] = {}
+    for one in lives:
+        ends = one.start + STEP * one.slots
+        taught[one.world] = min(ends, taught.get(one.world, ends))
+    return np.array([one.start <= taught[one.world] for one in lives])
+
+
+def _lost_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
+    """Where the way from hindsight to the advice went, means over jobs.
+
+    ``fixed`` is what even the best fixed policy loses, ``choosing`` what the advice makes less than that one: in the first jobs,
+    before any had taught anything (``cold_start``), and after them (``learning``). They add up to ``gap``. ``forecast_error`` is
+    another cut through the same gap: what the very policies that decided would have made more with perfect forecasts.
+    """
+    best = best_fixed(lives)
+    advice, fixed, most = _table(lives, [ADVICE, best, HINDSIGHT]).T
+    first = _first_jobs(lives)
+    behind = fixed - advice
+    right = np.array([one.utility[ADVICE] if one.right is None else one.right for one in lives])
+    return {
+        "world": name,
+        "jobs": len(lives),
+        "gap": float((most - advice).mean()),
+        "fixed": float((most - fixed).mean()),
+        "choosing": float(behind.mean()),
+        "cold_start": float(np.where(first, behind, 0.0).mean()),
+        "learning": float(np.where(first, 0.0, behind).mean()),
+        "forecast_error": float((right - advice).mean()),
+        "fixed_usd": float(
+            np.mean([(m - f) * one.unit for m, f, one in zip(most, fixed, lives, strict=True)])
+        ),
+        "choosing_usd": float(np.mean([b * one.unit for b, one in zip(behind, lives, strict=True)])),
+    }
+
+
+def _chances(lives: Sequence[Lived]) -> dict[str, list[Lived]]:
+    """Of which decisions it is asked whether what they said of lateness happened: of all, of those on the jobs that began in
+    the later half of their world's (nothing that the belief is made of was chosen there), and of each job's first."""
+    worlds = {one.world: [other.start for other in lives if other.world == one.world] for one in lives}
+    middle = {name: min(starts) + (max(starts) - min(starts)) / 2 for name, starts in worlds.items()}
+    return {
+        "late": list(lives),
+        "late_later": [one for one in lives if one.start > middle[one.world]],
+        "late_first": [replace(one, told=one.told[:1]) for one in lives],
+    }
+
+
+def _late_rows(lives: Sequence[Lived], seed: int) -> list[dict[str, Any]]:
+    """Said against happened: decisions by the chance of being late that they told, and how often the job was late.
+
+    The interval of what happened draws blocks of market and day, as the decisions of a job share their end.
+    """
+    blocks = _blocks(lives) if lives else np.array([], dtype=int)
+    said = np.array([told.late for one in lives for told in one.told if told is not None])
+    late = np.array([not one.on_time for one in lives for told in one.told if told is not None])
+    job = np.array([k for k, one in enumerate(lives) for told in one.told if told is not None])
+    place = np.clip(np.searchsorted(CHANCES, said, side="right") - 1, 0, len(CHANCES) - 2)
+    rows = []
+    for k, (low, high) in enumerate(pairwise(CHANCES)):
+        own = place == k
+        interval: list[float | None] = [None, None]
+        if own.any():
+            drawn = resampled(
+                late[own, None].astype(float), blocks=blocks[job[own]], rng=np.random.default_rng(seed)
+            )
+            interval = [float(end[0]) if np.isfinite(end[0]) else None for end in drawn.interval()]
+        rows.append(
+            {
+                "from": low,
+                "to": high,
+                "decisions": int(own.sum()),
+                "jobs": len(np.unique(job[own])),
+                "said": float(said[own].mean()) if own.any() else None,
+                "happened": float(late[own].mean()) if own.any() else None,
+                "low": interval[0],
+                "high": interval[1],
+            }
+        )
+    return rows
+
+
+def _money_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
+    """The cost that the first decision of each job expected beside the cost that was paid, in units of its on-demand-only cost."""
+    pairs = [
+        (one.told[0].cost_usd / one.unit, one.cost_usd / one.unit)
+        for one in lives
+        if one.told and one.told[0]
+    ]
+    expected, paid = np.array(pairs).reshape(-1, 2).T
+    return {
+        "world": name,
+        "jobs": len(pairs),
+        "expected": float(expected.mean()),
+        "paid": float(paid.mean()),
+        "mean_absolute_error": float(np.abs(paid - expected).mean()),
+    }
+
+
+def _course_rows(groups: Mapping[str, Sequence[Lived]]) -> list[dict[str, Any]]:
+    """After each job of a world, by its start: the mean so far of each selection less the best fixed policy of all its jobs."""
+    rows = []
+    for name, lives in groups.items():
+        if name == "all":
+            continue
+        own = sorted(lives, key=lambda one: (one.start, one.job))
+        names = list(SELECTIONS)
+        values = _table(own, [*names, best_fixed(own)])
+        ahead = (values[:, :-1] - values[:, -1:]).cumsum(axis=0) / np.arange(1, len(own) + 1)[:, None]
+        for k in np.unique(np.linspace(0, len(own) - 1, min(len(own), 60)).round().astype(int)):
+            rows += [
+                {"world": name, "job": int(k) + 1, "what": what, "ahead": float(ahead[k, i])}
+                for i, what in enumerate(names)
+            ]
+    return rows
+
+
+def _job_row(one: Lived) -> dict[str, Any]:
+    first = one.told[0] if one.told else None
+    return {
+        "job": one.job,
+        "world": one.world,
+        "market": one.market,
+        "start": one.start.isoformat(),
+        "slots": one.slots,
+        "n_max": one.n_max,
+        "on_demand_only_usd": one.unit,
+        "cost_usd": one.cost_usd,
+        "on_time": one.on_time,
+        "expected_cost_usd": None if first is None else first.cost_usd,
+        "late_said": None if first is None else first.late,
+        "followed": sorted({told.policy for told in one.told if told is not None}),
+        **{
+            name.replace(" ", "_").replace("-", "_").lower(): one.utility[name]
+            for name in (*SELECTIONS, *SHOWN, HINDSIGHT)
+        },
+    }
+
+
+ROWS = {
+    "what": "what", "mean_cost": "cost", "advice_ahead": "advice ahead by", "low": "95 % from", "high": "to", "verdict": "advice",
+    "first_jobs": "in the first jobs",
+}  # fmt: skip
+LOST = {
+    "world": "world", "jobs": "jobs", "gap": "to hindsight", "fixed": "best fixed policy's", "choosing": "by choosing",
+    "cold_start": "of it cold start", "learning": "of it learning", "forecast_error": "forecast error",
+}  # fmt: skip
+LATE = {
+    "from": "said from",
+    "to": "to",
+    "decisions": "decisions",
+    "jobs": "jobs",
+    "said": "said",
+    "happened": "happened",
+    "low": "95 % from",
+    "high": "to",
+}
+#: Of which decisions they are told.
+CHANCES_OF = {
+    "late": "all decisions",
+    "late_later": "jobs of the later half",
+    "late_first": "first decision of each job",
+}
+MONEY = {
+    "world": "world",
+    "jobs": "jobs",
+    "expected": "expected at first",
+    "paid": "paid",
+    "mean_absolute_error": "mean error",
+}
+
+
+def advice_report(answer: dict[str, Any]) -> Answer:
+    """The answer as a page and tables."""
+    whole = answer["worlds"][0]
+    by = {row["what"]: row for row in whole["rows"]}
+    fixed = next(row for row in whole["rows"] if row["what"].startswith(BEST_FIXED))
+    findings = [
+        f"{answer['jobs']} jobs, {answer['slots']} decisions, {whole['late']} late: advice paid {by[ADVICE]['mean_cost']:.4f} of "
+        f"on-demand only, {-fixed['advice_ahead']:.4f} more ({-fixed['high']:.4f} to {-fixed['low']:.4f}) than "
+        f"{whole['best_fixed']}, the best fixed policy afterwards; in the {whole['first_jobs']} jobs that began before any had "
+        f"ended {-fixed['first_jobs']:.4f} more.",
+        f"UP paid {by['UP']['mean_cost']:.4f}, MSU-trim {by['MSU-trim']['mean_cost']:.4f}, hindsight "
+        f"{by[HINDSIGHT]['mean_cost']:.4f}.",
+        f"What was measured elsewhere is worth {by[NO_PRIOR]['advice_ahead']:.4f} a job ({by[NO_PRIOR]['low']:.4f} to "
+        f"{by[NO_PRIOR]['high']:.4f}), {by[NO_PRIOR]['first_jobs']:.4f} in the first jobs.",
+        f"{answer['silent_slots']} slots had no decision; in {answer['slots_apart']} the policies that decided, replayed "
+        "afterwards, hold something else than was advised.",
+    ]
+    answer |= {"findings": findings}
+    tables = [
+        numbers(ROWS, world["rows"], title=f"{world['world']}: {world['jobs']} jobs, {world['late']} late")
+        for world in answer["worlds"]
+    ]
+    blocks: list[Block] = [
+        Notes(findings),
+        Figures([_course_figure(world["world"], answer["course"]) for world in answer["worlds"][1:]]),
+        *tables,
+        numbers(LOST, answer["lost"], title="Lost, in units of on-demand only"),
+        Figures(_chance_figures(answer)),
+        *(
+            numbers(LATE, answer[key], title=f"Chance of being late, said and happened: {words}")
+            for key, words in CHANCES_OF.items()
+        ),
+        numbers(MONEY, answer["money"], title="Cost expected by a job's first decision, and paid"),
+    ]
+    return Answer(
+        title="Advice as it was given" + quick_look(answer),
+        about=(
+            f"A warehouse for each source of {answer['data']}, begun {BEFORE.days} days into its record and "
+            f"turned slot after slot as it would have been then, with the default settings and jobs drawn with seed "
+            f"{answer['seed']}. Costs and utilities are in units of a job's on-demand-only cost; what lateness loses of a job's "
+            f"value counts as a cost. What was measured before leaves the source out."
+        ),
+        value=answer,
+        blocks=blocks,
+    )
+
+
+def _chance_figures(answer: Mapping[str, Any]) -> list[Figure]:
+    """What was said of lateness across, what happened upward; none where no chance was ever told."""
+    rows: list[dict[str, Any]] = [
+        {"x": 100 * row["said"], "y": 100 * row["happened"], "series": words}
+        | ({"text": f"{row['decisions']:,}"} if row["said"] >= 0.05 else {})  # below they hide one another
+        for key, words in CHANCES_OF.items()
+        for row in answer[key]
+        if row["said"] is not None
+    ]
+    if not any(row["x"] >= 1.0 for row in rows):
+        return []
+    return [
+        Figure(
+            title="Chance of being late",
+            specs=lambda: [
+                scatter(
+                    rows,
+                    list(CHANCES_OF.values()),
+                    x=Axis(title="P(late) that was told, %", low=0, high=100),
+                    y=Axis(title="how often the job was late, %", low=0, high=100),
+                    diagonal=(0, 100),
+                )
+            ],
+            captions=["On the line what was told happened; beside a mark the number of its decisions."],
+            label="Chance of being late, as told and as it happened",
+            width=460,
+        )
+    ]
+
+
+def _course_figure(world: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
+    own = [
+        {"x": row["job"], "y": row["ahead"], "series": row["what"]} for row in rows if row["world"] == world
+    ]
+    return Figure(
+        title=world,
+        specs=lambda: [
+            lines(
+                own,
+                SELECTIONS,
+                x=Axis(title="jobs advised on"),
+                y=Axis(title="mean so far, best fixed policy = 0"),
+                rule=0.0,
+                points=False,
+                bold=ADVICE,
+            )
+        ],
+        label=f"Mean utility of the advice less that of the best fixed policy, over the jobs of {world}",
+    )

@@ -1,0 +1,106 @@
+"""``experiment ...``: the one list of experiments, a function each; what computes is loaded when one is called.
+
+Every experiment trains on the past half of a folder of measured prices and counts and tests on the later one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from flows.command import Answer, option
+from studies.experiments.study import Processes, StudyOptions
+
+
+def pool(*, study: StudyOptions, processes: Processes = None) -> Answer:
+    """Every policy of the pool on a grid of jobs: utility, gain over each baseline, share of the headroom captured."""
+    from studies.experiments.pool import pool_study
+
+    return pool_study(study, processes=processes)
+
+
+def error(*, study: StudyOptions, processes: Processes = None) -> Answer:
+    """Utility when forecasts are wrong by a known amount, and where planning without them is better."""
+    from studies.experiments.error import error_study
+
+    return error_study(study, processes=processes)
+
+
+def selection(
+    *,
+    prior: Annotated[
+        Path | None,
+        option(
+            "Also write what the policies earned on the training jobs, which a warehouse begins with.",
+            metavar="FILE",
+        ),
+    ] = None,
+    study: StudyOptions,
+) -> Answer:
+    """Learn which policy to trust over a thousand jobs: regret against its bound, weights through a regime switch."""
+    from studies.experiments.selection import selection_study
+
+    return selection_study(study, prior=prior)
+
+
+def cant_be_late(*, study: StudyOptions) -> Answer:
+    """The public single-instance benchmark (48 h of work, a deadline, a restart overhead) on 0/1 traces."""
+    from studies.experiments.cant_be_late import cant_be_late_study
+
+    return cant_be_late_study(study)
+
+
+def predictors(
+    *,
+    models: Annotated[
+        list[str] | None,
+        option("A forecaster to choose from; may be repeated (default: six).", name="--model"),
+    ] = None,
+    study: StudyOptions,
+) -> Answer:
+    """Choose among forecasters whose accuracy is unknown beforehand, by what planning with each has earned."""
+    from studies.experiments.predictors import predictors_study
+
+    return predictors_study(study, models=tuple(models or ()))
+
+
+def cluster(*, study: StudyOptions, processes: Processes = None) -> Answer:
+    """Completion times on a shared cluster of 64 GPUs: FIFO and a Sia-like scheduler, default and predicted configurations.
+
+    The folder is that of the fine-tuning measurements, or the one that holds `finetune/`.
+    """
+    from studies.experiments.cluster import cluster_study
+
+    return cluster_study(study, processes=processes)
+
+
+def renting(*, study: StudyOptions) -> Answer:
+    """A stream of jobs on a budget in USD: list price against effective price, dual price and spending plan on real markets."""
+    from studies.experiments.renting import renting_study
+
+    return renting_study(study)
+
+
+def markets(*, study: StudyOptions, processes: Processes = None) -> Answer:
+    """One job that may run in one of many markets and may move: movers beside every market alone and hindsight."""
+    from studies.experiments.markets import markets_study
+
+    return markets_study(study, processes=processes)
+
+
+def advice(
+    *,
+    study: StudyOptions,
+    processes: Processes = None,
+    worth: Annotated[
+        float,
+        option(
+            "What a job is worth, in units of what it costs on demand alone: below 1 it may pay to be late, or to give up.",
+            least=0.1,
+        ),
+    ] = 1.5,
+) -> Answer:
+    """What turns would really have advised, slot after slot from an empty warehouse on, beside the best fixed policy."""
+    from studies.experiments.advice import advice_study
+
+    return advice_study(study, processes=processes, worth=worth)

@@ -1,0 +1,254 @@
+"""Tables of backward induction: exact expectation, no miss on any path, nothing seen of the future; the chains behind them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as testing
+from hypothesis import strategies as st
+
+from studies.single_instance import (
+    Chain,
+    Greedy,
+    MarketStates,
+    Setting,
+    SingleUniformProgress,
+    estimate,
+    make_table,
+    optimum,
+    recent_share,
+    run,
+    run_ages,
+)
+from studies.single_kernel import NONE, ON_DEMAND, SPOT, guarded
+from warehouse.errors import PolicyError, SettingsError
+
+TWO = MarketStates(ages=(1,), shares=())
+
+
+def two_state(down_up: float, up_down: float) -> Chain:
+    chance = np.array([1 - down_up, down_up, up_down, 1 - up_down])
+    return Chain(
+        up=np.array([False, True]), start=np.array([0, 2, 4]), to=np.array([0, 1, 0, 1]), chance=chance
+    )
+
+
+def sticky(seed: int, slots: int, flips: float) -> np.ndarray:
+    return np.logical_xor.accumulate(np.random.default_rng(seed).random(slots) < flips)
+
+
+def expectation(setting: Setting, chain: Chain, first: int) -> float:
+    """Least expected bill by plain recursion over (slot, minutes left, instance, minutes owed, market); a miss costs infinity."""
+    row = chain.chance.reshape(2, 2)
+    bill = {NONE: 0.0, SPOT: setting.ticks.spot_usd, ON_DEMAND: setting.ticks.on_demand_usd}
+
+    @cache
+    def cost(t: int, left: int, held: int, owed: int, k: int) -> float:
+        if left <= 0:
+            return 0.0
+        if t == setting.slots:
+            return np.inf
+        if held == SPOT and not k:
+            held, owed = NONE, 0
+        best = np.inf
+        for action in (NONE, SPOT, ON_DEMAND):
+            if action == SPOT and not k:
+                continue
+            due = 0 if action == NONE else owed if action == held else setting.overhead_minutes
+            eaten = min(due, 10)
+            rest = left if action == NONE else left - 10 + eaten
+            ahead = [cost(t + 1, rest, action, due - eaten, j) for j in (0, 1)]
+            best = min(best, bill[action] + row[k] @ np.array(ahead))
+        return float(best)
+
+    return cost(0, setting.work_minutes, NONE, 0, first)
+
+
+@pytest.mark.parametrize("overhead", [0, 3, 12, 25])
+@pytest.mark.parametrize("rates", [(0.2, 0.1), (0.05, 0.4), (0.5, 0.5)])
+def test_the_table_equals_the_plain_recursion(overhead, rates):
+    setting = Setting(work_minutes=60, deadline_minutes=130, overhead_minutes=overhead)
+    chain = two_state(*rates)
+    table = make_table("t", setting, TWO, chain)
+    expected = [expectation(setting, chain, k) for k in (0, 1)]
+    assert table.expected_cost_usd == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("overhead", [3, 12])
+def test_mean_bill_over_all_paths_is_the_expected_one(overhead):
+    setting = Setting(work_minutes=40, deadline_minutes=80, overhead_minutes=overhead)
+    chain = two_state(0.3, 0.2)
+    row = chain.chance.reshape(2, 2)
+    table = make_table("t", setting, TWO, chain)
+    total = np.zeros(2)
+    for path in itertools.product((0, 1), repeat=setting.slots):
+        chance = np.prod([row[a, b] for a, b in itertools.pairwise(path)])
+        found = run(table, setting, np.array(path, dtype=bool), 0)
+        assert not found.missed
+        total[path[0]] += chance * found.cost_usd
+    assert total == pytest.approx(table.expected_cost_usd, abs=1e-9)
+
+
+def test_a_table_serves_every_nearer_deadline():
+    far = Setting(work_minutes=120, deadline_minutes=240, overhead_minutes=12)
+    near = Setting(work_minutes=120, deadline_minutes=180, overhead_minutes=12)
+    chain = estimate(MarketStates(), [sticky(1, 3000, 0.1)])
+    shared, own = (make_table("t", s, MarketStates(), chain) for s in (far, near))
+    for seed in range(20):
+        up = sticky(seed, near.slots, 0.2)
+        nothing = np.zeros(0, dtype=bool)
+        assert (shared.actions(near, nothing, up) == own.actions(near, nothing, up)).all()
+    with pytest.raises(PolicyError, match="make it anew"):
+        own.actions(far, np.zeros(0, dtype=bool), sticky(0, far.slots, 0.2))
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return {
+        overhead: make_table("stochastic", setting, MarketStates(), chain)
+        for overhead in (3, 12)
+        for setting in [Setting(deadline_minutes=52 * 60, overhead_minutes=overhead)]
+        for chain in [estimate(MarketStates(), [sticky(7, 5000, 0.05), np.ones(500, dtype=bool)])]
+    }
+
+
+@pytest.mark.parametrize("overhead", [3, 12])
+def test_no_trace_however_hostile_makes_it_miss(learned, overhead):
+    table = learned[overhead]
+    n = table.setting.slots
+    at = np.arange(n)
+    hostile = [np.zeros(n, bool), np.ones(n, bool), at % 2 == 0, at % 3 == 0, at % 3 > 0]
+    hostile += [at < dead for dead in range(1, n, 13)] + [at > born for born in range(1, n, 13)]
+    hostile += [sticky(seed, n, p) for seed in range(10) for p in (0.02, 0.2, 0.6)]
+    for up in hostile:
+        found, best = run(table, table.setting, up, 0), optimum(table.setting, up)
+        assert not found.missed
+        assert found.cost_usd >= best.cost_usd - 1e-9
+
+
+@testing(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 31), st.integers(1, 150), st.integers(0, 10), st.integers(0, 2**32 - 1), st.floats(0.01, 0.9)
+)  # fmt: skip
+def test_no_setting_makes_it_miss(overhead, work, spare, seed, rate):
+    deadline = 10 * (-(-(work + overhead) // 10) + spare)
+    setting = Setting(work_minutes=work, deadline_minutes=deadline, overhead_minutes=overhead)
+    chain = two_state(rate, 1e-9)  # it believes that spot is never lost
+    table, careful = (make_table("t", setting, TWO, chain, guard=guard) for guard in (False, True))
+    at_first = replace(table, guarded=careful.action)
+    strict = replace(setting, loses_its_slot=True)
+    room = guarded(setting.ticks, setting.slots, setting.ticks.work, setting.ticks.slot)
+    for p in (0.05, 0.3, 0.9):
+        up = sticky(seed, setting.slots, p)
+        for policy in (table, careful, at_first):
+            assert not run(policy, setting, up, 0).missed
+        assert not (room and run(careful, strict, up, 0).missed)
+        # Where starts lose their slot it sees so at the first one, else it goes on without the guard from there.
+        assert (at_first.actions(strict, up[:0], up) == careful.actions(strict, up[:0], up)).all()
+        plain, safe, found = (one.actions(setting, up[:0], up) for one in (table, careful, at_first))
+        begins = int(np.argmax(safe > 0))
+        assert (found[: begins + 1] == safe[: begins + 1]).all()
+        if overhead < setting.slot_minutes and (plain[: begins + 1] == safe[: begins + 1]).all():
+            assert (found == plain).all()
+
+
+def test_the_guard_ends_with_the_first_start_that_keeps_its_slot():
+    """Two starts: after the first one the second is made where the guard would not let it."""
+    setting = Setting(work_minutes=40, deadline_minutes=90, overhead_minutes=3)
+    table, careful = (make_table("t", setting, TWO, two_state(0.5, 1e-9), guard=g) for g in (False, True))
+    at_first = replace(table, guarded=careful.action)
+    up = np.array([one == "1" for one in "100011111"])
+    told = ["".join(".SD"[a] for a in one.actions(setting, up[:0], up)) for one in (table, careful, at_first)]
+    assert told == ["S...SSSS.", "S..DSSS..", "S...SSSS."]
+    strict = replace(setting, loses_its_slot=True)
+    careful_there, at_first_there = (one.actions(strict, up[:0], up) for one in (careful, at_first))
+    assert (careful_there == at_first_there).all()
+    assert not run(at_first, strict, up, 0).missed
+    assert run(table, strict, up, 0).missed
+
+
+def test_a_scrambled_future_changes_no_earlier_action(learned):
+    rng = np.random.default_rng(3)
+    for policy in (learned[12], Greedy(), SingleUniformProgress(), SingleUniformProgress(hysteresis=False)):
+        setting = learned[12].setting
+        before, up = sticky(11, 200, 0.1), sticky(12, setting.slots, 0.1)
+        actions = policy.actions(setting, before, up)
+        for t in rng.integers(0, setting.slots - 1, 15):
+            other = up.copy()
+            other[t + 1 :] = rng.random(setting.slots - t - 1) < 0.5
+            assert (policy.actions(setting, before, other)[: t + 1] == actions[: t + 1]).all()
+
+
+def test_codes_look_at_the_past_only():
+    states, up = MarketStates(), sticky(5, 400, 0.1)
+    whole = states.code(up)
+    for t in (0, 1, 17, 200, 398):
+        assert (states.code(up[: t + 1]) == whole[: t + 1]).all()
+    assert whole.min() >= 0
+    assert whole.max() < states.count
+
+
+def test_ages_and_shares_by_hand():
+    up = np.array([False, True, True, True, False, False])
+    assert list(run_ages(up)) == [1, 1, 2, 3, 1, 2]
+    # Three of six pseudo-slots are up: (3 + 0)/7, (3 + 1)/8, then over the last two slots only.
+    assert recent_share(up, 2) == pytest.approx([3 / 7, 4 / 8, 5 / 8, 5 / 8, 4 / 8, 3 / 8])
+
+
+def test_the_chain_recovers_the_rates_it_was_drawn_from():
+    rng = np.random.default_rng(0)
+    up = np.zeros(60_000, dtype=bool)
+    for t in range(1, up.size):
+        up[t] = rng.random() < (0.9 if up[t - 1] else 0.05)
+    chain = estimate(TWO, [up])
+    rows = np.zeros((2, 2))
+    rows[np.repeat([0, 1], np.diff(chain.start)), chain.to] = chain.chance
+    assert rows == pytest.approx(np.array([[0.95, 0.05], [0.1, 0.9]]), abs=0.01)
+
+
+def test_age_of_a_run_is_learned():
+    # Up runs last 3 or 60 slots: who has seen 10 of them expects many more.
+    rng = np.random.default_rng(1)
+    pieces = []
+    for _ in range(400):
+        pieces += [np.zeros(rng.integers(3, 9), bool), np.ones(3 if rng.random() < 0.5 else 60, bool)]
+    states = MarketStates(shares=())
+    chain = estimate(states, [np.concatenate(pieces)])
+    rows = np.zeros((states.count, states.count))
+    rows[np.repeat(np.arange(states.count), np.diff(chain.start)), chain.to] = chain.chance
+    lost = rows[:, : states.count // 2].sum(axis=1)[states.count // 2 :]
+    assert lost[2] == pytest.approx(0.5, abs=0.06)  # age 3
+    assert lost[5] < 0.01  # ages 9 to 12
+
+
+def test_rows_never_seen_are_not_absorbing():
+    chain = estimate(MarketStates(), [sticky(2, 300, 0.05)])
+    for k in range(chain.up.size):
+        part = slice(chain.start[k], chain.start[k + 1])
+        flips = chain.chance[part][chain.up[chain.to[part]] != chain.up[k]].sum()
+        assert 0 < flips < 1
+    always_up = estimate(TWO, [np.ones(500, bool)])
+    assert 0 < always_up.chance[(~always_up.up)[always_up.to]].min() < 0.01
+
+
+def test_bad_states_and_chains_are_refused():
+    with pytest.raises(SettingsError, match="ascending slots from 1"):
+        MarketStates(ages=(2, 3))
+    with pytest.raises(SettingsError, match="ascending limits"):
+        MarketStates(shares=(0.8, 0.2))
+    with pytest.raises(PolicyError, match="two slots in a row"):
+        estimate(MarketStates(), [np.ones(1, bool)])
+    with pytest.raises(PolicyError, match="1 in every row"):
+        Chain(up=np.array([True]), start=np.array([0, 1]), to=np.array([0]), chance=np.array([0.5]))
+    with pytest.raises(PolicyError, match="a chain of 2 states"):
+        make_table(
+            "t",
+            Setting(work_minutes=10, deadline_minutes=30, overhead_minutes=3),
+            MarketStates(),
+            two_state(0.1, 0.1),
+        )
