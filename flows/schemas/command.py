@@ -1,4 +1,7 @@
-"""``schema`` and ``init``: the forms of what is answered and of what may be set. What makes them is loaded when called."""
+"""The commands ``schema`` and ``init``: JSON Schemas of the answers, and a settings file with defaults.
+
+The code behind each command is imported when the command runs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import Annotated
 from flows.command import Answer, Output, option
 from flows.show.blocks import Table, Verbatim
 
-#: The deployments and the automation as they come with the program; tests compare them with `flows.engine.serving`.
+#: Deployments and automations shipped with the program; tests compare them with
+#: `flows.engine.serving`.
 DEPLOYMENTS_FILE = Path(__file__).parents[2] / "prefect.yaml"
 AUTOMATIONS_FILE = DEPLOYMENTS_FILE.with_name("automations.yaml")
 
@@ -19,7 +23,7 @@ def schema(
     *,
     output: Output = Output(),
 ) -> Answer:
-    """Print the JSON Schema of an answer that programs read: what it says, its types and what they mean."""
+    """Print the JSON Schema of a command's JSON answer: its keys, their types and meanings."""
     import json
 
     from flows.schemas import forms
@@ -49,9 +53,9 @@ def init(
     ] = False,
     output: Output = Output(),
 ) -> Answer:
-    """Write a settings file in which every setting stands as a comment, with what it means and its default.
+    """Write a settings file that lists every setting as a comment, with its meaning and default.
 
-    Files that are there are left as they are.
+    Existing files are not overwritten.
     """
     from flows.config import SETTINGS_FILE, commented_settings
     from warehouse.errors import SettingsError

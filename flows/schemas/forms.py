@@ -1,7 +1,8 @@
-"""The forms of the answers that programs read, and their JSON Schemas.
+"""Types of the JSON answers of the commands, and their JSON Schemas.
 
-A form is the type of the plain values that a command answers with; pydantic reads it. Times are ISO 8601 in UTC, money is USD, and
-what is not known or not defined is null. Readers must ignore keys that they do not know: keys are added.
+Each answer is a `TypedDict` of plain values, from which pydantic makes the schema. Times are ISO
+8601 in UTC, money is USD, unknown and undefined values are null. Keys may be added: readers must
+ignore keys that they do not know.
 """
 
 from __future__ import annotations
@@ -30,26 +31,29 @@ from flows.ledger.fields import (
 from warehouse.errors import InputError
 
 Share = Annotated[float, Keys(**SHARE)]
-#: One sentence each.
+#: Each item is one sentence.
 Sentences = list[str]
 Variable = Literal["price", "count"]
 
 
 class _Rows:
-    """Rows of fields that are declared elsewhere; pydantic asks for their schema when one is made, not before."""
+    """Type of a row whose fields are declared in another module; pydantic requests their schema
+    only when it generates one.
+    """
 
     def __init__(self, fields: Callable[[], Mapping[str, Field]]) -> None:
         self.fields = fields
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
-        """The schema of a row."""
+        """Return the JSON Schema of a row."""
         return schema_of(row_type(self.fields()))
 
 
 DecisionRow = Annotated[
     dict[str, Any], _Rows(lambda: {name: one for name, one in DECISION.items() if name not in DELIVERED})
 ]
-#: Of a decision that nobody asked a policy for: without why it was asked.
+#: Decision of `slackwater fill`, without the fields that have no value there, such as the reason
+#: for a request.
 FilledDecision = Annotated[
     dict[str, Any],
     _Rows(lambda: {name: one for name, one in DECISION.items() if one.value is not None}),
@@ -57,7 +61,7 @@ FilledDecision = Annotated[
 BoardRow = Annotated[dict[str, Any], _Rows(lambda: BOARD)]
 
 
-#: Names and measures that several answers have.
+#: Types of the keys that several answers share.
 MarketName = Annotated[str, Keys(description="provider/region/zone/instance_type.")]
 SourceName = Annotated[str, Keys(description="Where the observations of the market come from.")]
 Forecaster = Annotated[str, Keys(description="The forecaster.")]
@@ -99,7 +103,7 @@ SkillPinball = Annotated[
 
 
 class Ingested(TypedDict):
-    """Rows of a source that were read."""
+    """Number of rows read from a source."""
 
     added: Count
     repeated: Count
@@ -107,7 +111,7 @@ class Ingested(TypedDict):
 
 
 class TurnError(TypedDict):
-    """Errors of one model on one market, so many slots ahead, as measured in a turn (M6.5)."""
+    """Errors of one model on one market at one lead time, as measured in a turn (M6.5)."""
 
     market: MarketName
     source: SourceName
@@ -146,7 +150,7 @@ SkillHigh = Annotated[float | None, Keys(description="The upper end of that inte
 
 
 class SkillInterval(TypedDict):
-    """A pinball skill with its number of days, interval and verdict."""
+    """Pinball skill with its number of days, confidence interval and verdict."""
 
     skill_low: SkillLow
     skill_high: SkillHigh
@@ -155,7 +159,7 @@ class SkillInterval(TypedDict):
 
 
 class RecentError(SkillInterval):
-    """Errors of one model so many slots ahead, over the stored forecasts of the last 14 days, pooled over markets."""
+    """Errors of one model at one lead time over the stored forecasts of the last 14 days, pooled over markets."""
 
     variable: What
     model: Forecaster
@@ -172,7 +176,7 @@ class RecentError(SkillInterval):
 
 
 class TurnAnswer(TypedDict):
-    """What one turn of the loop found out: ``slackwater run --json``."""
+    """Results of one turn of the loop: ``slackwater run --json``."""
 
     at: Annotated[Time, Keys(description="The logical time.")]
     run: Annotated[str, Keys(description="Name of the turn; the same time gives the same name.")]
@@ -193,7 +197,7 @@ class TurnAnswer(TypedDict):
 
 
 class SlotQuantiles(TypedDict):
-    """A forecast of one variable for one slot."""
+    """Forecast of one variable for one slot."""
 
     step_ahead: Annotated[int, Keys(description="1 is the next slot.")]
     slot: datetime
@@ -220,7 +224,7 @@ class SlotQuantiles(TypedDict):
 
 
 class ForecastRow(TypedDict):
-    """A forecast of one market by one model."""
+    """Forecast of one market by one model."""
 
     market: str
     source: str
@@ -242,7 +246,7 @@ class ForecastAnswer(TypedDict):
 
 
 class Held(TypedDict):
-    """What was held in a slot, beside what the market gave; null in gaps."""
+    """Instances run in a slot, with the observed price and availability of the market; null in gaps."""
 
     slot: datetime
     on_demand: Count
@@ -255,7 +259,7 @@ Valued = Annotated[float | None, Keys(description="USD; null of a job without a 
 
 
 class Bracket(TypedDict):
-    """Two figures between which the utility of the best that could have been done lies, and what the lower one pays, USD."""
+    """Bounds of the optimal utility in hindsight, and the cost of the lower bound, USD."""
 
     low: Valued
     high: Valued
@@ -271,7 +275,7 @@ OnTime = Annotated[
 
 
 class ReplayedPolicy(_From):
-    """What one policy would have made of a job on a market's record."""
+    """Simulated outcome of one policy for a job on the recorded data of a market."""
 
     job: str
     market: str
@@ -315,19 +319,19 @@ class ReplayedPolicy(_From):
 
 
 class ReplayedSlots(ReplayedPolicy):
-    """One policy, slot by slot."""
+    """Simulated outcome of one policy, slot by slot."""
 
     allocations: list[Held]
 
 
 class MovedSlot(Held):
-    """What a job that may move held in a slot, and in which market; null where it held nothing."""
+    """Instances and market of a multi-market job in a slot; the market is null without instances."""
 
     market: str | None
 
 
 class MovedPolicy(ReplayedPolicy):
-    """What one mover would have made of a job on the records of its markets; ``market`` is its home, or the first of them."""
+    """Simulated outcome of one multi-market policy; ``market`` is the home market, or the first market of the job."""
 
     markets: list[str]
     moves: Count
@@ -335,12 +339,13 @@ class MovedPolicy(ReplayedPolicy):
 
 
 class MovedSlots(MovedPolicy):
-    """One mover, slot by slot."""
+    """Simulated outcome of one multi-market policy, slot by slot."""
 
     allocations: list[MovedSlot]
 
 
-#: Version 2: what hangs on the value of a job is null where the job has none (1: the value that was made up for it).
+#: Version 2: figures that depend on the job's value are null for a job without a value. Version 1
+#: used an imputed value.
 REPLAY: Final = "slackwater.replay/2"
 
 
@@ -353,11 +358,11 @@ class ReplayAnswer(_Replay, ReplayedSlots):
 
 
 class MovedAnswer(_Replay, MovedSlots):
-    """One mover: ``slackwater replay --json`` of a job that may move."""
+    """One multi-market policy: ``slackwater replay --json`` of a multi-market job."""
 
 
 class ReplaysAnswer(_Replay):
-    """The whole pool, the best first: ``slackwater replay --policy all --json``."""
+    """All policies, best first: ``slackwater replay --policy all --json``."""
 
     replays: list[ReplayedPolicy] | list[MovedPolicy]
 
@@ -396,7 +401,7 @@ class BacktestPolicy(TypedDict):
 
 
 class BacktestRun(TypedDict):
-    """One policy on one start."""
+    """One policy at one start of a backtest."""
 
     start: datetime
     policy: str
@@ -442,7 +447,7 @@ class BacktestAnswer(_From):
 
 
 class Measures(TypedDict):
-    """What is measured of a model, so many slots ahead."""
+    """Accuracy measures of a model at one lead time."""
 
     variable: What
     model: Forecaster
@@ -495,7 +500,7 @@ _Class = TypedDict(
 
 
 class MarketMeasures(Measures, SkillInterval, _Class):
-    """The same on one market, with the test of Diebold and Mariano against last value."""
+    """Measures on one market, with the Diebold-Mariano test against last value."""
 
     market: Annotated[str, Keys(description="provider/region/zone/instance_type@source.")]
     source: SourceName
@@ -513,7 +518,7 @@ class MarketMeasures(Measures, SkillInterval, _Class):
 
 
 class PooledMeasures(Measures, SkillInterval):
-    """The same over all markets, and how the markets' own pinball skills are spread."""
+    """Measures pooled over all markets, and the spread of the pinball skills of the single markets."""
 
     mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the markets' own skills.")]
     median_skill_pinball: Annotated[float | None, Keys(description="The middle one of them.")]
@@ -523,11 +528,13 @@ class PooledMeasures(Measures, SkillInterval):
 
 
 class ClassMeasures(PooledMeasures, _Class):
-    """The same over the markets of one class."""
+    """Measures pooled over the markets of one class."""
 
 
 class LeftOutChoice(_Class):
-    """The model that the markets of a zone (or source) get, chosen on the earlier halves of the others of their class."""
+    """Model for the markets of a left-out zone (or source), selected on the earlier halves of the
+    other markets of the class.
+    """
 
     variable: What
     left_out: Annotated[str, Keys(description="The zone (or source) that was left out.")]
@@ -541,7 +548,9 @@ class LeftOutChoice(_Class):
 
 
 class LeftOutMeasures(_Class):
-    """What models are worth on the later halves of a class: those chosen elsewhere, the default, the best by hindsight."""
+    """Skill on the later halves of a class of the models selected elsewhere, the default and the
+    best model in hindsight.
+    """
 
     variable: What
     choice: Annotated[
@@ -585,7 +594,7 @@ class LeftOutMeasures(_Class):
 
 
 class LeftOutAnswer(TypedDict):
-    """Models chosen with zones (or sources) left out: ``--leave-out``."""
+    """Model selection with zones (or sources) left out: ``--leave-out``."""
 
     by: Literal["zone", "source"]
     choices: list[LeftOutChoice]
@@ -593,7 +602,7 @@ class LeftOutAnswer(TypedDict):
 
 
 class AccuracyAnswer(TypedDict):
-    """How good forecasts are beside last value: ``slackwater accuracy --json``. Its notes say what the columns mean."""
+    """Accuracy of forecasts compared with last value: ``slackwater accuracy --json``. The notes explain the columns."""
 
     data: Annotated[str, Keys(description="The folder or warehouse that was measured.")]
     step_minutes: int
@@ -613,7 +622,7 @@ _States = TypedDict(
 
 
 class StageStates(_States):
-    """Slots of one market and stage by their state."""
+    """Number of slots of one market and stage in each state."""
 
     market: str
     source: str
@@ -624,7 +633,7 @@ class StageStates(_States):
 
 
 class Stretch(TypedDict):
-    """Slots in a row in the same state."""
+    """Consecutive slots in the same state."""
 
     market: str
     source: str
@@ -637,7 +646,7 @@ class Stretch(TypedDict):
 
 
 class Freshness(TypedDict):
-    """How old the newest observation is, and when the next is expected (M1.3)."""
+    """Age of the newest observation, and the time at which the next is expected (M1.3)."""
 
     market: str
     source: str
@@ -652,7 +661,7 @@ class Freshness(TypedDict):
 
 
 class FeedFreshness(TypedDict):
-    """The last fetch of a live feed."""
+    """Last fetch of a live feed."""
 
     feed: str
     fetched: datetime | None
@@ -668,7 +677,7 @@ class FeedFreshness(TypedDict):
 
 
 class AlarmRow(TypedDict):
-    """An alarm that stands."""
+    """Active alarm."""
 
     kind: str
     subject: str
@@ -683,7 +692,7 @@ class _Schema(TypedDict):
 
 
 class StatusAnswer(_Schema):
-    """What is done, missing, failed or stale: ``slackwater status --json``."""
+    """Done, missing, failed and stale slots: ``slackwater status --json``."""
 
     at: datetime
     note: Annotated[str, Keys(description="How the time was chosen; empty if it was given.")]
@@ -710,7 +719,7 @@ class Rate(TypedDict):
 
 
 class Configuration(TypedDict):
-    """GPUs, batch and market of a fine-tuning job."""
+    """GPUs, batch size and market of a fine-tuning job."""
 
     model: str
     method: str
@@ -730,7 +739,7 @@ class Configuration(TypedDict):
 
 
 class Verdict(TypedDict):
-    """Whether a configuration fits, as predicted."""
+    """Prediction whether a configuration fits into the memory of its GPUs."""
 
     instances: int
     p_valid: float
@@ -741,14 +750,14 @@ class Verdict(TypedDict):
 
 
 class Validity(TypedDict):
-    """The verdicts on the narrowest and the widest width, as far as something is known of them."""
+    """Verdicts for the smallest and the largest number of instances, where known."""
 
     narrowest: NotRequired[Verdict]
     widest: NotRequired[Verdict]
 
 
 class Width(TypedDict):
-    """One number of instances and what is predicted for it."""
+    """A number of instances with its predictions."""
 
     instances: int
     number_gpus: int
@@ -763,7 +772,7 @@ class Width(TypedDict):
 
 
 class OnDemandAlone(TypedDict):
-    """On on-demand instances alone."""
+    """Outcome with on-demand instances only."""
 
     instances: int
     cost_usd: float
@@ -772,14 +781,16 @@ class OnDemandAlone(TypedDict):
 
 
 class OnDemandForms(TypedDict):
-    """At the median throughput and at its lower end."""
+    """On-demand only at the median throughput and at the lower end of its interval."""
 
     median: OnDemandAlone
     low: OnDemandAlone
 
 
 class Expectation(TypedDict):
-    """Over sampled futures; if spot is never lost where availability was not observed, without interval and risk."""
+    """Expected cost and finish over sampled scenarios; without observed availability assumes no
+    spot losses, interval and risk null.
+    """
 
     cost_usd: float
     cost_p10_usd: float | None
@@ -789,7 +800,7 @@ class Expectation(TypedDict):
 
 
 class SpotForms(TypedDict):
-    """At the median throughput and at both ends of its interval."""
+    """Expectations at the median throughput and at both ends of its interval."""
 
     median: Expectation
     low: Expectation
@@ -797,7 +808,7 @@ class SpotForms(TypedDict):
 
 
 class RunnerUp(TypedDict):
-    """A configuration that was not chosen; what it would cost is null where it was not planned."""
+    """Configuration that was not chosen; its expected cost is null if it was not planned."""
 
     configuration: Configuration
     label: str
@@ -816,7 +827,7 @@ class RunnerUp(TypedDict):
 
 
 class FilledOutcome(TypedDict):
-    """How a filled job came out on the market's record."""
+    """Simulated outcome of a filled job on the recorded data of its market."""
 
     policy: str
     cost_usd: float
@@ -827,13 +838,13 @@ class FilledOutcome(TypedDict):
 
 
 class ScoredPolicy(FilledOutcome):
-    """The same beside hindsight."""
+    """Simulated outcome compared with the hindsight optimum."""
 
     gap_to_hindsight_usd: float
 
 
 class ScoredRunnerUp(FilledOutcome):
-    """How a configuration that was not chosen would have come out."""
+    """Simulated outcome of a configuration that was not chosen."""
 
     label: str
     market: str
@@ -842,7 +853,7 @@ class ScoredRunnerUp(FilledOutcome):
 
 
 class FilledScore(_From):
-    """A filled request replayed to its deadline."""
+    """Simulation of a filled request until its deadline."""
 
     deadline: datetime
     outcome: ScoredPolicy
@@ -895,14 +906,14 @@ class FillAnswer(TypedDict):
 
 
 class WidthShare(TypedDict):
-    """So many GPUs, and the share of jobs that get them."""
+    """A number of GPUs, and the share of jobs that get it."""
 
     gpus: float
     probability: Share
 
 
 class RentedType(TypedDict):
-    """What is rented for one type of jobs."""
+    """GPUs rented for one type of job."""
 
     type: str
     rate_per_hour: float
@@ -915,7 +926,7 @@ class RentedType(TypedDict):
 
 
 class RentalBaseline(TypedDict):
-    """The rental or what it is compared with: by closed form where there is one, and by simulation."""
+    """The rental or a baseline, computed by closed form where available and by simulation."""
 
     policy: str
     note: NotRequired[str]
@@ -929,7 +940,7 @@ class RentalBaseline(TypedDict):
 
 
 class FrontierPoint(TypedDict):
-    """What another budget would buy."""
+    """Outcome of another budget."""
 
     budget: float
     response_hours: float
@@ -940,7 +951,7 @@ class FrontierPoint(TypedDict):
 
 
 class Sensitivity(TypedDict):
-    """The same budget at other arrival rates; null where it no longer covers the load."""
+    """Outcome of the same budget at other arrival rates; null if it no longer covers the load."""
 
     arrivals_of: str
     factor: float
@@ -949,7 +960,7 @@ class Sensitivity(TypedDict):
 
 
 class Elasticity(TypedDict):
-    """Percent more for one percent more arrivals."""
+    """Percent increase for one percent more arrivals."""
 
     arrivals_of: str
     response: float
@@ -957,7 +968,7 @@ class Elasticity(TypedDict):
 
 
 class AtListPrice(TypedDict):
-    """The same budget without spot, or a note why it is too small."""
+    """Outcome of the same budget without spot, or a note that explains why the budget is too small."""
 
     response_hours: float | None
     loss_per_hour: float | None
@@ -966,7 +977,7 @@ class AtListPrice(TypedDict):
 
 
 class MarketPrice(TypedDict):
-    """The effective price of a GPU-hour on a market."""
+    """Effective price of a GPU-hour on a market."""
 
     market: str
     at: datetime
@@ -1017,24 +1028,24 @@ class RentAnswer(TypedDict):
 
 
 class _Published(GenerateJsonSchema):
-    """Without titles that only repeat names; a type or null is a list of two types."""
+    """Schema generator without titles and docstrings; a nullable type is a list of two types."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Never: the key is its title."""
+        """Return False: the key serves as the title."""
         return False
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
-        """An object; what it is, whoever has it says."""
+        """Return an object schema without the title and the docstring of the class."""
         made = super().typed_dict_schema(schema)
         return {key: value for key, value in made.items() if key not in ("title", "description")}
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
-        """One word, or one of several."""
+        """Return a constant for a single value, an enumeration for several."""
         made = super().literal_schema(schema)
         return {"const": made["const"]} if "const" in made else made
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        """A type, or null."""
+        """Return a schema that also allows null."""
         inner = self.generate_inner(schema["schema"])
         return (
             {**inner, "type": [inner["type"], "null"]} if "type" in inner else super().nullable_schema(schema)
@@ -1042,14 +1053,14 @@ class _Published(GenerateJsonSchema):
 
 
 def schema_of(form: Any) -> dict[str, Any]:
-    """The JSON Schema of a form, in one piece."""
+    """Return the JSON Schema of a type, with all definitions inlined."""
     made = TypeAdapter(form).json_schema(schema_generator=_Published)
     whole: dict[str, Any] = _inlined(made, made.pop("$defs", {}))
     return whole
 
 
 def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
-    """A part of a schema with every definition in the place of its name."""
+    """Return part of a schema with each reference replaced by its definition."""
     if isinstance(part, list):
         return [_inlined(one, definitions) for one in part]
     if not isinstance(part, Mapping):
@@ -1060,7 +1071,8 @@ def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
     return {**_inlined(definitions[part["$ref"].rpartition("/")[2]], definitions), **own}
 
 
-#: Name -> title and form of an answer, by the command that gives it. What stands behind "decision" is `DECISION`.
+#: Title and type of each answer by command. The schema "decision" is generated from `DECISION`
+#: instead.
 FORMS: Final[dict[str, tuple[str, Any]]] = {
     "run": ("One turn of the loop: `slackwater run --json`", TurnAnswer),
     "forecast": ("Forecasts of price and count: `slackwater forecast --json`", ForecastAnswer),
@@ -1081,7 +1093,10 @@ PROMISE: Final = (
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The published JSON Schema of an answer; raises `InputError` for a name that is none."""
+    """Return the published JSON Schema of an answer.
+
+    Raises `InputError` for an unknown name.
+    """
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:slackwater:{name}"}
     if name == "decision":
         told = {"title": "Decision of slackwater for one job and one slot", "description": PROMISE}
@@ -1094,5 +1109,5 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    """The names of all schemas."""
+    """Return the names of all schemas."""
     return ["decision", *FORMS]

@@ -1,7 +1,8 @@
-"""What the tables of a warehouse mean, and the views that answer an analyst's questions, made from where each thing is declared.
+"""Descriptions of the tables and views of a warehouse, and the SQL of the views.
 
-``python -m flows.schemas.tables sql > warehouse/store/sql/described.sql`` writes what every warehouse is given when it is opened
-for writing (`warehouse.store.schema.describe`), ``python -m flows.schemas.tables > docs/schema.md`` the page; tests hold both.
+``python -m flows.schemas.tables sql > warehouse/store/sql/described.sql`` writes the SQL that runs
+when a warehouse is opened for writing (`warehouse.store.schema.describe`); ``python -m
+flows.schemas.tables > docs/schema.md`` writes the page. Tests compare both files with this module.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from warehouse.store.schema import TABLES, quoted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A table or view: what a row of it is, and what each column means, by name in their order.
+    """A table or view, with the meaning of a row and of each column.
 
-    ``sql`` is the SELECT of a view, "" of a table; ``key`` what tells the rows of a view apart (a table's is in `TABLES`).
+    ``columns`` maps names to descriptions, in the order of the columns. ``sql`` is the SELECT of a
+    view, "" for a table. ``key`` holds the columns that identify a row of a view; the keys of
+    tables are in `TABLES`.
     """
 
     words: str
@@ -33,7 +36,7 @@ class Relation:
 
 
 # ---
-# Words that several of them share, or that are declared where the value is made.
+# Descriptions shared by several relations, or declared with the value itself.
 
 MARKET: Final = (
     "provider/region/zone/instance_type: the key that names a market in every table of what was issued."
@@ -49,7 +52,7 @@ JOB: Final = "Name of the job: joins `jobs.name`."
 ROUND: Final = "Number of the round: one ended job on which every policy was replayed."
 DETAILS: Final = "JSON of what has no column of its own."
 STEP_SECONDS: Final = "Length of a slot, seconds."
-#: Levels of the quantiles of a forecast, in percent.
+#: Quantile levels of a forecast, in percent.
 LEVELS: Final = range(5, 100, 5)
 _MARKET_PARTS: Final = {
     "provider": "Who rents it out.",
@@ -65,7 +68,7 @@ _ROWS_READ: Final = {
 
 
 def _measures() -> dict[str, str]:
-    """Words of the forecast errors, by key."""
+    """Return the description of each forecast error by key."""
     properties = forms.schema_of(forms.MarketMeasures)["properties"]
     return {name: key["description"] for name, key in properties.items()}
 
@@ -82,7 +85,7 @@ def _quantiles() -> dict[str, str]:
 
 _MEASURED: Final = ("n", "mae", "rmse", "mase", "pinball", "skill_mae", "skill_pinball", "coverage_80", "width_80", "brier",
                     "absent", "unpredicted", "fallback_share")  # fmt: skip
-#: Errors that stand in the column ``more`` of the table of errors.
+#: Errors stored as JSON in the column ``more`` of the table `accuracy`.
 _MORE: Final = ("coverage_50", "coverage_90", "scale")
 
 
@@ -102,7 +105,7 @@ _ISSUED: Final = {
 
 
 def tables() -> dict[str, Relation]:
-    """The tables, in the order of `TABLES`."""
+    """Return the tables in the order of `TABLES`."""
     decided = {name: one.words for name, one in DECISION.items() if one.column}
     return {
         "markets": Relation(
@@ -357,7 +360,7 @@ def tables() -> dict[str, Relation]:
 
 
 def _sql_type(field: Field) -> str:
-    """The type of a decision's field in SQL."""
+    """Return the SQL type of a field of a decision."""
     kinds = [kind for kind in (get_args(field.kind) or (field.kind,)) if kind is not type(None)]
     plain = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
     if get_origin(kinds[0] if kinds else field.kind) is Literal or get_origin(field.kind) is Literal:
@@ -368,7 +371,7 @@ def _sql_type(field: Field) -> str:
 
 
 def _said(name: str, field: Field) -> str:
-    """SQL of a decision's field; null where an older version did not say it."""
+    """Return the SQL expression of a field of a decision; null for decisions of older versions without the field."""
     if field.column:
         return name
     if (kind := _sql_type(field)) == "JSON":
@@ -436,7 +439,11 @@ def _costs() -> Relation:
 
 
 def _newest(table: str, values: Iterable[str], sides: Iterable[str]) -> str:
-    """SQL: of each observation the newest version, and the newest stated value of what is said beside it."""
+    """Return the SQL of the newest version of each observation.
+
+    Each of ``values`` comes from the newest version, each of ``sides`` from the newest version in
+    which it is not null.
+    """
     chosen = [f"arg_max({value}, known_at) AS {value}" for value in values]
     chosen += [f"arg_max({side}, known_at) FILTER (WHERE {side} IS NOT NULL) AS {side}" for side in sides]
     return (
@@ -446,7 +453,7 @@ def _newest(table: str, values: Iterable[str], sides: Iterable[str]) -> str:
 
 
 def _actual() -> str:
-    """SQL: what was observed of each market and source, and how long it holds (M1.3)."""
+    """Return the SQL of the observations of each market and source, with the time for which each is valid (M1.3)."""
     hours = int(PRICE_MAX_AGE.total_seconds() // 3600)
     return (
         "SELECT market, source, 'price' AS variable, observed_at, price_usd AS value, "
@@ -461,7 +468,7 @@ def _actual() -> str:
 
 
 def _planned() -> str:
-    """SQL: of each market and source the price series of the product that jobs are planned on (M1.1)."""
+    """Return the SQL that selects, for each market and source, the price series used for planning (M1.1)."""
     return (
         f"SELECT arg_min(sid, rank) FROM (SELECT *, {rank_sql('product')} AS rank FROM market_series WHERE kind = 'price') "
         f"WHERE rank IS NOT NULL GROUP BY mid, source HAVING min(rank) < {UNKNOWN_RANK} OR count(*) = 1"
@@ -469,7 +476,7 @@ def _planned() -> str:
 
 
 def _pinball() -> str:
-    """SQL: mean pinball loss of the 19 quantiles of a forecast against ``actual``."""
+    """Return the SQL of the mean pinball loss over the 19 quantiles, compared with the column ``actual``."""
     losses = (
         f"greatest({level / 100} * (actual - q{level:02d}), {(level - 100) / 100} * (actual - q{level:02d}))"
         for level in LEVELS
@@ -478,7 +485,7 @@ def _pinball() -> str:
 
 
 def views() -> dict[str, Relation]:
-    """The views, each after those that it reads."""
+    """Return the views, each after the views that it reads."""
     place = {"market": MARKET, "source": SOURCE}
     quantiles = ", ".join(_quantiles())
     outcome = _taken(OUTCOME, "cost_usd", "saved_usd", "saved_share", "on_time", "spot_share")
@@ -693,16 +700,16 @@ def views() -> dict[str, Relation]:
 
 
 # ---
-# What is made of them: SQL for every warehouse, and the page.
+# Output: SQL for every warehouse, and the page.
 
 
 def relations() -> dict[str, Relation]:
-    """Views, then tables."""
+    """Return all views, then all tables."""
     return {**views(), **tables()}
 
 
 def sql() -> str:
-    """Statements that make the views and comment on every table, view and column of a warehouse."""
+    """Return statements that create the views and comment on every table, view and column of a warehouse."""
     return "\n".join(
         ["-- Made by `python -m flows.schemas.tables sql`: change that, not this.", *_statements(), ""]
     )
@@ -718,7 +725,8 @@ def _statements() -> Iterator[str]:
         )
 
 
-#: Questions and the SQL that answers them, for the page; tests hold every answer to what the program itself says.
+#: Example questions for the page, with the SQL that answers them; tests compare the results with
+#: the commands.
 QUESTIONS: Final[dict[str, str]] = {
     "What does each market cost now, and what share of on-demand is that?": """
 SELECT market, source, observed_at, price_usd, price_usd / on_demand_usd AS share
@@ -806,7 +814,7 @@ This page is made from what is declared: `python -m flows.schemas.tables > docs/
 
 
 def page() -> str:
-    """The page, as Markdown."""
+    """Return the page as Markdown."""
     with open_store(":memory:") as store:
         store.execute(sql())
         lines = [HEAD, "## Questions", ""]
@@ -831,7 +839,7 @@ def _key(name: str, some: Mapping[str, Relation]) -> tuple[str, ...]:
 
 
 def _joins(name: str) -> list[str]:
-    """The other tables that its rows lead to."""
+    """Return the tables that the rows of a table refer to."""
     if name in TABLES:
         return list(TABLES[name].needs)
     return []

@@ -1,6 +1,7 @@
-"""The page that explains every name and figure the program prints, made from where each is declared.
+"""The page that explains every name and figure of the output, generated from the declarations of the fields.
 
-``python -m flows.schemas.words > docs/words.md`` writes it; a test holds the page to what is declared.
+``python -m flows.schemas.words > docs/words.md`` writes the page; a test compares the file with
+this module.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ and pages. The other answers: `slackwater schema` lists them, with the meaning o
 
 This page is made from what is declared: `python -m flows.schemas.words > docs/words.md`.
 """
-#: How a forecast error is headed where people read it.
+#: Heading of each forecast error in tables and on pages.
 HEADINGS: Final = {
     "market": "market", "variable": "variable", "model": "model", "class": "capacity, or price", "step": "slots ahead",
     "n": "forecasts measured", "mae": "MAE, mean absolute error, error of the median", "rmse": "RMSE", "mase": "MASE",
@@ -32,7 +33,7 @@ HEADINGS: Final = {
     "cover": "either, near ones matched", "share_worse": "series worse than last value", "markets": "series",
     "coverage_80_closed": "ends counted as inside", "width_80": "mean width",
 }  # fmt: skip
-#: Words of the sentences around these.
+#: Phrases in the printed output of a turn, with their meanings.
 SENTENCES: Final = {
     "hold 3 on-demand instances and 4 spot instances": "What to have in the slot from start to end, over all jobs decided.",
     "0.4 slots ahead of uniform progress": "How much more is done than an even pace from start to deadline would give, in slots "
@@ -51,7 +52,7 @@ SENTENCES: Final = {
 
 
 def page() -> str:
-    """The page, as Markdown."""
+    """Return the page as Markdown."""
     return "\n".join(
         [
             HEAD,
@@ -89,12 +90,15 @@ def page() -> str:
 
 
 def _declared(fields: Mapping[str, Field]) -> dict[str, tuple[str, str]]:
-    """Heading and words of declared fields."""
+    """Return heading and description of declared fields."""
     return {name: (one.as_column().label if one.heading else "", one.words) for name, one in fields.items()}
 
 
 def _formed(form: Any) -> dict[str, tuple[str, str]]:
-    """The same of the keys of a form; raises `KeyError` for one without words."""
+    """Return heading and description of the keys of a `TypedDict`.
+
+    Raises `KeyError` for a key without a description.
+    """
     keys: Mapping[str, Mapping[str, Any]] = forms.schema_of(form)["properties"]
     return {name: (HEADINGS.get(name, ""), one["description"]) for name, one in keys.items()}
 
