@@ -52,8 +52,8 @@ class _Rows:
 DecisionRow = Annotated[
     dict[str, Any], _Rows(lambda: {name: one for name, one in DECISION.items() if name not in DELIVERED})
 ]
-#: Decision of `slackwater fill`, without the fields that have no value there, such as the reason
-#: for a request.
+#: Decision of `slackwater fill`: the fields computed from job and decision, so without the reason
+#: for the policy.
 FilledDecision = Annotated[
     dict[str, Any],
     _Rows(lambda: {name: one for name, one in DECISION.items() if one.value is not None}),
@@ -111,7 +111,7 @@ class Ingested(TypedDict):
 
 
 class TurnError(TypedDict):
-    """Errors of one model on one market at one lead time, as measured in a turn (M6.5)."""
+    """Errors of a model on a market at a lead time, as measured in a turn (M6.5)."""
 
     market: MarketName
     source: SourceName
@@ -159,7 +159,7 @@ class SkillInterval(TypedDict):
 
 
 class RecentError(SkillInterval):
-    """Errors of one model at one lead time over the stored forecasts of the last 14 days, pooled over markets."""
+    """Errors of a model at a lead time over the stored forecasts of the last 14 days, pooled over markets."""
 
     variable: What
     model: Forecaster
@@ -176,7 +176,7 @@ class RecentError(SkillInterval):
 
 
 class TurnAnswer(TypedDict):
-    """Results of one turn of the loop: ``slackwater run --json``."""
+    """Results of a turn of the loop: ``slackwater run --json``."""
 
     at: Annotated[Time, Keys(description="The logical time.")]
     run: Annotated[str, Keys(description="Name of the turn; the same time gives the same name.")]
@@ -197,7 +197,7 @@ class TurnAnswer(TypedDict):
 
 
 class SlotQuantiles(TypedDict):
-    """Forecast of one variable for one slot."""
+    """Forecast of a variable for a slot."""
 
     step_ahead: Annotated[int, Keys(description="1 is the next slot.")]
     slot: datetime
@@ -224,7 +224,7 @@ class SlotQuantiles(TypedDict):
 
 
 class ForecastRow(TypedDict):
-    """Forecast of one market by one model."""
+    """Forecast of a market by a model."""
 
     market: str
     source: str
@@ -275,7 +275,7 @@ OnTime = Annotated[
 
 
 class ReplayedPolicy(_From):
-    """Simulated outcome of one policy for a job on the recorded data of a market."""
+    """Simulated outcome of a policy for a job on the recorded data of a market."""
 
     job: str
     market: str
@@ -319,7 +319,7 @@ class ReplayedPolicy(_From):
 
 
 class ReplayedSlots(ReplayedPolicy):
-    """Simulated outcome of one policy, slot by slot."""
+    """Simulated outcome of a policy, slot by slot."""
 
     allocations: list[Held]
 
@@ -331,7 +331,7 @@ class MovedSlot(Held):
 
 
 class MovedPolicy(ReplayedPolicy):
-    """Simulated outcome of one multi-market policy; ``market`` is the home market, or the first market of the job."""
+    """Simulated outcome of a multi-market policy; ``market`` is the home market, or the first market of the job."""
 
     markets: list[str]
     moves: Count
@@ -339,7 +339,7 @@ class MovedPolicy(ReplayedPolicy):
 
 
 class MovedSlots(MovedPolicy):
-    """Simulated outcome of one multi-market policy, slot by slot."""
+    """Simulated outcome of a multi-market policy, slot by slot."""
 
     allocations: list[MovedSlot]
 
@@ -354,11 +354,11 @@ class _Replay(TypedDict):
 
 
 class ReplayAnswer(_Replay, ReplayedSlots):
-    """One policy: ``slackwater replay --json``."""
+    """A single policy: ``slackwater replay --json``."""
 
 
 class MovedAnswer(_Replay, MovedSlots):
-    """One multi-market policy: ``slackwater replay --json`` of a multi-market job."""
+    """A single multi-market policy: ``slackwater replay --json`` of a multi-market job."""
 
 
 class ReplaysAnswer(_Replay):
@@ -371,7 +371,7 @@ BACKTEST: Final = "slackwater.backtest/1"
 
 
 class BacktestPolicy(TypedDict):
-    """One policy over all starts of a backtest."""
+    """A policy over all starts of a backtest."""
 
     policy: str
     starts: Count
@@ -401,7 +401,7 @@ class BacktestPolicy(TypedDict):
 
 
 class BacktestRun(TypedDict):
-    """One policy at one start of a backtest."""
+    """A policy at a start of a backtest."""
 
     start: datetime
     policy: str
@@ -447,7 +447,7 @@ class BacktestAnswer(_From):
 
 
 class Measures(TypedDict):
-    """Accuracy measures of a model at one lead time."""
+    """Accuracy measures of a model at a lead time."""
 
     variable: What
     model: Forecaster
@@ -533,7 +533,7 @@ class ClassMeasures(PooledMeasures, _Class):
 
 class LeftOutChoice(_Class):
     """Model for the markets of a left-out zone (or source), selected on the earlier halves of the
-    other markets of the class.
+    others of their class.
     """
 
     variable: What
@@ -622,7 +622,7 @@ _States = TypedDict(
 
 
 class StageStates(_States):
-    """Number of slots of one market and stage in each state."""
+    """Number of slots of a market and stage in each state."""
 
     market: str
     source: str
@@ -788,8 +788,9 @@ class OnDemandForms(TypedDict):
 
 
 class Expectation(TypedDict):
-    """Expected cost and finish over sampled scenarios; without observed availability assumes no
-    spot losses, interval and risk null.
+    """Expected cost, finish and risk over sampled scenarios.
+
+    Without observed availability spot is assumed never to be lost, and interval and risk are null.
     """
 
     cost_usd: float
@@ -913,7 +914,7 @@ class WidthShare(TypedDict):
 
 
 class RentedType(TypedDict):
-    """GPUs rented for one type of job."""
+    """GPUs rented for a type of job."""
 
     type: str
     rate_per_hour: float
@@ -960,7 +961,7 @@ class Sensitivity(TypedDict):
 
 
 class Elasticity(TypedDict):
-    """Percent increase for one percent more arrivals."""
+    """Percentage increase for 1 % more arrivals."""
 
     arrivals_of: str
     response: float

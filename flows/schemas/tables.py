@@ -1,8 +1,9 @@
 """Descriptions of the tables and views of a warehouse, and the SQL of the views.
 
 ``python -m flows.schemas.tables sql > warehouse/store/sql/described.sql`` writes the SQL that runs
-when a warehouse is opened for writing (`warehouse.store.schema.describe`); ``python -m
-flows.schemas.tables > docs/schema.md`` writes the page. Tests compare both files with this module.
+when a warehouse is opened for writing (`warehouse.store.schema.describe`).
+``python -m flows.schemas.tables > docs/schema.md`` writes the page.
+Tests compare both files with this module.
 """
 
 from __future__ import annotations
