@@ -1,8 +1,9 @@
-"""What a person is shown: tables, charts, sections and pages as values, and the only code that knows terminals or HTML.
+"""Output as values: tables, charts, sections and pages, and the only code that depends on terminals or HTML.
 
-An answer is made of blocks: sentences (plain ``str``), `Notes`, `Verbatim`, `Table`, `Figure`, `Figures`, `Fold`, `Banner` and
-`Section`. `flows.show.terminal` prints them, `flows.show.page` writes them as one HTML file; both take headings, units and number
-formats from the blocks, so that a column is described once.
+An answer consists of blocks: sentences (plain ``str``), `Notes`, `Verbatim`, `Table`, `Figure`,
+`Figures`, `Fold`, `Banner` and `Section`. `flows.show.terminal` prints them, `flows.show.page`
+writes them as an HTML file. Both take headings, units and number formats from the blocks, so each
+column is described in a single place.
 """
 
 from flows.show.blocks import (

@@ -1,4 +1,4 @@
-"""The values an answer is made of. They know nothing of terminals, HTML or files."""
+"""Blocks of an answer: values independent of terminals, HTML and files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from flows.show.formats import auto, decimals, missing, plain_scalar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of a table: its heading, the unit of its values, how a value is written, and what it means in a sentence.
+    """Column of a table: heading, unit, number format and a sentence that explains the values.
 
-    ``words`` become the hint of the heading on a page. ``tone`` gives a value its shade there: ``up1`` to ``up3`` for good,
-    ``down1`` to ``down3`` for bad, ``off`` for what is not as it should be. ``card`` is its place where a row is a paragraph,
-    two digits: its line there, and its turn on the line (0: in the order of the columns, as many on a line as fit). On a page a
-    card's column that stands ``beneath`` is a line below its row, and a narrow screen shows those of a ``glance`` and folds the
-    others.
+    ``words`` are the explanation, shown as the tooltip of the heading on a page. ``tone`` returns
+    the style of a value on a page: ``up1`` to ``up3`` for good, ``down1`` to ``down3`` for bad,
+    ``off`` for an abnormal value.
+
+    ``card`` is the position in a row printed as a paragraph: two digits, line and order within the
+    line (0: in column order, as many per line as fit). On a page, ``beneath`` puts the column of a
+    card on a line below its row, and narrow screens show only the columns with ``glance`` and fold
+    the others.
     """
 
     heading: str
@@ -35,7 +38,7 @@ class Column:
         return f"{self.heading}, {self.unit}" if self.unit else self.heading
 
     def pair(self, cell: str) -> str:
-        """Heading and one value with its unit, as they stand where there is no row of headings.
+        """Return heading, value and unit as text, for layouts without a row of headings.
 
         >>> Column(heading="cost", unit="$").pair("−12.30"), Column(heading="slot", unit="UTC").pair("06:00")
         ('cost: −$12.30', 'slot: 06:00 UTC')
@@ -48,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Columns of a table on a page by where they stand, as their places."""
+    """Column indices of a table on a page, grouped by position."""
 
     row: list[int]
     beneath: list[int]
@@ -57,12 +60,13 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of plain values under columns (key -> `Column`, or its heading alone); keys that are not named are not shown.
+    """Rows of plain values under columns (key -> `Column` or heading); other keys are not shown.
 
-    ``marked`` names rows to be set off (baselines): it is told a row. ``most`` limits the other rows on a terminal; a pipe, a
-    page and ``--json`` have them all, and ``more`` says how to see fewer. ``empty`` is said instead of a table without rows. Rows
-    of ``cards`` are blocks of lines where they do not fit on one. The rows of a ``sortable`` table are put in order on a page by a
-    click on a heading.
+    ``marked`` is a predicate on rows: True highlights a row, such as a baseline. ``most`` limits
+    the unmarked rows on a terminal; pipes, pages and ``--json`` get all rows, and ``more`` is
+    appended to the note on hidden rows. ``empty`` is the text for a table without rows. Rows of
+    ``cards`` become blocks of lines where they do not fit on a line. On a page, a click on a
+    heading sorts the rows of a ``sortable`` table.
     """
 
     kind: ClassVar[str] = "table"
@@ -77,19 +81,19 @@ class Table:
     sortable: bool = False
 
     def described(self) -> dict[str, Column]:
-        """The columns, each as a `Column`."""
+        """Return all columns as `Column`."""
         return {
             key: column if isinstance(column, Column) else Column(heading=column)
             for key, column in self.columns.items()
         }
 
     def cells(self) -> list[list[str]]:
-        """The texts, a list a row."""
+        """Return the formatted cells, one list per row."""
         columns = self.described()
         return [[column.format(row.get(key)) for key, column in columns.items()] for row in self.rows]
 
     def tones(self) -> list[list[str]]:
-        """The shades of the cells, a list a row; "" for none."""
+        """Return the styles of the cells, one list per row; "" for none."""
         columns = self.described()
         return [
             [column.tone(row.get(key)) if column.tone else "" for key, column in columns.items()]
@@ -97,7 +101,10 @@ class Table:
         ]
 
     def parts(self) -> Parts:
-        """Which columns stand in the row, which below it, and which a narrow screen folds; the first one is the row's heading."""
+        """Return the columns shown in the row, the columns below the row, and the columns folded on narrow screens.
+
+        The first column is the heading of the row: it is neither below the row nor folded.
+        """
         columns = list(self.described().values())
         every = range(len(columns))
         if not self.cards or not any(column.beneath or column.glance for column in columns):
@@ -110,7 +117,7 @@ class Table:
         )
 
     def numeric(self) -> list[bool]:
-        """Which columns hold numbers only: these are set to the right."""
+        """Return for each column whether all its values are numbers; such columns are right-aligned."""
         return [all(_is_number(row.get(key)) for row in self.rows) for key in self.columns]
 
 
@@ -119,7 +126,7 @@ def _is_number(value: Any) -> bool:
 
 
 def keyed(*names: str, **headings: str) -> dict[str, Column | str]:
-    """Columns named by their keys, underscores as spaces, and those given a heading.
+    """Return columns named by their keys, with spaces for underscores, and columns with the given headings.
 
     >>> keyed("job", "expected_finish", cost_usd="cost $")
     {'job': 'job', 'expected_finish': 'expected finish', 'cost_usd': 'cost $'}
@@ -130,7 +137,7 @@ def keyed(*names: str, **headings: str) -> dict[str, Column | str]:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Sentences one below the other, each with a bullet."""
+    """List of sentences, each with a bullet."""
 
     kind: ClassVar[str] = "notes"
     items: Sequence[str]
@@ -140,7 +147,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """Lines that somebody copies whole, such as JSON and paths: never folded."""
+    """Text meant to be copied whole, such as JSON or paths; lines are never wrapped."""
 
     kind: ClassVar[str] = "verbatim"
     text: str
@@ -148,7 +155,7 @@ class Verbatim:
 
 @dataclass(frozen=True, slots=True)
 class Banner:
-    """A warning that stands out, such as that prices are simulated."""
+    """Highlighted warning, for example that prices are simulated."""
 
     kind: ClassVar[str] = "banner"
     label: str
@@ -157,7 +164,7 @@ class Banner:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A number that stands out: what it is, the number, a hint below it, and the colour it is set in ("" for the text's own)."""
+    """Highlighted number with a label, a hint below it, and a colour ("": the text colour)."""
 
     label: str
     value: str
@@ -167,7 +174,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Big numbers side by side, as many as fit; a terminal has them as one line."""
+    """Highlighted numbers side by side, as many as fit; a single line on a terminal."""
 
     kind: ClassVar[str] = "tiles"
     tiles: Sequence[Tile]
@@ -183,9 +190,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Blocks that a page shows when they are asked for.
+    """Collapsible blocks of a page.
 
-    A terminal leaves them out, unless they are ``printed``: the numbers of a chart, which stands in their place on a page.
+    A terminal omits them unless they are ``printed``, such as the numbers of a chart that only a
+    page can draw.
     """
 
     kind: ClassVar[str] = "fold"
@@ -196,7 +204,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading with blocks under it; ``anchor`` is its address within a page."""
+    """Heading with blocks below it; ``anchor`` is its fragment identifier on a page."""
 
     kind: ClassVar[str] = "section"
     heading: str
@@ -214,7 +222,7 @@ def numbers(
     digits: int = 4,
     title: str = "",
 ) -> Table:
-    """A table whose fractions have ``digits`` decimals, unless a column has a format of its own."""
+    """Return a table whose fractions have ``digits`` decimals, unless a column has its own format."""
     written = decimals(digits)
     described = {
         key: Column(heading=column, format=written) if isinstance(column, str) else column
@@ -225,7 +233,7 @@ def numbers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One HTML file: a title, a line on what it is about, and blocks (most often sections, listed at its top)."""
+    """Page in a single HTML file: a title, a subtitle, and blocks (usually sections, listed at the top)."""
 
     title: str
     blocks: Sequence[Block]
@@ -235,10 +243,10 @@ class Page:
 
 
 # ---
-# A drawing with what stands around it; the drawing itself is a Vega-Lite specification, made in `flows.show.charts`.
+# Charts with titles and captions; `flows.show.charts` makes the Vega-Lite specifications.
 
 
-#: What stands in the place of a chart without values, where nobody knows more.
+#: Default text shown in place of a chart without values.
 UNMEASURED: Final = "Nothing is drawn: none of the values that this chart shows was measured."
 
 
@@ -246,10 +254,11 @@ UNMEASURED: Final = "Nothing is drawn: none of the values that this chart shows 
 class Figure:
     """A chart under a title.
 
-    ``specs`` are Vega-Lite specifications, drawn one below the other, or make them where only a page needs them. One without
-    a value is left out: empty axes say nothing. Where there are none ``why`` says so in their place.
-    ``label`` is what a screen reader calls it. ``warnings`` and ``strong`` stand above the drawing, ``captions`` below it.
-    ``width`` is how wide it grows at most, in CSS pixels (0: as wide as its place).
+    ``specs`` are Vega-Lite specifications, drawn one below the other, or a function that returns
+    them, called only for a page. Specifications without values are omitted, since empty axes carry
+    no information; if none is left, the text ``why`` is shown instead. ``label`` is the text for
+    screen readers. ``warnings`` and ``strong`` appear above the chart, ``captions`` below it.
+    ``width`` is the maximum width in CSS pixels (0: the full width of the container).
     """
 
     kind: ClassVar[str] = "figure"
@@ -263,12 +272,12 @@ class Figure:
     width: int = 860
 
     def drawn(self) -> Sequence[Mapping[str, Any]]:
-        """The specifications of what has something to show."""
+        """Return the specifications that contain values."""
         return [spec for spec in (self.specs() if callable(self.specs) else self.specs) if has_values(spec)]
 
 
 def has_values(spec: Mapping[str, Any]) -> bool:
-    """Whether a chart has anything to show beside its axes, levels and guides.
+    """Return whether a chart shows any values besides axes, levels and guides.
 
     >>> has_values({"datasets": {"rows": [{"x": 1, "y": None}]}}), has_values({"datasets": {"rows": [{"x": 1, "y": 2.0}]}})
     (False, True)

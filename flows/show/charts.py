@@ -1,7 +1,8 @@
-"""The kinds of charts, each a few lines of Altair: plain rows in, a Vega-Lite specification out.
+"""Chart types, each a few lines of Altair: plain rows in, a Vega-Lite specification out.
 
-Colours are the style sheet's custom properties, so that one chart serves light and dark paper; times are UTC; every chart is
-as wide as the column it stands in. Rows are dictionaries; what is missing in them leaves a gap.
+Colours are custom properties of the style sheet, so that the same chart serves the light and the
+dark theme. Times are UTC. Charts fill the width of their container. Rows are dictionaries; missing
+values leave gaps.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ Rows = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """An axis: its title, its ends (None: those of the data), and how numbers stand on it (d3's format).
+    """Axis of a chart: title, limits (None: the limits of the data) and number format (d3).
 
-    ``symlog`` is logarithmic beyond so much on either side of 0; ``at`` are the places of its ticks. Equal axes are written
-    alike: 1 and 1.0 are the same number.
+    ``symlog`` is the distance from 0 beyond which the scale is logarithmic; ``at`` are the
+    positions of the ticks. Limits and ticks are converted to float, so that 1 and 1.0 give equal
+    axes.
     """
 
     title: str = ""
@@ -50,16 +52,17 @@ class Axis:
 def finished(
     chart: Any, *, height: int, legend: Sequence[str] = (), labels: Sequence[str] = (), **rows: Rows
 ) -> dict[str, Any]:
-    """The specification of a chart that is as wide as its place, with ``rows`` as its named data.
+    """Return the specification of a chart that fills its container, with ``rows`` as its named datasets.
 
-    The names in its ``legend`` and the ``labels`` left of it say how much room these need.
+    The lengths of the names in the ``legend`` and of the ``labels`` left of the chart determine the
+    space reserved for them.
 
-    Data go in at the end: Altair copies and checks what it holds many times over.
+    Data are added last, because Altair copies and validates its data many times.
     """
     with debug_mode(False):
         spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict(validate=False)
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-    for key in ("$schema", "config"):  # the bundle has one version, and the page one theme
+    for key in ("$schema", "config"):  # the bundle fixes the version, and the page the theme
         spec.pop(key, None)
     if len(legend) > 1:
         beside = max((len(line) for label in labels for line in label.split("\n")), default=8)
@@ -68,18 +71,18 @@ def finished(
 
 
 def with_data(spec: dict[str, Any], **rows: Rows) -> dict[str, Any]:
-    """The specification with ``rows`` as its named data, beside the levels and ranges that it has of itself."""
+    """Return a specification with ``rows`` added to its named datasets."""
     own = {name: plain_rows(values) for name, values in rows.items()}
     return spec | {"datasets": spec.get("datasets", {}) | own}
 
 
 def named(name: str = "rows") -> alt.Chart:
-    """A chart of the rows of this name."""
+    """Return an empty chart of the named dataset."""
     return alt.Chart(alt.NamedData(name))
 
 
 def plain_rows(rows: Rows) -> list[dict[str, Any]]:
-    """Rows for a specification: numbers to five digits, times as milliseconds, NaN as null."""
+    """Convert rows for a specification: numbers to five digits, times to milliseconds, NaN to None."""
     return [{key: _plain(value) for key, value in row.items()} for row in rows]
 
 
@@ -92,14 +95,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
-#: Skill below this is never drawn; nor is one further below 0 than the best is above it, but so much at least.
+#: Lowest limits of a skill axis: never below the first; otherwise the mirror image of the best
+#: skill, but at most the second.
 LOWEST_SKILL, SHALLOWEST_SKILL = -0.5, -0.1
-#: A series whose peak is so many times that of the others is cut off, lest it flatten them.
+#: An error series with a peak above this multiple of the others is cut off, because it would
+#: flatten them.
 FLATTENS = 1.5
 
 
 def skill_floor(series: Mapping[str, Iterable[float]], keep: str = "") -> float:
-    """The lowest skill that an axis shows: that of the models that matter, and all of the one to ``keep``.
+    """Return the lower limit of a skill axis; the model ``keep`` is visible down to `LOWEST_SKILL`.
 
     >>> skill_floor({"own": [0.3, 0.2], "bad": [-0.9, -0.2]}), skill_floor({"own": [0.3, -0.4]}, "own")
     (-0.3, -0.44)
@@ -111,10 +116,12 @@ def skill_floor(series: Mapping[str, Iterable[float]], keep: str = "") -> float:
 
 
 def error_ceiling(series: Mapping[str, Iterable[float]], *keep: str) -> float | None:
-    """Where an axis of errors ends, so that hopeless models do not flatten the others; None where none would.
+    """Return the upper limit of an error axis, so that poor models do not flatten the others; None
+    if no limit is needed.
 
-    The lower half of the models is shown whole, and those to ``keep``; of the others each whose peak is at most `FLATTENS` times
-    what is shown without it.
+    The better half of the models and those in ``keep`` are fully visible. Each further model, in
+    order of its peak error, is visible if its peak is at most `FLATTENS` times the range shown
+    without it.
 
     >>> error_ceiling({"a": [1, 2], "b": [1.5, 2.5], "c": [2, 3], "bad": [9, 10]}), error_ceiling({"a": [1], "b": [9]})
     (3.3, None)
@@ -133,7 +140,7 @@ def error_ceiling(series: Mapping[str, Iterable[float]], *keep: str) -> float | 
 
 
 def cut_told(series: Mapping[str, Iterable[float]], end: float | None, *, above: bool) -> str:
-    """A sentence on what leaves the drawing at this end of its axis, "" where nothing does.
+    """Return a sentence on the values beyond this end of the axis, "" if there are none.
 
     >>> cut_told({"a": [0.1], "bad": [-0.9]}, -0.3, above=False)
     'Below −0.300 the axis is cut off: bad falls to −0.900.'
@@ -155,7 +162,7 @@ def cut_told(series: Mapping[str, Iterable[float]], end: float | None, *, above:
 
 
 def held(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
-    """Rows of values that hold from one edge to the next (one edge more than values), drawn over their whole length.
+    """Return rows that draw values as steps, each from its edge to the next; needs one more edge than values.
 
     >>> [(row["x"], row["y"]) for row in held([0, 1, 2, 3], [5.0, None, 7.0])]
     [(0, 5.0), (1, 5.0), (1, None), (2, 7.0), (3, 7.0)]
@@ -172,7 +179,7 @@ def held(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def number_scale(axis: Axis, *, nice: bool = True, clamp: bool = True) -> alt.Scale:
-    """The scale of numbers along an axis, cut at its ends where it has any; with ``clamp`` what lies beyond stands there."""
+    """Return the scale of a numeric axis with its limits, if any; with ``clamp`` values beyond a limit are drawn at the limit."""
     ends: dict[str, Any] = {}
     if axis.low is not None:
         ends["domainMin"] = axis.low
@@ -184,7 +191,7 @@ def number_scale(axis: Axis, *, nice: bool = True, clamp: bool = True) -> alt.Sc
     return alt.Scale(
         zero=alt.Undefined
         if axis.log
-        else axis.zero and axis.low is None,  # Vega warns of a zero on logarithms
+        else axis.zero and axis.low is None,  # Vega warns about a zero on a logarithmic scale
         nice=nice and not ends and not axis.log,
         clamp=clamp and bool(ends),
         **kind,
@@ -192,7 +199,7 @@ def number_scale(axis: Axis, *, nice: bool = True, clamp: bool = True) -> alt.Sc
     )
 
 
-#: Ticks of times: the hour of the day, and at midnight the date.
+#: Labels of time ticks: the time of day, and the date at midnight.
 TICK_WORDS = (
     "utcFormat(datum.value, utchours(datum.value) == 0 && utcminutes(datum.value) == 0 ? '%-d %b' : '%H:%M')"
 )
@@ -210,7 +217,7 @@ def _axis(axis: Axis, **more: Any) -> alt.Axis:
 
 
 def across(key: str, of: Axis, *, time: bool = False, axis: alt.Axis | None = None) -> alt.X:
-    """The horizontal channel: numbers, or times in UTC; ``axis`` is drawn instead of the usual one."""
+    """Return the horizontal channel of numbers, or of times in UTC; ``axis`` replaces the default axis."""
     if time:
         times = alt.Axis(title=of.title or None, tickCount=5, labelOverlap=True, labelExpr=TICK_WORDS)
         return alt.X(f"{key}:T", scale=alt.Scale(type="utc"), axis=times)
@@ -218,7 +225,9 @@ def across(key: str, of: Axis, *, time: bool = False, axis: alt.Axis | None = No
 
 
 def upward(key: str, axis: Axis) -> alt.Y:
-    """The vertical channel of numbers, its title above the axis, where there is room; what lies beyond its ends is not drawn."""
+    """Return the vertical channel of numbers, with its title above the axis to save width; values
+    beyond the limits are not drawn.
+    """
     shown = _axis(axis)
     if axis.title:
         shown.titleAngle, shown.titleAlign, shown.titleAnchor = 0, "left", "end"
@@ -227,7 +236,7 @@ def upward(key: str, axis: Axis) -> alt.Y:
 
 
 def legend_of(names: Iterable[str]) -> alt.Legend:
-    """A legend above the chart, in as many columns as fit on a phone."""
+    """Return a legend above the chart, with as many columns as fit on a phone."""
     widest = 28 + 6 * max(map(len, names), default=1)
     return alt.Legend(columns=max(1, min(4, 340 // widest)))
 
@@ -239,9 +248,10 @@ def named_series(
     legend: bool = True,
     order: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Colour, dash and mark of the series in ``names``; the ``reference`` is plain ink.
+    """Return colour, dash and point shape of the series in ``names``; the ``reference`` is a plain line in text colour.
 
-    ``order`` are the names that styles are given by, if a chart shows only some of them; ninth and later begin again.
+    Styles are assigned in the order of ``order``, for charts that show only some of the series.
+    They repeat after the eighth series.
     """
     shown = alt.Legend(symbolOpacity=1) if legend and len(names) > 1 else None
     styled = [name for name in (order or names) if name != reference]
@@ -280,13 +290,17 @@ def lines(
     around: tuple[float, float] | None = None,
     height: int = 220,
 ) -> dict[str, Any]:
-    """Lines of ``rows`` (keys x, y, series; low and high too with ``band`` or ``spans``), one a name.
+    """Return a line chart of ``rows`` (keys x, y, series; also low and high with ``band`` or
+    ``spans``), with a line per name.
 
-    ``band`` fills what lies between low and high, ``spans`` draws it as a bar at each point. A row whose ``point`` is False has
-    no mark. ``rule`` is a level to compare with, or several by name, ``reference`` the name of the line that others are compared
-    with, ``bold`` the one that matters most. ``marks`` are events (keys x and text) along the horizontal axis, ``crosses`` single
-    places (keys x, y, series), ``faint`` many thin lines behind (keys x, y and of), ``guide`` is where a line should run (keys x
-    and y), ``around`` a range of values that is right.
+    ``band`` fills the area between low and high, ``spans`` draws it as a bar at each point. A row
+    whose ``point`` is False has no point mark. ``rule`` is a reference level, or several by name;
+    ``reference`` is the name of the line that others are compared with, ``bold`` that of the most
+    important line.
+
+    ``marks`` are events (keys x and text) along the horizontal axis, ``crosses`` single points
+    (keys x, y, series), ``faint`` thin lines in the background (keys x, y and of). ``guide`` is the
+    ideal course of a line (keys x and y), ``around`` the range of acceptable values.
     """
     rows, marks = list(rows), list(marks)
     drawn = {"marks": marks, "crosses": list(crosses), "faint": list(faint), "guide": list(guide)}
@@ -314,7 +328,7 @@ def lines(
 
 
 def _within(value: Any, axis: Axis) -> bool:
-    """Whether a value has its place on an axis; a layer of marks without one would have no extent."""
+    """Return whether a value lies within the limits of an axis; a layer without any such value would have no extent."""
     if value is None or value != value:
         return False
     return (axis.low is None or value >= axis.low) and (axis.high is None or value <= axis.high)
@@ -322,7 +336,10 @@ def _within(value: Any, axis: Axis) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LineForm:
-    """What the drawing of `lines` depends on beside its data; ``apart``: some rows have no mark, ``beside``: other data there."""
+    """Parameters of `lines` except the data, as a cache key.
+
+    ``apart``: some rows have no point mark; ``beside``: names of the additional datasets.
+    """
 
     names: tuple[str, ...]
     x: Axis
@@ -344,7 +361,7 @@ class _LineForm:
 
 @lru_cache(maxsize=256)
 def _lines(form: _LineForm) -> dict[str, Any]:
-    """The same chart for all data that are drawn alike: Altair takes longer over it than all else on a page."""
+    """Return the chart of `lines` without data, cached because Altair is the slowest step of a page."""
     x, y, time, beside = form.x, form.y, form.time, form.beside
     base = named().encode(x=across("x", x, time=time))
     style = named_series(form.names, reference=form.reference, order=form.order)
@@ -370,7 +387,7 @@ def _lines(form: _LineForm) -> dict[str, Any]:
         area = base.mark_area(opacity=0.18, clip=True)
         layers.append(area.encode(y=upward("low", y), y2="high:Q", color=style["color"]))
     course: Literal["step-after", "linear"] = "step-after" if form.steps else "linear"
-    # The bold line is drawn once: a thin one under it would fill the gaps of its dashes.
+    # The bold line replaces the thin line, which would fill the gaps of its dashes.
     plain = base.transform_filter(alt.datum.series != form.bold) if form.bold else base
     stroke = plain.mark_line(interpolate=course, clip=True)
     layers.append(
@@ -387,7 +404,8 @@ def _lines(form: _LineForm) -> dict[str, Any]:
         layers.append(thick.encode(y=upward("y", y), color=style["color"], strokeDash=style["strokeDash"]))
     if form.points:
         marked = base.transform_filter("datum.point !== false") if form.apart else base
-        # Beyond the ends there is none; to clip them would halve those on the left and the right edge.
+        # Filter points beyond the limits: clipping would also halve the points on the left and
+        # right edges.
         for end, sign in ((y.low, ">="), (y.high, "<=")):
             marked = marked if end is None else marked.transform_filter(f"datum.y {sign} {end}")
         dot = marked.mark_point()
@@ -411,7 +429,7 @@ def _lines(form: _LineForm) -> dict[str, Any]:
 
 
 def _range(low: float, high: float) -> Any:
-    """A shaded range of values through the whole chart."""
+    """Return a layer that shades a range of values across the whole chart."""
     data = alt.InlineData(values=[{"from": low, "to": high}])
     return alt.Chart(data).mark_rect(color=colour("grid"), clip=True).encode(y="from:Q", y2="to:Q")
 
@@ -426,7 +444,10 @@ def scatter(
     diagonal: tuple[float, float] | None = None,
     height: int = 360,
 ) -> dict[str, Any]:
-    """A mark a row (keys x, y, series; ``text`` stands beside it), ``diagonal`` the line of equals from one end to the other."""
+    """Return a scatter plot with a point per row (keys x, y, series; optional ``text`` as a label).
+
+    ``diagonal`` holds the ends of a line of equal x and y.
+    """
     rows = list(rows)
     style = named_series(names)
     base = named().encode(x=across("x", x), y=upward("y", y))
@@ -455,7 +476,7 @@ def scatter(
 
 
 def area(rows: Rows, *, x: Axis, y: Axis, height: int = 60) -> dict[str, Any]:
-    """One quantity (keys x and y), filled."""
+    """Return an area chart of a single series (keys x and y)."""
     chart = named().mark_area(color=colour("rest"), line={"color": colour("muted"), "strokeWidth": 1.2})
     return finished(chart.encode(x=across("x", x), y=upward("y", y)), height=height, rows=rows)
 
@@ -470,9 +491,9 @@ def stacks(
     time: bool = False,
     height: int = 200,
 ) -> dict[str, Any]:
-    """Quantities on top of each other: rows with keys x, x2 and a number for each of ``kinds``, which gives their colours.
+    """Return stacked bars: rows with keys x, x2 and a number for each of ``kinds``, which maps kinds to colours.
 
-    ``over`` is a line of steps above them (keys x and y).
+    ``over`` is a step line drawn on top (keys x and y).
     """
     pieces: list[dict[str, Any]] = []
     last: dict[str, dict[str, Any]] = {}
@@ -482,7 +503,7 @@ def stacks(
             own = {"y": foot, "y2": foot + row[kind], "n": row[kind], "kind": kind}
             before = last.get(kind, {})
             if before.get("x2") == row["x"] and all(before[key] == value for key, value in own.items()):
-                before["x2"] = row["x2"]  # one piece, so that no seam is seen where nothing changes
+                before["x2"] = row["x2"]  # joined, so that no seam is visible between equal values
             elif row[kind]:
                 last[kind] = {"x": row["x"], "x2": row["x2"], **own}
                 pieces.append(last[kind])
@@ -500,7 +521,7 @@ def stacks(
 
 
 def rules(values: float | Mapping[str, float] | None) -> list[Any]:
-    """Levels to compare with: none, one, or several with their names at the right end."""
+    """Return the layers of reference levels: none, a single level, or several with their names at the right end."""
     if values is None:
         return []
     if not isinstance(values, Mapping):
@@ -514,7 +535,7 @@ def rules(values: float | Mapping[str, float] | None) -> list[Any]:
 
 
 def level(value: float, *, name: str = "ink", across_it: bool = False) -> Any:
-    """A level, as a line through the whole chart (upright with ``across_it``)."""
+    """Return a reference line across the whole chart, horizontal, or vertical with ``across_it``."""
     data = alt.InlineData(values=[{"level": value}])
     rule = alt.Chart(data).mark_rule(color=colour(name), strokeDash=[5, 2], strokeWidth=1.4)
     return rule.encode(x="level:Q") if across_it else rule.encode(y="level:Q")
@@ -531,11 +552,13 @@ def dots(
     spans: bool = False,
     height: int | None = None,
 ) -> dict[str, Any]:
-    """A dot a row (keys label, value, kind; low and high too with ``spans``), labels from the top in their order.
+    """Return a dot plot with a dot per row (keys label, value, kind; also low and high with
+    ``spans``), labels from the top.
 
-    ``kinds`` gives each kind its colour, in order of mark; a value beyond the ends of the axis stands at its edge with its
-    number (key ``beyond``). Labels may have two lines. ``bound`` is what cannot be
-    passed, ``rule`` a level to compare with; a number of the row itself to compare with is a tick (key ``beside``).
+    ``kinds`` maps each kind to its colour; point shapes follow its order. A value beyond the limits
+    of the axis is drawn at the edge with its number (key ``beyond``). Labels may have two lines.
+    ``bound`` is an upper limit of the values, ``rule`` a reference level; the reference value of a
+    row is drawn as a tick (key ``beside``).
     """
     rows, kinds = list(rows), kinds or {"": "series1"}
     ladder = alt.Axis(title=None, domain=False, ticks=False, grid=True, labelLimit=220, labelPadding=8)
@@ -546,7 +569,7 @@ def dots(
     shapes = alt.Scale(domain=list(kinds), range=list(SHAPES[: len(kinds)]))
     hue = alt.Color("kind:N", legend=legend, scale=hues)
     base = named().encode(y=alt.Y("label:N", sort=list(labels), axis=ladder))
-    # Its title ends at the right: on a narrow screen there is room below the labels.
+    # Align the title with the right end: on a narrow screen there is room for it below the labels.
     values = _axis(x, titleAnchor="end", titleAlign="right")
     tips = [alt.Tooltip("label:N", title=" "), alt.Tooltip("value:Q", title=x.title, format=".4~g")]
     layers = [level(bound, name="capacity", across_it=True)] if bound is not None else []
@@ -567,7 +590,7 @@ def dots(
             shape=alt.Shape("kind:N", legend=legend, scale=shapes),
         )
     )
-    # The number of what lies beyond stands inside, whichever the edge.
+    # The number of a value beyond the axis is written inside the chart, at either edge.
     edges: tuple[tuple[Literal["left", "right"], int, str], ...] = (("left", 8, "<"), ("right", -8, ">="))
     for side, dx, test in edges:
         right = [x.high is not None and row["value"] >= x.high for row in rows if row.get("beyond")]
@@ -586,7 +609,7 @@ def dots(
 
 
 def bars(rows: Rows, names: Sequence[str], *, x: Axis, y: Axis, height: int = 220) -> dict[str, Any]:
-    """Bars of ``rows`` (keys x as a name, y, series), side by side."""
+    """Return grouped bars of ``rows`` (keys x as a name, y, series)."""
     chart = named().mark_bar().encode(
         x=alt.X("x:N", sort=None, axis=alt.Axis(title=x.title or None, labelAngle=0)),
         xOffset=alt.XOffset("series:N", sort=list(names)),
@@ -597,17 +620,17 @@ def bars(rows: Rows, names: Sequence[str], *, x: Axis, y: Axis, height: int = 22
     return finished(chart, height=height, legend=names, rows=rows)
 
 
-#: Height of a row of `cells`: its name above, its strip below.
+#: Height of a row of `cells` in pixels: the name above, the strip below.
 ROW_HEIGHT = 36
 
 
 def cells(
     rows: Rows, names: Sequence[str], *, ends: tuple[Any, Any], states: Mapping[str, tuple[str, str]]
 ) -> dict[str, Any]:
-    """A strip of states over time, between the ``ends``, for each of ``names``, which stand above their strips.
+    """Return a timeline between the ``ends``, with a strip of states for each of ``names``, written above the strip.
 
-    ``rows`` have keys x, x2, name and state, and why for the tooltip; ``states`` gives each state its colour and the letter
-    that stands in its cells where there is room, so that none needs colour to be read.
+    ``rows`` have keys x, x2, name and state, and why for the tooltip. ``states`` maps each state to
+    its colour and a letter, written in the cell if it fits, so that states differ without colours.
     """
     place = {name: k for k, name in enumerate(names)}
     drawn = [
@@ -647,10 +670,13 @@ def route(
     ends: tuple[Any, Any],
     kinds: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Where somebody was among ``names``, whose strips over time say what was there (keys x, x2, name, share in [0, 1] and told).
+    """Return the route of a job through ``names`` (markets), with a strip per market that shows the
+    conditions there over time.
 
-    ``held`` are bars within the strips (keys x, x2, name, kind, told and planned, an outline), each of ``kinds`` in its colour;
-    ``path`` (keys x and name, in order) is a line from place to place. A share that is missing is a gap.
+    ``rows`` are the strips (keys x, x2, name, share in [0, 1], told for the tooltip); a missing
+    share is a gap. ``held`` are the bars of instances within the strips (keys x, x2, name, kind,
+    told and planned; planned bars are outlines), coloured by ``kinds``. ``path`` (keys x and name,
+    in order) is a line from market to market.
     """
     place = {name: k for k, name in enumerate(names)}
 
@@ -709,7 +735,7 @@ def route(
 
 
 def _ends(edge: alt.X) -> Any:
-    """An unseen layer that stretches the axis to its ends."""
+    """Return an invisible layer that extends the time axis to its ends."""
     return named("ends").mark_rule(opacity=0).encode(x=edge)
 
 
@@ -727,9 +753,10 @@ def holdings(
     line_name: str,
     height: int = 120,
 ) -> dict[str, Any]:
-    """What was held between two times, one kind upon the other: ``rows`` with keys x, x2, y, y2, kind and planned (an outline).
+    """Return stacked bars of the instances run between two times.
 
-    ``kinds`` gives each kind its colour; ``line`` (keys x and y) is what could have been held.
+    ``rows`` have keys x, x2, y, y2, kind and planned (drawn as an outline). ``kinds`` maps each
+    kind to its colour; ``line`` (keys x and y) is the number of available instances.
     """
     names = {**kinds, line_name: "capacity"}
     hues = alt.Scale(domain=list(names), range=[colour(name) for name in names.values()])
@@ -764,9 +791,10 @@ def holdings(
 def heat(
     rows: Rows, *, x: Axis, y: Axis, value: str, full: float = 1.0, height: int | None = None
 ) -> dict[str, Any]:
-    """A grid of numbers: ``rows`` with keys x and y (names) and z, which stands in its cell; a dash where there is none.
+    """Return a heat map: ``rows`` with keys x and y (names) and z, the number in the cell; a dash if z is missing.
 
-    The sign gives a cell its hue; its colour is full from ``full`` either way. Names across are broken at their commas.
+    The sign determines the hue, the absolute value the intensity, which is full from ``full`` on.
+    Names on the horizontal axis are broken at commas.
     """
     drawn = []
     for row in rows:
@@ -799,10 +827,11 @@ def heat(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fan:
-    """One panel of a market: what was seen, a limit, and the quantiles of a forecast.
+    """Data of a fan chart of a market: past values, a limit, and the quantiles of a forecast.
 
-    ``past`` has rows with x and y, as `held` makes them; ``gaps`` rows with x and x2; ``ahead`` rows with x, x2, median and, for
-    each of 50, 80 and 90 %, low and high (``low50``, ``high50``, ...). Without a ``limit`` (NaN) none is drawn.
+    ``past`` has rows with x and y, as made by `held`; ``gaps`` rows with x and x2; ``ahead`` rows
+    with x, x2, median and the bounds of the 50, 80 and 90 % intervals (``low50``, ``high50``, ...).
+    A NaN ``limit`` is not drawn.
     """
 
     title: str
@@ -819,23 +848,23 @@ BANDS = ("90", "80", "50")
 
 
 def fan(panel: Fan, *, labelled: bool = True) -> dict[str, Any]:
-    """Steps of the past with its gaps, then bands and median of what is forecast; ``labelled``: with times below."""
+    """Return a fan chart: past values with gaps, then bands and median of the forecast; ``labelled`` shows the times below."""
     made = _fan(panel.title, panel.limit_colour, panel.whole, labelled, panel.height)
     return _filled(made, panel, start=[{"x": row["x"]} for row in panel.ahead[:1]])
 
 
 def fans(panel: Fan, *, starts: Rows, ticks: Rows) -> dict[str, Any]:
-    """Several forecasts side by side, each with what came before and after.
+    """Return several forecasts side by side, each with the observations before and after its issue.
 
-    ``x`` counts slots; the rows of the past name in ``of`` the forecast they belong to. ``starts`` (keys x and text) say when each
-    was issued, ``ticks`` (likewise) how far ahead a place is.
+    ``x`` counts slots; each row of the past names its forecast in ``of``. ``starts`` (keys x and
+    text) are the labels of the issue times, ``ticks`` (same keys) the labels of the lead times.
     """
     made = _fan(panel.title, panel.limit_colour, panel.whole, False, panel.height, apart=True)
     return _filled(made, panel, start=starts, ticks=ticks)
 
 
 def _filled(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
-    """The chart with a panel's data, without the layers that have none."""
+    """Return a chart with the data of a panel, without the layers that have no data."""
     limit = [{"y": panel.limit}] if math.isfinite(panel.limit) else []
     data: dict[str, Rows] = {"past": panel.past, "gaps": panel.gaps, "ahead": panel.ahead, "limit": limit}
     own = {name: plain_rows(rows) for name, rows in (data | more).items()}
@@ -846,7 +875,7 @@ def _filled(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
 def _fan(
     title: str, limit: str, whole: bool, labelled: bool, height: int, *, apart: bool = False
 ) -> dict[str, Any]:
-    """The same chart for every market: only its data differ."""
+    """Return a fan chart without data, cached because it is the same for every market."""
     times = alt.Axis(
         title=None, tickCount=4, labels=labelled, ticks=labelled, labelOverlap=True, labelExpr=TICK_WORDS
     )

@@ -1,7 +1,7 @@
-"""How values are written, on terminals and pages alike: one form a kind of value, a dash for what is missing.
+"""Formats of values on terminals and pages: one format per kind of value, a dash for missing values.
 
-Numbers, money, shares and lengths of time are `warehouse.amounts`, whose forms sentences of all layers share. Nothing here imports
-pandas or NumPy, so that a help text loads neither.
+Numbers, money, shares and durations come from `warehouse.amounts`, which all layers share. This
+module imports neither pandas nor NumPy, so that help texts load quickly.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = [
     "plain", "plain_scalar", "plural", "price", "ranges", "rows_of", "significant", "text", "time", "usd", "utc", "whole",
 ]  # fmt: skip
 
-#: A time as ISO 8601; a person reads it to the minute, in UTC.
+#: ISO 8601 time, shown to the minute in UTC.
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)")
 
 
 def auto(value: Any) -> str:
-    """A value of a kind that is not known beforehand.
+    """Format a value of unknown type.
 
     >>> auto(0.123456), auto(True), auto(["a", "b"]), auto("2026-05-04T12:30:00+00:00"), auto(None), auto(12)
     ('0.1235', 'yes', 'a; b', '2026-05-04 12:30', '—', '12')
@@ -59,7 +59,7 @@ def auto(value: Any) -> str:
 
 
 def fixed(digits: int) -> Any:
-    """The format of numbers with so many decimals.
+    """Return a formatter for numbers with a fixed number of decimals.
 
     >>> fixed(3)(0.5)
     '0.500'
@@ -68,7 +68,7 @@ def fixed(digits: int) -> Any:
 
 
 def decimals(digits: int) -> Any:
-    """The format of a column in which only some values are fractions: these get so many decimals.
+    """Return a formatter for mixed columns: fractions get a fixed number of decimals.
 
     >>> decimals(2)(0.5), decimals(2)(3), decimals(2)(True), decimals(2)("x")
     ('0.50', '3', 'yes', 'x')
@@ -81,7 +81,7 @@ def decimals(digits: int) -> Any:
 
 
 def whole(value: Any) -> str:
-    """A count.
+    """Format a count.
 
     >>> whole(1234), whole(None)
     ('1,234', '—')
@@ -90,7 +90,9 @@ def whole(value: Any) -> str:
 
 
 def time(value: Any) -> str:
-    """A time to the minute in UTC, without the zone (the heading says it); a text that is no time as it is.
+    """Format a time to the minute in UTC, without the zone, which belongs in the heading.
+
+    Text that is not a time is returned unchanged.
 
     >>> time("2026-05-04T12:30:00+02:00"), time(None), time("soon")
     ('2026-05-04 10:30', '—', 'soon')
@@ -107,7 +109,7 @@ def time(value: Any) -> str:
 
 
 def utc(value: Any) -> str:
-    """A time to the minute with its zone, for sentences.
+    """Format a time to the minute with its zone, for sentences.
 
     >>> utc("2026-05-04T12:30:00+02:00"), utc(None)
     ('2026-05-04 10:30 UTC', '—')
@@ -117,7 +119,7 @@ def utc(value: Any) -> str:
 
 
 def age(length: Any) -> str:
-    """How long ago something was, in whole minutes, hours or days.
+    """Format an age in whole minutes, hours or days.
 
     >>> from datetime import timedelta
     >>> age(timedelta(minutes=40)), age(timedelta(minutes=60)), age(timedelta(hours=41)), age(timedelta(hours=2, days=5))
@@ -130,7 +132,7 @@ def age(length: Any) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Whole numbers with runs joined.
+    """Format integers with consecutive numbers joined to ranges.
 
     >>> ranges([1, 2, 3, 5, 8, 9])
     '1–3, 5, 8–9'
@@ -145,7 +147,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def listed(items: Iterable[str]) -> str:
-    """Words joined as in a sentence.
+    """Join words as in a sentence.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'
@@ -155,16 +157,16 @@ def listed(items: Iterable[str]) -> str:
 
 
 # ---
-# Values as JSON has them.
+# Values for JSON.
 
 
 def as_json(value: Any) -> str:
-    """One JSON object as text: no NaN, times as ISO 8601."""
+    """Return a value as JSON text, without NaN and with times as ISO 8601."""
     return json.dumps(plain(value), indent=2, allow_nan=False)
 
 
 def plain(value: Any) -> Any:
-    """The value with NaN as null and times as text."""
+    """Convert NaN to None and times to text, recursively."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -183,12 +185,12 @@ def plain(value: Any) -> Any:
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table with named columns, in order."""
+    """Return the rows of a data frame as dictionaries, in order."""
     return cast("list[dict[str, Any]]", frame.to_dict("records"))
 
 
 def dollars(amount: float) -> str:
-    """Write an amount in dollars, without cents from 100 on.
+    """Format an amount in dollars, without cents from 100 on.
 
     >>> dollars(473.2), dollars(58.45)
     ('473', '58.45')

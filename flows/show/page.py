@@ -1,4 +1,4 @@
-"""A page: the one place of colours, fonts and measures, and one HTML file of the blocks that needs no network."""
+"""HTML pages: all colours, fonts and sizes, and blocks rendered to a single file that needs no network."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 # ---
-# The one place of colours, fonts and measures: custom properties of the page's style sheet, and what charts are set in.
+# Colours, fonts and sizes: custom properties of the style sheet, and the configuration of charts.
 
-#: Colours by name, on white and on dark paper. The hues of series are those of Okabe and Ito, told apart by the colour-blind.
+#: Colours by name, as (light theme, dark theme). Series use the palette of Okabe and Ito, which
+#: colour-blind readers can distinguish.
 COLOURS: Final[dict[str, tuple[str, str]]] = {
     "paper": ("#ffffff", "#12171e"),
     "card": ("#f7f9fb", "#1a212a"),
@@ -54,13 +55,14 @@ COLOURS: Final[dict[str, tuple[str, str]]] = {
     "series7": ("#6b4fa0", "#ab91e0"),
     "series8": ("#7a6a4f", "#bda988"),
 }
-#: Vega measures texts by this font; the page's own list begins with it, so that they fit.
+#: Font that Vega uses to measure text. The font list of the page must begin with the same font, so
+#: that texts fit.
 FONT: Final = (
     'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
 )
-#: Dashes of the lines of several series, in this order, so that they are told apart without colours.
+#: Dash patterns of the series, in order, so that lines differ without colours.
 DASHES: Final = ([1, 0], [5, 2], [2, 2], [6, 2, 1, 2], [8, 3], [3, 1], [1, 1], [8, 2])
-#: Marks of the points of several series.
+#: Point shapes of the series, in order.
 SHAPES: Final = (
     "circle",
     "square",
@@ -74,7 +76,10 @@ SHAPES: Final = (
 
 
 def colour(name: str) -> str:
-    """A colour as the style sheet's custom property: one drawing serves light, dark and print."""
+    """Return a colour as a CSS custom property, so that the same chart serves light, dark and print.
+
+    Raises `KeyError` for an unknown colour.
+    """
     if name not in COLOURS:
         raise KeyError(name)
     return f"var(--{name})"
@@ -84,7 +89,7 @@ SERIES: Final = tuple(colour(name) for name in COLOURS if name.startswith("serie
 
 
 def properties() -> str:
-    """The custom properties of all colours, for light and for dark paper, as CSS."""
+    """Return the CSS custom properties of all colours, for the light and the dark theme."""
     light = " ".join(f"--{name}: {pair[0]};" for name, pair in COLOURS.items())
     dark = " ".join(f"--{name}: {pair[1]};" for name, pair in COLOURS.items())
     return (
@@ -94,7 +99,7 @@ def properties() -> str:
 
 
 def vega_config() -> dict[str, Any]:
-    """The configuration all charts share."""
+    """Return the Vega configuration shared by all charts."""
     axis = {
         "labelColor": colour("muted"), "titleColor": colour("muted"), "domainColor": colour("muted"),
         "tickColor": colour("muted"), "gridColor": colour("grid"), "labelFontSize": 11, "titleFontSize": 11,
@@ -119,16 +124,16 @@ def vega_config() -> dict[str, Any]:
 
 
 # ---
-# One HTML file that needs no network: the blocks of a page, the style sheet, and the charts' script where there are charts.
+# A single HTML file without network access: blocks, style sheet, and the chart script if there are charts.
 
-#: A table with texts longer than this is shown a row a paragraph on narrow screens.
+#: Tables with longer texts show each row as a paragraph on narrow screens.
 _LONG = 40
-#: A chart's specification behind the chart's place; `specification` leaves no "<" in it.
+#: Specification of a chart, placed after its element; `specification` escapes every "<" in it.
 _SPECIFICATION = re.compile(r'<script type="application/json">(.*?)</script>\n?')
 
 
 def render_page(page: Page) -> str:
-    """The page as text; every name and sentence is escaped. The same page gives the same bytes."""
+    """Render a page as HTML; all text is escaped. Equal pages give equal bytes."""
     from markupsafe import Markup
 
     templates = environment()
@@ -149,7 +154,7 @@ def render_page(page: Page) -> str:
 
 
 def figures_of(blocks: Iterable[Block]) -> Iterator[Figure]:
-    """Every figure in some blocks."""
+    """Yield every figure in some blocks."""
     for block in blocks:
         if isinstance(block, Figure):
             yield block
@@ -160,7 +165,7 @@ def figures_of(blocks: Iterable[Block]) -> Iterator[Figure]:
 
 
 def has_sortable(blocks: Iterable[Block]) -> bool:
-    """Whether a table is among some blocks whose rows a reader may put in another order."""
+    """Return whether any table in some blocks is sortable."""
     return any(
         (isinstance(block, Table) and block.sortable)
         or (isinstance(block, Fold | Section) and has_sortable(block.blocks))
@@ -170,13 +175,13 @@ def has_sortable(blocks: Iterable[Block]) -> bool:
 
 @cache
 def asset(name: str) -> str:
-    """A file that lies beside this one: the Vega bundle, the scripts that draw and sort."""
+    """Return the text of a file of this folder: the Vega bundle, or a script that draws or sorts."""
     return files("flows.show").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def environment() -> Environment:
-    """Jinja with the house's templates and filters; every value is escaped."""
+    """Return the Jinja environment with the templates and filters of this package; it escapes every value."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -191,12 +196,12 @@ def environment() -> Environment:
 
 
 def show_filters() -> dict[str, Callable[..., Any]]:
-    """The filters that ``blocks.html`` and the UI's templates need."""
+    """Return the filters that ``blocks.html`` and the templates of the UI need."""
     from markupsafe import Markup
 
     return {
         "breakable": breakable,
-        "drawing": Markup,  # the UI's own markup, escaped where it was made
+        "drawing": Markup,  # markup of the UI, escaped where it is made
         "specification": specification,
         "anchor": anchor,
         "sentences": has_sentences,
@@ -204,7 +209,7 @@ def show_filters() -> dict[str, Callable[..., Any]]:
 
 
 def breakable(text: str) -> Markup:
-    """A text whose long names may wrap after their separators, while times stay whole."""
+    """Allow long names to wrap after their separators; times stay whole."""
     from markupsafe import Markup, escape
 
     if re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", text):
@@ -215,7 +220,7 @@ def breakable(text: str) -> Markup:
 
 
 def specification(spec: Mapping[str, Any]) -> Markup:
-    """A chart's specification as JSON that may stand inside a script element."""
+    """Return the specification of a chart as JSON that is safe inside a script element."""
     from markupsafe import Markup
 
     written = json.dumps(spec, separators=(",", ":"), allow_nan=False, sort_keys=True)
@@ -223,37 +228,38 @@ def specification(spec: Mapping[str, Any]) -> Markup:
 
 
 def packed(value: Any) -> str:
-    """A value as JSON in a third of its size: gzip, written as base64; ``draw.js`` unpacks it."""
+    """Return a value as compressed JSON: gzip in base64, about a third of the size; ``draw.js`` unpacks it."""
     return base64.b64encode(gzip.compress(json.dumps(value, allow_nan=False).encode(), mtime=0)).decode()
 
 
 def anchor(section: Section) -> str:
-    """The section's address within its page."""
+    """Return the fragment identifier of a section."""
     return section.anchor or re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-")
 
 
 def has_sentences(table: Table) -> bool:
-    """Whether some cell of a table is longer than a name is."""
+    """Return whether any cell of a table is longer than a name."""
     return any(len(cell) > _LONG for row in table.cells() for cell in row)
 
 
 def write_page(page: Page, path: Path, *, option: str) -> Path:
-    """Render a page to ``path`` so that a reader sees the old one or the new one, never half of one; returns ``path``.
+    """Render a page to ``path`` atomically, so that readers never see a partial file; return ``path``.
 
-    Folders are made. Raises `InputError` if the file cannot be written; ``option`` is the one that names another path.
+    Missing folders are created. Raises `InputError` if the file cannot be written; ``option`` is
+    the option that sets another path.
     """
     return write_html(render_page(page), path, option=option)
 
 
 def write_html(content: str, path: Path, *, option: str) -> Path:
-    """Write a text likewise."""
+    """Write HTML to ``path`` atomically; see `write_page`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
                 file.write(content)
-            os.chmod(temporary, 0o644)  # mkstemp's own mode would hide the page from a web server
+            os.chmod(temporary, 0o644)  # the default mode of mkstemp would hide the page from a web server
             os.replace(temporary, path)
         except OSError:
             os.unlink(temporary)

@@ -1,4 +1,4 @@
-"""How a model compares with last value, in words: one form for turns, reports, the UI and the accuracy pages (M6.5)."""
+"""How a model compares with last value, in words: shared by turns, reports, the UI and accuracy pages (M6.5)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from flows.show.formats import plural, ranges
 from forecasting.accuracy.intervals import BETTER, EVEN, LEAST_BLOCKS, TOO_FEW, WORSE
 
-#: What the words of a comparison mean.
+#: Explanation of the verdicts.
 ABOUT_VERDICTS = (
     f"“{EVEN}”: the 95 % interval, with days as blocks, holds 0; “{TOO_FEW}”: fewer than {LEAST_BLOCKS} days."
 )
-#: What stands for a comparison that cannot be made.
+#: Text in place of an impossible comparison.
 _NO_ERROR = "last value made no error"
 
 
 def compared(row: Mapping[Any, Any]) -> str:
-    """How a model compares with last value, in a few words, of a row with `forecasting.accuracy.intervals.SKILL_COLUMNS`.
+    """Describe how a model compares with last value; the row has `forecasting.accuracy.intervals.SKILL_COLUMNS`.
 
     >>> compared({"verdict": "better", "skill_pinball": 0.21, "skill_low": 0.1, "skill_high": 0.3, "days": 9})
     '21 % better (10 to 30 %)'
@@ -41,7 +41,7 @@ def _is_short(row: Mapping[Any, Any]) -> bool:
 
 
 def nothing_compared(rows: Iterable[Mapping[Any, Any]]) -> str:
-    """Return a sentence that says why no row can be compared.
+    """Return a sentence that explains why no row can be compared.
 
     >>> nothing_compared([{"days": 1}])
     'Too few days to compare: errors on 1, at least 3 wanted.'
@@ -55,7 +55,9 @@ def nothing_compared(rows: Iterable[Mapping[Any, Any]]) -> str:
 
 
 def steps_compared(rows: Iterable[Mapping[Any, Any]]) -> str:
-    """At which lead times a model is better than last value, even with it and worse, of its rows by ``step``.
+    """List the lead times at which a model is better than, even with and worse than last value.
+
+    The rows are those of a single model, with ``step`` and ``verdict``.
 
     >>> steps_compared([{"step": 1, "verdict": "better"}, {"step": 2, "verdict": "better"}, {"step": 3, "verdict": "even"}])
     'better at steps 1–2, even at step 3'

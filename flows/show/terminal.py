@@ -1,7 +1,8 @@
-"""Blocks as lines of text: nothing is ever cropped.
+"""Text output of blocks for terminals; no text is ever cropped.
 
-Lines keep to a width: cells wrap at spaces, long names at their separators, and a table whose columns do not fit becomes one
-paragraph a row. A table of cards is a table only where every row is one line.
+Lines respect a maximum width: cells wrap at spaces, long names at their separators, and a table
+whose columns do not fit becomes a paragraph per row. A table of cards is printed as a table only if
+every row fits on a line.
 """
 
 from __future__ import annotations
@@ -18,22 +19,24 @@ from flows.show.blocks import Banner, Block, Column, Fold, Notes, Section, Table
 from flows.show.formats import MISSING
 
 _GAP: Final = "  "
-#: A cell of a sentence is given so much room at least, else the table is shown a row a paragraph.
+#: Minimum width of a column of sentences; if it does not fit, each row becomes a paragraph.
 _SENTENCE: Final = 24
-#: Rows are at most so many lines high, else likewise.
+#: Maximum height of a row in lines; if a row is higher, each row becomes a paragraph.
 _TALLEST: Final = 3
-#: Names wrap after the first of these, and after the second where a part is still long.
+#: Separators after which names wrap: first the strong separators, then the weak ones if a part is still
+#: long.
 _STRONG: Final = re.compile(r"(?<=[/@,;|])(?=.)")
 _WEAK: Final = re.compile(r"(?<=[:_+=.-])(?=.)")
-#: Control characters (a name may hold escape sequences): shown, never obeyed.
+#: Control characters are escaped, because names from outside could contain terminal escape
+#: sequences.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How lines are written: ``width`` in columns (None: no limit), and whether headings may be bold.
+    """Format of the lines: ``width`` in columns (None: unlimited), and whether headings may be bold.
 
-    ``abridged``: a long table may end before its last row, and says so.
+    ``abridged`` allows a long table to end before its last row, with a note.
     """
 
     width: int | None = None
@@ -41,16 +44,19 @@ class Style:
     abridged: bool = False
 
     def strong(self, line: str) -> str:
-        """A heading."""
+        """Return a heading in bold."""
         return f"\x1b[1m{line}\x1b[0m" if self.bold and line else line
 
     def faint(self, line: str) -> str:
-        """What stands behind."""
+        """Return a line in faint type, for less important text."""
         return f"\x1b[2m{line}\x1b[0m" if self.bold and line else line
 
 
 def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
-    """The lines of some blocks; figures and what is folded are left out, as they are drawn from what tables and JSON say."""
+    """Yield the lines of some blocks.
+
+    Figures and folded blocks are omitted: tables and JSON contain their values.
+    """
     for block in blocks:
         if isinstance(block, str):
             yield from wrapped(shown(block), style.width)
@@ -71,14 +77,14 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
             yield from lines_of(block.blocks if block.printed else (), style)
         elif isinstance(block, Section):
             inner = list(lines_of(block.blocks, style))
-            if inner:  # one that is drawn only has no line
+            if inner:  # a section of charts only has no lines
                 yield ""
                 yield from (style.strong(line) for line in wrapped(shown(block.heading), style.width))
                 yield from inner
 
 
 def shown(text: str) -> str:
-    r"""A text with control characters written out.
+    r"""Return a text with control characters escaped.
 
     >>> shown("a\x1b[31mb")
     'a\\x1b[31mb'
@@ -87,7 +93,7 @@ def shown(text: str) -> str:
 
 
 def table_lines(table: Table, style: Style) -> Iterator[str]:
-    """A table, or one paragraph a row where it does not fit, or one sentence where it has no row."""
+    """Yield the lines of a table, as a grid, as a paragraph per row if the grid does not fit, or as a sentence without rows."""
     title = shown(table.title)
     if not table.rows:
         yield from wrapped(f"{title}: {table.empty}" if title else table.empty, style.width)
@@ -116,9 +122,10 @@ def table_lines(table: Table, style: Style) -> Iterator[str]:
 def column_widths(
     labels: Sequence[str], cells: Sequence[Sequence[str]], width: int | None, *, wraps: bool = True
 ) -> list[int] | None:
-    """Widths of the columns within ``width`` (None: as wide as they are), or None if they do not fit well.
+    """Return the column widths that fit into ``width`` (None: the natural widths), or None if the
+    columns do not fit well.
 
-    Without ``wraps`` they fit only where every cell is one line.
+    Without ``wraps`` every cell must fit on a line.
     """
     columns = list(zip(labels, *cells, strict=True))
     natural = [max(cell_len(cell) for cell in column) for column in columns]
@@ -135,7 +142,7 @@ def column_widths(
         return None
     widths = list(least)
     order = sorted(range(len(columns)), key=lambda j: natural[j] - least[j])
-    for k, j in enumerate(order):  # what needs little is given all of it, the rest is shared
+    for k, j in enumerate(order):  # Columns that need little get all of it; the others share the rest.
         extra = min(natural[j] - least[j], spare // (len(order) - k))
         widths[j] += extra
         spare -= extra
@@ -144,12 +151,12 @@ def column_widths(
 
 
 def _least(text: str) -> int:
-    """The narrowest width in which a text wraps at spaces and separators only."""
+    """Return the minimum width at which a text wraps only at spaces and separators."""
     return max((cell_len(piece) for word in text.split() for piece in _pieces(word)), default=0)
 
 
 def _pieces(word: str) -> list[str]:
-    """A name at its separators; short words, times and numbers stay whole."""
+    """Split a name at its separators; short words, times and numbers stay whole."""
     if cell_len(word) <= 16:
         return [word]
     return [
@@ -160,7 +167,9 @@ def _pieces(word: str) -> list[str]:
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """A text in lines of at most ``width`` columns, broken at spaces, else at separators, else anywhere; indented as it was.
+    """Wrap a text into lines of at most ``width`` columns, at spaces, else at separators, else anywhere.
+
+    The indentation of each line of the text is preserved.
 
     >>> wrapped("aws/us-east-1/us-east-1a/p4d.24xlarge", 16)
     ['aws/us-east-1/', 'us-east-1a/', 'p4d.24xlarge']
@@ -186,7 +195,7 @@ def wrapped(text: str, width: int | None) -> list[str]:
 
 
 def _broken(line: str, word: str, width: int, lines: list[str]) -> str:
-    """Put a word that is longer than a line after ``line``; full lines go to ``lines``, the last one is returned."""
+    """Append a word longer than a line to ``line``; full lines go to ``lines``, the last line is returned."""
     start = True
     pieces = [
         piece
@@ -241,8 +250,10 @@ def _row(
 def _paragraphs(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], numeric: bool, style: Style
 ) -> Iterator[str]:
-    """Each row as its first cell (a number with its heading) and, below, the others with their headings, as many on a line as
-    fit; none where there is none. Columns that name their place on a card stand there.
+    """Yield each row as its first cell (with its heading if numeric) and the other cells with their headings below.
+
+    As many cells as fit share a line; empty cells are omitted. Columns with a ``card`` position
+    appear in that order.
     """
     width = style.width or 0
     order = sorted(range(1, len(columns)), key=lambda j: columns[j].card)
@@ -269,7 +280,7 @@ def _paragraphs(
 
 
 def _hanging(first: str, text: str, width: int | None, deeper: int = 0) -> Iterator[str]:
-    """A text after ``first``, its further lines set in as far, or ``deeper`` by so many columns."""
+    """Yield a text after ``first``; further lines are indented equally, or ``deeper`` by that many columns."""
     lead = " " * (len(first) + deeper)
     room = None if width is None else width - len(lead)
     for k, line in enumerate(wrapped(text, room)):
