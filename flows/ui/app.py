@@ -1,4 +1,4 @@
-"""The web app: every page and the same data as JSON under ``/api``, read-only; who may ask, and what a browser may do with it."""
+"""The web app: all pages, and the same data as JSON under ``/api``, read-only, with access checks and security headers."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from flows.ui.pages import VIEWS, Data, PageView, Query, render, values_of
 from flows.ui.reading import Snapshots
 from warehouse.errors import InputError, JobError, MarketError, SlackwaterError, StoreError, StoreLockedError
 
-#: Static files and what they are.
+#: Static files and their media types.
 STATIC: Final = {
     "ui.css": "text/css; charset=utf-8",
     "ui.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-#: What draws charts; the pages that are files carry it in themselves.
+#: Scripts that draw charts; page files embed them instead.
 DRAWING: Final = ("vega.js", "draw.js")
-#: Drawings carry style attributes (colours by custom property); style sheets and scripts come from the server alone.
+#: Content security policy: charts use style attributes (for custom colours); scripts and style
+#: sheets come only from this server.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -42,9 +43,9 @@ POLICY: Final = (
 
 
 def make_app(snapshots: Snapshots, *, bound: str = "127.0.0.1", names: Iterable[str] = ()) -> Guard:
-    """The app over a warehouse, whose file need not be there yet.
+    """Return the app for a warehouse, whose file need not exist yet.
 
-    ``bound`` is the address it is served at, ``names`` further host names it answers to.
+    ``bound`` is the address it is served at, ``names`` are further accepted host names.
     """
     routes = [
         Route("/api", _api_index),
@@ -96,18 +97,18 @@ def _json(view: PageView, snapshots: Snapshots) -> Callable[[Request], Response]
 
 
 def _json_text(value: Any) -> str:
-    """JSON without a letter that could begin a tag, should anything ever take it for HTML."""
+    """Return JSON without "<", so that it is harmless if interpreted as HTML."""
     return json.dumps(plain(value), allow_nan=False).replace("<", "\\u003c")
 
 
-#: A reload always asks; the server answers from what it keeps.
+#: Browsers must revalidate; the server answers from its cache.
 _FRESH: Final = {"cache-control": "no-cache"}
-#: The charts' script is large and changes with releases only.
+#: The chart script is large and changes only with releases.
 _LASTING: Final = {"cache-control": "max-age=86400"}
 
 
 def _api_index(request: Request) -> Response:
-    """The addresses of the API."""
+    """Return the list of API addresses."""
     return JSONResponse(
         {
             "version": 1,
@@ -150,7 +151,7 @@ def _static(request: Request) -> Response:
 
 
 def style_sheet() -> str:
-    """The style of all pages: the theme's colours and the blocks', then the UI's own rules."""
+    """Return the style sheet of all pages: colours, styles of the blocks, then styles of the UI."""
     own = (files("flows") / "ui" / "static" / "ui.css").read_text(encoding="utf-8")
     return f"{properties()}\n{asset('blocks.css')}\n{own}"
 
@@ -169,7 +170,7 @@ def _http_error(snapshots: Snapshots) -> Callable[[Request, Exception], Response
 
 
 def _own_error(snapshots: Snapshots) -> Callable[[Request, Exception], Response]:
-    """A mistake of the program: the server's output has it in full, the page offers a way back."""
+    """Return the handler of internal errors: the server logs the full error, the page shows a link back."""
 
     def answer(request: Request, error: Exception) -> Response:
         found = (
@@ -182,7 +183,7 @@ def _own_error(snapshots: Snapshots) -> Callable[[Request, Exception], Response]
 
 
 def _user_error(snapshots: Snapshots) -> Callable[[Request, Exception], Response]:
-    """Errors with their remedy: 404 for names that are unknown, 400 for other input, 503 for the warehouse."""
+    """Return the handler of `SlackwaterError`: status 404 for unknown names, 400 for other input, 503 for the warehouse."""
 
     def answer(request: Request, error: Exception) -> Response:
         if not isinstance(error, SlackwaterError):
@@ -220,7 +221,7 @@ def _error(
     expected: str = "",
     remedy: str = "",
 ) -> Response:
-    """An error as a page with a way back, or as JSON where programs ask."""
+    """Return an error as a page with a link back, or as JSON under ``/api`` and ``/metrics``."""
     headers = _FRESH | ({"retry-after": "5"} if code == 503 else {})
     if request.url.path.startswith(("/api", "/metrics")):
         body = {"error": {"found": found, "expected": expected, "remedy": remedy}}
@@ -233,12 +234,12 @@ def _error(
 
 
 def warm_up(snapshots: Snapshots) -> None:
-    """Make every page without a name once, so that the first visitor does not wait for what is loaded on first use."""
+    """Render every page that needs no name, so that the first visitor does not wait for imports."""
     for view in VIEWS:
         if view.name not in ("job", "market"):
             try:
                 render(
                     view.template, _values(view, snapshots, {}) | {"now": snapshots.clock()}, path=view.menu
                 )
-            except SlackwaterError:  # the page will say so
+            except SlackwaterError:  # the page will show this error
                 return

@@ -1,4 +1,7 @@
-"""``ui``: the page to watch, served on the asked address until SIGINT or SIGTERM. What reads is loaded when it is called."""
+"""The command ``ui``: serve the web app until SIGINT or SIGTERM.
+
+The app is imported when the command runs.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def ui(
     ] = None,
     warehouse: Warehouse = Warehouse(),
 ) -> None:
-    """Serve a read-only page of jobs, markets, accuracy, policies, completeness and runs, until Ctrl-C."""
+    """Serve a read-only web app with jobs, markets, accuracy, policies, completeness and runs, until Ctrl-C."""
     from flows.clock import now
 
     fixed = parsed_time(at, "--at")
@@ -48,7 +51,10 @@ def ui(
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to ``host``; port 0 takes a free one. Raises `SettingsError` naming the option to change."""
+    """Return a socket bound to ``host``; port 0 selects a free port.
+
+    Raises `SettingsError` with the option to change if the address is not available.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -64,7 +70,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def address_of(host: str, port: int) -> str:
-    """The address to open in a browser.
+    """Return the URL to open in a browser.
 
     >>> address_of("::1", 80), address_of("0.0.0.0", 8642)
     ('http://[::1]:80/', 'http://127.0.0.1:8642/')
@@ -82,7 +88,7 @@ def serve(
     port: int,
     names: Sequence[str] = (),
 ) -> None:
-    """Serve until SIGINT or SIGTERM; says on stderr where, and warns where other machines can reach it."""
+    """Serve until SIGINT or SIGTERM; print the URL to stderr, with a warning if other machines can reach it."""
     taken = bound_socket(host, port)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)
@@ -93,7 +99,7 @@ def serve(
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Before the server runs, and when it gives a signal back after it has ended: leave without an error."""
+    """Exit without an error: before the server runs, and when it re-raises the signal after its shutdown."""
     raise SystemExit(0)
 
 

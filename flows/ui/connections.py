@@ -1,4 +1,4 @@
-"""Connections of browsers: none stays open for ever."""
+"""Time limit for browser connections, so that none stays open forever."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: Seconds in which a request must be whole, counted from the connection or from its first byte.
+#: Maximum time for a complete request, in seconds from the connection or from the first byte.
 REQUEST_SECONDS: Final = 10.0
 
 
 class ClosingProtocol(H11Protocol):
-    """Closes a connection on which no whole request comes; uvicorn closes only those that are silent after an answer."""
+    """Protocol that closes connections without a complete request; uvicorn only closes connections idle after a response."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of a request that is not whole, not longer for every byte of it."""
+        """Start the timer for an incomplete request; further bytes do not extend it."""
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             self._wait()
@@ -33,7 +33,7 @@ class ClosingProtocol(H11Protocol):
             self._wait_no_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for."""
+        """Stop the timer."""
         self._wait_no_more()
         super().connection_lost(exc)
 

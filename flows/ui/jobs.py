@@ -1,4 +1,4 @@
-"""Jobs, as plain values and drawn: the list, and one job slot by slot with its decisions and every policy's outcome."""
+"""Data and charts of jobs: the list, and the page of a job with its slots, decisions and the outcome of every policy."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ from warehouse.errors import SlackwaterError
 from warehouse.history import History, Market
 
 Decisions = Mapping[str, Sequence[Mapping[str, Any]]]
-#: Outcomes of a job that are shown without unfolding.
+#: Outcomes of a job that are shown unfolded.
 TOP_OUTCOMES: Final = 10
-#: States a job can be in, and the sentence each is explained by.
+#: States of a job with their explanations.
 STATES: Final = {
     "running": "its slots are being decided",
     "waiting": "it has not begun",
@@ -64,14 +64,14 @@ STATES: Final = {
 }
 #: Outcomes of ended jobs, in the order of the list.
 ENDINGS: Final = ("on time", "missed", "not known", "replayed only")
-#: Slots of the small chart of a job's instances.
+#: Slots in the small chart of a job's instances.
 RECENT_SLOTS: Final = 48
-#: Jobs of one page of the list.
+#: Jobs per page of the list.
 PAGE_JOBS: Final = 40
 
 
 def state_of(reading: Reading, job: StoredJob, standing: JobStanding | str | None) -> str:
-    """One of `STATES` at the time of the newest turn."""
+    """Return the state of a job (a key of `STATES`) at the time of the newest turn."""
     if reading.at is None or job.start > reading.at:
         return "waiting"
     if job.deadline <= reading.at:
@@ -84,9 +84,9 @@ def state_of(reading: Reading, job: StoredJob, standing: JobStanding | str | Non
 def jobs_data(
     reading: Reading, *, state: str = "", page: int = 1, patterns: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return a page of the jobs of one state ("" = all) whose name or market fits all patterns.
+    """Return a page of the jobs in a state ("" = all) whose name or market matches all patterns.
 
-    Open jobs come first, then those that ended, by falling deadline; `PAGE_JOBS` a page.
+    Open jobs come first, then ended jobs by descending deadline; `PAGE_JOBS` per page.
     """
     stored = [
         job for job in stored_jobs(reading.store) if all_fit(patterns, [job.request.name, job.request.where])
@@ -108,7 +108,7 @@ def jobs_data(
 
 
 def open_rows(reading: Reading, stored: Sequence[StoredJob] | None = None) -> list[dict[str, Any]]:
-    """The rows of all jobs whose deadline is to come: those in danger first, then running, waiting and finished ones."""
+    """Return the rows of all jobs before their deadline: running, waiting, then finished jobs, by descending risk."""
     known = stored_jobs(reading.store) if stored is None else stored
     rows = job_rows(reading, [job for job in known if state_of(reading, job, None) != "ended"])
     order = list(STATES)
@@ -120,7 +120,7 @@ def _late(row: Mapping[str, Any]) -> float:
 
 
 def job_rows(reading: Reading, stored: Sequence[StoredJob]) -> list[dict[str, Any]]:
-    """One row a job: what it is, where it stands, what it must hold, and once scored the best policy on it (``best``)."""
+    """Return a row per job: terms, state, decided instances, and the best policy once the job is scored (``best``)."""
     names = [job.request.name for job in stored]
     decided = read_decisions(reading, names)
     found = standings(reading, stored, decided)
@@ -137,7 +137,7 @@ def job_rows(reading: Reading, stored: Sequence[StoredJob]) -> list[dict[str, An
 def _ended(
     reading: Reading, job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: Sequence[Report]
 ) -> dict[str, str | None]:
-    """The outcome of a job whose deadline has passed, one of `ENDINGS`, and its words; null before."""
+    """Return the outcome of a job after its deadline (an item of `ENDINGS`) and its text; None before."""
     if reading.at is None or job.deadline > reading.at:
         return {"outcome": None, "outcome_words": None}
     if job.deadline <= job.created_at:
@@ -148,7 +148,7 @@ def _ended(
 
 
 def hourly_cost(decision: Mapping[str, Any]) -> float | None:
-    """Return the cost of the decided instances, USD an hour at the prices of the decision; None where a price is not known."""
+    """Return the cost of the decided instances in USD per hour at the prices of the decision; None if a price is unknown."""
     total = 0.0
     for kind in ("on_demand", "spot"):
         count, price = decision[kind], decision[f"{kind}_usd_per_hour"]
@@ -159,7 +159,7 @@ def hourly_cost(decision: Mapping[str, Any]) -> float | None:
 
 
 def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The best policy on each of the jobs that the pool was replayed on, its cost, and that of on-demand alone."""
+    """Return, for each scored job, the best policy, its cost, and the cost of on-demand only."""
     if not names:
         return {}
     marks = ", ".join("?" * len(names))
@@ -181,7 +181,7 @@ def job_row(
     decisions: Sequence[Mapping[str, Any]],
     standing: JobStanding | str | None,
 ) -> dict[str, Any]:
-    """A job's terms, standing and newest decision; ``problem`` says why there is no standing where one was looked for."""
+    """Return a job's terms, state and newest decision; ``problem`` explains why its state could not be computed."""
     request = job.request
     row: dict[str, Any] = {
         "job": request.name, "market": request.where, "source": request.source or "", "origin": job.origin,
@@ -225,14 +225,14 @@ def job_row(
 
 
 def _due(reading: Reading) -> pd.Timestamp | None:
-    """The slot that the newest turn decided."""
+    """Return the slot that the newest turn decided."""
     return None if reading.at is None else reading.at.floor(reading.step)
 
 
 def job_data(reading: Reading, name: str) -> dict[str, Any]:
-    """Everything about one job: its row, its slots so far, its decisions, what was reported of it, and all policies' outcomes.
+    """Return all data of a job: its row, past slots, decisions, reports, and the outcomes of all policies.
 
-    Raises `JobError` with the known names if there is none of that name.
+    Raises `JobError` with the known names if the job does not exist.
     """
     job = find_job(reading.store, name)
     decisions = read_decisions(reading, [name]).get(name, [])
@@ -253,7 +253,10 @@ def job_data(reading: Reading, name: str) -> dict[str, Any]:
 
 
 def _slots(standing: JobStanding) -> list[dict[str, Any]]:
-    """The job's slots up to the decided one: what it should have done by then, had done, could hold, was told to hold, held."""
+    """Return the slots of a job up to the decided slot.
+
+    Each row has the uniform and the actual progress, the market, and the instances decided and run.
+    """
     rows: list[dict[str, Any]] = []
     for k in range(min(standing.slot + 1, standing.job.deadline_slots)):
         had = standing.held[k] if k < len(standing.held) else None
@@ -279,7 +282,7 @@ def _number(value: float) -> float | None:
 
 
 def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The job's charts, and its outcomes beside the hindsight bound."""
+    """Return the charts of a job, and its outcomes with the hindsight bound."""
     return {
         "progress_drawn": job_figure(data, step=reading.step),
         "route": _route(reading, data),
@@ -290,7 +293,7 @@ def job_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """What policies would have made of the job: the best in a sentence, costs as a chart, the best and the baselines, the rest."""
+    """Return the blocks on the policies' simulated outcomes: best policy, cost chart, best policies with baselines, the rest."""
     if not outcomes:
         return []
     best = next((row for row in outcomes if row["policy"] != BEST_MARKET), outcomes[0])
@@ -326,7 +329,7 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 
 def _route(reading: Reading, data: Mapping[str, Any]) -> Figure | None:
-    """Where a job that may move was among its markets; None for others, and where these cannot be read."""
+    """Return the chart of a multi-market job's route; None for other jobs and if its markets cannot be read."""
     decided = data["decisions"]
     if not decided or decided[-1]["move_usd"] is None:
         return None
@@ -343,14 +346,14 @@ def _route(reading: Reading, data: Mapping[str, Any]) -> Figure | None:
         for history in histories
         if isinstance(history, History) and history.availability_observed
     ]
-    if not panels:  # the figure shows the availability of each market
+    if not panels:  # the chart needs the availability of at least one market
         return None
     request = job.request
     return route_figure(JobRoute(job=request.name, request=request, decided=decided, panels=panels))
 
 
 def decided_table(data: Mapping[str, Any]) -> Table:
-    """The decisions for a job, the newest first, each beside the work that was done by then."""
+    """Return the table of a job's decisions, newest first, with the work done at each decision."""
     shares = {utc(row["slot"]): row["share_done"] for row in data["slots"]}
     rows = [{**row, "work_done": shares.get(utc(row["slot"]))} for row in reversed(data["decisions"])]
     done = Field(
@@ -361,7 +364,9 @@ def decided_table(data: Mapping[str, Any]) -> Table:
 
 
 def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
-    """A job over its slots: work done against uniform progress above, instances held and available below; None before its first."""
+    """Return the chart of a job: progress compared with uniform progress, and instances run and
+    available; None before its first slot.
+    """
     slots = data["slots"]
     if not slots:
         return None
@@ -406,7 +411,7 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
 
 
 def _held(row: Mapping[str, Any], step: pd.Timedelta) -> list[dict[str, Any]]:
-    """Held instances of a slot, on-demand below spot; of the slot that is decided but not over, the planned ones."""
+    """Return the boxes of a slot's instances, on-demand below spot: those run, or the planned instances of the current slot."""
     begin = pd.Timestamp(row["slot"])
     planned = row["held_spot"] is None
     on_demand, spot = (
@@ -429,11 +434,12 @@ def _held(row: Mapping[str, Any], step: pd.Timedelta) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStanding:
-    """A job at slot ``slot`` (the one its newest decision is for, or its end).
+    """Progress of a job up to slot ``slot``, the slot of its newest decision or the end of the job.
 
-    ``done`` has the work done at the start of slots 0..``slot``, ``held`` what was held in those before ``slot``, ``now`` the
-    progress at its start. ``decided`` is by slot. ``reported_at`` is when somebody last said how far the job is, None if it is
-    reckoned from the decisions alone.
+    ``done`` is the work done at the start of slots 0..``slot``, ``held`` the instances run in the
+    slots before ``slot``, ``now`` the progress at the start of ``slot``. ``decided`` maps slots to
+    decisions. ``reported_at`` is the time of the last progress report, None if the progress is
+    computed from the decisions only.
     """
 
     job: Job
@@ -450,12 +456,12 @@ class JobStanding:
 
     @property
     def is_finished(self) -> bool:
-        """The work is done."""
+        """Whether the work is done."""
         return finished(self.now.done, self.job.workload)
 
     @property
     def finished_at(self) -> pd.Timestamp | None:
-        """End of the slot in which the work was done, None while it is not."""
+        """End of the slot in which the work was completed, None before."""
         if not self.is_finished:
             return None
         first = next(k for k, done in enumerate(self.done) if finished(done, self.job.workload))
@@ -469,7 +475,7 @@ class JobStanding:
 
 
 def read_decisions(reading: Reading, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Decisions by job and slot as the command line prints them, with the run that made them."""
+    """Return the stored decisions by job, in slot order, with the run that made them."""
     found: dict[str, list[dict[str, Any]]] = {}
     for run, row in stored_decisions(reading.store, {"job": list(names)}, order_by=["job", "slot"]):
         found.setdefault(row["job"], []).append(row | {"run": run})
@@ -479,7 +485,7 @@ def read_decisions(reading: Reading, names: Sequence[str]) -> dict[str, list[dic
 def standings(
     reading: Reading, jobs: Sequence[StoredJob], decided: Decisions
 ) -> dict[str, JobStanding | str]:
-    """The standing of each job that anything was decided for; a sentence where its market cannot be read."""
+    """Return the state of each job with decisions, or an error message if it cannot be computed."""
     asked: dict[str, PlacedJob] = {}
     found: dict[str, JobStanding | str] = {}
     for job in jobs:
@@ -501,13 +507,13 @@ def standings(
             found[name] = (
                 str(running) if isinstance(running, Exception) else _standing(running, decided[name])
             )
-        except SlackwaterError as error:  # a job that does not fit the present settings
+        except SlackwaterError as error:  # a job that does not fit the current settings
             found[name] = str(error)
     return found
 
 
 def _markets_of(reading: Reading, job: StoredJob, rows: Sequence[Mapping[str, Any]]) -> tuple[Followed, ...]:
-    """The market a job runs in; of one that may move its home and those it was decided to be in."""
+    """Return the market of a job; for a multi-market job its home market and all markets of its decisions."""
     newest = _market_of(reading, job, rows[-1])
     if not job.request.may_move:
         return (newest,)
@@ -524,8 +530,11 @@ def _markets_of(reading: Reading, job: StoredJob, rows: Sequence[Mapping[str, An
 
 
 def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> Followed:
-    """Where a job runs, taken at its newest decision, at the slot after it when a later turn made none (it may have finished
-    there), or at its deadline when the newest turn is past that."""
+    """Return the market of a job with the time at which to read it.
+
+    The time is the slot of the newest decision, the next slot if a later turn made no decision (the
+    job may have finished), or the deadline if the newest turn is later.
+    """
     slot = pd.Timestamp(newest["slot"])
     if reading.at is not None and reading.at >= job.deadline:
         slot = job.deadline
@@ -539,7 +548,7 @@ def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> F
 
 
 def _standing(running: OpenJob | OpenMovable, rows: Sequence[Mapping[str, Any]]) -> JobStanding:
-    """Where a job stands; of a job that may move price and count of each slot are those of the market it was decided for."""
+    """Compute the state of a job; for a multi-market job, prices and availability are those of the market decided for each slot."""
     live, histories = running.live, running.histories
     job, start, step = running.in_market(0).live.job, live.start, live.step
     slot = min(live.slot, job.deadline_slots)
@@ -573,7 +582,7 @@ def _standing(running: OpenJob | OpenMovable, rows: Sequence[Mapping[str, Any]])
         start=start,
         step=step,
         slot=slot,
-        # a slot without a view is one in which the work was finished
+        # slots without a view follow the completion of the work
         done=tuple(np.where(np.isnan(done), job.workload, done).tolist()),
         held=tuple(had),
         now=now,

@@ -1,4 +1,4 @@
-"""Markets, as plain values and drawn: the list with its freshness; one market with its past, a vintage and what then came."""
+"""Data and charts of markets: the list with freshness, and a market with its past, a forecast and the later observations."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from warehouse.history import History, Market
 from warehouse.issued import read_rows
 from warehouse.observations import list_markets, with_on_demand
 
-#: Slots of the past that are drawn before a vintage; vintages that the slider reaches back over.
+#: Slots drawn before a forecast, and the number of forecasts to select from.
 PAST_SLOTS: Final = 72
 MOST_VINTAGES: Final = 336
 
 
-#: Markets of one page of the list.
+#: Markets per page of the list.
 PAGE_MARKETS: Final = 100
 
 
 def markets_data(reading: Reading, *, patterns: Sequence[str] = (), page: int = 1) -> dict[str, Any]:
-    """Return one page of the markets that fit all patterns, the stale first: newest values and their age."""
+    """Return a page of the markets that match all patterns, stale markets first, with newest values and ages."""
     listed = list_markets(reading.store, known_at=reading.at)
     known = rows_of(with_on_demand(listed, terms=reading.settings.on_demand_terms, known_at=reading.at))
     forecast = _newest_vintages(reading)
@@ -71,7 +71,7 @@ def markets_data(reading: Reading, *, patterns: Sequence[str] = (), page: int = 
 
 
 def _stale_markets(reading: Reading, markets: Sequence[tuple[str, str]]) -> set[str]:
-    """The markets (``market@source``) that `freshness` calls stale at the newest turn, as the status command and alarms do."""
+    """Return the markets (``market@source``) that are stale at the newest turn by `freshness`, as in status and alarms."""
     if reading.at is None:
         return set()
     promises = promises_of(reading.store, markets, at=reading.at, step=reading.step)
@@ -89,7 +89,7 @@ def _number(value: Any) -> float | None:
 
 
 def _newest_vintages(reading: Reading) -> dict[str, pd.Timestamp]:
-    """Newest vintage of the planner, by market and source."""
+    """Return the issue time of the planner's newest forecast by market and source."""
     rows = reading.store.execute(
         "SELECT market || '@' || source, max(issued_at) FROM vintages WHERE model = ? GROUP BY ALL",
         [reading.settings.planner],
@@ -105,7 +105,7 @@ FROM {table} JOIN series USING (sid) JOIN markets USING (mid) WHERE known_at <= 
 
 
 def _newest_values(reading: Reading) -> dict[tuple[str, str], float]:
-    """Newest price and count of each market and source, as known at the newest turn."""
+    """Return the newest price and count of each market and source, as known at the newest turn."""
     parts = (("price", "price_usd", "price"), ("count", "available", "availability"))
     sql = " UNION ALL ".join(_NEWEST.format(kind=k, value=v, table=t) for k, v, t in parts)
     at = reading.at if reading.at is not None else pd.Timestamp("9999-12-31", tz="UTC")
@@ -115,7 +115,7 @@ def _newest_values(reading: Reading) -> dict[tuple[str, str], float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketView:
-    """One market as drawn: its history around one vintage (None if there is none), and the vintages to choose from."""
+    """Data of a market page: the history around a forecast (None if there is none), and the forecasts to select from."""
 
     history: History
     forecast: Forecast | None
@@ -126,9 +126,10 @@ class MarketView:
 
 
 def market_view(reading: Reading, key: str, *, model: str = "", issued: str = "") -> MarketView:
-    """The market ``provider/region/zone/type[@source]`` with a model's vintage, the newest one unless ``issued`` names another.
+    """Return the market ``provider/region/zone/type[@source]`` with a model's newest forecast, or
+    the forecast issued at ``issued``.
 
-    Raises `MarketError` for an unknown market, `InputError` for a vintage that is not there.
+    Raises `MarketError` for an unknown market, `InputError` for an unknown model or issue time.
     """
     at = reading.at if reading.at is not None else pd.Timestamp(reading.now)
     followed = find_market(reading.store, key, at=at, settings=reading.settings)
@@ -168,7 +169,7 @@ def _chosen(times: Sequence[pd.Timestamp], issued: str) -> pd.Timestamp | None:
 
 
 def market_data(reading: Reading, view: MarketView) -> dict[str, Any]:
-    """A market as plain values: facts, the slots drawn, the vintage with what came, and the vintages that there are."""
+    """Return a market as plain values: facts, past slots, the forecast with later observations, and all issue times."""
     history, forecast = view.history, view.forecast
     return {
         "at": reading.at,
@@ -194,7 +195,7 @@ def market_data(reading: Reading, view: MarketView) -> dict[str, Any]:
 
 
 def _past(history: History, forecast: Forecast | None) -> list[dict[str, Any]]:
-    """Slots up to the vintage (all of them without one)."""
+    """Return the slots up to the issue of the forecast; all slots without a forecast."""
     frame = history.frame if forecast is None else history.frame.loc[: forecast.issued_at]
     return [
         {
@@ -207,7 +208,9 @@ def _past(history: History, forecast: Forecast | None) -> list[dict[str, Any]]:
 
 
 def _steps(history: History, forecast: Forecast) -> list[dict[str, Any]]:
-    """One row a slot ahead: the bands of both variables, and what came (None where it has not, or was not observed)."""
+    """Return a row per slot ahead: the quantiles of price and count, and the observations (None if
+    missing or still in the future).
+    """
     came = history.frame.reindex(forecast.slots)
     places = {name: int(np.argmin(np.abs(LEVELS - level))) for name, level in _BANDS.items()}
     rows = []
@@ -223,12 +226,12 @@ def _steps(history: History, forecast: Forecast) -> list[dict[str, Any]]:
     return rows
 
 
-#: Quantiles of a vintage that are shown: the edges of the 90, 80 and 50 % bands and the median.
+#: Quantiles shown of a forecast: the bounds of the 90, 80 and 50 % bands, and the median.
 _BANDS: Final = {"q05": 0.05, "q10": 0.1, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q90": 0.9, "q95": 0.95}
 
 
 def nearest_market(reading: Reading, key: str) -> list[str]:
-    """Markets that might have been meant, for a page that says there is no such market."""
+    """Return similar markets, as suggestions for an unknown market."""
     listing = list_markets(reading.store, known_at=reading.at)
     try:
         kind = Market.parse(key.partition("@")[0]).instance_type
@@ -239,7 +242,7 @@ def nearest_market(reading: Reading, key: str) -> list[str]:
 
 
 def market_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The market's charts, its neighbours among the vintages, and how the vintage did so far."""
+    """Return the charts of a market, the previous and next forecast, and the coverage of the forecast so far."""
     times = list(data["vintages"])
     place = times.index(data["issued_at"]) if data["issued_at"] in times else None
     return {
@@ -252,7 +255,7 @@ def market_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _came(ahead: Sequence[Mapping[str, Any]], variable: str) -> str:
-    """How often the truth lay in the 80 % band, in words; "" while nothing has come."""
+    """Return a text on how often the observations lay in the 80 % band; "" before the first observation."""
     known = [row[variable] for row in ahead if row[variable]["came"] is not None]
     if not known:
         return ""
@@ -261,7 +264,7 @@ def _came(ahead: Sequence[Mapping[str, Any]], variable: str) -> str:
 
 
 def market_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
-    """Price and count around one vintage: the past, the fan, and what then came; None with no slot at all."""
+    """Return the chart of price and count around a forecast: past, fan and later observations; None without any slot."""
     past, ahead = data["past"], data["forecast"]
     if not past:
         return None
@@ -273,7 +276,7 @@ def market_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | No
         if variable == "count" and not data["availability_observed"]:
             continue
         came = [row[variable]["came"] for row in ahead]
-        while came and came[-1] is None:  # what has not come is not drawn as a gap
+        while came and came[-1] is None:  # future slots are not drawn as gaps
             came.pop()
         slots = pd.DatetimeIndex([row["slot"] for row in [*past, *ahead[: len(came)]]])
         seen = np.array([row[column] for row in past] + came, dtype=float)
@@ -298,7 +301,7 @@ def market_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | No
 
 
 def _bands(row: Mapping[str, Any], variable: str, step: pd.Timedelta) -> dict[str, Any]:
-    """One slot ahead of a chart: its ends, the median, and the ends of the bands."""
+    """Return the row of a slot ahead for the fan chart: its times, the median, and the bounds of the bands."""
     at, q = pd.Timestamp(row["slot"]), row[variable]
     bands = {"90": ("q05", "q95"), "80": ("q10", "q90"), "50": ("q25", "q75")}
     return (

@@ -1,4 +1,4 @@
-"""``/metrics``: what alarms and dashboards are made of, in OpenMetrics; the same values that the pages show."""
+"""``/metrics``: OpenMetrics for dashboards and alerts, with the same values as the pages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from warehouse.observations import list_markets
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-#: What the answer says it is; `prometheus_client` writes this version.
+#: Media type of the OpenMetrics version that `prometheus_client` writes.
 MEDIA_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _SECOND: Final = pd.Timedelta(seconds=1)
 
 
 def metrics_text(reading: Reading) -> str:
-    """All metrics of the warehouse as it is."""
+    """Return all metrics of the warehouse as text."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.openmetrics.exposition import generate_latest
     from prometheus_client.registry import Collector
@@ -54,7 +54,7 @@ def metrics_text(reading: Reading) -> str:
 def _gauge(
     name: str, words: str, labels: list[str], rows: list[tuple[list[str], Any]], unit: str = ""
 ) -> Metric:
-    """A metric with a value for each row of labels, as far as it is known."""
+    """Return a gauge with a value per row of labels; unknown values are omitted."""
     from prometheus_client.core import GaugeMetricFamily
 
     made = GaugeMetricFamily(f"slackwater_{name}", words, labels=labels, unit=unit)
@@ -88,7 +88,7 @@ def _turn(reading: Reading) -> Iterator[Metric]:
 
 
 def _jobs(reading: Reading) -> Iterator[Metric]:
-    """What is held, risked and spent by the jobs whose deadline is to come."""
+    """Yield instances, risk and costs of the jobs before their deadline."""
     jobs = open_rows(reading)
     held = [(job["job"], job["hold"]) for job in jobs if job["hold"]]
     rows = [

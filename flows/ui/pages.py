@@ -1,4 +1,4 @@
-"""The pages of the UI: the front page as plain values, and what each page is made from."""
+"""The pages of the UI: data of the front page, and the data source of each page."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ if TYPE_CHECKING:
 
 
 # ---
-# The front page as plain values: is all well, what must be held in the next slot, which job is in danger.
+# The front page: overall verdict, instances for the next slot, and jobs at risk.
 
-#: Runs that the front page shows; how many slots late a turn may be before that is said.
+#: Runs on the front page, and the age of the newest turn, in slots, from which it is reported as
+#: late.
 SHOWN_RUNS: Final = 12
 LATE_SLOTS: Final = 2
-#: A turn that old is a record that somebody looks at, not a pipeline that has stopped.
+#: An older turn is an archived record, not a stopped pipeline.
 RECORD_AGE: Final = pd.Timedelta(days=30)
 
 
 def glance_data(reading: Reading) -> dict[str, Any]:
-    """The verdict ("well", "look" or "act") with its findings, the instances to hold, open jobs, alarms and the newest runs."""
+    """Return the verdict ("well", "look" or "act") with its findings, the decided instances, open jobs, alarms and newest runs."""
     jobs = open_rows(reading)
     runs = run_rows(reading, most=SHOWN_RUNS)
     alarms = alarm_rows(reading)
@@ -76,7 +77,7 @@ def glance_data(reading: Reading) -> dict[str, Any]:
 
 
 def _saving_of(current: list[dict[str, Any]]) -> dict[str, float | None]:
-    """What the jobs decided now cost from start to end, and what that is below on-demand only."""
+    """Return the expected total cost of the jobs with a current decision, and the saving compared with on-demand only."""
     decided = [job["hold"] for job in current]
     saved, alone = savings(decided)
     return {
@@ -91,7 +92,7 @@ def _finding(level: str, text: str, link: str, remedy: str = "") -> dict[str, st
 
 
 def _turn_findings(reading: Reading, runs: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """What is wrong with the newest turn: none yet, late, failed, or unfinished."""
+    """Return the problems of the newest turn: none yet, late, failed, or unfinished."""
     if reading.at is None:
         return [_finding("look", "No turn has been made yet.", "/runs", "`slackwater run` makes one.")]
     found = []
@@ -137,7 +138,7 @@ def _alarm_findings(alarms: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def _job_findings(jobs: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Jobs that may be late, and jobs that could not be decided."""
+    """Return the jobs at risk of missing their deadline, and the jobs without a decision."""
     found = []
     for job in jobs:
         link = f"job:{job['job']}"
@@ -169,9 +170,9 @@ def _job_findings(jobs: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 # ---
-# The pages: what each is made from, the words of its address that are understood, and the environment of its template.
+# The pages: their data, the parameters of their addresses, and the template environment.
 
-#: Pages of the navigation: address, name.
+#: Pages of the navigation: address and name.
 PAGES: Final = (
     ("/", "Overview"),
     ("/jobs", "Jobs"),
@@ -184,7 +185,7 @@ PAGES: Final = (
 
 
 def address(path: str, **query: Any) -> str:
-    """A path with its query, whatever letters a name has; empty values are left out.
+    """Return a path with an encoded query; empty values are omitted.
 
     >>> address("/job", name="a/b & <c>")
     '/job?name=a%2Fb+%26+%3Cc%3E'
@@ -194,7 +195,7 @@ def address(path: str, **query: Any) -> str:
 
 
 def ago(time: Any, now: pd.Timestamp) -> str:
-    """How long before ``now`` a time is, in words.
+    """Return the time before ``now`` in words.
 
     >>> ago("2026-01-01T10:00Z", pd.Timestamp("2026-01-01T12:30Z"))
     '2.5 h ago'
@@ -210,7 +211,7 @@ def ago(time: Any, now: pd.Timestamp) -> str:
 
 
 def sentence(words: str) -> str:
-    """Words as a sentence: a capital first, a full stop last.
+    """Return text as a sentence, with a capital letter and a full stop.
 
     >>> sentence("no job 'x'"), sentence("Why?")
     ("No job 'x'.", 'Why?')
@@ -220,7 +221,7 @@ def sentence(words: str) -> str:
 
 
 def coded(words: str) -> str:
-    """A sentence with what stands between backticks as code; everything in it is escaped.
+    """Return text as HTML, with the parts between backticks as code; everything is escaped.
 
     >>> str(coded("`slackwater run` makes <one>"))
     '<code>slackwater run</code> makes &lt;one&gt;'
@@ -228,7 +229,7 @@ def coded(words: str) -> str:
     from markupsafe import Markup, escape
 
     parts = str(words).split("`")
-    if len(parts) % 2 == 0:  # a stray one is a letter like any other
+    if len(parts) % 2 == 0:  # an unpaired backtick is an ordinary character
         return escape(words)
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if k % 2 else escape(part) for k, part in enumerate(parts)
@@ -236,7 +237,7 @@ def coded(words: str) -> str:
 
 
 def stage_counts(stage: Mapping[str, Any] | None) -> str:
-    """What a stage of a run did, in a few words.
+    """Return a short summary of the work of a stage.
 
     >>> stage_counts({"details": {"markets": 7, "forecasts": 49}})
     '7 markets, 49 forecasts'
@@ -255,7 +256,9 @@ def stage_counts(stage: Mapping[str, Any] | None) -> str:
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """The templates of ``flows/templates/ui``: everything is escaped but what passes the filter ``drawing``."""
+    """Return the environment of the templates in ``flows/templates/ui``; all values except those
+    with the filter ``drawing`` are escaped.
+    """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -281,12 +284,12 @@ def environment() -> Environment:
 
 
 def render(template: str, values: Mapping[str, Any], *, path: str) -> str:
-    """One page; ``path`` is the address in the navigation that it belongs to."""
+    """Render a page; ``path`` is its entry in the navigation."""
     return environment().get_template(template).render(path=path, **values)
 
 
 def frame_values(reading: Reading) -> dict[str, Any]:
-    """What the frame of every page shows: the newest turn, the warehouse, and whether its markets are simulated."""
+    """Return the values of the frame around every page: newest turn, warehouse, and whether its markets are simulated."""
     sources = [str(row[0]) for row in reading.store.execute("SELECT DISTINCT source FROM series")]
     return {
         "at": reading.at,
@@ -302,15 +305,15 @@ Query = Mapping[str, str]
 Data = dict[str, Any]
 
 
-#: Characters of a filter.
+#: Maximum length of a filter, in characters.
 LONGEST_FILTER: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
-    """One page: ``data`` gives its plain values (what ``/api`` answers), ``values`` what only the HTML needs beside them.
+    """A page: ``data`` returns its plain values (the answer of ``/api``), ``values`` additional values for the HTML.
 
-    ``timed`` marks those whose data depend on the clock.
+    ``timed`` marks pages whose data depend on the current time.
     """
 
     name: str
@@ -330,7 +333,10 @@ def _page(query: Query) -> int:
 
 
 def _patterns(query: Query) -> list[str]:
-    """The patterns of the filter ``?q=``, separated by blanks."""
+    """Return the patterns of the filter ``?q=``, separated by spaces.
+
+    Raises `InputError` for a filter that is too long.
+    """
     words = query.get("q", "")
     if len(words) > LONGEST_FILTER:
         raise InputError(
@@ -368,7 +374,7 @@ def _measured(query: Query) -> pd.Timestamp | None:
     return parse_time(query["at"], "at") if query.get("at") else None
 
 
-#: Every page and every address of the API, in the order of the documentation.
+#: All pages and addresses of the API, in the order of the documentation.
 VIEWS: Final = (
     PageView(
         name="glance", template="glance.html", menu="/",
@@ -420,6 +426,6 @@ VIEWS: Final = (
 
 
 def values_of(view: PageView, reading: Reading, query: Query) -> Data:
-    """Everything that the template of a page is given but the time."""
+    """Return all values of a page's template except the current time."""
     data = view.data(reading, query)
     return frame_values(reading) | view.values(reading, data, query) | {"data": data, "query": query}

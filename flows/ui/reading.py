@@ -1,4 +1,4 @@
-"""What a page is made from: the warehouse as published, the settings, and two times: the newest turn's and the clock's."""
+"""Input of a page: the published warehouse, the settings, the time of the newest turn and the current time."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from flows.turn.context import Turn
 from warehouse.issued import read_rows
 from warehouse.store.connection import Store, open_reader
 
-#: Pages that are kept until the warehouse changes.
+#: Number of cached pages; all are dropped when the warehouse changes.
 KEPT_PAGES = 128
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One look at the warehouse.
+    """Snapshot of the warehouse.
 
-    ``at`` is the logical time of the newest turn and ``run`` its name, both None before the first; ``now`` is what the
-    server's clock says, which only ages are told by.
+    ``at`` is the logical time of the newest turn and ``run`` its name, both None before the first
+    turn. ``now`` is the server time, used only to display ages.
     """
 
     store: Store
@@ -38,7 +38,7 @@ class Reading:
 
     @property
     def turn(self) -> Turn:
-        """The newest turn, for the functions that take one; nothing is written through it."""
+        """The newest turn, for functions with a turn as argument; only for reading."""
         return Turn(
             store=self.store,
             at=self.at or pd.Timestamp(0, tz="UTC"),
@@ -48,7 +48,7 @@ class Reading:
 
     @property
     def has_own_jobs(self) -> bool:
-        """Whether a user has added a job, so that examples are set aside."""
+        """Whether a user has added a job; examples are then set aside."""
         (count,) = self.store.execute(
             "SELECT count(*) FROM jobs WHERE origin = 'user' AND deadline_at > created_at"
         )[0]
@@ -61,7 +61,7 @@ class Reading:
 
 
 def newest_turn(store: Store) -> tuple[pd.Timestamp | None, str | None]:
-    """Logical time and name of the newest turn in the ledger, None before the first."""
+    """Return logical time and name of the newest turn in the ledger, None before the first turn."""
     runs = read_rows(store, "runs", order_by=["logical_at", "run"])
     if runs.empty:
         return None, None
@@ -69,26 +69,27 @@ def newest_turn(store: Store) -> tuple[pd.Timestamp | None, str | None]:
 
 
 def fingerprint(db: Path) -> tuple[Hashable, ...]:
-    """Changes when the warehouse does: name, size and time of its file and of those published beside it."""
+    """Return a key that changes with the warehouse: name, size, time and inode of its file and of the published copies."""
     found = []
     for path in sorted(db.parent.glob(f"{_literal(db.name)}*")):
         try:
             facts = path.stat()
-        except OSError:  # gone since it was listed: the next look will see what took its place
+        except OSError:  # deleted since it was listed: the next fingerprint sees its replacement
             continue
         found.append((path.name, facts.st_size, facts.st_mtime_ns, facts.st_ino))
     return tuple(found)
 
 
 def _literal(name: str) -> str:
-    """A file name with nothing in it that a glob would read as a pattern."""
+    """Escape the characters of a file name that have a meaning in a glob pattern."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 class Snapshots:
-    """Opens the warehouse for one page at a time and keeps what was made until the warehouse changes.
+    """Cache of pages, valid until the warehouse changes.
 
-    One at a time, so that two who ask for the same page do not both make it; what is kept waits for nobody.
+    Pages are built one at a time, so that simultaneous requests do not build the same page twice.
+    Cached pages are returned without waiting.
     """
 
     def __init__(self, db: Path, settings: Settings, clock: Callable[[], pd.Timestamp]) -> None:
@@ -99,9 +100,10 @@ class Snapshots:
         self._pages: OrderedDict[Hashable, Any] = OrderedDict()
 
     def made(self, key: Hashable, make: Callable[[Reading], T], *, timed: bool = False) -> T:
-        """What ``make`` gives for the warehouse as it is; the same ``key`` is not made twice of the same state.
+        """Return the result of ``make`` for the current warehouse, cached by ``key``.
 
-        With ``timed`` it tells ages, so it is made again after a minute. Raises what `open_reader` raises.
+        With ``timed`` the result contains ages and expires after a minute. Raises the errors of
+        `open_reader`.
         """
         now = self.clock()
         state = (fingerprint(self.db), now.floor("min") if timed else None, key)
@@ -109,7 +111,7 @@ class Snapshots:
         if kept is not None:
             return kept
         with self._building:
-            again: T | None = self._pages.get(state)  # another request may have made it while this one waited
+            again: T | None = self._pages.get(state)  # another request may have built it in the meantime
             if again is not None:
                 return again
             with open_reader(self.db) as store:

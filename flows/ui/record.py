@@ -1,4 +1,4 @@
-"""The record of forecasts and policies, as plain values and drawn: errors, the leaderboard, the weights over rounds."""
+"""Data and charts of forecasts and policies: errors, the leaderboard, and the weights over rounds."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from flows.turn.report import (
 )
 from flows.ui.reading import Reading
 
-#: Turns whose measured errors can be chosen.
+#: Number of measurements that can be selected.
 MOST_MEASURED: Final = 96
 
 
 def measured_times(reading: Reading) -> list[pd.Timestamp]:
-    """Logical times at which errors were measured, the newest first."""
+    """Return the logical times at which errors were measured, newest first."""
     rows = reading.store.execute(
         "SELECT DISTINCT measured_at FROM accuracy ORDER BY measured_at DESC LIMIT ?", [MOST_MEASURED]
     )
@@ -42,7 +42,7 @@ def measured_times(reading: Reading) -> list[pd.Timestamp]:
 
 
 def accuracy_table(reading: Reading, at: pd.Timestamp | None) -> pd.DataFrame:
-    """The errors measured in the two weeks up to ``at``, up to the newest ones if None; without rows if there are none."""
+    """Return the errors measured in the two weeks up to ``at`` (None: up to the newest measurement); empty if there are none."""
     times = measured_times(reading)
     if at not in times:
         at = times[0] if times else reading.now
@@ -50,7 +50,7 @@ def accuracy_table(reading: Reading, at: pd.Timestamp | None) -> pd.DataFrame:
 
 
 def accuracy_data(reading: Reading, table: pd.DataFrame) -> dict[str, Any]:
-    """Errors by market, variable, model and step and pooled over markets, coverage of the 80 % band, and the times measured."""
+    """Return errors by market, variable, model and step and pooled over markets, 80 % coverage, and the times of measurement."""
     return {
         "at": reading.at,
         "measured_at": None if table.empty else pd.Timestamp(table["measured_at"].max()),
@@ -63,7 +63,7 @@ def accuracy_data(reading: Reading, table: pd.DataFrame) -> dict[str, Any]:
 
 
 def coverage(table: pd.DataFrame, variable: str) -> list[dict[str, Any]]:
-    """Share of slots inside the 80 % band by model and step ahead, every forecast of every market counting the same."""
+    """Return the share of slots inside the 80 % band by model and lead time; all forecasts of all markets count equally."""
     rows = table[(table["variable"] == variable) & (table["n"] > 0)]
     if rows.empty:
         return []
@@ -84,7 +84,7 @@ def _number(value: Any) -> float | None:
 
 
 def policies_data(reading: Reading) -> dict[str, Any]:
-    """The leaderboard, the weights after each round (rows) of each policy (columns), the job of each round, and findings."""
+    """Return the leaderboard, the weights after each round (rows) of each policy (columns), the job of each round, and findings."""
     found = learned(reading.turn)
     rounds, after = found.pool.rounds, found.pool.weights_after()
     return {
@@ -100,7 +100,7 @@ def policies_data(reading: Reading) -> dict[str, Any]:
 
 
 def accuracy_values(data: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]:
-    """The charts of errors, skill and coverage by step ahead, and the errors per market."""
+    """Return the charts of errors, skill and coverage by lead time, and the errors per market."""
     blocks: list[dict[str, Any]] = []
     markets: dict[str, list[dict[str, Any]]] = {}
     if len(table):
@@ -132,7 +132,7 @@ def accuracy_values(data: Mapping[str, Any], table: pd.DataFrame) -> dict[str, A
 
 
 def _coverage_shown(rows: Sequence[Mapping[str, Any]], names: Sequence[str], variable: str) -> dict[str, Any]:
-    """The chart of coverage, and the table beside it at a few steps ahead."""
+    """Return the coverage chart, and a table of the coverage at the first, middle and last lead time."""
     title, label = "Truth inside the 80 % band, % (80 is right)", f"coverage of the {variable}"
     if not rows:
         why = "Not measured on any market with every model."
@@ -164,7 +164,7 @@ def _coverage_shown(rows: Sequence[Mapping[str, Any]], names: Sequence[str], var
 
 
 def policies_values(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections of the page of policies, those of a turn's page; without any where no job has ended."""
+    """Return the sections on policies, the same as on the page of a turn; none before the first job has ended."""
     rows, movers = data["leaderboard"], data["movers"]
     weights = pd.DataFrame(data["weights"], columns=data["policies"])
     sections = [

@@ -1,4 +1,4 @@
-"""The ledger of runs and the completeness map, as plain values and drawn."""
+"""Data and charts of the ledger of runs and of completeness."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from warehouse.documents import read_object
 from warehouse.issued import read_rows
 
 # ---
-# The completeness map, as plain values and drawn: the state of every market, stage and slot, and what is not well in words.
+# The completeness map: the state of every market, stage and slot, and a list of the problems.
 
-#: States that are listed slot by slot: something that was due is not as it should be.
+#: States that are listed as problems.
 LISTED: Final = ("failed", "missing", "stale")
-#: Stretches listed at most, the newest first.
+#: Maximum number of listed problems, newest first.
 MOST_STRETCHES: Final = 200
 
 
 def looked_at(reading: Reading) -> pd.Timestamp:
-    """From when the map is told: the clock's time, or the newest turn's where that is long ago (a record, not a live pipeline)."""
+    """Return the reference time of the completeness map: now, or the newest turn if that is long ago (an old record)."""
     at = reading.at if reading.at is not None else reading.now
     return reading.now if pd.Timedelta(0) <= reading.now - at <= DEFAULT_SPAN else at
 
 
 def completeness_data(reading: Reading) -> dict[str, Any]:
-    """Slots, markets and their states by stage (one letter a slot, see ``letters``), counts, and the stretches not done."""
+    """Return slots, markets with their states by stage (a letter per slot, see ``letters``), counts, and problems."""
     if reading.at is None:
         return {
             "at": None,
@@ -74,14 +74,14 @@ def completeness_data(reading: Reading) -> dict[str, Any]:
     }
 
 
-#: One letter a state, for the rows of the map.
+#: Letters of the states, for the rows of the map.
 LETTERS: Final = {
     "done": "d", "fallback": "b", "not due": "-", "stale": "s", "failed": "f", "missing": "m",
 }  # fmt: skip
 
 
 def alarm_rows(reading: Reading) -> list[dict[str, Any]]:
-    """Alarms that stand at the newest turn, the serious ones first."""
+    """Return the alarms active at the newest turn, serious alarms first."""
     if reading.at is None:
         return []
     rows = [
@@ -98,7 +98,7 @@ def alarm_rows(reading: Reading) -> list[dict[str, Any]]:
 
 
 def completeness_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The maps of the stages, and what is not done."""
+    """Return the maps of the stages, and the problems."""
     names = {letter: state for state, letter in LETTERS.items()}
     slots, maps = data["slots"], {}
     for stage, rows in data["stages"].items():
@@ -118,7 +118,7 @@ def completeness_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, 
 
 
 def runs_of(letters: str) -> list[tuple[str, int, int]]:
-    """Runs of the same letter as half-open ranges.
+    """Return runs of equal letters as half-open ranges.
 
     >>> runs_of("ddm")
     [('d', 0, 2), ('m', 2, 3)]
@@ -132,7 +132,7 @@ def runs_of(letters: str) -> list[tuple[str, int, int]]:
 
 
 def grouped_stretches(stretches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Stretches of the same stage, state and slots as one, with the markets it is about and the reasons that were given."""
+    """Group problems of the same stage, state and slots, with their markets and distinct reasons."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in stretches:
         key = (row["stage"], row["state"], row["since"], row["until"])
@@ -144,16 +144,16 @@ def grouped_stretches(stretches: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 
 # ---
-# The ledger of runs as plain values: which stage of which turn is done, how it was made, and why one failed.
+# The ledger of runs: which stages of each turn are done, how they were made, and why a stage failed.
 
-#: Runs of one page of the list.
+#: Runs per page of the list.
 PAGE_RUNS: Final = 50
 
 
 def runs_data(
     reading: Reading, *, page: int = 1, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Runs, the newest first, `PAGE_RUNS` a page, and where the Prefect UI is if the environment says so."""
+    """Return a page of the runs, newest first, and the address of the Prefect UI if the environment defines it."""
     total = int(reading.store.execute("SELECT count(DISTINCT run) FROM runs")[0][0])
     pages = max(1, -(-total // PAGE_RUNS))
     page = min(max(page, 1), pages)
@@ -168,7 +168,9 @@ def runs_data(
 
 
 def run_rows(reading: Reading, *, most: int, skip: int = 0) -> list[dict[str, Any]]:
-    """One row a run: its time, how it was made, the status of every stage with its counts or the reason of its failure."""
+    """Return a row per run: time, mode (live or backfill), and the status of each stage with its
+    counts or the reason of failure.
+    """
     names = [
         row[0]
         for row in reading.store.execute(
@@ -199,7 +201,7 @@ def _stage(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sums(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The status of the whole run: failed if a stage is, done if all are, part of it otherwise."""
+    """Return the status of a run: "failed" if a stage failed, "done" if all are done, otherwise "part"."""
     statuses = {name: stages[name]["status"] if name in stages else "missing" for name in STAGES}
     whole = (
         "failed"
@@ -219,8 +221,9 @@ def _sums(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def prefect_ui(environment: Mapping[str, str]) -> str | None:
-    """Address of the Prefect UI: ``PREFECT_UI_URL``, else ``PREFECT_API_URL`` without its ``/api``; None if neither is a web
-    address.
+    """Return the address of the Prefect UI: ``PREFECT_UI_URL``, else ``PREFECT_API_URL`` without ``/api``.
+
+    Returns None if neither is a web address.
 
     >>> prefect_ui({"PREFECT_API_URL": "http://127.0.0.1:4200/api"}), prefect_ui({"PREFECT_UI_URL": "javascript:x"})
     ('http://127.0.0.1:4200', None)
