@@ -1,4 +1,4 @@
-"""Alarms: what is wrong enough to be told; the checks behind them, and how they are kept (M6.4, M6.5)."""
+"""Alarms: the checks behind them, and how they are stored (M6.4, M6.5)."""
 
 from __future__ import annotations
 
@@ -27,21 +27,23 @@ from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment
 
 # ---
-# The checks behind the alarms, pure functions over `AlarmFacts`: of observations, the ledger, drift and coverage (M6.4, M6.5).
+# The checks behind the alarms, pure functions of `AlarmFacts`: observations, ledger, drift and coverage (M6.4, M6.5).
 
 _DAY = pd.Timedelta(days=1)
-#: How the sources of simulated markets begin.
+#: Prefix of the sources of simulated markets.
 SIMULATED: Final = "simulated:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmFacts:
-    """Everything that the checks read, as known at ``at``.
+    """Input of the checks, as known at ``at``.
 
-    ``runs``: how long each series has kept its value (``flows/monitoring/sql/alarm_runs.sql``); ``prices``: its recent prices
-    (``alarm_prices.sql``); both by sid. ``ingests``: slot, added (rows) of the ingest runs of the recent hours, ascending.
-    ``feeds``: `flows.monitoring.completeness.feed_freshness`. ``imports``: reader, rows, rejected, reason of recent imports.
-    ``issued``: the planner's one-step intervals (``alarm_coverage.sql``). ``histories``: every market's last weeks.
+    ``runs``: how long each series has had the same value (``flows/monitoring/sql/alarm_runs.sql``);
+    ``prices``: its recent prices (``alarm_prices.sql``); both indexed by sid. ``ingests``: slot and
+    added (number of rows) of the ingest runs of the recent hours, ascending. ``feeds``:
+    `flows.monitoring.completeness.feed_freshness`. ``imports``: reader, rows, rejected, reason of
+    recent imports. ``issued``: the planner's one-step intervals (``alarm_coverage.sql``).
+    ``histories``: the last weeks of every market.
     """
 
     at: pd.Timestamp
@@ -56,7 +58,7 @@ class AlarmFacts:
     histories: tuple[History, ...]
 
     def measured(self) -> AlarmFacts:
-        """The same without simulated markets: a generator repeats no old answer, and its law does not change."""
+        """Return the facts without simulated markets: a generator neither repeats old responses nor changes its distribution."""
         return replace(
             self,
             promises=tuple(one for one in self.promises if not one.source.startswith(SIMULATED)),
@@ -67,7 +69,7 @@ class AlarmFacts:
 def read_alarm_facts(
     store: Store, settings: Settings, markets: Sequence[tuple[str, str]], *, at: pd.Timestamp
 ) -> AlarmFacts:
-    """The facts of some markets (key, source) at ``at``; nothing is read that was not known then."""
+    """Return the facts of some markets (key, source), using only data known at ``at``."""
     rules = settings.alarms
     promises = promises_of(store, markets, at=at, step=step_of(settings))
     recent = at - pd.Timedelta(hours=rules.recent_hours)
@@ -106,7 +108,7 @@ def _ingests(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFra
 
 
 def _imports(store: Store, recent: pd.Timestamp, at: pd.Timestamp) -> pd.DataFrame:
-    """Recent imports by reader, with one reason of a rejected row."""
+    """Return the recent imports by reader, with the most frequent reason of rejection."""
     frame: pd.DataFrame = store.arrow(
         "SELECT reader, CAST(sum(added + repeated + rejected) AS BIGINT) AS rows, "
         "CAST(sum(rejected) AS BIGINT) AS rejected, "
@@ -137,7 +139,7 @@ def _issued(store: Store, settings: Settings, at: pd.Timestamp) -> pd.DataFrame:
 def _histories(
     store: Store, settings: Settings, markets: Sequence[tuple[str, str]], at: pd.Timestamp
 ) -> tuple[History, ...]:
-    """As much of each market as drift and coverage look at; markets that cannot be read are left out (ingest says why)."""
+    """Return the history that drift and coverage checks need; unreadable markets are omitted (ingest reports them)."""
     slot = at.floor(step_of(settings))
     days = max(RULE.reference_days + 2 * max(RULE.recent_days), settings.alarms.coverage_days + 1)
     asked = {
@@ -146,7 +148,7 @@ def _histories(
     }
     try:
         return tuple(read_histories(store, asked, settings=settings).values())
-    except MarketError:  # one of them: the others are read one by one
+    except MarketError:  # read each market separately, to skip the unreadable ones
         return tuple(_readable(store, settings, asked))
 
 
@@ -160,7 +162,7 @@ def _readable(store: Store, settings: Settings, asked: dict[Followed, pd.Timesta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something wrong: what kind, about what, since when, and a sentence with what was found, what was expected, what to do."""
+    """A problem: kind, subject, start, and a sentence with the observed value, the expected value and a remedy."""
 
     kind: str
     subject: str
@@ -177,7 +179,7 @@ def _told(at: pd.Timestamp) -> str:
 
 
 def stale_sources(facts: AlarmFacts) -> list[Finding]:
-    """Markets whose newest count or price is older than its maximal age (M1.3)."""
+    """Return the markets whose newest count or price is older than its maximum age (M1.3)."""
     found = []
     for row in rows_of(freshness(facts.promises, at=facts.at)):
         if row["stale"]:
@@ -194,7 +196,7 @@ def stale_sources(facts: AlarmFacts) -> list[Finding]:
 
 
 def empty_ingests(facts: AlarmFacts) -> list[Finding]:
-    """The newest ingest added nothing, although every market with counts was due to be read again, some gaps ago."""
+    """Return a finding if the recent ingests added nothing although every market with counts is overdue by several gaps."""
     counts = [one for one in facts.promises if one.kind == "count" and one.newest is not None and one.every]
     if facts.ingests.empty or not counts or facts.ingests["added"].iloc[-1] > 0:
         return []
@@ -218,12 +220,15 @@ def empty_ingests(facts: AlarmFacts) -> list[Finding]:
     ]
 
 
-#: Fetches in a row that brought only some of a feed's parts; one is often mended by the next.
+#: Number of consecutive partial fetches that raises an alarm; the next fetch often completes a
+#: single one.
 _MOST_PARTIAL = 2
 
 
 def failing_feeds(facts: AlarmFacts) -> list[Finding]:
-    """Live feeds whose last fetch failed, or brought a part only again; that are late by their interval, or were never fetched."""
+    """Return the live feeds whose last fetch failed, was partial again, is overdue by more than an
+    interval, or never took place.
+    """
     found = []
     for row in rows_of(facts.feeds):
         name, status, count = str(row["feed"]), str(row["status"]), int(row["failing"])
@@ -252,10 +257,11 @@ def _by_sid(frame: pd.DataFrame) -> dict[int, dict[str, Any]]:
 
 
 def flat_lines(facts: AlarmFacts) -> list[Finding]:
-    """Series that have kept their value far longer than they ever did (ours).
+    """Return the series that have had the same value far longer than ever before (our rule).
 
-    The present stretch, up to the newest observation, against the longest past one of its sort: stretches at the least or the
-    greatest value so far are one sort, the others the other (a market may rest at its floor for weeks, hardly elsewhere).
+    The current run of equal values, up to the newest observation, is compared with the longest
+    earlier run of the same type. Runs at the minimum or maximum so far are one type, all others the
+    second type, because a market may stay at its floor for weeks, but rarely elsewhere.
     """
     found = []
     kept = _by_sid(facts.runs)
@@ -286,7 +292,7 @@ def _prices(facts: AlarmFacts) -> list[tuple[Promise, dict[str, Any]]]:
 
 
 def impossible_prices(facts: AlarmFacts) -> list[Finding]:
-    """Recent prices that are not positive, or above a multiple of on-demand."""
+    """Return the recent prices that are not positive, or above a multiple of on-demand."""
     found, limit = [], facts.rules.price_times_on_demand
     for one, row in _prices(facts):
         subject = f"{one.subject} price"
@@ -305,7 +311,7 @@ def impossible_prices(facts: AlarmFacts) -> list[Finding]:
 
 
 def price_jumps(facts: AlarmFacts) -> list[Finding]:
-    """Recent changes of a price that are far larger than any before (ours), in the logarithm."""
+    """Return the recent price changes that are far larger than any before (our rule), in logarithms."""
     found = []
     for one, row in _prices(facts):
         if pd.isna(row["jump"]) or row["past_changes"] < facts.rules.jump_least:
@@ -327,7 +333,7 @@ def price_jumps(facts: AlarmFacts) -> list[Finding]:
 
 
 def rejected_rows(facts: AlarmFacts) -> list[Finding]:
-    """Readers of whose recent rows more than a share could not be used."""
+    """Return the readers that rejected more than a given share of their recent rows."""
     found = []
     for row in rows_of(facts.imports):
         if row["rejected"] > facts.rules.rejected_share * row["rows"]:
@@ -343,15 +349,16 @@ def rejected_rows(facts: AlarmFacts) -> list[Finding]:
     return found
 
 
-#: An interval is too wide when even this one holds more than `_NOMINAL` of what came.
+#: Intervals are too wide if even these contain more than `_NOMINAL` of the observations.
 _INNER = "50 %"
 _NOMINAL = 0.8
-#: Autocorrelation of hits is taken up to here; beyond it nearly nothing would be independent.
+#: Upper limit of the autocorrelation of hits; above it the effective number of values would be
+#: close to 0.
 _MOST_CARRIED = 0.95
 
 
 def drifts(facts: AlarmFacts) -> list[Finding]:
-    """Series in which a change of distribution was marked in the recent hours (`forecasting.diagnosis.drift`)."""
+    """Return the series with a change of distribution in the recent hours (`forecasting.diagnosis.drift`)."""
     series = [series_of(one, variable) for one in facts.histories for variable in ("price", "count")]
     recent = facts.at - pd.Timedelta(hours=facts.rules.recent_hours)
     found = []
@@ -371,11 +378,13 @@ def drifts(facts: AlarmFacts) -> list[Finding]:
 
 
 def coverage_out_of_band(facts: AlarmFacts) -> list[Finding]:
-    """Recent one-step intervals that held too little or too much of what came.
+    """Return the series whose recent one-step intervals contained too few or too many observations.
 
-    Too little: the 80 % intervals held so few values that it is improbable (a binomial of as many independent values as there are
-    effectively). Too much: even the 50 % intervals held more than 80 % by as much. Intervals of no width at a value that stays
-    are right, so only those with a width count for too much; whole numbers alone make 80 % intervals of counts hold more.
+    Too few: the number of observations inside the 80 % intervals is improbably low under a binomial
+    distribution with the effective number of independent values. Too many: even the 50 % intervals
+    contain more than 80 %, equally improbable. Intervals of zero width are correct for a constant
+    value, so they do not count as too wide. Rounding to integers alone makes 80 % intervals of
+    counts contain more than 80 %.
     """
     found = []
     actual = {f"{one.market.key}@{one.source}": one for one in facts.histories}
@@ -391,7 +400,7 @@ def coverage_out_of_band(facts: AlarmFacts) -> list[Finding]:
 
 
 def _scored(own: pd.DataFrame, history: History, variable: str) -> pd.DataFrame:
-    """The forecasts whose slot has come and was observed, with the value that came."""
+    """Return the forecasts with an observation for their slot, with the observed value."""
     column = history.frame[PRICE if variable == "price" else AVAILABLE]
     came = column.reindex(pd.DatetimeIndex(own["slot"])).to_numpy(dtype=float)
     scored: pd.DataFrame = own.assign(came=came)[~np.isnan(came)].sort_values("slot")
@@ -399,7 +408,7 @@ def _scored(own: pd.DataFrame, history: History, variable: str) -> pd.DataFrame:
 
 
 def _judged(scored: pd.DataFrame, facts: AlarmFacts) -> list[str]:
-    """A sentence if coverage is out of its band."""
+    """Return a sentence if the coverage is out of range, as a list of at most one."""
     rules = facts.rules
     came = scored["came"].to_numpy(dtype=float)
     low, high = scored["q10"].to_numpy(dtype=float), scored["q90"].to_numpy(dtype=float)
@@ -423,7 +432,8 @@ def _judged(scored: pd.DataFrame, facts: AlarmFacts) -> list[str]:
 
 
 def effective(hits: np.ndarray) -> float:
-    """How many independent values the hits (n,) are worth: n (1 - r) / (1 + r), r their first autocorrelation, at least 0.
+    """Return the effective number of independent hits (n,): n (1 - r) / (1 + r) with their lag-1
+    autocorrelation r, at least 0.
 
     >>> effective(np.array([True, False] * 10)), round(effective(np.array([True] * 10 + [False] * 10)), 2)
     (20.0, 1.05)
@@ -437,8 +447,10 @@ def effective(hits: np.ndarray) -> float:
 
 
 def improbable(share: float, n: float, *, below: bool) -> float:
-    """Probability that ``n`` independent values, each inside with probability 0.8, give this share or a more extreme one."""
-    # Not scipy.stats, which takes longer to load than a whole turn's alarms.
+    """Return the probability that ``n`` independent values, each inside with probability 0.8, give
+    this share or a more extreme share.
+    """
+    # Avoid importing scipy.stats, which takes longer than all checks of a turn.
     from scipy.special import bdtr, bdtrc
 
     whole = int(n)
@@ -447,7 +459,7 @@ def improbable(share: float, n: float, *, below: bool) -> float:
 
 
 def band(n: float, chance: float) -> tuple[float, float]:
-    """The shares between which coverage of ``n`` independent values lies but for ``chance`` on each side."""
+    """Return the range of the coverage of ``n`` independent values, exceeded with probability ``chance`` on each side."""
     from scipy.stats import binom
 
     whole = int(n)
@@ -457,17 +469,19 @@ def band(n: float, chance: float) -> tuple[float, float]:
 
 
 # ---
-# Alarms: what is wrong enough to be told, told once, and cleared when it is gone.
+# Alarms: reported once, and cleared when the problem is gone.
 #
-# An alarm has a ``kind`` (`flows.config.ALARM_KINDS`) and a ``subject``: ``job NAME``; ``market@source``, with the variable after a
-# blank where it is about one; a feed; "ingest". `alarms_of` looks, `settle_alarms` keeps: the same look again writes nothing new.
+# An alarm has a ``kind`` (`flows.config.ALARM_KINDS`) and a ``subject``: ``job NAME``; ``market@source``, followed by a space
+# and the variable if it is about a variable; a feed; "ingest". `alarms_of` runs the checks, `settle_alarms` stores the
+# changes: the same alarms again change nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """One alarm that stands.
+    """An active alarm.
 
-    ``since`` is when what is wrong began, ``raised_at`` the look that first told it (None: not kept yet).
+    ``since`` is the start of the problem, ``raised_at`` the time of the first check that found it
+    (None: not stored yet).
     """
 
     kind: str
@@ -479,14 +493,14 @@ class Alarm:
 
     @property
     def market(self) -> str:
-        """``provider/region/zone/type`` of the subject, "" where it is about no market."""
+        """Market of the subject as ``provider/region/zone/type``, "" if the subject is not a market."""
         key, mark, _ = self.subject.partition("@")
         return key if mark else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What a look changed: alarms told for the first time, and those that are gone."""
+    """Changes made by a check: alarms raised and alarms cleared."""
 
     raised: tuple[Alarm, ...] = ()
     cleared: tuple[Alarm, ...] = ()
@@ -495,7 +509,7 @@ class Settled:
 def alarms_of(
     store: Store, settings: Settings, markets: Sequence[tuple[str, str]], *, at: pd.Timestamp
 ) -> list[Alarm]:
-    """What is wrong at ``at`` with jobs, some markets (key, source) and the ingest, the most serious first; reads, never writes."""
+    """Return the alarms at ``at`` about jobs, some markets (key, source) and ingest, most serious first; writes nothing."""
     facts = read_alarm_facts(store, settings, markets, at=at)
     standing = {(one.kind, one.subject): one for one in standing_alarms(store, at=at)}
     jobs = [
@@ -521,7 +535,7 @@ def alarms_of(
 
 
 def findings(facts: AlarmFacts) -> list[Finding]:
-    """Everything that the checks find, one a kind and subject."""
+    """Return the findings of all checks, a single finding per kind and subject."""
     measured = facts.measured()
     found = [
         *empty_ingests(facts),
@@ -538,7 +552,7 @@ def findings(facts: AlarmFacts) -> list[Finding]:
 
 
 def standing_alarms(store: Store, *, at: pd.Timestamp) -> list[Alarm]:
-    """The alarms that were raised until ``at`` and not cleared by then, by kind and subject."""
+    """Return the alarms active at ``at``, ordered by kind and subject."""
     rows = read_rows(store, "alarms", order_by=["kind", "subject", "raised_at"])
     rows = rows[(rows["raised_at"] <= at) & (rows["cleared_at"].isna() | (rows["cleared_at"] > at))]
     return [
@@ -555,9 +569,9 @@ def standing_alarms(store: Store, *, at: pd.Timestamp) -> list[Alarm]:
 
 
 def settle_alarms(store: Store, found: Sequence[Alarm], *, at: pd.Timestamp) -> Settled:
-    """Keep what was found at ``at``: new alarms are raised, those that stood and are not found are cleared; all or nothing.
+    """Store the alarms found at ``at``: raise new alarms, clear the stored alarms that were not found; atomic.
 
-    A look at a time before the newest one that changed anything changes nothing: alarms go forward only.
+    Does nothing if a later check has already changed the alarms.
     """
     with store.transaction():
         (latest,) = store.execute("SELECT epoch_us(greatest(max(raised_at), max(cleared_at))) FROM alarms")[0]

@@ -1,4 +1,4 @@
-"""Send alarms to people: a Slack channel, a web address, mail or a command; each once when it is raised."""
+"""Notification of people about alarms by Slack, webhook, mail or command, once per raised alarm."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from flows.monitoring.alarms import Alarm
 from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import Store
 
-#: Name and version of what a web address and a command are handed.
+#: Name and version of the JSON sent to webhooks and commands.
 SCHEMA = "slackwater.alert/1"
-#: How an alert's rows in the table of deliveries begin, so that no sink has the same name.
+#: Prefix of alert names in the table of deliveries, so that they cannot collide with names of
+#: sinks.
 PREFIX = "alert:"
-#: How far back an alarm that could not be sent is tried again.
+#: Time for which failed notifications are retried.
 LOOK_BACK = pd.Timedelta(hours=24)
 
 
@@ -36,10 +37,11 @@ def send_alerts(
     say: Callable[[str], None],
     environment: Mapping[str, str] = os.environ,
 ) -> list[Delivery]:
-    """Send the standing ``alarms`` to every alert that wants them and has not had them yet.
+    """Send the active ``alarms`` to every alert that subscribes to them and has not received them yet.
 
-    What was sent is remembered right after, by kind, subject and time of raising; what fails is said, and tried again for a day at
-    later looks. Nothing is raised for an address that cannot be reached.
+    Each delivery is recorded immediately, by kind, subject and time of raising. Failures are
+    reported with ``say`` and retried by later checks for a day. An unreachable address raises no
+    exception.
     """
     done: list[Delivery] = []
     for alert in alerts:
@@ -90,7 +92,7 @@ def _remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
 
 
 def headline(alarm: Alarm) -> str:
-    """The alarm in one line.
+    """Return the alarm as a line of text.
 
     >>> import pandas as pd
     >>> at = pd.Timestamp("2026-03-10T06:00Z")
@@ -102,7 +104,7 @@ def headline(alarm: Alarm) -> str:
 
 
 def payload(alarm: Alarm) -> dict[str, str]:
-    """The alarm as a web address and a command are handed it."""
+    """Return the JSON sent to webhooks and commands."""
     return {
         "schema": SCHEMA,
         "program": "slackwater",
@@ -143,7 +145,7 @@ def _post(alert: Alert, address: str, body: Mapping[str, object]) -> Delivered:
 
 def _slack(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
     address = _address(alert, alert.address_env, environment)
-    # Slack's own signs in a text that others wrote would become links and mentions.
+    # Slack would interpret these characters in foreign text as links and mentions.
     safe = headline(alarm).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _post(alert, address, {"text": f"slackwater, {alarm.severity}: {safe}"})
 
@@ -153,7 +155,7 @@ def _webhook(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Deli
 
 
 def _email(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
-    """Send a mail through the server that ``smtp_env`` names: smtps://user:password@host or smtp://host (with STARTTLS)."""
+    """Send a mail through the server in ``smtp_env``: smtps://user:password@host or smtp://host (with STARTTLS)."""
     to = _address(alert, alert.address_env, environment)
     parts = urlsplit(_address(alert, alert.smtp_env, environment))
     if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
@@ -187,7 +189,7 @@ def _email(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delive
 
 
 def _command(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delivered:
-    """Run the command with the alarm as JSON on its standard input; it succeeds with exit code 0."""
+    """Run the command with the alarm as JSON on its standard input; exit code 0 means success."""
     try:
         done = subprocess.run(
             list(alert.command),

@@ -1,4 +1,4 @@
-"""``status``. What looks is loaded when the command is called; it needs no engine and starts none."""
+"""The command ``status``, which needs no engine; its modules are imported when it runs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def status(
     market: MarketName = None,
     session: Query = Query(),
 ) -> Answer:
-    """What is done, missing, failed or stale, how fresh every source is, and the alarms. Nothing is stored.
+    """Show what is done, missing, failed or stale, how fresh every source is, and the alarms. Nothing is stored.
 
-    Exit code: 0 all well, 3 something is missing or failed, 4 an alarm stands, 5 both (2: a user's error).
+    Exit code: 0 all well, 3 something is missing or failed, 4 an alarm is active, 5 both (2: a
+    user's error).
     """
     from flows.clock import now
     from flows.monitoring.status import present_of, status_blocks, status_of, status_page

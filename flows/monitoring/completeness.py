@@ -1,4 +1,4 @@
-"""What is there and what is not: how fresh every source is, and what became of every market, stage and slot (M1.3, M6.1)."""
+"""Freshness of every source, and the state of every market, stage and slot (M1.3, M6.1)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment
 
 # ---
-# What every source owes of every market, and what it did: newest observation, when the next is expected, how late it is (M1.3).
+# Freshness: newest observation of each market and source, when the next is expected, and how late it is (M1.3).
 
 FRESHNESS_COLUMNS: Final = (
     "market",
@@ -43,17 +43,18 @@ FRESHNESS_COLUMNS: Final = (
     "stale",
 )
 _ZERO: Final = pd.Timedelta(0)
-#: Slots of one map at most.
+#: Maximum number of slots of a map.
 MOST_SLOTS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """One market's counts or prices at one source: what is known of them, and after how long the newest is a gap (M1.3).
+    """Expected updates of a market's counts or prices at a source: newest observation and maximum age (M1.3).
 
-    ``kind`` is "count" or "price", ``sid`` the series (of several products the one that answers). ``every`` is the nominal gap of
-    counts, None of prices, which are stored when they change. ``newest`` is the newest observation, None before the first.
-    A ``constant`` price is a list price said once: it holds until another is said, as histories take it.
+    ``kind`` is "count" or "price", ``sid`` the series (of several products, the product used for
+    planning). ``every`` is the nominal gap of counts, None for prices, which are stored on change.
+    ``newest`` is the time of the newest observation, None before the first. A ``constant`` price is
+    a list price stored once: it is valid until it is replaced, as in histories.
     """
 
     market: str
@@ -68,14 +69,14 @@ class Promise:
 
     @property
     def subject(self) -> str:
-        """``market@source``."""
+        """Market and source as ``market@source``."""
         return f"{self.market}@{self.source}"
 
 
 def promises_of(
     store: Store, markets: Iterable[tuple[str, str]], *, at: pd.Timestamp, step: pd.Timedelta
 ) -> tuple[Promise, ...]:
-    """What the sources owe of some markets (key, source), from the gaps they stated or kept until ``at``; one query."""
+    """Return the expected updates of some markets (key, source), from the gaps stated or observed until ``at``; a single query."""
     pairs = list(markets)
     grid = SlotGrid(
         first_us=None,
@@ -110,10 +111,12 @@ def _promise(market: str, one: KnownSeries, grid: SlotGrid, *, probed: bool) -> 
 
 
 def freshness(promises: Sequence[Promise], *, at: pd.Timestamp) -> pd.DataFrame:
-    """A row for every promise, `FRESHNESS_COLUMNS`: how old the newest observation is at ``at``, and how late the next one.
+    """Return a table with `FRESHNESS_COLUMNS`, a row per promise: age of the newest observation at
+    ``at``, and delay of the next.
 
-    Counts are expected a nominal gap after the newest, prices within their maximal age. A price that is read at every probe
-    is as fresh as its source's counts. ``late_by`` is 0 where nothing is late.
+    Counts are expected a nominal gap after the newest observation, prices within their maximum age.
+    A price read at every probe is as fresh as the counts of its source. ``late_by`` is 0 if nothing
+    is late.
     """
     counts = {one.subject: one for one in promises if one.kind == "count"}
     rows = []
@@ -152,9 +155,11 @@ FEED_COLUMNS: Final = (
 
 
 def feed_freshness(store: Store, settings: Settings, *, at: pd.Timestamp) -> pd.DataFrame:
-    """The last fetch of each live feed until ``at``, `FEED_COLUMNS`, and how late the next is by the feed's own schedule.
+    """Return the last fetch of each live feed until ``at`` (`FEED_COLUMNS`), and the delay of the
+    next by the feed's schedule.
 
-    ``failing``: how many of its fetches in a row, the last one included, were not complete; ``failing_since`` the first of them.
+    ``failing`` is the number of consecutive incomplete fetches up to the last, ``failing_since``
+    the time of the first of them.
     """
     fetched = read_rows(store, "fetches", order_by=["logical_at"])
     fetched = fetched[fetched["logical_at"] <= at]
@@ -203,25 +208,25 @@ def _feed_row(name: str, own: pd.DataFrame, every: pd.Timedelta | None, at: pd.T
 
 
 # ---
-# The completeness map: what became of every market, stage and slot (M1.3, M6.1).
+# The completeness map: the state of every market, stage and slot (M1.3, M6.1).
 #
-# `read_facts` reads the warehouse, each fact one statement for all markets and slots; `classify` makes the map of them, a pure
-# function over frames; `completeness_of` does both. A slot of a stage is in one of `STATES`:
+# `read_facts` reads the warehouse, each fact with a single statement for all markets and slots; `classify` computes the map, a pure
+# function of data frames; `completeness_of` does both. A slot of a stage is in one of `STATES`:
 #
-# * ``done``: ingest has an observation that is young enough (M1.3); forecast has the planner's vintage; allocate has a decision
+# * ``done``: ingest has a sufficiently recent observation (M1.3); forecast has the planner's forecast; allocate has a decision
 #   for every running job; score has every job that ended in the slot.
-# * ``fallback``: the planner's forecast is there, but a simpler model answered.
-# * ``stale``: the newest observation behind it was older than its maximal age, so the slot is a gap.
-# * ``failed``: the stage ran and failed, or left this market or job out; the reason says why.
-# * ``missing``: nothing was done where something was due.
-# * ``not due``: nothing was known of the market yet, no job was running, none had ended, or it is still being done.
+# * ``fallback``: the planner's forecast exists, but a simpler model computed it.
+# * ``stale``: the newest observation used was older than its maximum age, so the slot is a gap.
+# * ``failed``: the stage ran and failed, or omitted this market or job; the reason explains why.
+# * ``missing``: nothing was done although something was due.
+# * ``not due``: nothing was known of the market yet, no job was running, no job had ended, or the work is still in progress.
 
 _US: Final = "datetime64[us, UTC]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotMap:
-    """The slots of a map: ``first`` to ``last`` by ``step``, all on the grid, as seen from ``at``."""
+    """Slots of a map: ``first`` to ``last`` by ``step``, all on the grid, as known at ``at``."""
 
     first: pd.Timestamp
     last: pd.Timestamp
@@ -236,14 +241,15 @@ class SlotMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything the map is made of, as frames; times are UTC.
+    """Input of the map, as data frames; times are UTC.
 
-    ``seen``: market, source, slot, count_at, price_at (newest observation known at the slot's start, NaT if none): a row for
-    every market and slot, the map's rows. ``issued``: market, source, slot, planned, models, newest_row, price_fallback,
-    count_fallback, others_fell_back, backfilled. ``runs``: slot, stage, status, reason, left_out (list of sentences).
-    ``jobs``: name, market, source (where it begins), created, start, deadline, finished, scored (NaT if not), origin, replayed
-    (when it has ended). ``decided``: job, slot, market, source (where it was told to be), by slot, also of those before the
-    window.
+    ``seen``: market, source, slot, count_at, price_at (newest observation known at the slot's
+    start, NaT if none), a row per market and slot: the rows of the map. ``issued``: market, source,
+    slot, planned, models, newest_row, price_fallback, count_fallback, others_fell_back, backfilled.
+    ``runs``: slot, stage, status, reason, left_out (list of sentences). ``jobs``: name, market,
+    source (where the job begins), created, start, deadline, finished, scored (NaT if not), origin,
+    replayed (whether it is replayed when it has ended). ``decided``: job, slot, market, source of
+    the decisions, by slot, including those before the window.
     """
 
     window: SlotMap
@@ -257,10 +263,11 @@ class Facts:
 
 
 def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: str = "") -> Facts:
-    """The facts of a window; ``pattern`` keeps one market (``key`` or ``key@source``).
+    """Return the facts of a window; ``pattern`` selects a market (``key`` or ``key@source``).
 
-    The markets are those with a forecast of the planner in the window or up to ``history_days`` before it, and those of
-    jobs that run or end in the window. Nothing is read that was not known at the window's ``at``.
+    The markets are those with a forecast of the planner in the window or up to ``history_days``
+    before it, and those of jobs that run or end in the window. Only data known at the window's
+    ``at`` is read.
     """
     bounds = {
         "first": moment(window.first, "start"),
@@ -293,7 +300,7 @@ def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: st
 
 
 def followed_markets(store: Store, settings: Settings, window: SlotMap) -> list[tuple[str, str]]:
-    """(market, source) of everything that is followed in a window, sorted: the rows of its map."""
+    """Return (market, source) of all markets followed in a window, sorted: the rows of its map."""
     bounds = {"first": moment(window.first, "start"), "last": moment(window.last, "end")}
     return _followed(store, settings, window, _jobs(store, settings, window, bounds)[0])
 
@@ -303,7 +310,7 @@ def _wanted(market: tuple[str, str], pattern: str) -> bool:
 
 
 def _times(frame: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
-    """Columns of microseconds since the epoch as UTC times, under new names."""
+    """Convert columns of microseconds since the epoch to UTC times, under new names."""
     for old, new in names.items():
         frame[old] = pd.to_datetime(frame[old].astype("Int64"), unit="us", utc=True).astype(_US)
         frame = frame.rename(columns={old: new})
@@ -311,7 +318,7 @@ def _times(frame: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
 
 
 def _followed(store: Store, settings: Settings, window: SlotMap, jobs: pd.DataFrame) -> list[tuple[str, str]]:
-    """Markets with a forecast of the planner lately, and those of the window's jobs."""
+    """Return the markets with a recent forecast of the planner, and those of the window's jobs."""
     since = window.first - pd.Timedelta(days=settings.history_days)
     rows = store.execute(
         "SELECT DISTINCT market, source FROM vintages WHERE issued_at > ? AND issued_at <= ? AND step_seconds = ? AND model = ?",
@@ -328,7 +335,7 @@ def _followed(store: Store, settings: Settings, window: SlotMap, jobs: pd.DataFr
 
 
 def _seen(store: Store, markets: list[tuple[str, str]], window: SlotMap) -> pd.DataFrame:
-    """The newest observation known in every slot."""
+    """Return the newest observation known in every slot."""
     frame = store.arrow(
         read_sql(__package__, "completeness_seen"),
         {
@@ -352,7 +359,7 @@ def _runs(store: Store, bounds: dict[str, Any]) -> pd.DataFrame:
 def _jobs(
     store: Store, settings: Settings, window: SlotMap, bounds: dict[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The jobs with where they begin filled in, and their decisions; those of markets that nothing is known of are left out."""
+    """Return the jobs, with the market in which they begin filled in, and their decisions; jobs in unknown markets are omitted."""
     frame = store.arrow(read_sql(__package__, "completeness_jobs"), bounds).to_pandas()
     names = ("created", "start", "deadline", "finished", "scored")
     frame = _times(frame, {f"{name}_us": name for name in names})
@@ -372,10 +379,10 @@ def _jobs(
 def _begins(
     store: Store, settings: Settings, window: SlotMap, jobs: pd.DataFrame, decided: pd.DataFrame
 ) -> list[tuple[str, str]]:
-    """(market, source) in which each job begins; ("", "") where none is known.
+    """Return (market, source) in which each job begins; ("", "") if unknown.
 
-    A job that may move and has no home begins where it was first told to be, else in the first of the markets that it may move
-    among, as its turns order them (M11.1).
+    A multi-market job without a home market begins in the market of its first decision, else in the
+    first of its markets in the order of its turns (M11.1).
     """
     first = {
         row["job"]: (row["market"], row["source"]) for row in rows_of(decided.drop_duplicates("job")) if row["source"]
@@ -400,7 +407,7 @@ def _begins(
 def _source_of(
     store: Store, settings: Settings, market: str, window: SlotMap, listed: Sequence[Mapping[str, Any]]
 ) -> str:
-    """The source that answers for a market whose job names none, "" if there is none."""
+    """Return the source of a market whose job names none, "" if there is none."""
     try:
         return find_market(store, market, at=window.at, settings=settings, listed=listed).source
     except MarketError:
@@ -408,29 +415,32 @@ def _source_of(
 
 
 def _decided(store: Store, jobs: pd.DataFrame, bounds: dict[str, Any]) -> pd.DataFrame:
-    """The decisions of some jobs until the window's end, by slot; those of before say where a job is in its first slot."""
+    """Return the decisions of some jobs until the end of the window, by slot.
+
+    Decisions before the window determine the market of a job in its first slot.
+    """
     frame = store.arrow(
         read_sql(__package__, "completeness_decided"), {"jobs": list(jobs["name"]), "last": bounds["last"]}
     ).to_pandas()
     return _times(frame, {"slot": "slot"})
 
 
-#: How many jobs a reason names.
+#: Maximum number of jobs named in a reason.
 _NAMED = 3
-#: The worst of several jobs' states is the slot's.
+#: Order of severity: the state of a slot is the worst state of its jobs.
 _WORST = ("failed", "missing", "done", "not due")
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """States and reasons, each of shape (rows,), in the order of ``facts.seen``: one row a market and slot."""
+    """States and reasons, each of shape (rows,), in the order of ``facts.seen``: a row per market and slot."""
 
     state: np.ndarray
     reason: np.ndarray
 
 
 def told_span(span: pd.Timedelta) -> str:
-    """A duration in words.
+    """Format a duration.
 
     >>> told_span(pd.Timedelta(minutes=95)), told_span(pd.Timedelta(days=3)), told_span(pd.Timedelta(seconds=40))
     ('95 min', '3 d', '40 s')
@@ -443,14 +453,14 @@ def told_span(span: pd.Timedelta) -> str:
 
 
 def _stage_runs(facts: Facts, stage: str) -> pd.DataFrame:
-    """What the ledger says of a stage, a row for every row of the map; empty text where it says nothing."""
+    """Return status and reason of a stage from the ledger for every row of the map; "" if the ledger has no entry."""
     runs = facts.runs[facts.runs["stage"] == stage].set_index("slot")
     own = runs.reindex(facts.seen["slot"])
     return own[["status", "reason"]].fillna("").reset_index(drop=True)
 
 
 def staleness(facts: Facts) -> np.ndarray:
-    """Why the newest observation behind each row is too old (M1.3), "" where it is young enough, shape (rows,)."""
+    """Return why the newest observation of each row is too old (M1.3), "" if it is recent enough, shape (rows,)."""
     seen = facts.seen.reset_index(drop=True)
     out = np.full(len(seen), "", dtype=object)
     limits = {(one.market, one.source, one.kind): one for one in facts.promises}
@@ -489,7 +499,7 @@ def _unseen(facts: Facts) -> np.ndarray:
 
 
 def ingest_states(facts: Facts) -> States:
-    """Whether the observations that a slot needs were there at its start; the ledger says why not."""
+    """Return whether the observations that a slot needs existed at its start; the reasons come from the ledger."""
     run, stale = _stage_runs(facts, "ingest"), staleness(facts)
     status, old = run["status"].to_numpy(dtype=object), stale != ""
     state = np.select(
@@ -510,7 +520,7 @@ def ingest_states(facts: Facts) -> States:
 
 
 def forecast_states(facts: Facts) -> States:
-    """Whether the planner's forecast was issued, what it knew, and whether a simpler model answered."""
+    """Return whether the planner's forecast was issued, on what data, and whether a simpler model computed it."""
     run, stale = _stage_runs(facts, "forecast"), staleness(facts)
     keys = ["market", "source", "slot"]
     own = facts.seen[keys].merge(facts.issued, on=keys, how="left")
@@ -562,7 +572,7 @@ def forecast_states(facts: Facts) -> States:
 
 
 def _told_forecast(row: dict[str, object], planner: str, stale: str) -> str:
-    """Everything noteworthy about a forecast that is there."""
+    """Describe everything unusual about an existing forecast."""
     parts = []
     if stale == "gap":
         parts.append(f"the newest value known was of {row['newest_row']:%Y-%m-%d %H:%M}")
@@ -581,7 +591,7 @@ def _told_forecast(row: dict[str, object], planner: str, stale: str) -> str:
 
 
 def _left_out(facts: Facts, stage: str) -> np.ndarray:
-    """The sentence in which a run says that it left a market out, by row; "" where it did not."""
+    """Return, by row, the message of a run that omitted the market; "" otherwise."""
     out = np.full(len(facts.seen), "", dtype=object)
     told = facts.runs[(facts.runs["stage"] == stage) & facts.runs["left_out"].astype(bool)]
     if told.empty:
@@ -598,23 +608,24 @@ def _left_out(facts: Facts, stage: str) -> np.ndarray:
 
 
 def allocate_states(facts: Facts) -> States:
-    """Whether every job that was running on a market was decided."""
+    """Return whether every job running on a market has a decision."""
     told = _told(facts)
     tables = [_slots_of(job, facts, told) for job in rows_of(facts.jobs)]
     return _by_market(facts, tables, "no job was running")
 
 
 def _told(facts: Facts) -> dict[str, pd.DataFrame]:
-    """(market, source) of the decisions of each job, by slot."""
+    """Return (market, source) of the decisions of each job, by slot."""
     return {
         str(job): own.set_index("slot")[["market", "source"]] for job, own in facts.decided.groupby("job")
     }
 
 
 def _where(job: dict[str, Any], told: Mapping[str, pd.DataFrame], slots: pd.DatetimeIndex) -> pd.DataFrame:
-    """(market, source) in which a job stands in some slots, a row each.
+    """Return (market, source) of a job in some slots, a row per slot.
 
-    That is where its decision told it to be, else its last one before, else where it begins.
+    This is the market of the slot's decision, else of the last decision before it, else the market
+    in which the job begins.
     """
     begins = {"market": job["market"], "source": job["source"]}
     own = told.get(job["name"])
@@ -624,7 +635,7 @@ def _where(job: dict[str, Any], told: Mapping[str, pd.DataFrame], slots: pd.Date
 
 
 def _slots_of(job: dict[str, Any], facts: Facts, told: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """A job's running slots in the window with what became of each."""
+    """Return the running slots of a job in the window, with state and reason."""
     window = facts.window
     begin = max(job["start"], job["created"].floor(window.step), window.first)
     slots = pd.date_range(begin, min(job["deadline"] - window.step, window.last), freq=window.step, unit="us")
@@ -660,7 +671,7 @@ def _job_left_out(facts: Facts, name: str, slots: pd.DatetimeIndex) -> np.ndarra
 
 
 def score_states(facts: Facts) -> States:
-    """Whether every job that ended was scored, in the slot that starts at its deadline (a later turn may have done it)."""
+    """Return whether every ended job was scored, in the slot that starts at its deadline (a later turn may have scored it)."""
     window = facts.window
     jobs = facts.jobs[facts.jobs["replayed"].astype(bool)]
     due = np.maximum(jobs["deadline"], jobs["created"].dt.ceil(window.step))
@@ -690,7 +701,7 @@ def score_states(facts: Facts) -> States:
 
 
 def _by_market(facts: Facts, tables: list[pd.DataFrame], nothing: str) -> States:
-    """One state a market and slot from the states of its jobs: the worst, with the reasons of those."""
+    """Return the state of each market and slot: the worst state of its jobs, with the reasons of those jobs."""
     state = np.full(len(facts.seen), "not due", dtype=object)
     reason = np.full(len(facts.seen), nothing, dtype=object)
     tables = [table for table in tables if len(table)]
@@ -713,26 +724,28 @@ def _by_market(facts: Facts, tables: list[pd.DataFrame], nothing: str) -> States
 
 
 def _joined(texts: list[str]) -> str:
-    """A few reasons in one, each once."""
+    """Join a few distinct reasons."""
     own = [text for text in dict.fromkeys(texts) if text]
     rest = len(own) - _NAMED
     return "; ".join(own[:_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
 
 
-#: In the order in which they are shown; the first three are well or need nothing.
+#: States in display order; the first three need no attention.
 STATES: Final = ("done", "fallback", "not due", "stale", "failed", "missing")
-#: States in which work that was due was not done.
+#: States in which due work was not done.
 NOT_DONE: Final = ("failed", "missing")
 COLUMNS: Final = ("market", "source", "stage", "slot", "state", "reason")
-#: How far back a map looks unless it is told.
+#: Default length of a map.
 DEFAULT_SPAN: Final = pd.Timedelta(days=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completeness:
-    """The map: ``frame`` has `COLUMNS`, a row for every market, source, stage and slot, sorted by these; slots are UTC.
+    """The completeness map: ``frame`` has `COLUMNS`, a row per market, source, stage and slot,
+    sorted by these; slots are UTC.
 
-    ``start`` and ``end`` are the first and the last slot, ``at`` the time it was looked at from.
+    ``start`` and ``end`` are the first and the last slot, ``at`` is the time as of which the map is
+    computed.
     """
 
     at: pd.Timestamp
@@ -742,9 +755,11 @@ class Completeness:
     frame: pd.DataFrame
 
     def summary(self) -> pd.DataFrame:
-        """A row per market, source and stage: slots in each of `STATES`, and ``complete``, the share of due slots that are done.
+        """Return a row per market, source and stage: slots in each of `STATES`, and ``complete``,
+        the share of due slots that are done.
 
-        Slots with a fallback count as done, stale ones do not; ``complete`` is NaN where nothing was due.
+        Slots with a fallback count as done, stale slots do not; ``complete`` is NaN if nothing was
+        due.
         """
         keys = ["market", "source", "stage"]
         counts = self.frame.groupby([*keys, "state"], sort=False).size().unstack("state", fill_value=0)
@@ -755,9 +770,11 @@ class Completeness:
         return counts.reset_index()
 
     def stretches(self, states: tuple[str, ...] = ("failed", "missing", "stale", "fallback")) -> pd.DataFrame:
-        """Slots in a row in the same of these states, as one row: market, source, stage, state, since, until, slots, reason.
+        """Return runs of consecutive slots in the same state: market, source, stage, state, since,
+        until, slots, reason.
 
-        ``until`` is the last slot's start; the reason is the last slot's, where it is the freshest.
+        ``until`` is the start of the last slot; the reason is that of the last slot, which is the
+        most recent.
         """
         frame = self.frame
         change = frame[["market", "source", "stage", "state"]].ne(
@@ -778,11 +795,11 @@ class Completeness:
         ).reset_index(drop=True)
 
     def count(self, *states: str) -> int:
-        """How many slots are in one of these states."""
+        """Return the number of slots in any of these states."""
         return int(self.frame["state"].isin(states).sum())
 
 
-#: Slots of one map at most: more than a year of half hours.
+#: Maximum number of slots of a map: more than a year of half hours.
 MOST_SLOTS = 20_000
 
 
@@ -795,11 +812,12 @@ def completeness_of(
     at: pd.Timestamp,
     market: str = "",
 ) -> Completeness:
-    """The completeness map of a warehouse from ``start`` to ``end``, as it could be told at ``at``; reads, never writes.
+    """Return the completeness map of a warehouse from ``start`` to ``end``, as known at ``at``; writes nothing.
 
-    ``end`` is ``at`` unless it is earlier. Without ``start`` it begins `DEFAULT_SPAN` before, but not before the first turn
-    that the ledger knows; with it everything from there on is due. ``market`` keeps one (``key`` or ``key@source``).
-    Raises `SettingsError` if no slot lies between.
+    ``end`` is at most ``at``, which is the default. Without ``start`` the map begins `DEFAULT_SPAN`
+    earlier, but not before the first turn in the ledger; with ``start`` every slot from there is
+    due. ``market`` selects a market (``key`` or ``key@source``). Raises `SettingsError` if the
+    window contains no slot or too many.
     """
     window = window_of(store, settings, start=start, end=end, at=at)
     return classify(read_facts(store, settings, window, pattern=market), settings)
@@ -813,7 +831,7 @@ def window_of(
     end: pd.Timestamp | None,
     at: pd.Timestamp,
 ) -> SlotMap:
-    """The slots that `completeness_of` looks at."""
+    """Return the slots of `completeness_of`."""
     step = step_of(settings)
     last = min(at if end is None else end, at).floor(step)
     if start is None:
@@ -836,7 +854,7 @@ def window_of(
 
 
 def classify(facts: Facts, settings: Settings) -> Completeness:
-    """The map of some facts: no storage, no clock."""
+    """Compute the map from its facts, without storage or clock."""
     window = facts.window
     young = window.at - pd.Timedelta(minutes=settings.alarms.grace_minutes)
     stages = {

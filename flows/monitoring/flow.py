@@ -1,4 +1,4 @@
-"""What of monitoring needs the engine: alarms as Prefect events, and the flow ``status``."""
+"""The parts of monitoring that need the engine: alarms as Prefect events, and the flow ``status``."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from warehouse.errors import SlackwaterError
 from warehouse.store.connection import open_reader, open_store
 
 # ---
-# Alarms as Prefect events, so that automations can react; the only part of the alarms that needs the engine.
+# Alarms as Prefect events, so that automations can react.
 
 #: Names of the events.
 RAISED, CLEARED = "slackwater.alarm.raised", "slackwater.alarm.cleared"
 
 
 def raise_alarms(turn: Turn) -> Settled:
-    """Look for alarms at the end of a turn, keep what changed, and emit an event for each; the turn's work stands whatever comes.
+    """Check for alarms at the end of a turn, store the changes and emit an event for each; errors
+    do not affect the turn.
 
-    A turn that takes every market at the end of its own record looks at histories: nothing in them is late, so it raises nothing.
+    A turn that takes every market at the end of its own record reads histories, in which nothing is
+    late, so it raises no alarms.
     """
     if turn.own_end:
         return Settled()
@@ -54,14 +56,15 @@ def raise_alarms(turn: Turn) -> Settled:
 
 
 def emit_alarms(settled: Settled, *, run: str = "") -> None:
-    """An event for every alarm raised or cleared. They were kept before: one that is lost on its way is still in the table."""
+    """Emit an event for every alarm raised or cleared; the alarms are already stored, so a lost event loses no alarm."""
     for name, alarms in ((RAISED, settled.raised), (CLEARED, settled.cleared)):
         for alarm in alarms:
             emit_event(event=name, resource=resource_of(alarm), payload=payload_of(alarm, run=run))
 
 
 def resource_of(alarm: Alarm) -> dict[str, str]:
-    """What an event is about: ``slackwater.market.<key>``, or ``slackwater.<subject>`` where it is about no market.
+    """Return the Prefect resource of an event: ``slackwater.market.<key>``, or
+    ``slackwater.<subject>`` if not about a market.
 
     Kind and severity are labels of the resource, so that a trigger can match them.
     """
@@ -75,7 +78,7 @@ def resource_of(alarm: Alarm) -> dict[str, str]:
 
 
 def payload_of(alarm: Alarm, *, run: str) -> dict[str, str]:
-    """The alarm in full."""
+    """Return the content of the event: the alarm and the run."""
     return {
         "kind": alarm.kind,
         "subject": alarm.subject,
@@ -87,7 +90,7 @@ def payload_of(alarm: Alarm, *, run: str) -> dict[str, str]:
 
 
 # ---
-# The flow ``status``: look, keep the alarms that changed, emit them as events, write the page. For a schedule of its own.
+# The flow ``status``, to be scheduled separately: check, store changed alarms, emit them as events, write the page.
 
 
 @named_flow("status", run_name=run_name("status", slots=False), timeout_seconds=600)
@@ -97,9 +100,11 @@ def status(
     settings: SettingsFile = None,
     html: Annotated[Path | None, Field(description="Where the page goes; by default nowhere.")] = None,
 ) -> dict[str, Any]:
-    """What ``slackwater status`` shows, at ``at`` or now; alarms are kept and emitted, and a page is written if ``html`` names one.
+    """Report the status at ``at`` (default: now) like ``slackwater status``; store and emit alarms,
+    and write a page to ``html``.
 
-    It looks as a reader does, so a turn that is under way is not disturbed; only if an alarm has changed does it write.
+    The warehouse is opened for reading, so that a running turn is not disturbed, and for writing
+    only if an alarm has changed or alerts are due.
     """
     chosen = read_settings(settings)
     when = now() if at is None else utc_time(at)

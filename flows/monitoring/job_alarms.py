@@ -1,4 +1,4 @@
-"""Alarms about jobs: a deadline in danger or missed, money, decisions that reach nobody, reports that do not come."""
+"""Alarms about jobs: deadlines at risk or missed, budgets, undelivered decisions, overdue reports, and unobserved markets."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from warehouse.issued import read_rows
 from warehouse.store.connection import Store
 from warehouse.times import moment
 
-#: Shares of a budget, in percent, that an alarm tells.
+#: Shares of a budget, in percent, that raise an alarm.
 BUDGET_SHARES = (50, 80, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What is known of one job at ``at``: its decisions by slot, the reports that count, and the deliveries that failed.
+    """Facts about a job at ``at``: its decisions by slot, its valid reports, and the failed deliveries.
 
-    ``newest`` is the time of the newest observation of its newest market, None where there is none. ``costs`` are the slots of a
-    job with a budget and what was paid for each, USD.
+    ``newest`` is the time of the newest observation of its current market, None if there is none.
+    ``costs`` are the slots of a job with a budget and the cost of each, USD.
     """
 
     job: StoredJob
@@ -41,20 +41,20 @@ class JobFacts:
 
     @property
     def is_open(self) -> bool:
-        """Whether it runs now."""
+        """Whether the job is running."""
         return self.job.start <= self.at < self.job.deadline and not any(
             report.finished for report in self.reports
         )
 
     @property
     def last(self) -> Mapping[str, Any] | None:
-        """Its newest decision."""
+        """Newest decision of the job."""
         return self.decisions[-1] if self.decisions else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFinding:
-    """Something wrong with a job: since when, and a sentence with what was found and what to do."""
+    """A problem with a job: start, and a sentence with the problem and a remedy."""
 
     since: pd.Timestamp
     text: str
@@ -62,7 +62,7 @@ class JobFinding:
 
 
 def at_risk(facts: JobFacts) -> list[JobFinding]:
-    """The newest decision says that the deadline is likely enough to be missed."""
+    """Return a finding if the newest decision predicts a high probability of missing the deadline."""
     row = facts.last
     if not facts.is_open or row is None or row.get("late_probability") is None:
         return []
@@ -78,7 +78,7 @@ def at_risk(facts: JobFacts) -> list[JobFinding]:
 
 
 def infeasible(facts: JobFacts) -> list[JobFinding]:
-    """On-demand alone cannot finish the job in time."""
+    """Return a finding if on-demand alone cannot finish the job in time."""
     row = facts.last
     if not facts.is_open or row is None or not row.get("shortfall"):
         return []
@@ -86,7 +86,7 @@ def infeasible(facts: JobFacts) -> list[JobFinding]:
 
 
 def missed(facts: JobFacts) -> list[JobFinding]:
-    """The deadline has passed, recently, and the work was not done."""
+    """Return a finding if the deadline has passed recently and the work was not done."""
     passed = facts.at - facts.job.deadline
     if not pd.Timedelta(0) <= passed <= pd.Timedelta(hours=facts.rules.recent_hours):
         return []
@@ -103,7 +103,7 @@ def missed(facts: JobFacts) -> list[JobFinding]:
 
 
 def unreported(facts: JobFacts) -> list[JobFinding]:
-    """A job that was reported of before has had no report for some slots."""
+    """Return a finding if a job with earlier reports has had no report for several slots."""
     if not facts.is_open or not facts.reports or not facts.rules.report_slots:
         return []
     newest = max(report.reported_at for report in facts.reports)
@@ -120,7 +120,7 @@ def unreported(facts: JobFacts) -> list[JobFinding]:
 
 
 def not_delivered(facts: JobFacts) -> list[JobFinding]:
-    """Decisions of recent slots that a sink did not take."""
+    """Return the sinks that failed to receive decisions of recent slots."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in facts.undelivered:
         found.setdefault(str(row["sink"]), []).append(row)
@@ -135,7 +135,7 @@ def not_delivered(facts: JobFacts) -> list[JobFinding]:
 
 
 def budget_spent(facts: JobFacts) -> list[JobFinding]:
-    """Return the largest of `BUDGET_SHARES` that is paid, if one is."""
+    """Return the largest of `BUDGET_SHARES` that is spent, if any."""
     budget = facts.job.request.budget_usd
     if not facts.is_open or budget is None:
         return []
@@ -159,7 +159,7 @@ def budget_spent(facts: JobFacts) -> list[JobFinding]:
 
 
 def market_gone(facts: JobFacts) -> list[JobFinding]:
-    """The market of an open job has not been observed for long: it may be closed, renamed or no longer read."""
+    """Return a finding if the market of an open job has not been observed for long: it may be closed, renamed or no longer read."""
     row = facts.last
     if not facts.is_open or row is None:
         return []
@@ -177,7 +177,7 @@ def market_gone(facts: JobFacts) -> list[JobFinding]:
     ]
 
 
-#: Kind of the alarm -> its check. `flows.config.ALARM_KINDS` says what each means and how serious it is.
+#: Checks by kind of alarm; `flows.config.ALARM_KINDS` has meaning and severity of each.
 CHECKS: Mapping[str, Callable[[JobFacts], list[JobFinding]]] = {
     "job at risk": at_risk,
     "job infeasible": infeasible,
@@ -190,7 +190,7 @@ CHECKS: Mapping[str, Callable[[JobFacts], list[JobFinding]]] = {
 
 
 def job_findings(store: Store, settings: Settings, *, at: pd.Timestamp) -> list[tuple[str, str, JobFinding]]:
-    """Return what is wrong with jobs at ``at``, as kind, subject (``job NAME``, with a part after it) and finding."""
+    """Return the problems of jobs at ``at``, as kind, subject (``job NAME``, optionally with a part) and finding."""
     found = []
     for facts in read_job_facts(store, settings, at=at):
         name = facts.job.request.name
@@ -201,7 +201,7 @@ def job_findings(store: Store, settings: Settings, *, at: pd.Timestamp) -> list[
 
 
 def read_job_facts(store: Store, settings: Settings, *, at: pd.Timestamp) -> list[JobFacts]:
-    """The facts of every job of a user that is open at ``at`` or ended within the recent hours; nothing known later is read."""
+    """Return the facts of every user job open at ``at`` or ended within the recent hours, using only data known at ``at``."""
     recent = at - pd.Timedelta(hours=settings.alarms.recent_hours)
     jobs = [
         job
@@ -259,7 +259,7 @@ def _costs(
 def _newest_observed(
     store: Store, places: Iterable[tuple[str, str]], at: pd.Timestamp
 ) -> dict[tuple[str, str], pd.Timestamp]:
-    """The newest observation known at a time of some markets, by market and source."""
+    """Return the time of the newest observation known at ``at`` of some markets, by market and source."""
     asked = dict.fromkeys(places)
     if not asked:
         return {}

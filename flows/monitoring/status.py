@@ -1,4 +1,4 @@
-"""The state of a pipeline at one time: completeness, freshness and alarms in one value, and its sections on a page."""
+"""Status of a pipeline: completeness, freshness and alarms as a value, and its sections on a page."""
 
 from __future__ import annotations
 
@@ -32,21 +32,22 @@ from warehouse.foreign import unreadable_rows
 from warehouse.store.connection import Store
 
 # ---
-# The state of a pipeline at one time: completeness, freshness and alarms in one value, for the command, the page and programs.
+# The status of a pipeline as a value, for the command, the page and programs.
 
-#: Exit codes of ``slackwater status`` (2 is a user's error): something is not done, an alarm stands, both.
+#: Exit codes of ``slackwater status`` (2 is a user's error): all well, something is not done, an
+#: alarm is active, both.
 WELL, NOT_ALL_DONE, ALARMED, BOTH = 0, 3, 4, 5
-#: What the JSON object is, so that its readers can tell when it changes.
+#: Name and version of the JSON object, so that its readers notice changes.
 SCHEMA: Final = "slackwater.status/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What could be told at ``at``; ``note`` says how that time was chosen, "" if it was given.
+    """Status as known at ``at``; ``note`` explains the choice of that time, "" if it was given.
 
-    ``freshness`` and ``feeds`` are the tables of `flows.monitoring.completeness`. ``gone``: alarms that were kept as standing
-    and stand no longer. ``unreadable`` names stored rows that are left out everywhere,
-    ``contradicted`` sources that contradict each other (M1.5).
+    ``freshness`` and ``feeds`` are the tables of `flows.monitoring.completeness`. ``gone`` are
+    stored alarms that are no longer active. ``unreadable`` lists the stored rows that are ignored
+    everywhere, ``contradicted`` the sources that contradict each other (M1.5).
     """
 
     at: pd.Timestamp
@@ -61,14 +62,14 @@ class Status:
 
     @property
     def exit_code(self) -> int:
-        """0 all well, 3 something is missing or failed (or no market is followed), 4 an alarm stands, 5 both."""
+        """Exit code: 0 all well, 3 something is missing or failed (or no market is followed), 4 an alarm is active, 5 both."""
         lacking = self.completeness.frame.empty or self.completeness.count(*NOT_DONE) > 0
         if lacking and self.alarms:
             return BOTH
         return NOT_ALL_DONE if lacking else ALARMED if self.alarms else WELL
 
     def sentence(self) -> str:
-        """The whole in one sentence."""
+        """Return a summary in a sentence."""
         done = self.completeness
         if done.frame.empty:
             return "No market was followed in these slots: no forecast was issued and no job ran."
@@ -85,7 +86,7 @@ class Status:
         return f"{work}; {alarms}."
 
     def answer(self) -> dict[str, Any]:
-        """The object that ``slackwater status --json`` prints."""
+        """Return the object that ``slackwater status --json`` prints."""
         done = self.completeness
         return {
             "schema": SCHEMA,
@@ -120,7 +121,7 @@ class Status:
 
 
 def _minutes(row: dict[str, Any]) -> dict[str, Any]:
-    """Durations as minutes, named so; times that are not there as None."""
+    """Convert durations to minutes, with suffixed names, and NaT to None."""
     plain: dict[str, Any] = {}
     for name, value in row.items():
         if name in ("age", "every", "late_by", "max_age"):
@@ -140,10 +141,12 @@ def status_of(
     market: str = "",
     note: str = "",
 ) -> Status:
-    """The status of a warehouse as it could be told at ``at``; reads, never writes.
+    """Return the status of a warehouse as known at ``at``; writes nothing.
 
-    ``since`` and ``until`` bound the slots of the map (see `flows.monitoring.completeness.completeness_of`); freshness and
-    alarms are those at ``at``. ``market`` keeps one (``key`` or ``key@source``); raises `MarketError` if it is not followed.
+    ``since`` and ``until`` bound the slots of the map (see
+    `flows.monitoring.completeness.completeness_of`); freshness and alarms are those at ``at``.
+    ``market`` selects a market (``key`` or ``key@source``); raises `MarketError` if it is not
+    followed.
     """
     window = window_of(store, settings, start=since, end=until, at=at)
     facts = read_facts(store, settings, window, pattern=market)
@@ -170,10 +173,11 @@ def status_of(
 
 
 def present_of(store: Store, settings: Settings, *, clock: pd.Timestamp) -> tuple[pd.Timestamp, str]:
-    """The time of a status that was given none, and a note where that is not the clock's.
+    """Return the default time of a status, and a note if it is not the current time.
 
-    The clock's, where the newest turn is of the last days or live feeds are there; else the newest turn's, as befits a warehouse
-    of histories. Raises `MarketError` on a warehouse in which no turn has run.
+    It is the current time if the newest turn is recent or there are live feeds; otherwise the time
+    of the newest turn, suitable for a warehouse of histories. Raises `MarketError` if no turn has
+    run in the warehouse.
     """
     (newest,) = store.execute("SELECT epoch_us(max(logical_at)) FROM runs")[0]
     if newest is None:
@@ -191,9 +195,9 @@ def present_of(store: Store, settings: Settings, *, clock: pd.Timestamp) -> tupl
 
 
 # ---
-# A status as sections: the completeness map, how fresh every source is, the alarms; on terminals, on pages, in the UI.
+# Sections of a status for terminals, pages and the UI: completeness map, freshness and alarms.
 
-#: States that are drawn, each with its colour and the letter in its boxes, so that none needs colour to be read.
+#: Drawn states with their colours and letters, so that states differ without colours.
 LOOKS: Final[dict[str, tuple[str, str]]] = {
     "done": ("band80", ""),
     "fallback": ("series5", "B"),
@@ -209,12 +213,12 @@ MEANINGS: Final[dict[str, str]] = {
     "failed": "failed or left out",
     "missing": "not done, though due",
 }
-#: Stretches that a terminal shows at most.
+#: Maximum number of listed problems on a terminal.
 _SHOWN: Final = 20
 
 
 def status_page(found: Status) -> Page:
-    """The page of a status: the verdict and the alarms first."""
+    """Return the page of a status, with summary and alarms first."""
     done = found.completeness
     note = f" {found.note[:1].upper()}{found.note[1:]}." if found.note else ""
     well = found.exit_code == 0
@@ -236,7 +240,7 @@ def status_page(found: Status) -> Page:
 
 
 def status_blocks(found: Status) -> list[Block]:
-    """What a terminal shows: the same, and the verdict last, where it stays in sight."""
+    """Return the blocks for a terminal, with the summary last, where it remains visible."""
     sentence = found.sentence() + (f" ({found.note})" if found.note else "")
     return [
         completeness_section(found),
@@ -247,12 +251,12 @@ def status_blocks(found: Status) -> list[Block]:
     ]
 
 
-#: Contradictions of sources that are told one by one.
+#: Maximum number of contradictions listed separately.
 MOST_CONTRADICTED = 10
 
 
 def unreadable_blocks(found: Status) -> list[Block]:
-    """Stored rows that cannot be read, and are left out everywhere."""
+    """Return a list of the stored rows that are unreadable and ignored everywhere, and of the contradicting sources."""
     told = [
         *found.unreadable,
         *(f"SOURCES DISAGREE: {text}" for text in found.contradicted[:MOST_CONTRADICTED]),
@@ -263,7 +267,7 @@ def unreadable_blocks(found: Status) -> list[Block]:
 
 
 def alarms_section(found: Status) -> Section:
-    """The alarms that stand."""
+    """Return the section of the active alarms."""
     rows = [
         {"kind": one.kind, "subject": one.subject, "severity": one.severity, "since": one.since, "text": one.text}
         for one in found.alarms
@@ -275,7 +279,7 @@ def alarms_section(found: Status) -> Section:
 
 
 def completeness_section(found: Status, *, drawn: bool = False) -> Section:
-    """Slots by market and stage, ``drawn`` as a map a stage, and what was due and is not done."""
+    """Return the section of slots by market and stage, with a map per stage if ``drawn``, and the due work that is not done."""
     done = found.completeness
     if done.frame.empty:
         return Section("Completeness", ["No market was followed in these slots."], "map")
@@ -305,7 +309,7 @@ def completeness_section(found: Status, *, drawn: bool = False) -> Section:
 
 
 def _named(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of markets, with the market and its source as one name."""
+    """Return rows of markets, with market and source joined as ``name``."""
     return [{**row, "name": f"{row['market']}@{row['source']}"} for row in rows_of(frame)]
 
 
@@ -316,7 +320,7 @@ _STATE_COLUMNS: Final[dict[str, Column | str]] = {
 
 
 def _state_counts(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Slots by stage and state over all markets."""
+    """Return the number of slots by stage and state over all markets."""
     counts = frame.groupby(["stage", "state"]).size()
     return [
         {"stage": stage} | {state: int(counts.get((stage, state), 0)) for state in STATES} for stage in STAGES
@@ -324,7 +328,7 @@ def _state_counts(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def stage_cells(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """A row a market with a short text for each stage, such as ``142 of 144, 2 missing``."""
+    """Return a row per market with a short text for each stage, such as ``142 of 144, 2 missing``."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows_of(summary):
         own = rows.setdefault((row["market"], row["source"]), {"market": f"{row['market']}@{row['source']}"})
@@ -348,7 +352,7 @@ def _maps(found: Status) -> list[Block]:
 
 
 def legend() -> str:
-    """The letters of the map in words."""
+    """Return an explanation of the letters in the map."""
     told = [f"{letter}: {MEANINGS[state]}" for state, (_, letter) in LOOKS.items() if letter]
     return f"A strip a market. Letters in the boxes: {'; '.join(told)}; no letter: done; empty: {MEANINGS['not due']}."
 
@@ -356,9 +360,10 @@ def legend() -> str:
 def stage_map(
     stage: str, stretches: Sequence[Mapping[str, Any]], start: pd.Timestamp, end: pd.Timestamp, step: pd.Timedelta
 ) -> Figure:  # fmt: skip
-    """The map of one stage: a strip a market, from rows with ``name``, ``state``, ``since``, ``until`` (slots) and ``reason``.
+    """Return the map of a stage: a strip per market, from rows with ``name``, ``state``, ``since``,
+    ``until`` (slots) and ``reason``.
 
-    Markets with most trouble come first; where nothing was due nothing is drawn.
+    Markets with the worst states come first; nothing is drawn where nothing was due.
     """
     from flows.show.charts import cells
 
@@ -387,7 +392,7 @@ def stage_map(
 
 
 def freshness_section(found: Status) -> Section:
-    """What every source owes and what it did, and the live feeds."""
+    """Return the section on the freshness of every source and on the live feeds."""
     rows = [
         {
             **row,
