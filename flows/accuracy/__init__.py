@@ -1,1 +1,1 @@
-"""The accuracy report: every forecaster measured on what turns issue, beside last value."""
+"""Accuracy report: every forecaster measured on the forecasts that turns issue, compared with last value."""

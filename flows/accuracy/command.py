@@ -1,4 +1,4 @@
-"""``accuracy``. What computes is loaded when the command is called."""
+"""The command ``accuracy``; the code behind it is imported when it runs."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ def accuracy(
     ] = None,
     session: Session = Session(),
 ) -> Answer:
-    """How good forecasts are, by step ahead, beside last value.
+    """Measure forecast accuracy by lead time, compared with last value.
 
-    With --data every model forecasts the later half of every series of a folder, as turns would have. With --db the
-    forecasts that the warehouse holds are scored as they were issued; --backtest forecasts its series anew, and keeps
-    that beside it. With --leave-out every zone (or source) is left out in turn: its markets get the model that was best on
-    the earlier halves of all others of their class, which are forecast too, and the later halves say what that is worth.
+    With --data every model forecasts the later half of every series of a folder, as turns would
+    have. With --db the stored forecasts of the warehouse are scored as issued; --backtest forecasts
+    its series anew and stores the forecasts next to the warehouse. With --leave-out every zone (or
+    source) is left out in turn: its markets get the model that was best on the earlier halves of
+    all other markets of their class, and the later halves measure the skill of that choice.
     """
-    # Before NumPy is loaded: with two threads the small matrices of a filter only spin.
+    # Set before NumPy is imported: further threads do not speed up the small matrices of a filter.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from flows.accuracy.report import AccuracyOptions, measured_accuracy
 

@@ -1,8 +1,10 @@
-"""What forecast errors cost: the same jobs and policies under every model's forecasts, perfect ones, and none (M5.5).
+"""Cost of forecast errors: the same jobs and policies under every model's forecasts, perfect
+forecasts, and no forecasts (M5.5).
 
-Jobs are those of E1's grid on the test parts of the series given (M7). A policy that plans ahead is replayed on each with the
-forecasts a model issued, with perfect forecasts and with last value's; the differences in utility are what being wrong costs, and
-what being better is worth. All utilities are in units of each job's on-demand-only cost.
+Jobs come from the grid of experiment E1 on the test parts of the given series (M7). Planning
+policies are replayed on each job with the forecasts issued by a model, with perfect forecasts and
+with those of last value. The differences in utility are the cost of forecast errors and the benefit
+of better forecasts. All utilities are in units of each job's on-demand-only cost.
 """
 
 from __future__ import annotations
@@ -42,15 +44,16 @@ from optimization.trials.scenarios import (
 from optimization.window.plan import Outcome
 from warehouse.errors import MarketError, SettingsError
 
-#: The policies that read the forecasts: the pool's five-slot plan under its default end rule, and under the target (M3.3).
+#: Policies that use forecasts: the five-slot plan of the pool with its default end rule, and with
+#: the target rule (M3.3).
 POLICIES = ("AHAP(5,1,0.9)", "AHAP(5,1,0.9,target)")
-#: Slots ahead that forecasts are made for (the plans of `POLICIES` read four of them).
+#: Forecast horizon in slots (the plans of `POLICIES` use four).
 HORIZON = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostPlan:
-    """What is replayed: ``per_cell`` jobs for each cell of the grid, on at most ``paths_per_source`` price paths of a source."""
+    """Replay settings: ``per_cell`` jobs per cell of the grid, on at most ``paths_per_source`` price paths per source."""
 
     policies: tuple[str, ...] = POLICIES
     grid: Grid = field(default_factory=Grid)
@@ -71,11 +74,14 @@ def error_cost(
 ) -> ErrorCost:
     """Replay the plan's policies on jobs of the test parts under each model's forecasts.
 
-    Of ``series`` the counts with a stated capacity (a bound that never moves) and the prices whose on-demand price is known are
-    joined, every join about equally often; a join is synthetic unless both are one market's in one source (M7). ``models`` are
-    predictors by name, `FLOOR` among them, estimated by ``timetable``. ``issued`` holds
-    forecasts already made (it is not changed); the rest is made now. ``progress(done, total)`` counts jobs. Raises
-    `SettingsError` without `FLOOR` and `MarketError` if no job can be drawn.
+    Count series with a stated capacity (constant upper bound) are paired with price series of known
+    on-demand price, every pair about equally often. A pairing is synthetic unless both series
+    belong to the same market and source (M7). ``models`` maps names to predictors, including
+    `FLOOR`, estimated by ``timetable``. ``issued`` holds existing forecasts (unchanged); missing
+    forecasts are computed. ``progress(done, total)`` counts jobs.
+
+    Raises `SettingsError` without `FLOOR` or for a model named `PERFECT` or `NONE`, and
+    `MarketError` if no job can be drawn.
     """
     plan = plan or CostPlan()
     if FLOOR not in models or {PERFECT, NONE} & set(models):
@@ -114,17 +120,17 @@ def error_cost(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostCase:
-    """A job and what each model forecast in each of its slots."""
+    """A job with each model's forecasts in each of its slots."""
 
     scenario: Scenario
     forecasts: tuple[tuple[PointForecast | None, ...], ...]
 
 
 def replay_models(case: CostCase, names: tuple[str, ...]) -> np.ndarray:
-    """One job under every model, perfect forecasts and none, shape (models + 2, policies, 5).
+    """Replay a job under every model, perfect forecasts and no forecasts; return shape (models + 2, policies, 5).
 
-    The five: utility, on time, mean errors of the medians read (counts in instances, prices in shares of on-demand), and the
-    utility with the same counts beside the true prices.
+    The five values: utility, on time, mean errors of the medians used (counts in instances, prices
+    as shares of on-demand), and the utility with the same counts and the true prices.
     """
     scenario, window = case.scenario, case.scenario.window
     policies = [policy_named(name) for name in names]
@@ -157,7 +163,7 @@ def _utility(outcome: Outcome, scenario: Scenario) -> float:
 def with_prices(
     forecasts: Sequence[PointForecast | None], truth: Sequence[PointForecast]
 ) -> list[PointForecast | None]:
-    """The same forecasts of counts beside the true prices, as far as those are known."""
+    """Return the forecasts with the true prices instead of the predicted prices, as far as known."""
     return [
         None
         if made is None
@@ -174,9 +180,10 @@ def median_errors(
     ahead: int,
     on_demand_usd: float,
 ) -> tuple[float, float]:
-    """Mean |forecast - truth| of counts (instances) and prices (shares of on-demand) over slots and the first ``ahead`` steps.
+    """Return mean |forecast - truth| of counts (instances) and prices (shares of on-demand) over
+    slots and the first ``ahead`` steps.
 
-    A price above on-demand counts as on-demand: no plan would pay more.
+    A price above on-demand counts as on-demand, since no plan would pay more.
     """
     count, price = [], []
     for made, right in zip(forecasts, truth, strict=True):
@@ -192,7 +199,7 @@ def median_errors(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Jobs:
-    """The jobs drawn, and the series behind the tapes they were drawn on, by label."""
+    """The jobs drawn, and the series behind their traces, by variable and label."""
 
     scenarios: tuple[Scenario, ...]
     series: Mapping[tuple[Variable, str], Series]
@@ -202,7 +209,7 @@ class _Jobs:
         return [one for (variable, _), one in self.series.items() if variable == "price"]
 
     def wanted(self) -> dict[tuple[Variable, str], set[int]]:
-        """The slots in which forecasts are read, by variable and key: those of each job but its last, after which none counts."""
+        """Return the slots in which forecasts are used, by variable and key: all slots of each job except the last."""
         slots: dict[tuple[Variable, str], set[int]] = {}
         for scenario in self.scenarios:
             draw, ahead = scenario.draw, range(scenario.draw.cell.deadline_slots - 1)
@@ -211,7 +218,7 @@ class _Jobs:
         return slots
 
     def forecasts(self, draw: Draw, model: str, medians: Medians) -> tuple[PointForecast | None, ...]:
-        """What a plan reads in each slot of a job; None (the present is held) where one of the two has no forecast."""
+        """Return the forecast in each slot of a job; None if price or count has no forecast."""
         counts, path = self.series["count", draw.counts.label], self.series["price", draw.path.label]
         made: list[PointForecast | None] = []
         for t in range(draw.cell.deadline_slots):
@@ -226,7 +233,10 @@ class _Jobs:
 
 
 def _draw(series: Sequence[Series], plan: CostPlan) -> _Jobs:
-    """Draw the jobs on the liveliest price paths of each source; a grid too wide for every count series shrinks to the widest."""
+    """Draw the jobs on the price paths of each source that change most often.
+
+    Values of N_max above the largest capacity are dropped; if all are, the largest capacity is used.
+    """
     counts = [one for one in series if one.variable == "count" and one.market is not None and _stated(one)]
     prices = [one for one in series if one.variable == "price" and one.market is not None]
     tapes = [tape_of(one) for one in counts]
@@ -255,7 +265,9 @@ def _draw(series: Sequence[Series], plan: CostPlan) -> _Jobs:
 
 
 def _stated(series: Series) -> bool:
-    """Whether a count's capacity is stated: one that is only the most seen so far moves, unless it is never surpassed."""
+    """Return whether a count series has a stated, and thus constant, capacity; otherwise its bound
+    is the maximum observed so far.
+    """
     return bool(len(series)) and float(np.ptp(series.upper)) == 0.0
 
 
@@ -270,9 +282,9 @@ def _notes(jobs: _Jobs, plan: CostPlan) -> tuple[str, ...]:
 
 
 def tape_of(series: Series) -> Tape:
-    """A series as a tape that jobs can be drawn on; a count is bounded by its capacity, a price by on-demand's.
+    """Return a series as a trace for jobs; a count is bounded by its capacity, a price by the on-demand price.
 
-    Raises `MarketError` for a series of no market.
+    Raises `MarketError` for a series without a market.
     """
     if series.market is None:
         raise MarketError("a series of no market", expected="one that belongs to a market")
@@ -290,9 +302,10 @@ def tape_of(series: Series) -> Tape:
     )
 
 
-#: The rows that are no model: forecasts that were never wrong, and a plan of the present slot alone, which reads none.
+#: Rows that are not models: perfect forecasts, and a plan for the current slot only, which uses no
+#: forecasts.
 PERFECT, NONE = "perfect", "none"
-#: In ``policy``: the mean over the policies.
+#: Value of ``policy`` in rows of means over all policies.
 ALL_POLICIES = "all"
 COST_COLUMNS = (
     "policy", "model", "jobs", "blocks", "mean_utility", "lost", "lost_low", "lost_high", "gained", "gained_low", "gained_high",
@@ -302,12 +315,13 @@ MARKET_COLUMNS = ("model", "market", "jobs", "lost", "gained", "count_mae")
 RANK_COLUMNS = (
     "model", "mean_utility", "lost", "gained", "money_rank", "count_skill", "count_skill_rank", "price_skill", "price_skill_rank",
 )  # fmt: skip
-#: Perfect forecasts that gain less than this (in on-demand-only costs) over last value leave nothing to capture.
+#: If perfect forecasts gain less than this over last value (in on-demand-only costs), ``captured``
+#: is undefined.
 _NOTHING = 1e-6
 
 
 def join_note(synthetic: int, jobs: int) -> str:
-    """How many of the jobs are synthetic joins: said wherever they are shown (M7)."""
+    """Return a note on the number of jobs with synthetic pairings, to be shown with all results of these jobs (M7)."""
     return (
         f"{synthetic} of {jobs} jobs are synthetic joins: one market's counts with another's prices (M7); "
         f"the other {jobs - synthetic} are measured pairs"
@@ -316,11 +330,11 @@ def join_note(synthetic: int, jobs: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """Spearman's rank correlation of accuracy and money: 1 = the more accurate, the more money.
+    """Spearman rank correlation of accuracy and utility: 1 if more accurate models always earn more.
 
-    ``models`` over the models' means (mean error of the medians read against mean utility), with a 95 % interval over blocks
-    of jobs; ``within`` over models in each market, both less the market's mean, from ``pairs`` of model and market. NaN where there
-    is nothing to rank.
+    ``models`` is computed over the models' means (mean error of the medians used and mean utility),
+    with a 95 % interval over blocks of jobs. ``within`` is computed over models in each market,
+    both less the market's mean, from ``pairs`` of model and market. NaN if nothing can be ranked.
     """
 
     models: float
@@ -332,19 +346,22 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCost:
-    """What the errors cost, utilities in units of each job's on-demand-only cost.
+    """Cost of forecast errors, with utilities in units of each job's on-demand-only cost.
 
-    ``table`` (`COST_COLUMNS`): a row per policy (and `ALL_POLICIES`, their mean) and model, with `PERFECT` and `NONE` beside
-    them. ``lost`` is the utility with perfect forecasts minus the model's, ``gained`` the model's minus last value's, both
-    means over jobs with a 95 % interval (bootstrap over blocks of market and day, paired); ``captured`` is gained / (perfect -
-    last value), NaN where perfect forecasts gain nothing. ``lost_to_counts`` is what is lost with the model's counts beside the
-    true prices: the rest of ``lost`` is due to prices. ``on_time_share`` counts jobs finished by d. ``count_mae`` (instances)
-    and ``price_mae`` (share of on-demand's price, dearer ones counting as on-demand) are mean errors of the very medians these
-    plans read. ``money_rank`` ranks the models by utility, ``count_rank`` by ``count_mae``, 1 is best (NaN for `PERFECT` and
-    `NONE`).
+    ``table`` (`COST_COLUMNS`): a row per policy (and `ALL_POLICIES`, their mean) and model,
+    including `PERFECT` and `NONE`. ``lost`` is the utility with perfect forecasts minus that of the
+    model, ``gained`` the utility of the model minus that of last value, both means over jobs with a
+    95 % interval (paired bootstrap over blocks of market and day). ``captured`` is gained /
+    (perfect - last value), NaN if perfect forecasts gain nothing. ``lost_to_counts`` is the loss
+    with the model's counts and the true prices; the rest of ``lost`` is due to prices.
+    ``on_time_share`` counts jobs finished by d. ``count_mae`` (instances) and ``price_mae`` (share
+    of the on-demand price, which caps prices) are mean errors of the medians used by these plans.
+    ``money_rank`` ranks the models by utility, ``count_rank`` by ``count_mae``, 1 is best (NaN for
+    `PERFECT` and `NONE`).
 
-    ``by_market`` (`MARKET_COLUMNS`): means over all policies by model and count series. ``utility`` has shape (jobs, models,
-    policies) in the order of ``models`` (with `PERFECT` and `NONE` last) and ``policies``. ``notes`` says what the jobs are.
+    ``by_market`` (`MARKET_COLUMNS`): means over all policies by model and count series. ``utility``
+    has shape (jobs, models, policies) in the order of ``models`` (with `PERFECT` and `NONE` last)
+    and ``policies``. ``notes`` describes the jobs.
     """
 
     table: pd.DataFrame
@@ -366,8 +383,11 @@ def summarise(
     notes: tuple[str, ...],
     seed: int,
 ) -> ErrorCost:
-    """The tables from ``results`` (jobs, models + perfect + none, policies, 5): utility, on time, count error, price error, utility
-    with the true prices. ``blocks`` (jobs,) are those of `resampled`."""
+    """Return the tables of ``results`` (jobs, models + perfect + none, policies, 5).
+
+    The five values: utility, on time, count error, price error, utility with the true prices.
+    ``blocks`` (jobs,) are those of `resampled`.
+    """
     named = (*models, PERFECT, NONE)
     utility = results[..., 0]
     rng = np.random.default_rng([seed, 9])
@@ -390,7 +410,7 @@ def summarise(
 def _rows(
     results: np.ndarray, named: tuple[str, ...], blocks: np.ndarray, rng: np.random.Generator
 ) -> list[dict[str, Any]]:
-    """One row a model of ``results`` (jobs, models, 5)."""
+    """Return a row per model of ``results`` (jobs, models, 5)."""
     utility = results[..., 0]
     perfect, floor = utility[:, [named.index(PERFECT)]], utility[:, [named.index(FLOOR)]]
     differences = np.hstack([perfect - utility, utility - floor])
@@ -423,7 +443,7 @@ def _rows(
 
 
 def _mean_known(values: np.ndarray) -> np.ndarray:
-    """Mean over jobs of what is a number, shape (models,); NaN for a model without any."""
+    """Return the mean over jobs without NaN, shape (models,); NaN for a model without any value."""
     seen = ~np.isnan(values)
     jobs = seen.sum(axis=0)
     return np.where(jobs > 0, np.where(seen, values, 0.0).sum(axis=0) / np.maximum(jobs, 1), np.nan)
@@ -452,7 +472,7 @@ def _by_market(results: np.ndarray, named: tuple[str, ...], markets: Sequence[st
 def _agreement(
     results: np.ndarray, markets: Sequence[str], blocks: np.ndarray, rng: np.random.Generator
 ) -> Agreement:
-    """Accuracy against money over ``results`` (jobs, models, 5) of the models alone."""
+    """Return the correlation of accuracy and utility in ``results`` (jobs, models, 5), with models only."""
     utility, error = results[..., 0], results[..., 2]
     whole = np.isfinite(error).all(axis=1)
     utility, error = utility[whole], error[whole]
@@ -476,7 +496,7 @@ def _agreement(
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's rank correlation, ties sharing their mean rank; NaN for fewer than three pairs or without any difference.
+    """Return Spearman's rank correlation, with mean ranks for ties; NaN for fewer than three pairs or constant values.
 
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0]))
     0.5
@@ -489,10 +509,11 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def money_beside_accuracy(cost: ErrorCost, pooled: pd.DataFrame, *, steps: int = 4) -> pd.DataFrame:
-    """`RANK_COLUMNS`: the models by money (`ALL_POLICIES`) beside their pooled pinball skill of counts and prices.
+    """Return `RANK_COLUMNS`: the models ranked by utility (`ALL_POLICIES`), with their pooled
+    pinball skill of counts and prices.
 
-    ``pooled`` is the table of `forecasting.accuracy.tables.Accuracy`; skills are means over the first ``steps``, which is
-    as far as the plans look. A model without scores has NaN there.
+    ``pooled`` is the table of `forecasting.accuracy.tables.Accuracy`; skills are means over the
+    first ``steps``, the horizon of the plans. The skill of a model without scores is NaN.
     """
     money = cost.table[(cost.table["policy"] == ALL_POLICIES) & cost.table["money_rank"].notna()]
     table = money[["model", "mean_utility", "lost", "gained", "money_rank"]].copy()
@@ -505,10 +526,11 @@ def money_beside_accuracy(cost: ErrorCost, pooled: pd.DataFrame, *, steps: int =
 
 
 def skill_within_markets(cost: ErrorCost, scores: pd.DataFrame, *, steps: int = 4) -> tuple[float, int]:
-    """Rank correlation of pinball skill and money over models in each market, both less the market's mean, and the number of pairs.
+    """Return the rank correlation of pinball skill and utility over models within markets, and the number of pairs.
 
-    ``scores`` is the table of `forecasting.accuracy.tables.Accuracy`; a market's skill of counts is the mean over the first
-    ``steps``. The correlation is NaN where nothing can be ranked.
+    Both values are taken less the market's mean. ``scores`` is the table of
+    `forecasting.accuracy.tables.Accuracy`; a market's skill of counts is the mean over the first
+    ``steps``. The correlation is NaN if nothing can be ranked.
     """
     near = scores[(scores["variable"] == "count") & (scores["step"] <= steps)]
     skill = near.groupby(["model", "market"])["skill_pinball"].mean().rename("skill").reset_index()
@@ -518,7 +540,9 @@ def skill_within_markets(cost: ErrorCost, scores: pd.DataFrame, *, steps: int = 
 
 
 def cost_sentences(cost: ErrorCost) -> list[str]:
-    """The answer in words: what being wrong costs, which model makes most of it, whether reading forecasts pays, and agreement."""
+    """Summarise in sentences: cost of errors, best model, benefit of forecasts for each policy, and
+    agreement of accuracy and utility.
+    """
     table = cost.table[cost.table["policy"] == ALL_POLICIES]
     rows = {str(row["model"]): row for row in table.to_dict("records")}
     floor = rows[FLOOR]
@@ -553,7 +577,7 @@ def _best_sentence(best: dict[Any, Any]) -> str:
 
 
 def _blind_sentence(table: pd.DataFrame, policy: str) -> str:
-    """Whether reading forecasts pays at all under one policy: bad ones can cost more than none."""
+    """State which models make a policy worse than planning the current slot alone, since poor forecasts can cost more than none."""
     own = table[table["policy"] == policy]
     utility = dict(zip(own["model"], own["mean_utility"], strict=True))
     none = float(utility[NONE])
@@ -563,7 +587,7 @@ def _blind_sentence(table: pd.DataFrame, policy: str) -> str:
 
 
 def _interval(row: Mapping[Any, Any], name: str) -> str:
-    """The 95 % interval of what a model loses or gains, in per cent of the cost of on-demand only."""
+    """Return the 95 % interval of a model's loss or gain, in per cent of the cost of on-demand only."""
     return f"95 %: {interval_words(100 * row[f'{name}_low'], 100 * row[f'{name}_high'], '+.2f')}"
 
 

@@ -1,4 +1,4 @@
-"""The accuracy report as a Prefect flow: the same units, in a few coarse tasks on any of the engine's task runners (M6.5)."""
+"""The accuracy report as a Prefect flow: the same units in a few large tasks, on any task runner of the engine (M6.5)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from flows.show.page import write_page
 from forecasting.accuracy.tables import Accuracy
 from forecasting.origins import Unit, units_of
 
-#: The report is not urgent: it waits long before each further try, and is stopped (seconds) well before the next day's.
+#: The report is not urgent: long delays before retries, and a timeout (seconds) well before the
+#: next day's report.
 TRIES, RETRY_SECONDS, TIMEOUT = 2, 300, 6 * 3600
 
 
 class CourseUnits:
-    """Some units of a backtest, opaque to the engine: it would walk through every array looking for futures."""
+    """Units of a backtest, opaque to the engine, which would otherwise search every array for futures."""
 
     __slots__ = ("course", "units")
 
@@ -43,7 +44,7 @@ class CourseUnits:
 
 
 class ScoredPart:
-    """What became of a part, opaque to the engine for the same reason."""
+    """Scores of a part, opaque to the engine for the same reason."""
 
     __slots__ = ("scored",)
 
@@ -54,8 +55,9 @@ class ScoredPart:
 def accuracy_on_engine(
     course: BacktestPlan, *, runner: TaskRunner[PrefectFuture[Any]] = RUNNER, notes: tuple[str, ...] = ()
 ) -> Accuracy:
-    """`flows.accuracy.units.run_course` as a flow on ``runner``: the same tables; `flows.engine.run.prepare_engine`
-    comes first.
+    """Run `flows.accuracy.units.run_course` as a flow on ``runner``, with the same results.
+
+    `flows.engine.run.prepare_engine` must be called first.
     """
     made: list[ScoredPart] = score_course.with_options(task_runner=runner)(
         CourseUnits(course, units_of(course.rolling))
@@ -70,13 +72,13 @@ def _in_order(parts: Sequence[ScoredPart]) -> Iterator[UnitScores]:
 
 @task(name="score-units", cache_policy=NO_CACHE, persist_result=False, retries=1)
 def score_units(part: CourseUnits) -> ScoredPart:
-    """Forecast and score the units of one part, one after the other; what is kept already is read."""
+    """Forecast and score the units of a part, one after the other; stored forecasts are reused."""
     return ScoredPart([score_unit(unit, part.course) for unit in part.units])
 
 
 @flow(name="score-course", task_runner=RUNNER, validate_parameters=False, persist_result=False)
 def score_course(whole: CourseUnits) -> list[ScoredPart]:
-    """All units in at most `flows.engine.flows.TASKS_A_STAGE` tasks of neighbours, in their order."""
+    """Score all units in at most `flows.engine.flows.TASKS_A_STAGE` tasks of consecutive units, in order."""
     say(f"score {len(whole.units)} units")
     size = -(-len(whole.units) // TASKS_A_STAGE)
     parts = [CourseUnits(whole.course, whole.units[i : i + size]) for i in range(0, len(whole.units), size)]
@@ -105,9 +107,11 @@ def accuracy_report(
     ] = None,
     settings: SettingsFile = None,
 ) -> dict[str, Any]:
-    """Measure every series of a warehouse again, write the page, and return the answer of ``slackwater accuracy --json``.
+    """Measure every series of a warehouse again, write the page, and return the answer of
+    ``slackwater accuracy --json``.
 
-    Forecasts are kept in ``keep`` (default: beside the warehouse), so a daily run makes the new ones only.
+    Forecasts are stored in ``keep`` (default: next to the warehouse), so a daily run only computes
+    new ones.
     """
     options, session = AccuracyOptions(), Session(db=db, settings=settings)
     chosen = session.config

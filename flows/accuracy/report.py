@@ -1,5 +1,4 @@
-"""What ``accuracy`` does: measure forecasts on every series of a folder or warehouse, print the scores or one JSON
-object (E4)."""
+"""Implementation of ``accuracy``: measure forecasts on every series of a folder or warehouse, and report the scores (E4)."""
 
 from __future__ import annotations
 
@@ -36,10 +35,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """Tables and sentences beside the scores.
+    """Tables and sentences that complement the scores.
 
-    ``predictability`` and ``drift`` are tables of `forecasting.diagnosis.predictability` and `forecasting.diagnosis.drift`,
-    ``alternation`` and ``drift_words`` sentences. ``cost`` is None where no job could be drawn; ``notes`` says why.
+    ``predictability`` and ``drift`` are tables of `forecasting.diagnosis.predictability` and
+    `forecasting.diagnosis.drift`, ``alternation`` and ``drift_words`` are sentences. ``cost`` is
+    None if no job could be drawn; ``notes`` explains why.
     """
 
     predictability: pd.DataFrame
@@ -50,14 +50,15 @@ class Background:
     notes: tuple[str, ...] = ()
 
 
-#: The default before its intervals are corrected: it plans as the default does, so its errors cost the same.
+#: The default without calibrated intervals: its plans equal those of the default, so its errors
+#: cost the same.
 UNCALIBRATED = "uncalibrated"
 
 
 def background_of(
     course: BacktestPlan, *, plan: CostPlan | None = None, progress: Progress | None = None
 ) -> Background:
-    """All of it for the series and models of a backtest; forecasts that it kept are read, not made again.
+    """Return the background of the series and models of a backtest, using its stored forecasts.
 
     ``progress(done, total)`` counts the jobs behind the costs.
     """
@@ -87,7 +88,7 @@ def background_of(
 
 
 def kept_medians(course: BacktestPlan) -> Medians:
-    """The medians among the forecasts that a backtest kept; empty if it kept none."""
+    """Return the medians of the stored forecasts of a backtest; empty if none are stored."""
     medians = Medians()
     if course.keep is None:
         return medians
@@ -96,21 +97,21 @@ def kept_medians(course: BacktestPlan) -> Medians:
             continue
         path = kept_path(course.keep, unit, course.rolling)
         if path.exists():
-            with suppress(DamagedStoreError):  # what is missing is made again by those who ask for it
+            with suppress(DamagedStoreError):  # missing forecasts are computed later when needed
                 medians.add(read_blocks(path, unit, course.rolling), course.rolling.panels)
     return medians
 
 
 def _read_by_jobs(series: Sequence[Series]) -> bool:
-    """Whether a job could stand on any of these series: its forecasts are worth reading."""
+    """Return whether a job could use any of these series, so that their forecasts are needed."""
     return any(one.variable == "count" or one.on_demand_usd > 0 for one in series)
 
 
-#: The name under which the default model is shown beside its own.
+#: Second name under which the default model is listed.
 DEFAULT = "default"
-#: Longest horizon that can be asked for: 12 hours of 10-minute slots are 72 of them.
+#: Longest horizon: 12 hours are 72 slots of 10 minutes.
 LONGEST = 96
-#: What a reader of the numbers has to know of them.
+#: Explanations of the measures, listed with the results.
 ABOUT_COVERAGE = (
     "coverage_P is the mean share of the randomised probability integral transform within the central P % (in expectation, "
     "nothing is drawn), so that point masses of counts and of prices that stay put do not lift it; coverage_P_closed is the share "
@@ -131,7 +132,7 @@ ABOUT_LEFT_OUT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyOptions:
-    """The command's options as they were given; None is the default of each. Raises `SettingsError` on a horizon out of range."""
+    """Options of the command as given; None means the default. Raises `SettingsError` for an invalid horizon or ``leave_out``."""
 
     market: str | None = None
     since: str | None = None
@@ -155,10 +156,10 @@ class AccuracyOptions:
 def measured_accuracy(
     options: AccuracyOptions, session: Session
 ) -> tuple[dict[str, Any], list[Block], Callable[[], Page] | None]:
-    """Every model beside last value, by market and step, pooled and apart: the values, what a person is told, and the page.
+    """Measure every model, by market and step and pooled; return the values, the printed blocks and the page.
 
-    The page is there where ``--html`` asks for one: it reads forecasts again that are kept for it, and measures more. With
-    ``--json`` nobody is told.
+    The page is made only with ``--html``: it reads the stored forecasts again and measures more.
+    With ``--json`` there are no blocks.
     """
     settings, data, html = _with_step(session.config, options.step), session.data, session.html
     anew = data is not None or options.backtest
@@ -188,7 +189,7 @@ def measured_accuracy(
 
 
 def with_left_out(accuracy: Accuracy, course: BacktestPlan, *, by: str, processes: int) -> Accuracy:
-    """The report with `LeftOut` beside it: the earlier halves are forecast as the later ones were, or read if they are kept."""
+    """Return the report with `LeftOut`; the earlier halves are forecast like the later halves, or read if stored."""
     with progress("earlier halves") as tell:
         earlier = run_course(earlier_course(course), processes=processes, progress=tell)
     models = tuple(course.rolling.predictors)
@@ -200,9 +201,11 @@ def with_left_out(accuracy: Accuracy, course: BacktestPlan, *, by: str, processe
 
 
 def earlier_course(course: BacktestPlan) -> BacktestPlan:
-    """The same backtest of the halves before: each series ends where its tested half begins, and its own later half is tested.
+    """Return the same backtest of the earlier halves: each series ends where its tested half
+    begins, and its own later half is tested.
 
-    Nothing that is scored later is in it, and a source's markets that end at other times keep to their own halves.
+    The result contains no slot that is scored later, and markets of a source with different ends
+    use their own halves.
     """
     panels = tuple(
         Panel(series=tuple(one.part(0, len(one) // 2) for one in panel.series))
@@ -213,7 +216,7 @@ def earlier_course(course: BacktestPlan) -> BacktestPlan:
 
 
 def _issued(course: BacktestPlan, measured: Measured, options: AccuracyOptions, session: Session) -> Accuracy:
-    """The stored forecasts of a warehouse, scored as they were issued."""
+    """Score the stored forecasts of a warehouse as issued."""
     with session.market_data() as store, progress("scoring what was issued") as tell:
         return accuracy_of_vintages(
             store,
@@ -229,7 +232,7 @@ def _issued(course: BacktestPlan, measured: Measured, options: AccuracyOptions, 
 
 @contextmanager
 def _kept_in(folder: Path | None, *, needed: bool) -> Iterator[Path | None]:
-    """The folder, or where none is given but forecasts are read again, one that is thrown away after."""
+    """Yield the folder, or a temporary folder if none is given but forecasts are read again."""
     if folder is not None or not needed:
         yield folder
         return
@@ -238,7 +241,7 @@ def _kept_in(folder: Path | None, *, needed: bool) -> Iterator[Path | None]:
 
 
 def read_measured(options: AccuracyOptions, settings: Settings, session: Session) -> Measured:
-    """The series that are asked for, from a folder or from the warehouse."""
+    """Return the selected series, from a folder or from the warehouse."""
     if options.variable is not None and options.variable not in VARIABLES:
         raise SettingsError(f"--variable {options.variable}", expected=f"one of {', '.join(VARIABLES)}")
     asked = SeriesChoice(
@@ -253,7 +256,7 @@ def read_measured(options: AccuracyOptions, settings: Settings, session: Session
 def course_of(
     measured: Measured, options: AccuracyOptions, settings: Settings, *, keep: Path | None
 ) -> BacktestPlan:
-    """The backtest of the measured series with the models asked for, last value first."""
+    """Return the backtest of the measured series with the selected models, last value first."""
     names = list(dict.fromkeys([FLOOR, *(options.models or [*settings.models, DEFAULT_MODEL])]))
     timetable = timetable_of(settings)
     if options.refit:
@@ -274,7 +277,7 @@ def course_of(
 
 
 def with_uncalibrated(course: BacktestPlan) -> BacktestPlan:
-    """The same backtest with the default before its intervals are corrected beside it: only the page shows both (M6.6)."""
+    """Return the backtest with the uncalibrated default as an additional model: only the page shows both (M6.6)."""
     if course.default != DEFAULT_MODEL:
         return course
     beside = {**course.rolling.predictors, UNCALIBRATED: make_predictor(UNCALIBRATED)}
@@ -282,7 +285,7 @@ def with_uncalibrated(course: BacktestPlan) -> BacktestPlan:
 
 
 def _keep_folder(options: AccuracyOptions, data: Path | None, db: Path) -> Path | None:
-    """``--keep``, else beside the warehouse, else nowhere: a folder that is only looked at leaves nothing behind."""
+    """Return ``--keep``, else a folder next to the warehouse; None for ``--data``, since reading a folder must leave no files."""
     if options.keep is not None or data is not None:
         return options.keep
     return db.with_name(f"{db.stem}.forecasts")
@@ -298,8 +301,9 @@ def _with_step(settings: Settings, step: str | None) -> Settings:
 
 
 def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
-    """The JSON object: what was measured, the models, rows pooled, by market and by class of markets, and notes; what is not
-    defined is null."""
+    """Return the JSON object: data, models, rows pooled, by market and by class of markets, and
+    notes; undefined values are null.
+    """
     twice = DEFAULT if accuracy.default == DEFAULT_MODEL else None
     return {
         "data": data,
@@ -315,7 +319,7 @@ def answer_of(accuracy: Accuracy, data: str) -> dict[str, Any]:
 
 
 def left_out_answer(found: LeftOut) -> dict[str, Any]:
-    """What was left out in turn, the model that each got, and what these are worth by class and step."""
+    """Return the models selected with zones or sources left out, and their skill by class and step."""
     return {
         "by": found.by,
         "choices": [plain(row) for row in rows_of(found.choices)],
@@ -324,13 +328,13 @@ def left_out_answer(found: LeftOut) -> dict[str, Any]:
 
 
 def notes_of(accuracy: Accuracy) -> list[str]:
-    """What is to be known of the numbers."""
+    """Return the notes on the measures."""
     more = [] if accuracy.left_out is None else [ABOUT_LEFT_OUT]
     return [*accuracy.notes, ABOUT_COVERAGE, ABOUT_CLASSES, *more]
 
 
 def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str, Any]]:
-    """The table's rows in its order, those of the default model once more under ``twice``."""
+    """Return the rows of a table, with those of the default model repeated under the name ``twice``."""
     rows = rows_of(table)
     if twice is not None:
         rows += [row | {"model": twice} for row in rows if row["model"] == default]
@@ -338,7 +342,7 @@ def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str
 
 
 def accuracy_blocks(accuracy: Accuracy) -> list[Block]:
-    """What a terminal shows of the report: the answer, all markets by step, every market, and what was left out."""
+    """Return the blocks for a terminal: the answer, all markets by step, every market, and notes."""
     from flows.accuracy.page.by_market import markets_section
     from flows.accuracy.page.sections import answer_section, pooled_section
 
@@ -353,7 +357,7 @@ def accuracy_blocks(accuracy: Accuracy) -> list[Block]:
 
 
 def made_page(accuracy: Accuracy, course: BacktestPlan, data: str, *, processes: int) -> Page:
-    """The whole report as a page: scores, predictability, drift, and what the errors cost; ``course`` keeps its forecasts."""
+    """Return the whole report as a page: scores, predictability, drift and cost of errors; ``course`` stores its forecasts."""
     from flows.accuracy.error_cost import CostPlan
     from flows.accuracy.page import About, accuracy_page
     from flows.accuracy.report import background_of

@@ -1,4 +1,4 @@
-"""What accuracy is measured on: every measured series as panels, and forecasts as turns issued them (M1.2, M6.1, M6.5)."""
+"""Data on which accuracy is measured: every measured series as panels, and forecasts as issued by turns (M1.2, M6.1, M6.5)."""
 
 from __future__ import annotations
 
@@ -27,27 +27,28 @@ from warehouse.observations import list_markets
 from warehouse.store.connection import Store
 
 # ---
-# The series that accuracy is measured on: every measured variable of every market and source, as panels (M1.2, M6.5).
+# The series on which accuracy is measured: every measured variable of every market and source, as panels (M1.2, M6.5).
 
 VARIABLES: tuple[Variable, ...] = ("count", "price")
-#: Either half of a series must have so many observed slots, and so large a share of its slots.
+#: Minimum number and share of observed slots in either half of a series.
 LEAST_SLOTS = 48
 LEAST_SHARE = 0.5
-#: Fewer records of a price than this say nothing of how it moves.
+#: Minimum number of records of a price; fewer do not show how it changes.
 LEAST_PRICES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesChoice:
-    """What is to be measured: markets by a glob on ``provider/region/zone/type`` (with ``@``: on ``...@source``), the
-    variables, and from when on origins count."""
+    """Selection of series: markets by a glob on ``provider/region/zone/type`` (with ``@``: on
+    ``...@source``), variables, and first origin.
+    """
 
     market: str | None = None
     variables: Sequence[Variable] = VARIABLES
     since: pd.Timestamp | None = None
 
     def matches(self, row: dict[str, Any]) -> bool:
-        """Whether a row of the listing is asked for."""
+        """Return whether a row of the market list is selected."""
         if self.market is None:
             return True
         key = f"{row['market']}@{row['source']}" if "@" in self.market else str(row["market"])
@@ -56,7 +57,7 @@ class SeriesChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Panels by source and variable, the origins of every series, and in words what was left out and why."""
+    """Panels by source and variable, the origins of every series, and notes on the series left out."""
 
     panels: tuple[Panel, ...]
     origins: tuple[tuple[np.ndarray, ...], ...]
@@ -65,19 +66,19 @@ class Measured:
 
 @dataclass(slots=True, kw_only=True)
 class _LeftOut:
-    """Why series were left out, counted by source, variable and reason."""
+    """Number of series left out by source, variable and reason."""
 
     reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     examples: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
     def add(self, row: dict[str, Any], variable: str, reason: str) -> None:
-        """Note one series."""
+        """Count a series."""
         key = (str(row["source"]), variable, reason)
         self.reasons[key] += 1
         self.examples.setdefault(key, str(row["market"]))
 
     def notes(self) -> tuple[str, ...]:
-        """One sentence a source, variable and reason."""
+        """Return a sentence per source, variable and reason."""
         return tuple(
             f"{source}: {n} {variable} series left out: {reason} (for example {self.examples[source, variable, reason]})"
             if n > 1
@@ -93,11 +94,11 @@ def measured_panels(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> Measured:
-    """Every series of the warehouse that can be tested, each read as known at the end of its own record.
+    """Return every testable series of the warehouse, as known at the end of its own record.
 
-    A value that became known after its slot had begun is a gap: no forecast at that slot could have used it. A price and a
-    count of one market are separate series; what was assumed instead of measured is none. Raises `MarketError` if no market
-    matches, or none can be tested (it says why).
+    A value that became known after its slot had begun is a gap, since no forecast at that slot
+    could use it. Price and count of a market are separate series; assumed values are not measured.
+    Raises `MarketError` if no market matches or no series can be tested, with the reasons.
     """
     rows = [row for row in rows_of(list_markets(store)) if asked.matches(row)]
     if not rows:
@@ -135,7 +136,7 @@ def measured_panels(
 def _series_of_row(
     store: Store, settings: Settings, row: dict[str, Any], asked: SeriesChoice, left_out: _LeftOut
 ) -> list[Series]:
-    """The testable series of one market and source."""
+    """Return the testable series of a market and source."""
     step = step_of(settings)
     wanted = [variable for variable in asked.variables if row[_HAS[variable]]]
     for variable in list(wanted):
@@ -174,10 +175,10 @@ def _series_of_row(
 def _history(
     store: Store, settings: Settings, followed: Followed, start: pd.Timestamp
 ) -> tuple[History, bool]:
-    """The history, and whether its on-demand price is known: counts can be forecast without it."""
+    """Return the history, and whether its on-demand price is known; counts can be forecast without it."""
     try:
         return read_history(store, followed, settings=settings, start=start), True
-    except MarketError:  # if that was not the reason, the same error comes again
+    except MarketError:  # an error with another cause is raised again below
         return read_history(store, followed, settings=settings, start=start, on_demand_usd=1.0), False
 
 
@@ -185,7 +186,7 @@ _HAS: dict[Variable, str] = {"count": "has_counts", "price": "has_price"}
 
 
 def _too_thin(row: dict[str, Any], variable: Variable, step: pd.Timedelta) -> str:
-    """Why a row of the listing needs not even be read, "" if it does."""
+    """Return the reason to skip a row of the market list without reading it, "" if there is none."""
     gap = row["gap_seconds"]
     if gap > step.total_seconds():
         return f"read every {pd.Timedelta(seconds=gap)}, less often than once a slot"
@@ -198,7 +199,7 @@ def _too_thin(row: dict[str, Any], variable: Variable, step: pd.Timedelta) -> st
 
 
 def _on_time(history: History) -> tuple[History, int]:
-    """The history with gaps where a row became known after its slot had begun, and how many there were."""
+    """Return the history with a gap for each row that became known after its slot had begun, and the number of these gaps."""
     late = history.frame[ROW_KNOWN_AT] > history.frame.index
     if not late.any():
         return history, 0
@@ -208,13 +209,13 @@ def _on_time(history: History) -> tuple[History, int]:
 
 
 def _observed_part(series: Series) -> Series:
-    """From the first observed slot to the last."""
+    """Return the series from the first to the last observed slot."""
     seen = np.flatnonzero(~np.isnan(series.values))
     return series.part(int(seen[0]), int(seen[-1]) + 1) if seen.size else series.part(0, 0)
 
 
 def _untestable(series: Series, history: History, late: int) -> str:
-    """Why a series cannot be tested, "" if it can."""
+    """Return why a series cannot be tested, "" if it can."""
     if series.variable == "price" and any(words.startswith(HELD_CONSTANT) for words in history.assumptions):
         return "the price was read once and is held constant by assumption"
     half = len(series) // 2
@@ -229,12 +230,12 @@ def _untestable(series: Series, history: History, late: int) -> str:
 
 
 # ---
-# The forecasts that a warehouse holds, scored as they were issued: what turns said, not what they would say (M6.1, M6.5).
+# Stored forecasts of a warehouse, scored as issued, not as the current models would forecast (M6.1, M6.5).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """What was forecast, as `forecasting.accuracy.tables.Tested` has it; origins are those of any model."""
+    """Issued forecasts in the form of `forecasting.accuracy.tables.Tested`; the origins are those of any model."""
 
     panels: tuple[Panel, ...]
     origins: tuple[tuple[np.ndarray, ...], ...]
@@ -254,9 +255,11 @@ def accuracy_of_vintages(
     since: pd.Timestamp | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Accuracy:
-    """The tables of `forecasting.accuracy.tables.accuracy_of` over the stored forecasts of some models, ``horizon`` ahead.
+    """Return the tables of `forecasting.accuracy.tables.accuracy_of` for the stored forecasts of
+    some models, ``horizon`` ahead.
 
-    Forecasts that look less far ahead are left out. Raises `MarketError` if there are none of these series.
+    Forecasts with a shorter horizon are left out. Raises `MarketError` if there are no forecasts of
+    these series.
     """
     origins = tuple(
         tuple(_origins(store, one, models, since) for one in panel.series) for panel in measured.panels
@@ -276,7 +279,7 @@ def accuracy_of_vintages(
 
 
 def _origins(store: Store, series: Series, models: Sequence[str], since: pd.Timestamp | None) -> np.ndarray:
-    """The slots of a series (indices) at which any of the models issued a forecast, with a value at or before each."""
+    """Return the slots (indices) of a series with a forecast by any of the models and a value at or before the slot."""
     if series.market is None or not len(series):
         return np.zeros(0, dtype=np.int64)
     times = vintage_times(
@@ -311,7 +314,7 @@ def _tallies(store: Store, issued: Issued, default: str, told: Callable[[int], N
 def _block(
     model: str, place: tuple[int, int], series: Series, forecasts: Sequence[Forecast], issued: Issued
 ) -> Block | None:
-    """The stored forecasts of one variable of a market by one model, those that look far enough ahead."""
+    """Return the stored forecasts of a variable of a market by a model with a sufficient horizon."""
     variable, horizon = series.variable, issued.horizon
     wanted = set(issued.origins[place[0]][place[1]].tolist())
     at = {slot_at(one.issued_at, series.step) - series.first_slot: one for one in forecasts}

@@ -1,4 +1,4 @@
-"""The work of a backtest, unit by unit: forecasts made or kept as files, scored at once, and read by plans (M6.1, M6.5)."""
+"""Units of a backtest: forecasts computed or stored as files, scored immediately, and used by plans (M6.1, M6.5)."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from warehouse.errors import DamagedStoreError, InputError
 from warehouse.times import microseconds
 
 # ---
-# Forecasts of a backtest's units kept as files, so that a run that was stopped goes on where it was (M6.1, M6.5).
+# Forecasts of a backtest stored as files, so that an interrupted run can continue (M6.1, M6.5).
 #
-# One Parquet file a unit, named by the fingerprint of everything its forecasts depend on: the model and its settings,
+# There is a Parquet file per unit, named by the fingerprint of everything its forecasts depend on: the model and its settings,
 # the program's forecasting code, the data up to the last origin, the fit slot, the origins and the horizon. A file is
-# written under another name and renamed, so it is there whole or not at all. Rows are vintages: market, issued_at,
-# step, mean, q05..q95 and reason. A damaged file is made again, and one that says it is another one's.
+# written under another name and renamed, so it is always complete. Rows are vintages: market, issued_at, step, mean,
+# q05..q95 and reason. A damaged file, or a file that contains another name, is computed again.
 
-#: Folders of the forecasting layer that no forecast depends on.
+#: Folders of the forecasting package on which no forecast depends.
 AFTERWARDS = frozenset({"accuracy", "configurations", "diagnosis"})
-#: So many rows are written and read at once, or the next block's if they are more.
+#: Number of rows written and read at once; more if a block is larger.
 GROUP_ROWS = 50_000
-#: Where a file says its own name: under another one it holds what it is not asked for.
+#: Metadata key of the file's own name; under another name the file holds the wrong forecasts.
 NAME = b"forecasts"
-#: Libraries whose version may change a number.
+#: Libraries whose version may change the results.
 LIBRARIES = ("numpy", "scipy", "statsmodels", "lightgbm")
 
 
 def fingerprint(unit: Unit, rolling: Rolling) -> str:
-    """A name for the forecasts of a unit: equal if and only if everything they depend on is equal."""
+    """Return a hash for the forecasts of a unit: equal if and only if everything they depend on is equal."""
     seen = seen_by(unit, rolling)
     hashed = hashlib.blake2b(digest_size=20)
     hashed.update(code_fingerprint().encode())
@@ -73,7 +73,7 @@ def _hash_series(hashed: hashlib.blake2b, series: Series) -> None:
 
 @cache
 def code_fingerprint() -> str:
-    """A name for the code that makes forecasts: the forecasting layer's files and the versions of its libraries."""
+    """Return a hash of the code behind forecasts: the files of the forecasting package and the versions of its libraries."""
     hashed = hashlib.blake2b(digest_size=20)
     for library in LIBRARIES:
         hashed.update(f"{library} {version(library)}\n".encode())
@@ -86,13 +86,13 @@ def code_fingerprint() -> str:
 
 
 def kept_path(folder: Path, unit: Unit, rolling: Rolling) -> Path:
-    """Where the forecasts of a unit are kept."""
+    """Return the path of the stored forecasts of a unit."""
     return folder / unit.model / f"{fingerprint(unit, rolling)}.parquet"
 
 
 @contextmanager
 def writer(path: Path, rolling: Rolling) -> Iterator[Callable[[Block], None]]:
-    """A function that keeps one block after the other; the file is there when the context ends without an error.
+    """Yield a function that stores a block; the file appears when the context ends without an error.
 
     Raises `InputError` if the folder cannot be written.
     """
@@ -116,7 +116,7 @@ def writer(path: Path, rolling: Rolling) -> Iterator[Callable[[Block], None]]:
 
 
 class _RowGroups:
-    """Tables written to one file, small ones together."""
+    """Writer of tables to a file that groups small tables."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -133,7 +133,7 @@ class _RowGroups:
             self.writer.close()
 
     def add(self, table: pa.Table) -> None:
-        """Write the table, now or with those that follow."""
+        """Write the table, immediately or together with the following tables."""
         self.waiting.append(table)
         if sum(one.num_rows for one in self.waiting) >= GROUP_ROWS:
             self._flush()
@@ -175,9 +175,10 @@ def _repeated(words: Sequence[str], codes: np.ndarray) -> pa.Array:
 
 
 def read_blocks(path: Path, unit: Unit, rolling: Rolling) -> Iterator[Block]:
-    """The blocks of a unit as they were kept, read a few at a time.
+    """Yield the stored blocks of a unit, read a few at a time.
 
-    Raises `DamagedStoreError`, before the first block or at any later one, if the file is damaged or does not hold them.
+    Raises `DamagedStoreError`, possibly after some blocks, if the file is damaged or does not hold
+    these forecasts.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -215,15 +216,17 @@ def _outlook(rows: pa.Table, shape: tuple[int, int]) -> Outlook:
 
 
 # ---
-# The work of a backtest, unit by unit: forecast or read what is kept, and score at once; over processes or in this
-# one (M6.5).
+# Computation of a backtest by units: forecast or read stored forecasts, and score, in several processes or in this process
+# (M6.5).
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacktestPlan:
-    """A backtest to run: whose forecasts are drawn as examples (``default``), and the folder they are kept in, if any."""
+    """A backtest to run: the model whose forecasts are drawn as examples (``default``), and the
+    folder of stored forecasts, if any.
+    """
 
     rolling: Rolling
     default: str
@@ -232,14 +235,14 @@ class BacktestPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitScores:
-    """The tallies of one unit, and what there is to say about it ("" = nothing)."""
+    """The tallies of a unit, and a note ("" for none)."""
 
     tallies: tuple[Tally, ...]
     note: str = ""
 
 
 def score_unit(unit: Unit, course: BacktestPlan) -> UnitScores:
-    """Forecast a unit, unless that is kept already, and score it; only one series' forecasts are held at a time."""
+    """Score a unit, with stored forecasts if available; the forecasts of only a single series are in memory at a time."""
     note = ""
     if course.keep is None:
         return UnitScores(tallies=_tallies(forecast_blocks(unit, course.rolling), unit, course))
@@ -265,14 +268,14 @@ def _written(unit: Unit, course: BacktestPlan, write: Callable[[Block], None]) -
 
 
 def cores() -> int:
-    """Cores that this process may use: the default number of processes."""
+    """Return the number of cores available to this process: the default number of processes."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_course(
     course: BacktestPlan, *, processes: int = 1, progress: Progress | None = None, notes: tuple[str, ...] = ()
 ) -> Accuracy:
-    """All units of a backtest over ``processes``: the same tables however many, scored as they come in."""
+    """Score all units of a backtest in ``processes`` processes; the result does not depend on their number."""
     units = units_of(course.rolling)
     scored = spread(score_unit, units, course, processes=processes, progress=progress)
     return accuracy_from(course, scored, notes=notes)
@@ -281,7 +284,7 @@ def run_course(
 def accuracy_from(
     course: BacktestPlan, scored: Iterator[UnitScores], *, notes: tuple[str, ...] = ()
 ) -> Accuracy:
-    """The tables from the scored units in the order of `units_of`."""
+    """Return the tables of the scored units, which must be in the order of `units_of`."""
     said: list[str] = []
 
     def tallies() -> Iterator[Tally]:
@@ -295,9 +298,9 @@ def accuracy_from(
 
 
 # ---
-# The median forecasts that plans would have read: of any models, at the slots asked for, from a backtest's blocks or made now.
+# Median forecasts used by plans: of any models, at selected slots, from the blocks of a backtest or computed now.
 
-#: Place of the median among the levels.
+#: Index of the median among the levels.
 _MEDIAN = LEVELS.size // 2
 
 
@@ -308,20 +311,20 @@ class Medians:
     table: dict[tuple[str, Variable, str], dict[int, np.ndarray]] = field(default_factory=dict)
 
     def copy(self) -> Medians:
-        """The same forecasts in tables of their own."""
+        """Return a copy with independent tables."""
         return Medians(table={key: dict(own) for key, own in self.table.items()})
 
     def at(self, model: str, series: Series, slot: int) -> np.ndarray | None:
-        """The median issued by ``model`` in a slot (index into ``series``); None where there is none."""
+        """Return the median issued by ``model`` in a slot (index into ``series``), None if there is none."""
         own = self.table.get((model, series.variable, series.key), {})
         return own.get(series.first_slot + slot)
 
     def add(self, blocks: Iterable[Block], panels: Sequence[Panel]) -> None:
-        """Take in the blocks of a backtest over ``panels``."""
+        """Add the forecasts of the blocks of a backtest over ``panels``."""
         for block in blocks:
             series = panels[block.panel].series[block.which]
             own = self.table.setdefault((block.model, series.variable, series.key), {})
-            medians = block.outlook.quantiles[:, :, _MEDIAN].copy()  # a view would hold all levels
+            medians = block.outlook.quantiles[:, :, _MEDIAN].copy()  # a view would keep all levels in memory
             own.update(zip((series.first_slot + block.origins).tolist(), medians, strict=True))
 
 
@@ -335,10 +338,11 @@ def add_missing(
     horizon: int,
     processes: int = 1,
 ) -> None:
-    """Make the forecasts that ``medians`` lacks, on the timetable of a backtest.
+    """Compute the forecasts missing in ``medians``, on the timetable of a backtest.
 
-    ``wanted`` says by variable and series key in which slots (indices into the series) a forecast is read; a slot without an
-    observed value at or before it has none. Each model is estimated by the timetable, and reads nothing after a slot for it.
+    ``wanted`` holds, by variable and series key, the slots (indices into the series) in which a
+    forecast is used; a slot without an observed value at or before it gets none. Each model is
+    estimated by the timetable, and uses no data after a slot for its forecast.
     """
     backtests = tuple(
         Rolling(
@@ -367,7 +371,7 @@ def _forecast(item: tuple[int, Unit], backtests: tuple[Rolling, ...]) -> list[Bl
 
 
 def _lacking(series: Series, model: str, slots: Iterable[int], medians: Medians) -> np.ndarray:
-    """The wanted slots of a series that no forecast is known for, ascending."""
+    """Return the wanted slots of a series without a known forecast, ascending."""
     known = medians.table.get((model, series.variable, series.key), {})
     lacking = sorted(t for t in set(slots) if series.first_slot + t not in known)
     origins = np.array(lacking, dtype=np.int64)
@@ -375,7 +379,7 @@ def _lacking(series: Series, model: str, slots: Iterable[int], medians: Medians)
 
 
 def panels_of(series: Sequence[Series]) -> list[Panel]:
-    """One panel for each source and variable, in order of first appearance; a key that comes twice is kept once."""
+    """Return a panel per source, variable and step, in order of first appearance; repeated keys are dropped."""
     groups: dict[tuple[str, Variable, pd.Timedelta], dict[str, Series]] = {}
     for one in series:
         groups.setdefault((one.source, one.variable, one.step), {}).setdefault(one.key, one)

@@ -1,1 +1,1 @@
-"""Simulate policies on a stored record for many start times of one job, and compare their costs."""
+"""Simulation of policies on a stored record for many start times of a job, with a comparison of their costs."""

@@ -1,4 +1,4 @@
-"""``backtest``. What computes is loaded when the command is called."""
+"""The command ``backtest``; the code behind it is imported when it runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def backtest(
 ) -> Answer:
     """Simulate a job at many start times of the stored record, with several policies, and compare cost and lateness.
 
-    A fixed deadline is replayed as its length. Nothing is stored.
+    Only the length of a fixed deadline is used. Nothing is stored.
     """
     from pathlib import Path
 
@@ -86,7 +86,7 @@ def backtest(
 
 
 def backtest_answer(found: Backtest) -> Answer:
-    """The comparison as lines, a page with a chart, and a JSON object."""
+    """Return the comparison as text, a page with a chart, and a JSON object."""
     from flows.backtest.run import summaries
     from flows.schemas.forms import BACKTEST
 
@@ -140,7 +140,7 @@ def _blocks_count(found: Backtest) -> int:
 
 
 def _headline(found: Backtest, rows: Sequence[Summary], starts: Sequence[Any]) -> list[Block]:
-    """The result of the policy that decides now, or of the best policy, in two sentences."""
+    """Return the result of the policy that decides now, or of the best policy, in a few sentences."""
     own = next((row for row in rows if row.policy == found.leader), rows[0])
     length = duration(found.deadline_slots * found.step)
     saved = f"{percent(own.saved_share)} less than on-demand only"
@@ -223,7 +223,7 @@ def _notes(found: Backtest) -> list[str]:
 
 
 def _figure(found: Backtest) -> Figure:
-    """Cost by start, a line a policy."""
+    """Return the chart of cost by start, with a line per policy."""
     names = list(found.policies)
 
     def drawn() -> list[dict[str, Any]]:

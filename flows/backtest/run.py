@@ -1,4 +1,4 @@
-"""Simulate policies on the stored record of a job's markets, for many start times (M5.5)."""
+"""Simulation of policies on the stored record of a job's markets, for many start times (M5.5)."""
 
 from __future__ import annotations
 
@@ -43,22 +43,23 @@ from warehouse.history import AVAILABLE, PRICE, History
 
 Span: TypeAlias = tuple[pd.Timestamp, pd.Timestamp]
 
-#: Days of the record that starts are taken from, where nobody says.
+#: Default period of the starts, in days.
 DEFAULT_DAYS = 30
-#: Starts of one backtest at most.
+#: Maximum number of starts of a backtest.
 MOST_STARTS = 2000
-#: Policies that are compared with the leading policy, where nobody says.
+#: Policies compared with the leading policy by default.
 BASELINES = ("MSU", "UP", "OD-only")
-#: The name of the policy that uses on-demand instances only; it needs no replay in several markets.
+#: Name of the policy that uses on-demand instances only, which needs no replay in several markets.
 ON_DEMAND_ONLY = "OD-only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One policy on one start: costs in USD, ``finish`` None where the job was given up.
+    """Simulated outcome of a policy at a start: costs in USD, ``finish`` None if the job was given up.
 
-    ``hindsight_usd`` is the cost of the optimum with the market known in advance, ``on_demand_only_usd`` None where no on-demand
-    price is known. ``on_time`` is None where spot was held and its availability was not observed.
+    ``hindsight_usd`` is the cost of the optimum with the market known in advance,
+    ``on_demand_only_usd`` is None if no on-demand price is known. ``on_time`` is None if spot was
+    used without observed availability.
     """
 
     start: pd.Timestamp
@@ -73,10 +74,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backtest:
-    """The runs of every policy and start.
+    """Outcomes of all policies at all starts.
 
-    ``left_out`` counts starts whose slots are not all in the record, ``gaps`` slots without an observation, ``slots``
-    all slots of all runs of one policy. ``block`` is the length of a block of starts whose costs depend on each other.
+    ``left_out`` counts starts whose slots are not all in the record, ``gaps`` the slots without an
+    observation, ``slots`` all slots of all runs of a policy. ``block`` is the length of a block of
+    starts with dependent costs.
     """
 
     job: str
@@ -111,12 +113,13 @@ def backtest(
     policies: Sequence[str],
     progress: Callable[[int, int], None] | None = None,
 ) -> Backtest:
-    """Simulate ``policies`` for starts ``every`` so often from ``first`` to ``last``, each with ``length`` to its deadline.
+    """Simulate ``policies`` at starts from ``first`` to ``last``, spaced by ``every``, each with
+    ``length`` to its deadline.
 
-    Starts are rounded up to slots; those whose slots are not all in the record are left out. Without ``first`` the starts of the
-    last `DEFAULT_DAYS` of the record are taken. Forecasts are those that would have been issued in each slot. Raises `MarketError`
-    where no start fits into the record, `SettingsError` for more than `MOST_STARTS` starts, `PolicyError` and `JobError` as a
-    replay does.
+    Starts are rounded up to slots; starts whose slots are not all in the record are left out.
+    Without ``first`` the starts cover the last `DEFAULT_DAYS` of the record. Forecasts are those
+    that would have been issued in each slot. Raises `MarketError` if no start fits into the record,
+    `SettingsError` for more than `MOST_STARTS` starts, `PolicyError` and `JobError` like a replay.
     """
     proposal = ""
     if market is None and request.names_no_market:
@@ -182,13 +185,13 @@ def backtest(
 
 
 def length_of(request: JobRequest, now: pd.Timestamp) -> pd.Timedelta:
-    """The time that a job has: from its start, or from ``now``, to its deadline; raises `JobError` where that has passed."""
+    """Return the time from a job's start, or from ``now``, to its deadline; raises `JobError` if the deadline has passed."""
     placed = request.placed(at=now, market=request.market, source=request.source)
     return placed.ends - placed.starts
 
 
 def of_length(request: JobRequest, length: pd.Timedelta) -> JobRequest:
-    """The same job without a start, and with a deadline ``length`` after any start."""
+    """Return the job without a start, with a deadline ``length`` after any start."""
     minutes = length / pd.Timedelta(minutes=1)
     return request.model_copy(update={"start": None, "deadline": None, "deadline_in": f"{minutes:.6f}min"})
 
@@ -206,7 +209,7 @@ def _wanted(
     step: pd.Timedelta,
     latest: pd.Timestamp,
 ) -> list[pd.Timestamp]:
-    """The starts from ``first`` to ``last``, on slots; ``latest`` is the last start whose deadline lies within the record."""
+    """Return the starts from ``first`` to ``last``, on slots; ``latest`` is the last start with its deadline within the record."""
     if every < step:
         raise SettingsError(f"--every {every}", expected=f"at least a slot of {step}")
     last = latest if last is None else last
@@ -228,7 +231,7 @@ def _wanted(
 
 
 def _observed(history: History) -> tuple[pd.Timestamp, pd.Timestamp] | None:
-    """The first and the last slot with a price and an availability, None where there is none."""
+    """Return the first and the last slot with price and availability, None if there is none."""
     slots = history.frame[[PRICE, AVAILABLE]].dropna().index
     return (slots[0], slots[-1]) if len(slots) else None
 
@@ -242,7 +245,7 @@ def _span_text(span: Span | None) -> str:
 
 
 def _chosen(turn: Turn, request: JobRequest, names: Sequence[str]) -> tuple[str, list[Any]]:
-    """The name of the policy that a turn would take now, and the policies to simulate."""
+    """Return the name of the policy that a turn would use now, and the policies to simulate."""
     if request.may_move:
         leader = read_pool(turn).movers_deciding([turn.at])[0][0].name
         by_name = {mover.name: mover for mover in MOVERS}
@@ -266,7 +269,7 @@ def _chosen(turn: Turn, request: JobRequest, names: Sequence[str]) -> tuple[str,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MarketRecord:
-    """The histories of the markets, of their peers, and the forecasts issued in every slot of every run."""
+    """Histories of the markets and of their peers, and the forecasts issued in every slot of every run."""
 
     histories: Mapping[Followed, History]
     peers: Mapping[Followed, Sequence[History]]
@@ -284,7 +287,7 @@ class _MarketRecord:
 def _with_forecasts(
     turn: Turn, histories: Mapping[Followed, History], starts: Sequence[pd.Timestamp], slots: int
 ) -> _MarketRecord:
-    """The histories with the forecasts that would have been issued in every slot of every run, and the peers."""
+    """Return the histories with their peers, and the forecasts that would have been issued in every slot of every run."""
     step = step_of(turn.settings)
     grid = sorted({start + k * step for start in starts for k in range(slots)})
     places = tuple(histories)
@@ -313,7 +316,7 @@ def _runs(
     record: _MarketRecord,
     chosen: Sequence[Any],
 ) -> Iterator[Run]:
-    """Every policy on one start; every outcome is audited before it counts (M3.5)."""
+    """Yield the outcome of every policy at a start; every outcome is audited first (M3.5)."""
     ended = alone[0]
     outcomes: Sequence[Outcome]
     if any(policy.name != ON_DEMAND_ONLY for policy in chosen):
@@ -355,16 +358,17 @@ def _runs(
 
 
 # ---
-# What is reported of the runs.
+# Summary of the runs.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One policy over all starts; costs in USD, shares of the cost of on-demand only.
+    """Summary of a policy over all starts; costs in USD, shares relative to the cost of on-demand only.
 
-    ``saved_low`` and ``saved_high`` are the 95 % interval of ``saved_share`` over blocks of starts, None for fewer than two blocks
-    and where the share is the same in every block. Without an on-demand price nothing is saved: None. ``late`` is None where it is
-    unknown of a start whether it was on time.
+    ``saved_low`` and ``saved_high`` are the 95 % interval of ``saved_share`` over blocks of starts,
+    None for fewer than `forecasting.accuracy.intervals.LEAST_BLOCKS` blocks. Savings are None
+    without an on-demand price. ``late`` is None if it is unknown for any start whether the job was
+    on time.
     """
 
     policy: str
@@ -382,7 +386,7 @@ class Summary:
 
 
 def summaries(found: Backtest) -> list[Summary]:
-    """A summary of each policy, the lowest mean cost first; policies that are late less often come before the others."""
+    """Return a summary of each policy, by number of missed deadlines, then by mean cost."""
     rows = [
         _summary(name, [run for run in found.runs if run.policy == name], found) for name in found.policies
     ]
@@ -390,7 +394,7 @@ def summaries(found: Backtest) -> list[Summary]:
 
 
 def blocks_of(found: Backtest) -> int:
-    """How many blocks of starts there are whose costs do not depend on each other."""
+    """Return the number of independent blocks of starts."""
     return len({_block(run.start, found) for run in found.runs})
 
 

@@ -1,4 +1,4 @@
-"""The accuracy report as a page, made from the tables of a backtest; what a reader wants first stands first (M6.5 to M6.7)."""
+"""The accuracy report as a page, made from the tables of a backtest, most important results first (M6.5 to M6.7)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ from warehouse.errors import InputError
 if TYPE_CHECKING:
     from flows.accuracy.error_cost import ErrorCost
 
-#: Columns of the marks of drift.
+#: Required columns of the table of drift.
 DRIFT_COLUMNS: Final = ("variable", "market", "at", "found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What the tables do not say themselves.
+    """Information for the page that the tables do not contain.
 
-    ``data`` names the folder or warehouse. ``uncalibrated`` is the name under which the default was scored before its intervals
-    were calibrated ("" if it was not). ``alternation`` and ``drift`` are sentences on probes that alternate and on drift.
-    ``no_cost`` says why the costs of the errors could not be measured.
+    ``data`` names the folder or warehouse. ``uncalibrated`` is the name under which the default was
+    scored before calibration of its intervals ("" if it was not). ``alternation`` and ``drift`` are
+    sentences on alternating probes and on drift. ``no_cost`` explains why the cost of errors could
+    not be measured.
     """
 
     data: str
@@ -55,10 +56,11 @@ def accuracy_page(
     drift: pd.DataFrame | None = None,
     cost: ErrorCost | None = None,
 ) -> Page:
-    """The whole report; no clock is read.
+    """Return the whole report as a page; it does not depend on the current time.
 
-    ``predictability`` is the table of `forecasting.diagnosis.predictability`, ``drift`` has columns variable, market, at,
-    found, ``cost`` is what `flows.accuracy.error_cost` found. Raises `InputError` if nothing was scored or a table lacks a column.
+    ``predictability`` is the table of `forecasting.diagnosis.predictability`, ``drift`` has columns
+    variable, market, at, found, ``cost`` is the result of `flows.accuracy.error_cost`. Raises
+    `InputError` if nothing was scored or a table lacks a column.
     """
     if accuracy.scores.empty:
         raise InputError(
@@ -97,7 +99,7 @@ def _refuse_lacking(what: str, table: pd.DataFrame | None, columns: Sequence[str
 
 
 def _head(accuracy: Accuracy, about: About) -> list[Block]:
-    """What was measured, in a few lines."""
+    """Return a short description of the measured data."""
     scores = accuracy.scores
     horizon = int(scores["step"].max())
     first_steps = scores[
@@ -122,7 +124,7 @@ def _head(accuracy: Accuracy, about: About) -> list[Block]:
 
 
 def _periods(periods: pd.DataFrame) -> list[str]:
-    """First and last origin of every source."""
+    """Return first and last origin of every source, as text."""
     if periods.empty:
         return []
     ends = periods.groupby("source").agg(start=("start", "min"), end=("end", "max")).sort_index()

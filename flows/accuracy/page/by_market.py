@@ -1,4 +1,4 @@
-"""The sections market by market: is it predictable, forecasts as they were issued with what came, loss over time with drift."""
+"""Sections by market: predictability, issued forecasts with the observations, and loss over time with drift."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ from flows.show.skills import ABOUT_VERDICTS, compared
 from flows.turn.report import BANDS, MEDIAN, gap_runs
 from forecasting.accuracy.tables import QUANTILES, Accuracy
 
-#: Rows of the table of markets that a terminal shows.
+#: Maximum number of rows in the market table on a terminal.
 ON_TERMINAL: Final = 40
-#: Markets drawn at most, those with the most loss; and how many of them stand open, the others folded away.
+#: Maximum number of charts (markets with the highest loss), and how many of them are not folded.
 MOST_DRAWN: Final = 40
 OPEN: Final = 6
-#: Forecasts drawn side by side for a market, and the slots left free between two of them.
+#: Forecasts drawn side by side for a market, and the gap between two of them in slots.
 FANS: Final = 4
 APART: Final = 1.6
-#: Marks of drift that are described for a market; of more only the times are told.
+#: Maximum number of drift marks described for a market; if there are more, only their times are
+#: listed.
 TOLD: Final = 2
 _DAY: Final = pd.Timedelta(days=1)
 
 
 def markets_section(accuracy: Accuracy) -> Section:
-    """Every market: the models side by side, and the paper's claim (predictable some slots ahead) answered for it (M6.7)."""
+    """Return the section on every market: the models side by side, and whether the paper's claim of predictability holds (M6.7)."""
     return of_variables(
         "4. Every market: is it predictable?",
         "markets",
@@ -63,7 +64,7 @@ def markets_section(accuracy: Accuracy) -> Section:
 
 
 def _market_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
-    """One row a market (the most predictable first), and for each a table of all models by step."""
+    """Return the table of markets (most predictable first), and for each market a table of all models by step."""
     scores = of(accuracy.scores, variable)
     models = Models.of(scores["model"].astype(str), accuracy.default)
     skills, means = market_skills(of(accuracy.daily, variable)), over_steps(scores, ["pinball"])
@@ -127,7 +128,9 @@ def _first_error(rows: pd.DataFrame, model: str) -> float | None:
 def _details(
     market: str, rows: pd.DataFrame, claim: Predictability, models: Models, steps: Sequence[int], unit: str
 ) -> list[Block]:
-    """A row a model: errors and skills by step, calibration, fallbacks."""
+    """Return the table of a market with a row per model (errors and skills by step, calibration,
+    fallbacks), and the answer to the claim.
+    """
     table = []
     for model in models.names:
         own = rows[rows["model"] == model].set_index("step").sort_index()
@@ -155,7 +158,9 @@ def _details(
 
 
 def by_loss(scores: pd.DataFrame, models: Models) -> list[str]:
-    """Markets by the default's pinball loss in units of the market's scale, most first; of all models if the default is none."""
+    """Return the markets by descending pinball loss of the default in units of the market's scale;
+    of all models if it was not scored.
+    """
     own = scores[scores["model"] == models.default]
     own = own if len(own) else scores
     loss = (
@@ -169,7 +174,7 @@ def by_loss(scores: pd.DataFrame, models: Models) -> list[str]:
 
 
 def _grid_blocks(figures: Sequence[Figure], among: int, none: str) -> list[Block]:
-    """The first `OPEN` figures, the others folded, and how many are not drawn."""
+    """Return the first `OPEN` figures, the others folded, and the number of markets not drawn."""
     if not figures:
         return [none]
     rest = figures[OPEN:]
@@ -186,7 +191,7 @@ def _grid_blocks(figures: Sequence[Figure], among: int, none: str) -> list[Block
 
 
 def fans_section(accuracy: Accuracy) -> Section:
-    """A chart of up to `FANS` forecasts of the default for every market, those with most loss first."""
+    """Return the section with a chart of up to `FANS` forecasts of the default for every market, highest loss first."""
 
     def drawn(variable: str) -> list[Block]:
         figures, among = fan_figures(variable, accuracy)
@@ -206,7 +211,7 @@ def fans_section(accuracy: Accuracy) -> Section:
 
 
 def fan_figures(variable: str, accuracy: Accuracy) -> tuple[list[Figure], int]:
-    """The charts of at most `MOST_DRAWN` markets, and how many markets have forecasts to draw."""
+    """Return the charts of at most `MOST_DRAWN` markets, and the number of markets with forecasts."""
     scores = of(accuracy.scores, variable)
     models = Models.of(scores["model"].astype(str), accuracy.default)
     issued = of(accuracy.fans, variable)
@@ -237,10 +242,10 @@ def _compared(row: Mapping[Any, Any] | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedForecast:
-    """A forecast as it was issued, and what came.
+    """An issued forecast with the observations.
 
-    ``quantiles`` has shape (h, 19), ``actual`` (h,) NaN in gaps; ``title`` says when it was issued. ``past`` (p,) are the values
-    before, the last of them that of the slot in which it was issued.
+    ``quantiles`` has shape (h, 19), ``actual`` (h,) is NaN in gaps; ``title`` is the time of issue.
+    ``past`` (p,) are the values up to and including the slot of issue.
     """
 
     title: str
@@ -250,7 +255,7 @@ class IssuedForecast:
 
 
 def market_fans(rows: pd.DataFrame) -> list[IssuedForecast]:
-    """The forecasts of one market, evenly chosen if there are more than `FANS`."""
+    """Return the forecasts of a market, evenly selected if there are more than `FANS`."""
     origins = sorted(rows["origin"].unique())
     if len(origins) > FANS:
         places = np.unique(np.linspace(0, len(origins) - 1, FANS).round().astype(int))
@@ -271,9 +276,10 @@ def _issued(rows: pd.DataFrame) -> IssuedForecast:
 
 
 def fans_chart(issued: Sequence[IssuedForecast], *, limit: float, unit: str) -> dict[str, Any]:
-    """Forecasts of one market side by side, each moved right of the one before; every slot is drawn over its whole length.
+    """Return a chart of forecasts of a market, placed side by side; values extend over their whole slot.
 
-    ``limit`` is the capacity (NaN if there is none): it is drawn where it was not exceeded and would not flatten the rest.
+    ``limit`` is the capacity (NaN if there is none): it is drawn unless it was exceeded or would
+    flatten the rest.
     """
     past: list[dict[str, Any]] = []
     ahead: list[dict[str, Any]] = []
@@ -306,8 +312,11 @@ def fans_chart(issued: Sequence[IssuedForecast], *, limit: float, unit: str) -> 
 
 
 def drawn_limit(capacity: float, issued: Sequence[IssuedForecast]) -> float:
-    """The capacity, NaN where it is not drawn: where more was seen (it is not stated, but the most seen before the test part),
-    and where it lies far above all that is drawn."""
+    """Return the capacity, or NaN if it should not be drawn.
+
+    It is not drawn if it was exceeded (then it is not a stated capacity, but the maximum before the
+    test part) or lies far above the drawn values.
+    """
     seen = np.concatenate([np.append(one.past, one.actual) for one in issued])
     if not np.nanmax(seen, initial=0.0) <= capacity:
         return float("nan")
@@ -317,16 +326,17 @@ def drawn_limit(capacity: float, issued: Sequence[IssuedForecast]) -> float:
 
 
 def _inside(issued: Sequence[IssuedForecast]) -> str:
-    """How many of the drawn values lie within the drawn 90 % bands."""
+    """State how many of the drawn values lie within the 90 % bands."""
     held = [(one.actual >= one.quantiles[:, 0]) & (one.actual <= one.quantiles[:, -1]) for one in issued]
     known = sum(int((~np.isnan(one.actual)).sum()) for one in issued)
     return f"{sum(int(h.sum()) for h in held)} of {known} values drawn lie within the lightest band."
 
 
 def daily_section(accuracy: Accuracy, drift: pd.DataFrame | None, words: Sequence[str]) -> Section:
-    """Loss by day of the default and of last value for every market, with the marks of drift.
+    """Return the section on the daily loss of the default and of last value for every market, with drift marks.
 
-    ``drift`` (columns variable, market, at, found) is None where it was not looked for; ``words`` are what is said of it.
+    ``drift`` (columns variable, market, at, found) is None if drift was not tested; ``words`` are
+    sentences about it.
     """
     looked = drift is not None
     about = (
@@ -349,7 +359,9 @@ def daily_section(accuracy: Accuracy, drift: pd.DataFrame | None, words: Sequenc
 
 
 def daily_figures(variable: str, accuracy: Accuracy, drift: pd.DataFrame | None) -> tuple[list[Figure], int]:
-    """The charts of at most `MOST_DRAWN` markets, and how many have losses by day; ``drift`` holds the marks of this variable."""
+    """Return the charts of at most `MOST_DRAWN` markets, and the number of markets with daily
+    losses; ``drift`` is that of the variable.
+    """
     scores = of(accuracy.scores, variable)
     models = Models.of(scores["model"].astype(str), accuracy.default)
     groups = dict(iter(of(accuracy.daily, variable).groupby("market")))
@@ -373,7 +385,7 @@ def daily_figures(variable: str, accuracy: Accuracy, drift: pd.DataFrame | None)
 
 
 def _marks(drift: pd.DataFrame | None, market: str) -> list[dict[str, Any]]:
-    """When a change could first be told (``x``) and what was ``found``."""
+    """Return the times at which a change was first detectable (``x``), with its description (``found``)."""
     if drift is None or drift.empty:
         return []
     own = drift[drift["market"] == market].sort_values("at")
@@ -384,7 +396,7 @@ def _marks(drift: pd.DataFrame | None, market: str) -> list[dict[str, Any]]:
 
 
 def _loss_by_day(rows: pd.DataFrame) -> pd.DataFrame:
-    """Pinball loss by every day from the first to the last (rows; NaN where nothing was issued) and model."""
+    """Return pinball loss by day, from the first to the last (rows; NaN if nothing was issued), and model."""
     table = rows.pivot_table(index="day", columns="model", values="pinball", aggfunc="mean").astype(float)
     days = pd.DatetimeIndex(table.index)
     return table.set_axis(days).reindex(pd.date_range(days.min(), days.max(), freq="D"))
@@ -420,7 +432,7 @@ def _daily_facts(table: pd.DataFrame, models: Models, marks: Sequence[Mapping[st
 
 
 def _told(marks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The marks in words; of more than `TOLD` only when they were raised."""
+    """Describe the drift marks; if there are more than `TOLD`, list only their times."""
     times = [f"{_day(mark['x'])} {mark['x']:%H:%M}" for mark in marks]
     if len(marks) > TOLD:
         return [f"Drift told {len(marks)} times: {listed(times)}."]
@@ -431,7 +443,7 @@ def _told(marks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _day(at: Any) -> str:
-    """A day as on the axes; of sources that only count from 1970 its number.
+    """Return a day as on the axes; for sources that count from 1970, the number of the day.
 
     >>> _day("2026-05-04T12:00Z"), _day("1970-01-02T00:00Z")
     ('4 May', 'day 2')

@@ -1,4 +1,4 @@
-"""The sections of the accuracy report that tell of all markets together: tables as read, what they mean, what is shown (M6.5)."""
+"""Sections of the accuracy report on all markets together: tables, findings in words, and charts (M6.5)."""
 
 from __future__ import annotations
 
@@ -47,42 +47,43 @@ if TYPE_CHECKING:
 
 
 # ---
-# The score tables as the page reads them: the order of models, sums over steps, skills and how they are written (M6.5).
+# The score tables for the page: order of models, means over steps, skills and their formats (M6.5).
 
-#: The forecast that every other one is shown beside.
+#: Reference forecast of all comparisons.
 LAST_VALUE: Final = FLOOR
-#: The models that stand side by side for every market, besides the default.
+#: Models listed for every market, besides the default.
 COMPARED: Final = predictor_names(TAG)
 UNITS: Final = {"count": "instances", "price": "USD per instance-hour"}
 TITLES: Final = {"count": "Count of available instances", "price": "Spot price"}
-#: Steps that the tables show; the drawings show all.
+#: Lead times shown in tables; charts show all.
 SHOWN_STEPS: Final = (1, 2, 4, 8, 12)
-#: The default may be this much worse than last value on a market before that is called a loss (the demand).
+#: Skill of the default below minus this value counts as a loss on a market (the requirement on the
+#: default).
 TOLERATED: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """The models of a page: last value first, then the default, then the others by name; ``default`` may be none of them."""
+    """Models of a page: last value, then the default, then the others by name; ``default`` need not be among them."""
 
     names: tuple[str, ...]
     default: str
 
     @classmethod
     def of(cls, names: Iterable[str], default: str) -> Models:
-        """The models named, each once."""
+        """Return the distinct models in order."""
         rank = {LAST_VALUE: 0, default: 1}
         return cls(
             names=tuple(sorted(set(names), key=lambda name: (rank.get(name, 2), name))), default=default
         )
 
     def title(self, name: str) -> str:
-        """The name, and for the default that it is."""
+        """Return the name, with a mark on the default."""
         return f"{name} (default)" if name == self.default else name
 
 
 def shown_steps(steps: Iterable[int]) -> list[int]:
-    """`SHOWN_STEPS` among ``steps``, and the last one.
+    """Return those of ``steps`` that are in `SHOWN_STEPS`, and the last step.
 
     >>> shown_steps(range(1, 7))
     [1, 2, 4, 6]
@@ -92,7 +93,7 @@ def shown_steps(steps: Iterable[int]) -> list[int]:
 
 
 def over_steps(scores: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """Means over the steps by (market, model), weighted by ``n``; rows without a value do not count, none at all gives NaN."""
+    """Return means over the steps by (market, model), weighted by ``n``; NaN values are ignored, NaN if there are no others."""
     keys = [scores["market"], scores["model"]]
     values = scores[list(metrics)].astype(float)
     weight = scores["n"].astype(float)
@@ -104,7 +105,7 @@ def over_steps(scores: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def market_skills(daily: pd.DataFrame) -> pd.DataFrame:
-    """`SKILL_COLUMNS` over all steps by market and model, from the losses by day of one variable."""
+    """Return `SKILL_COLUMNS` over all steps by market and model, from the daily losses of a variable."""
     floor = daily[daily["model"] == LAST_VALUE].set_index(["market", "day"])["pinball"].rename("floor")
     table = daily.join(floor, on=["market", "day"])
     table = table[table["floor"].notna()]
@@ -114,7 +115,7 @@ def market_skills(daily: pd.DataFrame) -> pd.DataFrame:
 
 
 def against(daily: pd.DataFrame, scores: pd.DataFrame, model: str, other: str) -> Mapping[Any, Any]:
-    """`SKILL_COLUMNS` of a model compared with another over all markets and steps, losses in units of each market's scale."""
+    """Return `SKILL_COLUMNS` of a model compared with another over all markets and steps, in units of each market's scale."""
     scale = scores.groupby("market")["scale"].first().astype(float)
     unit = daily["n"].astype(float) / daily["market"].map(scale)
     table = daily.assign(sum=daily["pinball"].astype(float) * unit)
@@ -129,16 +130,18 @@ def against(daily: pd.DataFrame, scores: pd.DataFrame, model: str, other: str) -
 
 
 def by_step(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """``metric`` by step (rows, ascending) and model (columns)."""
+    """Return ``metric`` by step (rows, ascending) and model (columns)."""
     return table.pivot_table(
         index="step", columns="model", values=metric, aggfunc="mean", dropna=False
     ).astype(float)
 
 
 def beyond_chance(scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.Series]:
-    """Count the markets where a model is better than last value, and those where it is worse, outside the 95 % interval by days.
+    """Count the markets where a model is better, and those where it is worse, than last value
+    beyond the 95 % interval by days.
 
-    Both by step (rows) and model (columns), of ``scores`` of one variable; then the number of markets with enough days, by step.
+    Both counts are by step (rows) and model (columns), from ``scores`` of a single variable. The
+    third result is the number of markets with enough days, by step.
     """
     keys = [scores["step"], scores["model"]]
     better, worse = (
@@ -150,19 +153,21 @@ def beyond_chance(scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.
 
 
 class Marked(float):
-    """A number, marked where it is out of range, such as a coverage far from its level."""
+    """A number with a mark if it is out of range, such as a coverage far from its level."""
 
     marked: bool
 
     def __new__(cls, value: float, marked: bool = False) -> Self:
-        """A number; ``marked`` where it stands out."""
+        """Return a number, highlighted if ``marked``."""
         made = super().__new__(cls, value)
         made.marked = marked
         return made
 
 
 def skill_cell(row: Mapping[Any, Any]) -> float | str | None:
-    """The skill of a row with `forecasting.accuracy.intervals.SKILL_COLUMNS` as a cell: in words where nothing is decided."""
+    """Return the skill in a row with `forecasting.accuracy.intervals.SKILL_COLUMNS` as a cell; the
+    verdict if it is not significant.
+    """
     value = as_number(row["skill_pinball"])
     if value is None or row["verdict"] == "":
         return value
@@ -170,12 +175,12 @@ def skill_cell(row: Mapping[Any, Any]) -> float | str | None:
 
 
 def skill_at(own: pd.DataFrame, step: int) -> float | str | None:
-    """`skill_cell` at a step of a model's rows ``own`` (by step)."""
+    """Return `skill_cell` at a step of the rows ``own`` of a model, indexed by step."""
     return skill_cell(own.loc[step].to_dict()) if step in own.index else None
 
 
 def percent_signed(value: Any) -> str:
-    """A skill in percent with its sign, one decimal.
+    """Format a skill in percent with its sign and a decimal.
 
     >>> percent_signed(0.331), percent_signed(-0.02), percent_signed(-1e-9), percent_signed(float("nan"))
     ('+33.1 %', '−2.0 %', '0.0 %', '—')
@@ -188,7 +193,7 @@ def percent_signed(value: Any) -> str:
 
 
 def skill_text(value: Any) -> str:
-    """A skill in percent for a column that says so, or the word of `skill_cell`; exactly 0 is last value's own.
+    """Format a skill for a column in percent, or the verdict of `skill_cell`; exactly 0 is the skill of last value.
 
     >>> skill_text(0.12), skill_text("even"), skill_text(0.0), skill_text(None)
     ('+12.0', 'even', '0', '—')
@@ -199,7 +204,8 @@ def skill_text(value: Any) -> str:
 
 
 def tone(value: Any) -> str:
-    """The shade of a skill: good above 0, bad below, darker from 10 and from 25 %, none within half a per cent.
+    """Return the style of a skill: up for good, down for bad, stronger from 10 and from 25 %, none
+    below half a percent.
 
     >>> [tone(value) for value in (0.3, 0.12, 0.02, 0.001, -0.02, -0.4)]
     ['up3', 'up2', 'up1', '', 'down1', 'down3']
@@ -212,33 +218,33 @@ def tone(value: Any) -> str:
 
 
 # ---
-# What the numbers mean, in sentences: the answer for each variable, the paper's claim for each market, money beside accuracy.
+# Findings in sentences: the answer for each variable, the paper's claim for each market, and utility compared with accuracy.
 
-#: Markets named in a sentence; the others are counted.
+#: Maximum number of markets named in a sentence; the others are counted.
 NAMED = 6
-#: Coverage further than this from nominal, in shares of 1, is called off (the demand on the intervals).
+#: Maximum deviation of coverage from nominal, as a share (the requirement on the intervals).
 OFF = 0.02
 
-#: Skill below this at every step is hardly any.
+#: Skill below this at every step is reported as negligible.
 NEGLIGIBLE = 0.01
-#: Steps ahead over which accuracy is ranked beside money: as far as the plans look.
+#: Lead times over which accuracy is ranked for comparison with utility: the horizon of the plans.
 NEAR: Final = 4
-#: Fewer models than this have no rank correlation worth a number.
+#: Minimum number of models for a rank correlation.
 FEWEST: Final = 4
-#: Rank correlations from which two rankings are said to agree, and to agree in part.
+#: Rank correlations from which two rankings agree, and agree in part.
 AGREE, PARTLY = 0.7, 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """A finding; ``weak`` where the default falls short."""
+    """A finding; ``weak`` if the default falls short."""
 
     text: str
     weak: bool = False
 
 
 def answer(variable: str, accuracy: Accuracy, models: Models) -> list[Sentence]:
-    """State where the default is better than last value, on which markets it is worse, and whether its intervals hold."""
+    """State where the default is better than last value, on which markets it is worse, and whether its intervals are calibrated."""
     scores, pooled, daily = (
         of(table, variable) for table in (accuracy.scores, accuracy.pooled, accuracy.daily)
     )
@@ -298,7 +304,7 @@ def _lower(words: str) -> str:
 
 
 def _evidence(own: pd.DataFrame) -> str:
-    """Count the forecasts and days behind the rows of a model."""
+    """State the number of forecasts and days behind the rows of a model."""
     n, days = int(own["n"].max()), int(own["days"].max())
     return f"{n:,} forecasts a step with errors on {plural(days, 'day')}; 95 % intervals by days."
 
@@ -356,8 +362,11 @@ def _by_markets(skills: pd.DataFrame, models: Models) -> list[Sentence]:
 
 
 def _worst_market(scores: pd.DataFrame, models: Models) -> list[Sentence]:
-    """The market and step at which the default is worst compared with last value, with the interval by days, and how often it is
-    worse by more than `TOLERATED` at a step, within the interval and beyond it."""
+    """State where the default is worst compared with last value: market, lead time and interval by days.
+
+    Also counts the markets and steps at which it is worse by more than `TOLERATED`, and those
+    beyond the interval.
+    """
     own = scores[(scores["model"] == models.default) & ~scores["verdict"].isin(["", TOO_FEW])]
     own = own[own["step"].isin(shown_steps(scores["step"]))].astype({"skill_pinball": float})
     if own.empty:
@@ -408,7 +417,7 @@ def _range(shares: pd.Series) -> str:
 def _another_is_better(
     scores: pd.DataFrame, pooled: pd.DataFrame, daily: pd.DataFrame, models: Models
 ) -> list[Sentence]:
-    """The model with more skill than the default, if there is one, and whether it is better beyond the interval by days."""
+    """State which model has the highest skill, if not the default, and whether it is significantly better than the default."""
     means = by_step(pooled, "skill_pinball").drop(columns=[LAST_VALUE], errors="ignore").mean().dropna()
     if models.default not in means or means.idxmax() == models.default:
         return []
@@ -430,19 +439,19 @@ def _steps(steps: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictability:
-    """Whether a market is predictable: in a few words, up to how many steps (-1 where no test was possible), in a sentence."""
+    """Predictability of a market: short answer, number of predictable steps (-1 if no test was possible), and a sentence."""
 
     short: str
     reach: int
     sentence: str
 
 
-#: The short answer where no test was possible.
+#: Short answer if no test was possible.
 UNDECIDED: Final = "undecided"
 
 
 def claims(scores: pd.DataFrame, models: Models) -> dict[str, Predictability]:
-    """The answer to the paper's claim for every market; the sentences name models.
+    """Return the answer to the paper's claim for every market, with sentences that name models.
 
     Tests are those of `forecasting.diagnosis.predictability.answers` over all models but last
     value, with Holm's correction within a market.
@@ -458,7 +467,7 @@ def claims(scores: pd.DataFrame, models: Models) -> dict[str, Predictability]:
 
 
 def _claim(rows: pd.DataFrame, asked: list[str], scores: pd.DataFrame) -> Predictability:
-    """``rows`` are one market's, by model."""
+    """Return the answer for a market; ``rows`` are its test results by model."""
     by_model: dict[str, dict[Any, Any]] = {str(row["model"]): row for row in rows.to_dict("records")}
     whole, last = by_model[ANY], int(scores["step"].max())
     reach, steps = int(whole["up_to"]), list(whole["steps"])
@@ -479,7 +488,7 @@ def _claim(rows: pd.DataFrame, asked: list[str], scores: pd.DataFrame) -> Predic
 
 
 def claims_summary(variable: str, found: Sequence[Predictability]) -> str:
-    """On how many markets the claim holds."""
+    """State on how many markets the claim holds."""
     yes = [claim.reach for claim in found if claim.reach > 0]
     undecided = sum(claim.short == UNDECIDED for claim in found)
     moving = len(found) - undecided
@@ -496,7 +505,7 @@ def claims_summary(variable: str, found: Sequence[Predictability]) -> str:
 
 
 def accuracy_ranks(pooled: pd.DataFrame) -> pd.DataFrame:
-    """Rank by mean pinball skill over the first `NEAR` steps (1 = best, ties share the mean): models by variable."""
+    """Return ranks by mean pinball skill over the first `NEAR` steps (1 = best, mean ranks for ties), models by variable."""
     near = pooled[pooled["step"] <= NEAR]
     ranks = {
         str(variable): by_step(rows, "skill_pinball").mean().rank(ascending=False)
@@ -506,7 +515,7 @@ def accuracy_ranks(pooled: pd.DataFrame) -> pd.DataFrame:
 
 
 def money_verdict(rows: pd.DataFrame, models: Models, ranks: pd.DataFrame) -> list[str]:
-    """Where the default stands by money among ``rows`` of a cost table, and whether the ranking by accuracy is the same."""
+    """State the rank of the default by utility in ``rows`` of a cost table, and whether the ranking by accuracy agrees."""
     money = rows[rows["money_rank"].notna()].set_index("model")["money_rank"].astype(float)
     lines = []
     if models.default in money.index and money[models.default] > money.min():
@@ -538,33 +547,33 @@ def _agreement(money: pd.Series, ranks: pd.Series, variable: str) -> str:
 
 
 def rank_text(value: Any) -> str:
-    """A rank; shared ones have a half."""
+    """Format a rank; shared ranks may end in a half."""
     found = as_number(value)
     return MISSING if found is None else f"{found:.1f}".removesuffix(".0")
 
 
 # ---
-# The sections of the accuracy report that tell of all markets together; the same tables give the same blocks.
+# The sections; equal tables give equal blocks.
 
-#: An axis of skill reaches so far at least, so that noise does not look like a mountain.
+#: Minimum extent of a skill axis, so that noise does not look large.
 SMALLEST_SPAN: Final = 0.05
-#: How much a row of skills rests on.
+#: Columns with the amount of data behind a row of skills.
 EVIDENCE: Final[dict[str, Column | str]] = {
     "n": Column(heading="forecasts", format=whole, words="At one step ahead."),
     "days": Column(heading="days", format=whole, words="Days with errors: the blocks of the interval."),
 }
-#: Coverage this far from nominal is still called kept (the demand on the intervals).
+#: Deviation of coverage from nominal that is accepted (the requirement on the intervals).
 TOLERANCE: Final = 0.02
-#: Markets drawn as lines of their own in the chart of last value's error.
+#: Maximum number of markets drawn as lines in the chart of last value's error.
 MOST_LINES: Final = 60
-#: Strength of a cycle from which it is called one.
+#: Strength from which a daily cycle is counted.
 STRONG: Final = 0.3
 
 
 def of_variables(
     heading: str, anchor: str, scores: pd.DataFrame, blocks: Callable[[str], list[Block]], *first: Block
 ) -> Section:
-    """A section with a part for each variable that was scored."""
+    """Return a section with a subsection for each scored variable."""
     parts = [
         Section(title, blocks(variable), f"{anchor}-{variable}")
         for variable, title in TITLES.items()
@@ -574,7 +583,7 @@ def of_variables(
 
 
 def of(table: pd.DataFrame, variable: str) -> pd.DataFrame:
-    """The rows of one variable."""
+    """Return the rows of a variable."""
     return table[table["variable"] == variable]
 
 
@@ -584,12 +593,12 @@ def by_steps(
     written: Callable[[Any], str],
     shade: Callable[[Any], str] | None = None,
 ) -> dict[str, Column | str]:
-    """A column a step ahead."""
+    """Return a column per lead time."""
     return {f"{prefix}{step}": Column(heading=str(step), format=written, tone=shade) for step in steps}
 
 
 def answer_section(accuracy: Accuracy) -> Section:
-    """Is the default better than last value? A few sentences a variable."""
+    """Return the section that answers whether the default is better than last value, a few sentences per variable."""
 
     def told(variable: str) -> list[Block]:
         models = Models.of(of(accuracy.scores, variable)["model"].astype(str), accuracy.default)
@@ -605,7 +614,7 @@ def answer_section(accuracy: Accuracy) -> Section:
 
 
 def pooled_section(accuracy: Accuracy) -> Section:
-    """All markets together by step: charts of skill and error, and the tables they are drawn from."""
+    """Return the section on all markets together by step: charts of skill and error, with their tables."""
     heading = "2. All markets together, by step"
     return of_variables(
         heading, "pooled", accuracy.scores, lambda variable: _pooled_blocks(variable, accuracy)
@@ -658,12 +667,12 @@ def _pooled_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
 
 
 def _floor(row: Mapping[str, Any]) -> bool:
-    """Whether a row is that of last value, which the others are compared with."""
+    """Return whether a row is that of last value, the reference."""
     return bool(row.get("name") == LAST_VALUE)
 
 
 def pooled_rows(pooled: pd.DataFrame, models: Models, steps: Sequence[int]) -> list[dict[str, Any]]:
-    """A row a model of the pooled table of one variable: errors and skills at some steps, the rest over all of them."""
+    """Return a row per model of the pooled table of a variable: errors and skills at some steps, other measures over all steps."""
     rows = []
     for name in models.names:
         own = pooled[pooled["model"] == name].set_index("step").sort_index()
@@ -682,7 +691,7 @@ def pooled_rows(pooled: pd.DataFrame, models: Models, steps: Sequence[int]) -> l
 
 
 def weighted(own: pd.DataFrame, metric: str) -> float:
-    """Mean of a measure over the steps of one model, weighted by ``n``; NaN where it is nowhere defined."""
+    """Return the mean of a measure over the steps of a model, weighted by ``n``; NaN if undefined at every step."""
     if metric not in own.columns:
         return float("nan")
     values, n = own[metric].to_numpy(float), own["n"].to_numpy(float)
@@ -696,7 +705,7 @@ def step_rows(
     sure: pd.DataFrame | None = None,
     titles: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """A table by step and model as rows of a chart; ``sure``, of the same shape, says where a point stands."""
+    """Return a table by step and model as rows of a chart; ``sure``, of the same shape, is True where a point is drawn."""
     steps = [int(step) for step in table.index.tolist()]
     return [
         {"x": step, "y": float(table[name].iloc[k]), "series": (titles or {}).get(name) or models.title(name)}
@@ -708,12 +717,12 @@ def step_rows(
 
 
 def slots_axis() -> Axis:
-    """The horizontal axis of what is told by step."""
+    """Return the horizontal axis of charts by lead time."""
     return Axis(title="slots ahead", whole=True, zero=False, ticks=8)
 
 
 def _intervals_table(pooled: pd.DataFrame, models: Models, steps: Sequence[int]) -> Table:
-    """How each model compares with last value at some steps, in words with intervals."""
+    """Return a table that compares each model with last value at some steps, in words with intervals."""
     rows = []
     for name in models.names:
         own = pooled[pooled["model"] == name].set_index("step")
@@ -771,7 +780,7 @@ def _error_figure(variable: str, mae: pd.DataFrame, models: Models) -> Figure:
 
 
 def class_rows(classes: pd.DataFrame, models: Models) -> list[dict[str, Any]]:
-    """The default and last value on each class of markets; ``classes`` are the rows of one variable, in the order to be shown."""
+    """Return rows of the default and last value by class of markets; ``classes`` are the rows of a variable, in display order."""
     rows = []
     for name in dict.fromkeys(classes["class"]):
         own = classes[classes["class"] == name]
@@ -824,7 +833,7 @@ def _class_blocks(variable: str, classes: pd.DataFrame, models: Models) -> list[
 
 
 def left_out_rows(found: LeftOut, variable: str) -> list[dict[str, Any]]:
-    """A row for every class and way to choose: skill by step, the worst market at any step shown, and coverage."""
+    """Return a row per class and type of model selection: skill by step, the worst market at any step shown, and coverage."""
     table = of(found.classes, variable)
     steps = shown_steps(table["step"]) if len(table) else []
     rows = []
@@ -843,7 +852,10 @@ def left_out_rows(found: LeftOut, variable: str) -> list[dict[str, Any]]:
 
 
 def _ahead_told(rows: Sequence[Mapping[Any, Any]]) -> str:
-    """State at which lead times a choice is better and worse than the default, outside its interval; "" for the default."""
+    """State the lead times at which a model selection is better and worse than the default, beyond its interval.
+
+    Returns a dash for the default itself.
+    """
     if all(row["choice"] == BY_DEFAULT for row in rows):
         return MISSING
     found = [
@@ -857,7 +869,7 @@ def _ahead_told(rows: Sequence[Mapping[Any, Any]]) -> str:
 
 
 def _worst_told(row: Mapping[Any, Any]) -> str:
-    """The worst market's skill, at how many slots ahead, with the interval by days, and which it is."""
+    """Describe the skill on the worst market, with lead time, interval by days and market."""
     low, high = as_number(row["worst_low"]), as_number(row["worst_high"])
     within = "" if low is None or high is None else f" ({percent_signed(low)} to {percent_signed(high)})"
     return f"{percent_signed(row['worst_skill_pinball'])} at {row['step']}{within}, {row['worst_market']}"
@@ -904,7 +916,7 @@ def _left_out_blocks(variable: str, found: LeftOut | None) -> list[Block]:
 def _chances_fold(
     rows: Sequence[dict[str, Any]], better: pd.DataFrame, worse: pd.DataFrame, steps: Sequence[int], among: int, *, counts: bool
 ) -> Fold:  # fmt: skip
-    """Markets won and lost beyond chance at each step shown, and of counts the instances absent and unpredicted."""
+    """Return the markets won and lost significantly at each step shown and, for counts, the instances absent and unpredicted."""
 
     def both(name: str, step: int) -> str:
         if name == LAST_VALUE or name not in better.columns:
@@ -934,7 +946,7 @@ def _chances_fold(
 
 
 def money_section(accuracy: Accuracy, cost: ErrorCost | None, why: str) -> Section:
-    """The models by utility lost, beside their ranks by accuracy: the mean over the policies first, then each policy."""
+    """Return the section on the models by lost utility and by accuracy: the mean over the policies first, then each policy."""
     heading = "3. Ranked by money, beside ranked by accuracy"
     if cost is None:
         none = f"{_capital(why)}." if why else "What the errors cost was not measured in this run."
@@ -970,7 +982,7 @@ def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-#: How the rows of a cost table that are no model are shown, in the table and in the chart.
+#: Labels of the rows of a cost table that are not models, in table and chart.
 _REFERENCES: Final = {
     "perfect": "perfect forecasts",
     "none": "none: the present slot alone",
@@ -978,7 +990,7 @@ _REFERENCES: Final = {
 
 
 def money_rows(rows: pd.DataFrame, ranks: pd.DataFrame, models: Models) -> list[dict[str, Any]]:
-    """Rows of one policy of a cost table, the models by rank first."""
+    """Return the rows of a policy in a cost table, the models by rank first."""
     ranked = rows["money_rank"].notna()
     ordered = pd.concat([rows[ranked].sort_values(["money_rank", "model"], kind="stable"), rows[~ranked]])
     return [
@@ -1036,7 +1048,7 @@ def _cost_blocks(title: str, table: pd.DataFrame, ranks: pd.DataFrame, models: M
 
 
 def percent_whole(value: Any) -> str:
-    """A share of 1 in whole per cent, with its sign where it is negative.
+    """Format a share in whole percent, with a sign if negative.
 
     >>> percent_whole(0.412), percent_whole(-0.2), percent_whole(float("nan"))
     ('41 %', '−20 %', '—')
@@ -1050,12 +1062,12 @@ def _interval(row: Mapping[Any, Any], name: str) -> str:
 
 
 def before_name(models: Models, uncalibrated: str) -> str:
-    """The default before its intervals were calibrated, ``uncalibrated``, if it was measured; "" if not."""
+    """Return ``uncalibrated``, the name of the default before calibration, if it was measured; "" otherwise."""
     return uncalibrated if uncalibrated != models.default and uncalibrated in models.names else ""
 
 
 def calibration_section(accuracy: Accuracy, uncalibrated: str) -> Section:
-    """Whether the intervals hold what they promise: coverage and width by step, reliability of chances and of levels (M6.6)."""
+    """Return the section on calibration: coverage and width by step, reliability of probabilities and quantiles (M6.6)."""
     about = (
         "The green line is nominal, shaded is within 2 points of it. A line above it: the interval is wider "
         "than it need be; below: it promises too much. Counts are whole numbers and prices rest, so many "
@@ -1140,7 +1152,7 @@ def _coverage_tables(pooled: pd.DataFrame, shown: Sequence[str], models: Models,
 
 
 def _share(value: Any, level: int) -> Marked | None:
-    """A coverage in percent, marked where it is more than the tolerance from nominal."""
+    """Return a coverage in percent, marked if it deviates from nominal by more than `TOLERANCE`."""
     found = as_number(value)
     return None if found is None else Marked(100 * found, abs(found - level / 100) > TOLERANCE + 1e-9)
 
@@ -1150,7 +1162,11 @@ def _off(value: Any) -> str:
 
 
 def _reliability_figure(variable: str, accuracy: Accuracy, models: Models) -> Figure | None:
-    """Counts: chance of "at least n" against how often it came true. Prices: level against the share at or below its quantile."""
+    """Return the reliability diagram of a variable; None without data.
+
+    Counts: predicted probability of "at least n instances" and observed frequency. Prices: quantile
+    level and share of observations at or below the quantile.
+    """
     if variable == "count":
         table, x, y, by = accuracy.calibration, "chance", "frequency", "bin"
         axes = ("chance given to “at least n instances”, %", "how often it came true, %")
@@ -1184,7 +1200,7 @@ def _reliability_figure(variable: str, accuracy: Accuracy, models: Models) -> Fi
 
 
 def promises(rows: pd.DataFrame, columns: tuple[str, str, str]) -> list[tuple[float, float]]:
-    """One model's promises and what came of them, means over the steps weighted by the number of forecasts."""
+    """Return predicted and observed frequencies of a model, means over the steps weighted by the number of forecasts."""
     x, y, by = columns
     rows = rows[rows["n"].astype(float) > 0].dropna(subset=[x, y])
     n = rows["n"].astype(float)
@@ -1198,10 +1214,10 @@ def promises(rows: pd.DataFrame, columns: tuple[str, str, str]) -> list[tuple[fl
 def predictability_section(
     accuracy: Accuracy, table: pd.DataFrame | None, alternation: Sequence[str]
 ) -> Section:
-    """What the series themselves say of their predictability (M6.7).
+    """Return the section on the predictability of the series, independent of models (M6.7).
 
-    ``table`` is `forecasting.diagnosis.predictability.predictability`'s; the rows of the whole series are shown, of the first half
-    where there is no other.
+    ``table`` is that of `forecasting.diagnosis.predictability.predictability`; rows of whole series
+    are shown, those of first halves if there are no others.
     """
     return of_variables(
         "8. Predictability: what the series say before any model",
@@ -1262,7 +1278,9 @@ def _predictability_blocks(
 
 
 def _persistence_figure(variable: str, rows: pd.DataFrame) -> list[Block]:
-    """Error of last value by step in units of its error at one step, a thin line a market, the median thick."""
+    """Return the chart of last value's error by step, relative to its error at lead time 1: a thin
+    line per market, the median thick.
+    """
     columns = sorted(
         (c for c in rows.columns if c.startswith("error_")), key=lambda c: int(c.removeprefix("error_"))
     )
@@ -1292,7 +1310,7 @@ def _persistence_figure(variable: str, rows: pd.DataFrame) -> list[Block]:
 
 
 def _predictability_words(variable: str, rows: pd.DataFrame) -> list[str]:
-    """The middle market in words, and the markets where last value errs more at one step than at two."""
+    """Describe the median market, and the markets where last value is worse at lead time 1 than at 2."""
     middle = rows[["unchanged", "acf_1", "strength_daily"]].astype(float).median()
     daily = int((rows["strength_daily"].astype(float) > STRONG).sum())
     worse: list[str] = []
@@ -1313,7 +1331,7 @@ def _predictability_words(variable: str, rows: pd.DataFrame) -> list[str]:
 
 
 def fallbacks_section(accuracy: Accuracy) -> Section:
-    """Which models were answered for by a simpler one, on which markets, how often, and why (M6.1)."""
+    """Return the section on models replaced by simpler models: on which markets, how often, and why (M6.1)."""
     return of_variables(
         "9. Where a simpler model answered",
         "fallbacks",
@@ -1361,7 +1379,7 @@ def _fallback_blocks(variable: str, accuracy: Accuracy) -> list[Block]:
 
 
 def fallback_reasons(variable: str, model: str, reasons: pd.DataFrame) -> list[str]:
-    """Reasons, the most frequent first."""
+    """Return the reasons of fallbacks, most frequent first."""
     if reasons.empty:
         return []
     own = reasons[(reasons["variable"] == variable) & (reasons["model"] == model)]
@@ -1374,7 +1392,7 @@ def fallback_reasons(variable: str, model: str, reasons: pd.DataFrame) -> list[s
 
 
 def method_section(horizon: int, notes: Sequence[str]) -> Section:
-    """How it was measured, with the sources of the measures, and what is to be known of this run."""
+    """Return the section on the method, with sources of the measures, and the notes on this run."""
     lines_of_it = [
         f"Rolling origins (M6.5): at every slot of the test part each model forecasts the next {plural(horizon, 'slot')} from what "
         "was known then; models are refitted less often than they forecast (M6.4). A slot that was not "
