@@ -110,8 +110,8 @@ def accuracy_report(
     """Measure every series of a warehouse again, write the page, and return the answer of
     ``slackwater accuracy --json``.
 
-    Forecasts are stored in ``keep`` (default: next to the warehouse), so a daily run only computes
-    new ones.
+    Forecasts are stored in ``keep`` (default: next to the warehouse), so a daily run computes only
+    new forecasts.
     """
     options, session = AccuracyOptions(), Session(db=db, settings=settings)
     chosen = session.config

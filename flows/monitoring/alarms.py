@@ -260,7 +260,7 @@ def flat_lines(facts: AlarmFacts) -> list[Finding]:
     """Return the series that have had the same value far longer than ever before (our rule).
 
     The current run of equal values, up to the newest observation, is compared with the longest
-    earlier run of the same type. Runs at the minimum or maximum so far are one type, all others the
+    earlier run of the same type. Runs at the minimum or maximum so far form the first type, all others the
     second type, because a market may stay at its floor for weeks, but rarely elsewhere.
     """
     found = []

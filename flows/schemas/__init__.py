@@ -1,1 +1,1 @@
-"""What the answers that programs read look like, as JSON Schemas."""
+"""JSON Schemas of the commands' JSON answers, and descriptions of the warehouse tables."""

@@ -31,7 +31,7 @@ from flows.ledger.fields import (
 from warehouse.errors import InputError
 
 Share = Annotated[float, Keys(**SHARE)]
-#: Each item is one sentence.
+#: Each item is a sentence.
 Sentences = list[str]
 Variable = Literal["price", "count"]
 
@@ -500,7 +500,7 @@ _Class = TypedDict(
 
 
 class MarketMeasures(Measures, SkillInterval, _Class):
-    """Measures on one market, with the Diebold-Mariano test against last value."""
+    """Measures on a market, with the Diebold-Mariano test against last value."""
 
     market: Annotated[str, Keys(description="provider/region/zone/instance_type@source.")]
     source: SourceName
@@ -528,7 +528,7 @@ class PooledMeasures(Measures, SkillInterval):
 
 
 class ClassMeasures(PooledMeasures, _Class):
-    """Measures pooled over the markets of one class."""
+    """Measures pooled over the markets of a class."""
 
 
 class LeftOutChoice(_Class):
