@@ -43,8 +43,6 @@ FRESHNESS_COLUMNS: Final = (
     "stale",
 )
 _ZERO: Final = pd.Timedelta(0)
-#: Maximum number of slots of a map.
-MOST_SLOTS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
