@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from optimization.job.definition import rates
+from optimization.kernels.rules import spot_is_cheaper
 from optimization.moving.definition import MarketsView, MovingHold
 from optimization.moving.live import (
     LiveMovable,
@@ -480,7 +481,7 @@ def need_of(standing: Standing) -> Need:
     found = []
     for market, own, run in zip(standing.markets, standing.seen, runs, strict=True):
         price = own.seen.price[own.slot]
-        if price < own.seen.on_demand_usd:
+        if spot_is_cheaper(price, own.seen.on_demand_usd):
             rate = rates(run.throughput, run.n_max)
             enough = np.flatnonzero(rate[run.n_min :] * slots * own.seen.slot_hours >= rest)
             n = run.n_min + int(enough[0]) if len(enough) else run.n_max

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -161,9 +161,23 @@ def ending(
     return OnDemandEnding(best, size, slots)
 
 
+def spot_is_cheaper(price: Any, on_demand: Any) -> Any:
+    """Whether spot costs less than on-demand; element by element for arrays (M3.2). NaN is not cheaper."""
+    return price < on_demand
+
+
+def usable_spot(available: Any, price: Any, on_demand: Any) -> Any:
+    """Return the spot instances worth running: all available ones where spot is cheaper, else 0; element by element (M3.2).
+
+    The only comparison of a spot price with the on-demand price in the product: plain, of arrays and compiled.
+    """
+    return available * spot_is_cheaper(price, on_demand)
+
+
 def spot_held(n: int, available: int, price: float, on_demand: float) -> int:
-    """How many of ``n`` instances are on spot: all that are there if spot is cheaper, else none (M3.2)."""
-    return min(n, available) if price < on_demand else 0
+    """Return how many of ``n`` instances run on spot: as many as are usable (M3.2)."""
+    usable: int = usable_spot(available, price, on_demand)
+    return min(n, usable)
 
 
 def on_demand_stays(spot: bool, short: bool) -> bool:
@@ -190,6 +204,8 @@ RULES = (
     value_at,
     slots_needed,
     ending,
+    spot_is_cheaper,
+    usable_spot,
     spot_held,
     on_demand_stays,
     slot_cost,

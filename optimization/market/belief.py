@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri
 
 from forecasting.quantiles import LEVELS, WIDEST_LAW, count_law, share_below
 from optimization.kernels.induction import tilt
+from optimization.kernels.rules import spot_is_cheaper
 from optimization.market.window import Past, PointForecast, Record
 from warehouse.errors import SettingsError
 
@@ -65,7 +66,7 @@ class PriceChain:
     def index(self, price: float) -> int:
         """The level nearest to ``price``; at or above on-demand the last, below it never that one."""
         on_demand = self.level_usd[-1]
-        if self.dear and price >= on_demand:
+        if self.dear and not spot_is_cheaper(price, on_demand):
             return len(self.level_usd) - 1
         below = self.level_usd[:-1] if self.dear and len(self.level_usd) > 1 else self.level_usd
         return int(np.argmin(np.abs(below - price)))
@@ -184,7 +185,7 @@ def price_chain(
 
 def _price_levels(below: np.ndarray, price: float, on_demand_usd: float, most: int) -> np.ndarray:
     """At most ``most`` levels below on-demand: evenly spaced quantiles, those too near to each other merged; the present price."""
-    cheap = price < on_demand_usd
+    cheap = spot_is_cheaper(price, on_demand_usd)
     if not len(below):
         return np.array([price]) if cheap else np.empty(0)
     spots = np.quantile(below, (np.arange(most) + 0.5) / most)

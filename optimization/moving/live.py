@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from optimization.job.definition import Progress, finished
-from optimization.kernels.rules import spot_held
+from optimization.kernels.rules import spot_held, spot_is_cheaper
 from optimization.moving.definition import IDLE, MarketsView, MovableJob, Mover, MovingHold, checked, step
 from optimization.moving.movers import MeanField
 from optimization.moving.tables import MovingTables
@@ -246,7 +246,7 @@ def capped_worth(view: MarketsView, tables: MovingTables) -> list[tuple[int | No
         return m, n, float(worth[m, int(np.searchsorted(tables.full.sizes[m, : tables.full.held[m]], n))])
 
     most = [
-        min(own.available, run.n_max) if own.price < own.on_demand_usd else 0
+        spot_held(run.n_max, own.available, own.price, own.on_demand_usd)
         for own, run in zip(view.views, view.job.runs, strict=True)
     ]
     none = tables.worth(view.left([0] * len(most)))[0]
@@ -415,7 +415,7 @@ def _why_there(live: LiveMovable, view: MarketsView, m: int, held: MovingHold) -
         return f"spot at {price_text(own)}; availability not observed"
     if own.above_ceiling:
         return f"spot costs {usd_price(own.quoted)} USD, above the job's highest of {usd_price(own.job.max_spot_usd)}"
-    if own.price >= own.on_demand_usd:
+    if not spot_is_cheaper(own.price, own.on_demand_usd):
         return "spot is dearer than on-demand"
     text = f"{there} of {most} on spot at {price_text(own)}"
     return text if held.allocation.total else f"{text}; waiting is worth more"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from optimization.kernels.rules import after_growing, on_demand_stays
+from optimization.kernels.rules import after_growing, on_demand_stays, spot_held
 from optimization.market.belief import Forgetting
 from optimization.moving.definition import (
     IDLE,
@@ -182,8 +182,8 @@ class MeanField:
 def _spot(view: MarketsView, m: int) -> MovingHold:
     """All spot of a market up to N_max, never more than finishes the job; nothing where it is dearer than on-demand (M4.2)."""
     own, run = view.views[m], view.job.runs[m]
-    n = min(own.available, run.n_max)
-    if n < run.n_min or own.price >= own.on_demand_usd:
+    n = spot_held(run.n_max, own.available, own.price, own.on_demand_usd)
+    if n < run.n_min:
         return IDLE
     slack = WORK_TOLERANCE * run.workload
     enough = next((k for k in range(run.n_min, n) if view.work(m, k) >= view.work_left - slack), n)

@@ -12,6 +12,7 @@ import numpy as np
 
 from optimization.job.definition import Progress, finished, needed
 from optimization.kernels.moving import CHEAPER, ending_at, hindsight_ways
+from optimization.kernels.rules import spot_held
 from optimization.market.window import MarketWindow, Record
 from optimization.moving.definition import (
     IDLE,
@@ -375,7 +376,7 @@ def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> 
             held.append(IDLE)
             continue
         own = windows[places[t]]
-        spot = min(int(sizes[t]), int(available[places[t], t])) if own.price[t] < own.on_demand_usd else 0
+        spot = spot_held(int(sizes[t]), int(available[places[t], t]), float(own.price[t]), own.on_demand_usd)
         held.append(MovingHold(int(places[t]), Allocation(int(sizes[t]) - spot, spot)))
     return MovedBracket(low=float(low), high=float(low), held=tuple(held))
 

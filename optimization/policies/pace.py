@@ -17,7 +17,14 @@ from optimization.job.definition import (
     on_demand_to_go,
     rates,
 )
-from optimization.kernels.rules import Restart, after_growing, efficiency_table, slots_needed, spot_held
+from optimization.kernels.rules import (
+    Restart,
+    after_growing,
+    efficiency_table,
+    slots_needed,
+    spot_held,
+    usable_spot,
+)
 from optimization.policies.contract import View
 from optimization.window.plan import Allocation
 from warehouse.amounts import price as usd_price
@@ -186,7 +193,7 @@ def finishing_size(view: View) -> int | None:
 
 def spot_is_cheaper(view: View) -> bool:
     """True when a spot instance is there and costs less than on-demand (M3.2)."""
-    return view.available > 0 and view.price < view.on_demand_usd
+    return bool(usable_spot(view.available, view.price, view.on_demand_usd))
 
 
 def split(view: View, n: int) -> Allocation:

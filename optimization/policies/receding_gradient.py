@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from optimization.job.definition import Job, check_job
-from optimization.kernels.rules import after_growing
+from optimization.kernels.rules import after_growing, spot_is_cheaper
 from optimization.policies.contract import View
 from optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
 from optimization.policies.pace import (
@@ -122,7 +122,7 @@ class RecedingGradient:
         spot.
         """
         job, window = view.job, view.window(len(sizes))
-        if view.price >= view.on_demand_usd:
+        if not spot_is_cheaper(view.price, view.on_demand_usd):
             return 0
         there, before = min(view.available, job.n_max), view.progress.n_previous
         planned = [int(size * job.n_max + 0.5) for size in (sizes[0], max(sizes))]

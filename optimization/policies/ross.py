@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from optimization.job.definition import Job, check_job
+from optimization.kernels.rules import usable_spot
 from optimization.policies.contract import View
 from optimization.policies.pace import (
     HOLD_NOTHING,
@@ -91,7 +92,7 @@ class Ross:
     def _noted(self, state: Outage, view: View) -> Outage:
         """The state with this observed slot: an outage begins, goes on, or is over."""
         cheapest = state.cheapest
-        if view.available > 0 and view.price < view.on_demand_usd:
+        if usable_spot(view.available, view.price, view.on_demand_usd):
             cheapest = min(cheapest, view.price)
         if all_spot(view).total:
             return Outage(cheapest)

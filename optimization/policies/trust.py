@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from optimization.job.definition import Job, check_job
-from optimization.kernels.rules import after_growing
+from optimization.kernels.rules import after_growing, spot_is_cheaper
 from optimization.policies.contract import View
 from optimization.policies.pace import (
     HOLD_NOTHING,
@@ -111,7 +111,7 @@ def _rents(view: View, small: int, large: int) -> tuple[float, ...]:
     for price, count in zip(window.price.tolist(), window.available.tolist(), strict=True):
         size = min(large, count)
         saved = (gain[size] - gain[small]) * worth - (size - small) * price * view.slot_hours
-        if size <= small or price >= view.on_demand_usd:
+        if size <= small or not spot_is_cheaper(price, view.on_demand_usd):
             break
         rents.append(max(0.0, saved))
     return tuple(rents)

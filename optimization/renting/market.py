@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from optimization.kernels.rules import spot_is_cheaper
 from optimization.market.window import MarketWindow
 from optimization.renting.budget import JobType, Rental, rent
 from optimization.renting.price import PriceOutlook, affordable
@@ -351,7 +352,7 @@ def rent_on_market(
 
 def _spot(window: MarketWindow, slot: int, uses_spot: bool) -> tuple[float, int]:
     """Price and count of spot of use in a slot: none at or above the on-demand price (M3.2), none after the record."""
-    if not uses_spot or slot >= len(window) or window.price[slot] >= window.on_demand_usd:
+    if not uses_spot or slot >= len(window) or not spot_is_cheaper(window.price[slot], window.on_demand_usd):
         return window.on_demand_usd, 0
     return float(window.price[slot]), int(window.available[slot])
 

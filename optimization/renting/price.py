@@ -23,6 +23,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from forecasting.quantiles import Forecast
+from optimization.kernels.rules import spot_is_cheaper
 from optimization.market.belief import CountChain, Forgetting, count_chain, even_levels
 from optimization.market.window import Record
 from optimization.renting.speedup import Exponential, SizeLaw
@@ -175,7 +176,7 @@ class Outlooks:
             return self._none()
         past = self.record.until(slot)
         price, count = float(past.price[-1]), float(past.available[-1])
-        if not (np.isfinite(price) and np.isfinite(count)) or price >= self.on_demand_usd:
+        if not (np.isfinite(price) and np.isfinite(count) and spot_is_cheaper(price, self.on_demand_usd)):
             return self._none()
         hours = self.record.slot_hours
         chain = count_chain(past, even_levels(self.capacity), slot_hours=hours, forgetting=Forgetting())

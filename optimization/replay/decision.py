@@ -13,6 +13,7 @@ import pandas as pd
 from forecasting.quantiles import Forecast
 from optimization.job.definition import Job, Progress, finished, needed
 from optimization.job.request import shortfall_told
+from optimization.kernels.rules import usable_spot
 from optimization.market.belief import Belief, Believed, Forgetting
 from optimization.market.window import MarketWindow, Record, payable, point_forecast, record_of, spot_ceiling
 from optimization.policies import OnDemandOnly
@@ -452,7 +453,7 @@ def _run_together(
         n = policy.decide_together(state, template, market) if isinstance(policy, Together) else None
         if n is None:
             return None
-        spot = np.where(price < view.on_demand_usd, np.minimum(n, available), 0)
+        spot = np.minimum(n, usable_spot(available, price, view.on_demand_usd))
         if not view.on_demand.sold:
             n = np.where(spot >= job.n_min, spot, 0)
         cost[own] += ((n - spot) * view.on_demand_usd + spot * price) * view.slot_hours

@@ -27,6 +27,7 @@ from optimization.job.definition import (
     guard_usd,
     on_demand_to_go,
 )
+from optimization.kernels.rules import usable_spot
 from optimization.market.belief import Believed
 from optimization.market.window import MarketWindow, PointForecast, Record
 from optimization.policies.committed_horizon import Solve, solve_by_labels
@@ -240,7 +241,7 @@ def within_budget(wish: Allocation, view: View) -> Allocation:
     if view.on_demand.sold:
         if worst_usd(wish) <= limit:
             return wish
-        usable = 0 if view.price >= view.on_demand_usd else view.available
+        usable = usable_spot(view.available, view.price, view.on_demand_usd)
         sizes = range(job.n_min, job.n_max + 1)
         others = [Allocation(0, 0)] + [Allocation(n - min(n, usable), min(n, usable)) for n in sizes]
         kept = min(others, key=worst_usd)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from optimization.job.definition import Job, rates
+from optimization.kernels.rules import usable_spot
 from optimization.market.window import MarketWindow
 from optimization.selection.contract import (
     BanditFeedback,
@@ -285,7 +286,7 @@ class JobOrder:
 
 def abundance(job: Job, window: MarketWindow) -> float:
     """How often spot below on-demand's price alone could do the job's work by d, changes of size left aside."""
-    usable = np.where(window.price < window.on_demand_usd, window.available, 0)
+    usable = usable_spot(window.available, window.price, window.on_demand_usd)
     sizes = np.minimum(usable, job.n_max).astype(int)
     hourly = rates(job.throughput, job.n_max)
     return float(hourly[np.where(sizes >= job.n_min, sizes, 0)].sum() * window.slot_hours / job.workload)

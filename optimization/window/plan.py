@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from optimization.job.definition import TOLERANCE, Job, check_job, finished, on_demand_to_go, rates
-from optimization.kernels.rules import slot_cost, spot_held
+from optimization.kernels.rules import slot_cost, spot_held, usable_spot
 from optimization.market.window import MarketWindow
 from warehouse.errors import JobError, MarketError
 
@@ -233,7 +233,7 @@ def sizes(job: Job) -> np.ndarray:
 
 def cheap_spot(window: MarketWindow) -> np.ndarray:
     """Spot instances worth taking per slot, shape (slots,): those that cost less than on-demand (M3.2)."""
-    return np.where(window.price < window.on_demand_usd, window.available, 0).astype(np.int64)
+    return np.asarray(usable_spot(window.available, window.price, window.on_demand_usd)).astype(np.int64)
 
 
 def split(window: MarketWindow, i: int, n: int) -> Allocation:

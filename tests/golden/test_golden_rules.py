@@ -5,6 +5,7 @@ Plain Python, compiled code, tables of policies, the constants of the Pyomo prog
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from optimization.market.window import market_window
 from optimization.policies.contract import View
 from optimization.policies.pace import pace
 from optimization.policies.pace import split as policy_split
-from optimization.window.plan import EndRule, HorizonProblem, slot_costs, slot_usd, split
+from optimization.window.plan import EndRule, HorizonProblem, cheap_spot, slot_costs, slot_usd, split
 from optimization.window.solver import horizon_model, possible_endings
 from optimization.window.twin import terms_of
 
@@ -202,6 +203,12 @@ def test_split(case):
     spots = {
         "plain": plain, "compiled": spot, "statement": split(window, 0, n).spot, "policies": policy_split(view, n).spot,
     }  # fmt: skip
+    usable = {
+        "plain": rules.usable_spot(available, price, dear),
+        "array": int(rules.usable_spot(np.array([available]), np.array([price]), dear)[0]),
+        "window": int(cheap_spot(window)[0]),
+    }
+    assert {min(n, count) for count in usable.values()} == {case["spot"]}
     paid = {
         "plain": rules.slot_cost(n, plain, price, dear) * 0.5,
         "compiled": usd * 0.5,
@@ -212,3 +219,16 @@ def test_split(case):
     }
     assert spots == dict.fromkeys(spots, case["spot"])
     assert paid == pytest.approx(dict.fromkeys(paid, case["usd"]), rel=1e-12)
+
+
+def test_no_other_module_compares_a_spot_price_with_the_on_demand_price():
+    """`usable_spot` and `spot_is_cheaper` are the one comparison; the audit and the levels of beliefs have their own."""
+    compares = re.compile(r"price(\[[^\]]*\])? *(<|>=|>|<=) *[\w.]*on_demand|on_demand(_usd)? *(>|<=|<|>=) *[\w.]*price\b")
+    own = {"kernels/rules.py", "window/audit.py", "market/belief.py"}
+    root = Path(rules.__file__).parents[1]
+    found = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if compares.search(path.read_text(encoding="utf-8"))
+    }
+    assert found <= own
