@@ -1,4 +1,4 @@
-"""``catalogue``: the instance types that are known, with their GPUs and on-demand list prices (M1.1)."""
+"""The ``catalogue`` command: known instance types with their GPUs and on-demand list prices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flows.show.formats import price
 if TYPE_CHECKING:
     from warehouse.catalogue import InstanceType
 
-#: Sources that are named on a terminal.
+#: Number of sources listed by name; the others are only counted.
 MOST_SOURCES = 6
 
 COLUMNS: dict[str, Column | str] = {
@@ -30,7 +30,7 @@ def catalogue(
     ],
     output: Output = Output(),
 ) -> Answer:
-    """List instance types with their GPUs and on-demand list prices, source and date; prices are for the whole instance."""
+    """List instance types with GPUs, on-demand list price, source and date; prices are per instance."""
     from warehouse.catalogue import catalogue as all_rows
 
     found = [row for row in all_rows() if all(_fits(row, pattern) for pattern in patterns)]
@@ -62,7 +62,7 @@ def _fits(row: InstanceType, pattern: str) -> bool:
 
 
 def _regions(row: InstanceType, patterns: Sequence[str]) -> list[str]:
-    """The regions of a row that a pattern names; all where none does."""
+    """Return the regions of a row that match any pattern, or all its regions if none matches."""
     from warehouse.catalogue import is_named
 
     named = [region for region in row.regions if any(is_named(pattern, region) for pattern in patterns)]

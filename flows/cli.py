@@ -1,4 +1,4 @@
-"""The ``slackwater`` command: the one list of commands. Each is a function of its options that returns an `Answer`."""
+"""The ``slackwater`` command line: the list of all commands, each a function of its options that returns an `Answer`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from flows.command import Command, Program, open_streams
 
-#: Words -> the function and an example of its arguments; overviews show the commands in this order.
+#: Command words -> function and example arguments; overviews list the commands in this order.
 COMMANDS: Final = {
     "run": Command("flows.engine.command:run", "--data data --job job.toml"),
     "plan": Command(
@@ -62,7 +62,7 @@ COMMANDS: Final = {
     "schema": Command("flows.schemas.command:schema", "decision"),
     "init": Command("flows.schemas.command:init"),
 }
-#: First words of commands of two.
+#: Command groups: first word of the two-word commands -> help text.
 GROUPS: Final = {
     "job": "Add, change, list and show jobs, and report what they did.",
     "feeds": "List the live feeds of the settings with their last fetch; fetch one by hand.",
@@ -88,7 +88,7 @@ if (Path(__file__).parents[1] / "studies").is_dir():
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # here, since it takes a while to load
+    from importlib.metadata import PackageNotFoundError, version  # imported here because it loads slowly
 
     try:
         return version("slackwater")
@@ -106,8 +106,8 @@ PROGRAM: Final = Program(
 
 
 def main() -> None:
-    """Entry point: run one command and end with its exit code."""
-    # Libraries make hundreds of thousands of objects that stay: looking for garbage after every 700 is a tenth of a command's time.
+    """Run the command of the command line and exit with its exit code."""
+    # Libraries create hundreds of thousands of permanent objects: collecting after every 700 takes a tenth of a command's time.
     gc.set_threshold(50_000, 20, 20)
     open_streams()
     sys.exit(PROGRAM.run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The only place that reads the clock: what the command line takes as "now" (M1.4)."""
+"""Present time and times of the command line; no other module reads the clock (M1.4)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ _ISO = re.compile(r"\d{4}(-\d{2}(-\d{2})?|\d{4})?([T ]|$)")
 
 
 def now() -> pd.Timestamp:
-    """The present time, UTC."""
+    """Return the present time in UTC."""
     import pandas as pd
 
     return pd.Timestamp(datetime.now(UTC))
 
 
 def check_written(text: str, option: str) -> None:
-    """Raise `SettingsError` for a text that is not written as an ISO 8601 time; nothing heavy is imported."""
-    if not _ISO.match(text.strip()):  # words such as "now", and numbers, are times to pandas, but not to us
+    """Raise `SettingsError` unless a text looks like an ISO 8601 time, without importing pandas."""
+    if not _ISO.match(text.strip()):  # pandas would also accept numbers and words such as "now"
         raise SettingsError(f"{option} {text!r}", expected=_SUCH)
 
 
 def parse_time(text: str, option: str) -> pd.Timestamp:
-    """An ISO 8601 time, UTC unless it says otherwise; raises `SettingsError` naming the option.
+    """Return an ISO 8601 time in UTC, rounded down to microseconds; without an offset it is taken as UTC.
 
-    Its year is from `EARLIEST_YEAR` to `LATEST_YEAR`, in its own time zone and in UTC.
+    Raises `SettingsError` naming the option, also if the year, in UTC or in the given time zone, is not between
+    `EARLIEST_YEAR` and `LATEST_YEAR`.
     """
     check_written(text, option)
     import pandas as pd
@@ -46,4 +47,4 @@ def parse_time(text: str, option: str) -> pd.Timestamp:
         raise SettingsError(
             f"{option} {text!r}", expected=f"a time from the year {EARLIEST_YEAR} to {LATEST_YEAR}"
         )
-    return at.floor("us") if at.nanosecond else at  # the warehouse keeps microseconds
+    return at.floor("us") if at.nanosecond else at  # the warehouse stores microseconds

@@ -1,6 +1,6 @@
-"""The command kit: a command is one function with its options that returns an `Answer`.
+"""Framework of the command line: a command is a function of its options that returns an `Answer`.
 
-What is shared is declared once: progress, the options of `Session`, printing, ``--json``, ``--html``, exit codes and errors.
+Shared by all commands: progress, the options of `Session`, printing, ``--json``, ``--html``, exit codes and errors.
 """
 
 from __future__ import annotations
@@ -41,56 +41,57 @@ if TYPE_CHECKING:
 
 
 # ---
-# What a person who waits is told, on standard error; standard output stays for the answer.
+# Progress on standard error; standard output is reserved for the answer.
 #
-# Nothing here may cost the work that is told of: a pipe that nobody reads is no reason to fail.
+# A failure to report progress, such as a closed pipe, must not stop the work.
 
-#: Seconds after which a bar appears: shorter work needs none.
+#: Seconds before a progress bar appears.
 PATIENCE: Final = 2.0
-#: Seconds between two lines on how far a flow run is.
+#: Least seconds between two progress lines of a flow run.
 LINE_SECONDS: Final = 30.0
 _ONE_BAR: Final = Lock()
 
 
 class Tell(Protocol):
-    """How work tells how far it is: pieces done, of how many, and what it is at; each as far as it is known."""
+    """Callback for progress: number of steps done, total and current item, as far as known."""
 
     def __call__(self, done: int, total: int | None = None, text: str | None = None) -> None:
-        """Show it."""
+        """Report the progress."""
 
 
 class Log(Protocol):
-    """Where what is said is kept: the log of the run at hand."""
+    """Log of the current flow run."""
 
     def __call__(self, text: str) -> bool | None:
-        """Write a line, nothing if it is empty: None if no run is at hand, else whether who waits sees the log as it is written."""
+        """Log a line unless it is empty; return None outside of a flow run, else whether the user sees the log live."""
 
 
 _log: Log = lambda text: None  # noqa: E731
 
 
 def keep_log(log: Log) -> None:
-    """From now on what is said goes to ``log``, too; the engine's has the lines of its runs (`flows.runs`)."""
+    """Set the log that also receives the lines of `say`; `flows.runs` sets the log of the current flow run."""
     global _log
     _log = log
 
 
 def say(text: str) -> None:
-    """One line for a person who waits; within a flow run a line of its log, too."""
+    """Write a progress line to the log of the flow run, if any, and to standard error unless the user sees the log there."""
     if _log(text):
         return
-    # A log has its line whole, a terminal none that it would break anywhere.
+    # A log gets the line unbroken; on a terminal it is wrapped between words.
     width = shutil.get_terminal_size().columns - 2 if _listened_to() else None
-    with suppress(OSError, ValueError):  # a closed pipe, a closed file
+    with suppress(OSError, ValueError):  # closed pipe or file
         for line in wrapped(f"{shown(text)} ...", width):
             print(f"  {line}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Tell]:
-    """A bar with counts for work that takes longer than `PATIENCE`; silent within another, and where nobody looks on.
+    """Show a progress bar for work longer than `PATIENCE` seconds; yields the callback that updates it.
 
-    Within a flow run at which nobody looks on there is a line now and then.
+    Silent within another progress bar and without a terminal. A flow run without a terminal logs lines, at least
+    `LINE_SECONDS` apart.
     """
     if not _listened_to():
         yield _lines(title, total)
@@ -106,7 +107,7 @@ def progress(title: str, total: int | None = None) -> Iterator[Tell]:
 
 
 def _lines(title: str, known: int | None) -> Tell:
-    """How far work is, as lines of a flow run's log, `LINE_SECONDS` apart at least."""
+    """Return a callback that logs progress in a flow run, at least `LINE_SECONDS` apart; silent outside of a flow run."""
     from warehouse.times import steady_seconds
 
     last = steady_seconds()
@@ -123,7 +124,7 @@ def _lines(title: str, known: int | None) -> Tell:
 
 
 def counted(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
-    """Calls one after the other, in order, with a bar that counts them."""
+    """Call a function with each set of keyword arguments in order, with a progress bar; return the results."""
     results = []
     with progress(words_of(function), len(calls)) as tell:
         for call in calls:
@@ -133,7 +134,7 @@ def counted(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> li
 
 
 def words_of(function: Callable[..., Any]) -> str:
-    """A function's name as a person reads it.
+    """Return a function's name as words.
 
     >>> words_of(words_of)
     'words of'
@@ -192,7 +193,7 @@ def _listened_to() -> bool:
 
 
 def open_streams() -> None:
-    """Open on nothing what was closed when the process began (``>&-``): the next file would take its place, and its output."""
+    """Open the null device for streams closed at start (``>&-``); the next opened file would receive their output."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
@@ -202,7 +203,7 @@ def open_streams() -> None:
 
 
 def outlive_readers() -> None:
-    """From now on no write to standard output or error fails in this process because nobody reads it: it is dropped."""
+    """Make this process discard writes to standard output and error, instead of failing, once nobody reads them."""
     open_streams()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -211,7 +212,7 @@ def outlive_readers() -> None:
 
 
 class _Outliving:
-    """A text stream that leads nowhere once its reader has gone, whoever writes to it: a logger, a library, a terminal's bar."""
+    """Text stream that discards its output once the reader is gone, for all writers: loggers, libraries and progress bars."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -222,7 +223,7 @@ class _Outliving:
         except OSError:
             self._lead_nowhere()
         except ValueError:
-            if not self._stream.closed:  # a letter that it cannot encode, say
+            if not self._stream.closed:  # for example a character that it cannot encode
                 raise
         return len(text)
 
@@ -236,7 +237,7 @@ class _Outliving:
                 raise
 
     def _lead_nowhere(self) -> None:
-        """What waits to be written would fail again at every flush, and at the end of the process."""
+        """Redirect to the null device: buffered text would fail again at every flush and at the end of the process."""
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -247,7 +248,7 @@ class _Outliving:
 
 
 # ---
-# The options that commands share, how one is described, and what they open: warehouse, settings, logical time.
+# Options shared by commands, and the objects they open: warehouse, settings, logical time.
 
 
 def option(
@@ -260,8 +261,11 @@ def option(
     variable: str | None = None,
     hyphen: bool = False,
 ) -> Parameter:
-    """An option or argument: what it is, its name if not the parameter's, what stands for its value, its bounds, and the
-    environment variable that gives it where the command line does not. ``hyphen``: it may be the word ``-``."""
+    """Return the declaration of an option or argument with help text ``help``.
+
+    ``name``: if it differs from the parameter's; ``metavar``: placeholder for the value; ``least`` and ``most``: bounds;
+    ``variable``: environment variable used if the option is not given; ``hyphen``: values such as ``-`` are allowed.
+    """
     more: dict[str, Any] = {"env_var": variable} if variable else {}
     if hyphen:
         more["allow_leading_hyphen"] = True
@@ -271,13 +275,13 @@ def option(
 
 
 def _is_number(kind: Any, value: Any) -> None:
-    """Refuse what is no number, which no bound is beyond."""
+    """Raise `ValueError` for NaN, which no bound check rejects."""
     if value != value:
         raise ValueError("Must be a number.")
 
 
 def shown_default(value: Any) -> str | None:
-    """What a help text says of a default: nothing of a flag that is off and of what is simply not given."""
+    """Return a default value for the help text; None for flags that are off and for empty values."""
     return None if value is None or value is False or value in ((), [], "") else str(value)
 
 
@@ -287,19 +291,19 @@ DEFAULT_DB: Final = Path("slackwater.duckdb")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def shared(cls: type[T]) -> type[T]:
-    """A frozen dataclass whose fields are options of every command that takes one."""
+    """Make a class a frozen dataclass whose fields are options of every command with a parameter of that class."""
     return Parameter(name="*")(dataclass(frozen=True, kw_only=True)(cls))
 
 
 @shared
 class Output:
-    """How the answer is given."""
+    """Options for the output format."""
 
     json: Annotated[bool, option("Print one JSON object instead of tables.")] = False
     html: Annotated[Path | None, option("Write the answer as a page, too.", metavar="FILE")] = None
 
     def show(self, blocks: Sequence[Block]) -> None:
-        """Print what a person need not wait for, before the answer is whole; nothing with ``--json``."""
+        """Print blocks before the answer is complete; print nothing with ``--json``."""
         if not self.json:
             for line in lines_of(blocks, terminal_style()):
                 print(line)
@@ -308,7 +312,7 @@ class Output:
 
 @shared
 class Warehouse:
-    """Which warehouse is meant, and the settings."""
+    """Options for the warehouse and the settings file."""
 
     db: Annotated[
         Path,
@@ -322,16 +326,16 @@ class Warehouse:
 
     @property
     def config(self) -> Settings:
-        """The settings; raises `SettingsError` where the file cannot be used."""
+        """The settings; raises `SettingsError` if the file cannot be used."""
         from flows.config import read_settings
 
         return read_settings(self.settings)
 
     @contextmanager
     def reading(self) -> Iterator[Store]:
-        """Open the warehouse to read, without waiting for its writer; a file of an older version is brought up to date first.
+        """Open the warehouse read-only, without waiting for a writer; a file with an older schema is migrated first.
 
-        Raises `StoreError` where there is none.
+        Raises `StoreError` if there is no warehouse.
         """
         from warehouse.errors import OldSchemaError
         from warehouse.store.connection import open_reader
@@ -339,7 +343,7 @@ class Warehouse:
         try:
             reader = open_reader(self.db)
         except OldSchemaError:
-            if not self.db.is_file():  # a published warehouse is its publisher's
+            if not self.db.is_file():  # only the publisher may migrate a published warehouse
                 raise
             with self.writing():
                 pass
@@ -349,7 +353,7 @@ class Warehouse:
 
     @contextmanager
     def writing(self) -> Iterator[Store]:
-        """The warehouse to write, made if it is not there; others wait meanwhile."""
+        """Open the warehouse for writing, creating it if missing; other writers wait."""
         from warehouse.store.connection import open_store
 
         with open_store(self.db, say=say) as store:
@@ -358,12 +362,12 @@ class Warehouse:
 
 @shared
 class Query(Output, Warehouse):
-    """What a command takes that looks into the warehouse."""
+    """Options of commands that query the warehouse."""
 
 
 @shared
 class QueryAt(Query):
-    """The same as of a time."""
+    """Options of `Query`, with a logical time."""
 
     at: Annotated[
         str | None, option("Logical time, ISO 8601 (UTC unless it says otherwise).", metavar="TIME")
@@ -371,13 +375,14 @@ class QueryAt(Query):
 
     @property
     def time(self) -> pd.Timestamp | None:
-        """``--at``, None if it is not given; raises `SettingsError` for what is no time."""
+        """The time of ``--at``, or None; raises `SettingsError` if it is not a time."""
         return parsed_time(self.at, "--at")
 
     def moment(self, store: Store) -> tuple[pd.Timestamp, bool]:
-        """The time of a command and whether every market is taken at its own end: ``--at``, else the end of the record.
+        """Return the logical time of a command, and whether every market is taken at the end of its own record.
 
-        Raises `MarketError` on a warehouse without observations.
+        This is ``--at`` and False, or the time of the newest observation and True. Raises `MarketError` on a warehouse
+        without observations.
         """
         from warehouse.errors import MarketError
         from warehouse.observations import observed_span
@@ -395,7 +400,7 @@ class QueryAt(Query):
 
 @shared
 class Session(QueryAt):
-    """The same on the warehouse or on a folder of tables."""
+    """Options of `QueryAt`, for the warehouse or a folder of tables."""
 
     data: Annotated[
         Path | None, option("Folder with prices and availability tables to read.", metavar="DIR")
@@ -403,7 +408,10 @@ class Session(QueryAt):
 
     @contextmanager
     def market_data(self, *, write: bool = False) -> Iterator[Store]:
-        """The warehouse, to read unless ``write``; with ``--data`` one of its own that holds that folder and is thrown away."""
+        """Open the warehouse, read-only unless ``write``.
+
+        With ``--data`` open a temporary warehouse with the tables of that folder.
+        """
         if self.data is None:
             with self.writing() if write else self.reading() as store:
                 yield store
@@ -416,7 +424,7 @@ class Session(QueryAt):
 
 @contextmanager
 def folder_store(data: Path, bounds: Bounds) -> Iterator[Store]:
-    """A warehouse of the tables of a folder, thrown away at the end; rows beyond the ``bounds`` are left out."""
+    """Open a temporary warehouse with the tables of a folder; rows beyond ``bounds`` are left out."""
     from tempfile import TemporaryDirectory
 
     import pandas as pd
@@ -429,21 +437,21 @@ def folder_store(data: Path, bounds: Bounds) -> Iterator[Store]:
         open_store(Path(folder) / "data.duckdb") as store,
     ):
         say(f"read {data}")
-        # The logical time of an import does not matter where nothing is kept.
+        # The time of an import does not matter in a temporary warehouse.
         epoch = pd.Timestamp(0, tz="UTC")
         ingest(store, "tabular", data, known_at=None, imported_at=epoch, bounds=bounds)
         yield store
 
 
 def parsed_time(text: str | None, name: str) -> pd.Timestamp | None:
-    """The time an option gives, None for none; raises `SettingsError` naming the option ``name``."""
+    """Return the time given by option ``name``, or None without it; raise `SettingsError` naming the option."""
     from flows.clock import parse_time
 
     return None if text is None else parse_time(text, name)
 
 
 def parsed_duration(text: str, name: str) -> pd.Timedelta:
-    """A duration such as 10min, 1h or 7d; raises `SettingsError` naming the option ``name``."""
+    """Return a duration such as 10min, 1h or 7d; raise `SettingsError` naming option ``name``."""
     from warehouse import amounts
     from warehouse.errors import SettingsError
 
@@ -460,14 +468,14 @@ MarketName = Annotated[
 
 
 # ---
-# What a command answers, and the one place where an answer becomes lines, a JSON object or a page.
+# Answers of commands, and their output as lines, a JSON object or a page.
 
 
-#: Columns of a pipe or a file, where nobody says otherwise.
+#: Width in columns of a pipe or a file, unless ``COLUMNS`` is set.
 PIPE_WIDTH: Final = 100
 
 
-#: Rows of a list on a terminal; a pipe, a page and ``--json`` have all.
+#: Rows of a list shown on a terminal; pipes, pages and ``--json`` contain all rows.
 MOST_LISTED = 40
 
 Patterns: TypeAlias = Annotated[
@@ -476,7 +484,7 @@ Patterns: TypeAlias = Annotated[
 
 
 def all_fit(patterns: Sequence[str], names: Sequence[str]) -> bool:
-    """Return whether each pattern is a part of one of the names, or a shell pattern that fits it."""
+    """Return whether each pattern is part of any of the names, or a shell pattern that matches a name."""
     from warehouse.catalogue import is_named
 
     return all(any(name and is_named(pattern, name) for name in names) for pattern in patterns)
@@ -484,12 +492,12 @@ def all_fit(patterns: Sequence[str], names: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command found.
+    """Result of a command.
 
-    ``value`` is the JSON object, of a form in `flows.schemas.forms` where programs read it. ``blocks`` are what a person
-    reads, after a line on what they are ``about`` and a ``banner``, before the ``notes``; ``shown`` are printed already
-    (`Output.show`) and stand first on a page. ``page`` makes another page than these, where there is one (a text is HTML).
-    ``exit_code`` is the program's.
+    ``value`` is the JSON object; objects for other programs have a form in `flows.schemas.forms`. ``about`` (a line),
+    ``banner``, ``blocks`` and ``notes`` are displayed in this order. The blocks ``shown`` were already printed by
+    `Output.show`; a page contains them before ``blocks``. ``page`` returns a different page, if set (a text is HTML).
+    ``exit_code`` is the exit code of the program.
     """
 
     title: str
@@ -503,14 +511,14 @@ class Answer:
     exit_code: int = 0
 
     def as_page(self) -> Page | str:
-        """The answer as a page."""
+        """Return the answer as a page."""
         if self.page is not None:
             return self.page()
         blocks = [*self.shown, *self.blocks, *self._last()]
         return Page(title=self.title, about=self.about, banner=self.banner, blocks=blocks)
 
     def lines(self, style: Style) -> Iterator[str]:
-        """The answer as a terminal shows it."""
+        """Yield the lines of the answer for a terminal."""
         first = (self.about, self.banner)
         yield from lines_of([*(block for block in first if block), *self.blocks, *self._last()], style)
 
@@ -519,7 +527,7 @@ class Answer:
 
 
 def deliver(answer: Answer, output: Output | None) -> int:
-    """Write the page that is asked for, then print the answer; returns the exit code.
+    """Write the requested page, print the answer and return the exit code.
 
     Raises `InputError` if the page cannot be written.
     """
@@ -539,7 +547,7 @@ def deliver(answer: Answer, output: Output | None) -> int:
 
 
 def terminal_style() -> Style:
-    """How standard output is written: as wide as ``COLUMNS``, the terminal or `PIPE_WIDTH`; abridged on a terminal only."""
+    """Return the style of standard output: width of ``COLUMNS``, the terminal or `PIPE_WIDTH`; abridged on a terminal only."""
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((0, 0)).columns or (80 if terminal else PIPE_WIDTH)
     bold = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
@@ -547,18 +555,18 @@ def terminal_style() -> Style:
 
 
 # ---
-# Words of a command line in, an exit code out; errors of the user end in one line and exit code 2.
+# Running a command line; user errors are reported in a single line with exit code 2.
 
-#: Exit codes: a user's error, and a command that was stopped (128 and the number of the signal).
+#: Exit codes: user error, interrupt and broken pipe (128 plus the number of the signal).
 USER_ERROR, STOPPED, NOBODY_READS = 2, 130, 141
 HELP: Final = ("--help", "-h")
-#: The option that writes a shell's completion script.
+#: Option that writes the completion script of a shell.
 COMPLETION: Final = "--install-completion"
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: ``module:function``, imported when it is called, and the ``example`` of arguments that ends its help."""
+    """Command: ``module:function``, imported when called, and ``example`` arguments shown at the end of its help."""
 
     function: str
     example: str = ""
@@ -566,7 +574,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """All commands of a program by their words; ``groups`` are the first words of commands of two, with their help."""
+    """Program with its commands by their words; ``groups``: first words of two-word commands, with help texts."""
 
     name: str
     help: str
@@ -575,20 +583,20 @@ class Program:
     groups: Mapping[str, str]
 
     def run(self, words: Sequence[str]) -> int:
-        """Run one command; returns the exit code, with a user's error in one line on standard error."""
+        """Run a command and return the exit code; a user error is printed to standard error in a single line."""
         try:
             return self._run(list(words))
         except CycloptsError as error:
             return self._complain(" ".join(str(error).split()))
         except (
             _user_errors()
-        ) as error:  # looked up when something is raised: what it needs is more than a help needs
+        ) as error:  # evaluated only on an exception, to keep its import out of help texts
             return self._complain(str(error))
         except MemoryError as error:
             return self._complain(_no_memory(error))
         except KeyboardInterrupt:
             return self._complain("stopped", STOPPED)
-        except BrokenPipeError:  # `| head`: who reads has enough
+        except BrokenPipeError:  # the reader closed the pipe, as in `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return NOBODY_READS
 
@@ -599,7 +607,7 @@ class Program:
         bound.apply_defaults()
         for value in bound.arguments.values():
             if isinstance(value, Warehouse):
-                _ = value.config  # a misspelled setting or variable is told by commands that need none, too
+                _ = value.config  # a misspelled setting or variable is an error in every command
         from flows.precheck import check_arguments
 
         pair = " ".join(words[:2])
@@ -607,7 +615,7 @@ class Program:
         result = command(*bound.args, **bound.kwargs)
         if not isinstance(
             result, Answer
-        ):  # help and version print themselves; a server answers nothing at its end
+        ):  # help and version print their text themselves; a server returns no answer
             return USER_ERROR if self._only_overview(words) else 0
         output = next((value for value in bound.arguments.values() if isinstance(value, Output)), None)
         code = deliver(result, output)
@@ -615,7 +623,7 @@ class Program:
         return code
 
     def app(self, *, known: bool = True) -> App:
-        """The cyclopts application; ``known`` imports every command, so that overviews say what each does."""
+        """Return the cyclopts application; ``known`` imports every command, so that overviews show their help."""
         defaults = Parameter(negative=(), show_default=shown_default)
         settings: dict[str, Any] = {
             "default_parameter": defaults,
@@ -646,11 +654,11 @@ class Program:
         return app
 
     def _example(self, words: str) -> str:
-        """A call of a command to copy."""
+        """Return an example call of a command."""
         return f"Example: {' '.join(filter(None, (self.name, words, self.commands[words].example)))}"
 
     def _only_overview(self, words: Sequence[str]) -> bool:
-        """Whether no command was given: what was printed then is an overview that nobody asked for."""
+        """Return whether the command line has no command, so that an overview was printed."""
         return not words or (len(words) == 1 and words[0] in self.groups and words[0] not in self.commands)
 
     def _complain(self, text: str, code: int = USER_ERROR) -> int:
@@ -659,7 +667,7 @@ class Program:
 
 
 def _function(path: str) -> Callable[..., Any]:
-    """The function at ``module:function``."""
+    """Import the function at ``module:function``."""
     module, _, name = path.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function

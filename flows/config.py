@@ -1,4 +1,4 @@
-"""Where decisions are handed to: file drops and webhooks, under ``[[sinks]]`` in ``slackwater.toml``."""
+"""Settings of Slackwater, from environment variables, ``slackwater.toml`` and defaults."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+")
 
 
 class Sink(BaseModel):
-    """One place that decisions go to: a folder, or a web address that takes a POST.
+    """Destination of decisions, ``[[sinks]]`` in ``slackwater.toml``: a folder, or a web address that accepts POST.
 
-    Secrets stand in environment variables; here are only their names.
+    Secrets are read from environment variables; the settings contain only the names of these variables.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -107,7 +107,7 @@ class Sink(BaseModel):
 
     @property
     def place(self) -> str:
-        """Where it goes, as may be shown to anybody: a folder, or scheme, host and port of an address without its path."""
+        """The destination without secrets: a folder, or scheme, host and port of the address."""
         if self.kind == "file":
             return str(self.folder)
         parts = urlsplit(self.url or "")
@@ -116,11 +116,11 @@ class Sink(BaseModel):
 
 
 # ---
-# Live feeds as the settings name them.
+# Live feeds.
 
 
 class Feed(BaseModel):
-    """One live feed, ``[[feeds]]`` in ``slackwater.toml``: a source, how often it is fetched, and the source's options."""
+    """Live feed, ``[[feeds]]`` in ``slackwater.toml``: a source, the interval between fetches, and options of the source."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -156,7 +156,7 @@ class Feed(BaseModel):
 
 
 def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
-    """The feeds, if no two have the same name; raises `ValueError`."""
+    """Return the feeds; raise `ValueError` if two have the same name."""
     names = [feed.name for feed in feeds]
     for name in names:
         if names.count(name) > 1:
@@ -165,11 +165,11 @@ def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
 
 
 # ---
-# On-demand prices as the user knows them.
+# On-demand prices given by the user.
 
 
 class OnDemandSettings(BaseModel):
-    """The on-demand price of some markets, ``[[on_demand]]`` in ``slackwater.toml``: it goes before observed and listed prices."""
+    """On-demand price of some markets, ``[[on_demand]]`` in ``slackwater.toml``; overrides observed and listed prices."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -194,11 +194,11 @@ class OnDemandSettings(BaseModel):
 
 
 # ---
-# What no observation is beyond; rows that are stay aside as rejected ones.
+# Bounds of plausible observations; rows beyond them are stored as rejected.
 
 
 class BoundSettings(BaseModel):
-    """What an ingest does not take for an observation; stands under ``[bounds]`` in ``slackwater.toml``."""
+    """Bounds beyond which an ingest rejects rows, ``[bounds]`` in ``slackwater.toml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -210,7 +210,7 @@ class BoundSettings(BaseModel):
     )
 
     def at(self, clock: pd.Timestamp | None) -> Bounds:
-        """The bounds of an ingest at a present time (None: times are not judged)."""
+        """Return the bounds of an ingest at the present time ``clock`` (None: times are not checked)."""
         import pandas as pd
 
         from warehouse.observations import Bounds
@@ -227,7 +227,7 @@ class BoundSettings(BaseModel):
 
 
 class AlarmKind(NamedTuple):
-    """What an alarm means, and whether it is serious: it keeps a job from its deadline, or plans from being right."""
+    """Meaning of an alarm, and whether it is serious: a job may miss its deadline, or plans may be wrong."""
 
     words: str
     serious: bool = False
@@ -263,7 +263,7 @@ ALARM_KINDS: dict[str, AlarmKind] = {
 
 
 class Alert(BaseModel):
-    """Where alarms are sent to, under ``[[alerts]]`` in ``slackwater.toml``; addresses stand in environment variables."""
+    """Destination of alarms, ``[[alerts]]`` in ``slackwater.toml``; addresses are read from environment variables."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -299,7 +299,7 @@ class Alert(BaseModel):
         return self
 
     def wants(self, kind: str, severity: str) -> bool:
-        """Whether an alarm is sent here."""
+        """Return whether an alarm of this kind and severity is sent to this destination."""
         if self.only:
             return kind in self.only
         return self.severity == "all" or severity == "serious"
@@ -313,7 +313,7 @@ def _alarm_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class AlarmSettings(BaseModel):
-    """When something is wrong enough to be told; stands under ``[alarms]`` in ``slackwater.toml``."""
+    """Thresholds of the alarms, ``[alarms]`` in ``slackwater.toml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -377,14 +377,14 @@ class AlarmSettings(BaseModel):
 
 
 # ---
-# Settings of a run: what may be configured, its defaults, and where they are read from.
+# All settings with their defaults, and how they are read.
 
-#: Read from the working folder when it is there.
+#: Settings file read from the working folder, if it exists.
 SETTINGS_FILE = "slackwater.toml"
 
 
 class Settings(BaseModel):
-    """Everything a turn of the loop can be told; all of it has a default and may stand in ``slackwater.toml`` or a variable."""
+    """All settings; each has a default and can be set in ``slackwater.toml`` or by an environment variable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -466,7 +466,7 @@ class Settings(BaseModel):
 
     @property
     def on_demand_terms(self) -> tuple[OnDemandTerms, ...]:
-        """The on-demand prices as `load_histories` takes them."""
+        """The on-demand prices in the form that `load_histories` takes."""
         return tuple(
             OnDemandTerms(market=one.market, usd=one.usd, stated_in="settings") for one in self.on_demand
         )
@@ -494,7 +494,7 @@ class Settings(BaseModel):
         return distinct(feeds)
 
 
-#: What a list of tables of the settings looks like.
+#: Examples of the settings that are lists of tables.
 _EXAMPLES = {
     "on_demand": '[[on_demand]]\nmarket = "aws/us-east-1/*/p4d.24xlarge"\nusd = 21.96',
     "feeds": '[[feeds]]\nname = "us-east"\nsource = "aws-spot"\nevery_minutes = 60',
@@ -504,9 +504,9 @@ _EXAMPLES = {
 
 
 def commented_settings() -> str:
-    """A settings file in which every setting stands as a comment, with what it means and its default.
+    """Return a settings file with all settings commented out, each with its description and default.
 
-    Taking the first ``#`` off a line of a setting changes nothing until its value is changed.
+    Removing the first ``#`` of a setting has no effect until its value is changed.
     """
     lines = [
         "# Settings of slackwater, each with its default. Take the # off a line and change its value.",
@@ -530,23 +530,23 @@ def commented_settings() -> str:
 
 
 def _words(field: Any) -> str:
-    """What a setting means, without the number of its rule: who reads the file has no page of rules beside it."""
+    """Return the description of a setting without rule numbers, which mean nothing in a settings file."""
     return re.sub(r" \(M[\d.]+\)", "", str(field.description))
 
 
 def _toml(value: Any) -> str:
-    """A plain value as TOML writes it."""
+    """Return a plain value as TOML text."""
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
-#: What the environment variables of slackwater begin with. A setting's own is this and its name in capitals, with that of
-#: its table between, where it is in one.
+#: Prefix of the environment variables of slackwater. The variable of a setting is this prefix, the name of the setting's
+#: table if it has one, and the name of the setting, in capitals.
 PREFIX = "SLACKWATER_"
-#: The variable that names the settings file.
+#: Variable that names the settings file.
 FILE_VARIABLE = f"{PREFIX}SETTINGS"
 
 
-#: Every other variable of that name, and what it is for; `docs/how-to-run-it.md` tells a user's.
+#: All other variables with this prefix, and their purpose; `docs/how-to-run-it.md` documents those for users.
 OTHER_VARIABLES = {
     FILE_VARIABLE: "the settings file",
     f"{PREFIX}DB": "the warehouse of commands",
@@ -569,7 +569,7 @@ OTHER_VARIABLES = {
 
 
 def variable_of(*key: str) -> str:
-    """The environment variable of a setting.
+    """Return the environment variable of a setting.
 
     >>> variable_of("risk_paths"), variable_of("alarms", "flat_factor")
     ('SLACKWATER_RISK_PATHS', 'SLACKWATER_ALARMS_FLAT_FACTOR')
@@ -578,7 +578,7 @@ def variable_of(*key: str) -> str:
 
 
 def _keys() -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
-    """Every setting that a variable can give: its key and its field."""
+    """Yield key and field of each setting that a variable can set."""
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, BaseModel):
             yield from (((name, own), one) for own, one in type(field.default).model_fields.items())
@@ -587,7 +587,7 @@ def _keys() -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
 
 
 def _as_in_file(text: str, field: FieldInfo) -> Any:
-    """The value of a variable: as TOML writes it; a text also without quotes, and several with commas between."""
+    """Parse the value of a variable as TOML; a text may lack quotes, and a list of texts may be comma-separated."""
     try:
         read = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -601,11 +601,11 @@ def _as_in_file(text: str, field: FieldInfo) -> Any:
 
 
 def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from the environment, else from a file, else the defaults.
+    """Return the settings from environment variables, the settings file and defaults, in this order of precedence.
 
-    The file is ``path``, else the one that `FILE_VARIABLE` names, else ``slackwater.toml`` in the working folder if it is there.
-    Raises `SettingsError` naming the variable, or the file and the key, and what was expected; of a name that is none, whether of
-    a variable or a key, the nearest ones.
+    The file is ``path``, else the file named by `FILE_VARIABLE`, else ``slackwater.toml`` in the working folder if it exists.
+    Raises `SettingsError` that names the variable, or the file and the key, and the expected value; for an unknown variable
+    or key it names the nearest known names.
     """
     values: dict[str, Any] = {}
     if path is not None:
@@ -624,7 +624,7 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
         table: Any = values
         for one in tables:
             table = table.setdefault(one, {})
-        if isinstance(table, dict):  # else it is the file's error
+        if isinstance(table, dict):  # otherwise the file is wrong, and validation reports it
             table[name] = _as_in_file(text, field)
     try:
         settings = Settings.model_validate(values)
@@ -634,7 +634,7 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
         for used in (key[:1], key[:2]):
             if used in given:
                 text, field = given[used]
-                # What may hold an address with a secret in it is not repeated.
+                # Values that may contain an address with a secret are not shown.
                 found = variable_of(*used) + ("" if used[0] in _EXAMPLES else f"={text!r}")
                 inner = f"{'.'.join(key[len(used) :])}: " if len(key) > len(used) else ""
                 raise SettingsError(f"{found}: {inner}{first['msg']}", expected=_words(field)) from error
@@ -650,7 +650,7 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
 
 
 def _names_beside(key: tuple[str, ...]) -> Iterable[str]:
-    """The names that could have stood in the place of the last one of a key."""
+    """Return the valid names for the last part of a key."""
     tables: dict[str, type[BaseModel]] = {
         "on_demand": OnDemandSettings,
         "feeds": Feed,
@@ -663,7 +663,7 @@ def _names_beside(key: tuple[str, ...]) -> Iterable[str]:
 
 
 def _check_variables(environment: Mapping[str, str], settings: Settings) -> None:
-    """Raise `SettingsError` for a variable that looks like a setting's and is none, as for a key of the file."""
+    """Raise `SettingsError` for an unknown variable with the prefix of slackwater."""
     known = [variable_of(*key) for key, _ in _keys()] + list(OTHER_VARIABLES)
     secrets = {name for sink in settings.sinks for name in (sink.token_env, sink.secret_env)}
     for name in sorted(environment):
@@ -676,7 +676,7 @@ def _check_variables(environment: Mapping[str, str], settings: Settings) -> None
 
 
 def _read_file(path: Path, called: str) -> dict[str, Any]:
-    """What a settings file says; raises `SettingsError`."""
+    """Return the content of a settings file; raise `SettingsError` if it cannot be read or is invalid TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -684,5 +684,5 @@ def _read_file(path: Path, called: str) -> dict[str, Any]:
     except (
         ValueError,
         RecursionError,
-    ) as error:  # no TOML, no UTF-8, a number without end, brackets without end
+    ) as error:  # invalid TOML or UTF-8, too long a number, too deep nesting
         raise SettingsError(f"{called}: {error}", expected="valid TOML") from error

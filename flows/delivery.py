@@ -1,4 +1,4 @@
-"""Decisions handed to whoever acts on them: documents, folders, webhooks."""
+"""Delivery of decisions to sinks: decision documents, folders and webhooks."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from warehouse.store.connection import Store
 from warehouse.times import steady_seconds
 
 # ---
-# The decision document: what a decision says to programs outside, in a form that stays (``slackwater.decision/2``).
+# The decision document: a decision for other programs, in the stable form ``slackwater.decision/2``.
 
-#: Name and version of the form; the version grows when a key goes or changes its type, never when one is added.
+#: Name and version of the form; the version increases when a key is removed or changes its type, not when a key is added.
 SCHEMA = "slackwater.decision/2"
-#: First part of what a key is computed from: the same in every version of the form, so that an upgrade changes no key.
+#: First part of the text that keys are hashed from: the same in every version of the form, so that upgrades change no key.
 _KEYED = "slackwater.decision/1"
-#: Letters of a file name that every file system takes; a name of more of them, or of others, is shortened and marked.
+#: File names valid on every file system; longer names and names with other characters are shortened and marked.
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-#: How marked names end, which no unmarked one may.
+#: End of marked names; unmarked names must not end like this.
 _MARK = re.compile(r"-[0-9a-f]{12}")
 
 
 def document(decision: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a decision as it was made or as the warehouse keeps it: what `DECISION` names, and what else it says.
+    """Return the document of a decision, as computed or as stored: the keys of `DECISION`, then its other keys.
 
-    ``key`` is the same for the same job, market and slot, so that what is received twice is acted on once. What only ``plan``
-    knows is null unless the decision says it. Raises `InputError` for
-    a decision of a version that did not write down what the document says.
+    ``key`` is the same for the same job, market, source and slot, so that receivers can ignore duplicates. Keys that only
+    ``plan`` computes are null unless the decision has them. Raises `InputError` for a decision that was stored by an older
+    version and lacks a required key.
     """
     row = whole_row(decision)
     if lacking := [
@@ -84,20 +84,20 @@ def _may_lack(name: str) -> bool:
 
 
 def key_of(decision: Mapping[str, Any]) -> str:
-    """The idempotency key of a decision: 32 hexadecimal digits that depend on its job, market, source and slot alone."""
+    """Return the idempotency key of a decision: 32 hexadecimal digits that depend only on job, market, source and slot."""
     parts = [str(decision[name]) for name in ("job", "market", "source")]
     parts.append(pd.Timestamp(decision["slot"]).tz_convert("UTC").isoformat())
     return hashlib.sha256(json.dumps([_KEYED, *parts]).encode()).hexdigest()[:32]
 
 
 def as_text(document: Mapping[str, Any]) -> str:
-    """A document as JSON text: what files hold and what is sent."""
+    """Return a document as JSON text, as written to files and sent."""
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 @cache
 def program_version() -> str:
-    """The version that is installed, "unknown" for a tree that is not."""
+    """Return the installed version, "unknown" if the package is not installed."""
     try:
         return version("slackwater")
     except PackageNotFoundError:
@@ -105,7 +105,7 @@ def program_version() -> str:
 
 
 def folder_name(job: str) -> str:
-    """A folder name for a job, no two jobs alike: its own where that is harmless, else what is harmless of it and a mark.
+    """Return a unique folder name for a job: its name if valid, else its valid characters and a hash of the name.
 
     >>> folder_name("llama-8b")
     'llama-8b'
@@ -120,22 +120,22 @@ def folder_name(job: str) -> str:
 
 
 def file_name(slot: pd.Timestamp) -> str:
-    """The file of a slot's decision: 20260310T063000Z.json."""
+    """Return the file name of a slot's decision, such as 20260310T063000Z.json."""
     return f"{slot.tz_convert('UTC'):%Y%m%dT%H%M%SZ}.json"
 
 
 # ---
-# Hand decisions to the sinks of the settings: once each, a failed one again in the next turn, never stopping the turn.
+# Delivery to the sinks of the settings: each decision once; failures are retried in the next turn and never stop a turn.
 
 #: Headers of a delivery.
 KEY_HEADER, SIGNATURE_HEADER = "Idempotency-Key", "X-Slackwater-Signature"
-#: What may stand in a header: printable ASCII.
+#: Valid header values: printable ASCII.
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """How a delivery ended: ``reason`` is empty if it was taken; ``again``: another attempt may help; ``tried``: there was one."""
+    """Result of a delivery: ``reason`` is empty on success; ``again``: a retry may help; ``tried``: there was an attempt."""
 
     reason: str = ""
     again: bool = False
@@ -143,11 +143,11 @@ class Delivered:
 
 
 class CannotSendError(Exception):
-    """A sink that lacks what it needs; the text names the variable, never its content."""
+    """Error of a sink whose variable is missing or unusable; the text names the variable, never its content."""
 
 
 def signature(secret: str, body: bytes) -> str:
-    """``sha256=`` and the HMAC-SHA256 of the body in hexadecimal digits, as a receiver computes it to compare.
+    """Return ``sha256=`` and the HMAC-SHA256 of the body in hexadecimal digits, for comparison by the receiver.
 
     >>> signature("secret", b"{}")[:20]
     'sha256=77325902caca8'
@@ -158,7 +158,7 @@ def signature(secret: str, body: bytes) -> str:
 def headers_of(
     sink: Sink, body: bytes, key: str, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Headers of a delivery; raises `CannotSendError` if a variable is not set or holds what no header can."""
+    """Return the headers of a delivery; raise `CannotSendError` if a variable is not set or its value is invalid in a header."""
     headers = {
         "Content-Type": "application/json",
         "User-Agent": f"slackwater/{program_version()}",
@@ -182,10 +182,10 @@ def _from(environment: Mapping[str, str], name: str) -> str:
 
 
 def post(sink: Sink, body: bytes, headers: Mapping[str, str], *, seconds: float) -> Delivered:
-    """One attempt to post ``body``, within ``seconds`` in all however slowly the other side answers.
+    """Post ``body`` once, within ``seconds`` in total however slowly the server responds.
 
-    Taken is what is answered by 2xx. A redirection is not followed: the token would go along. It runs in a thread of its own,
-    since the caller's may have a loop running.
+    Any 2xx response is a success. Redirections are not followed, because the token would be sent along. Runs in a separate
+    thread, because an event loop may be running in the caller's thread.
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(asyncio.run, _attempt(sink, body, headers, seconds)).result()
@@ -220,13 +220,13 @@ def _judged(status: int) -> Delivered:
 
 
 SENT, FAILED, GIVEN_UP = "sent", "failed", "given_up"
-#: How far back a turn looks for decisions that a killed one made and did not hand over.
+#: How far back a turn looks for undelivered decisions of killed turns.
 LOOK_BACK = pd.Timedelta(hours=6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What became of one decision at one sink so far: ``attempts`` counts the turns that tried."""
+    """State of the delivery of a decision to a sink; ``attempts`` counts the turns that tried."""
 
     sink: str
     job: str
@@ -236,7 +236,7 @@ class Delivery:
     reason: str
 
     def row(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the delivery as plain values."""
         return {
             "sink": self.sink,
             "job": self.job,
@@ -249,7 +249,7 @@ class Delivery:
 
 @dataclass(slots=True, kw_only=True)
 class Timing:
-    """What a delivery may wait for: how to ``sleep``, and a steady ``clock`` in seconds."""
+    """Timing of deliveries: a ``sleep`` function and a steady ``clock`` in seconds."""
 
     sleep: Callable[[float], None] = field(default=time.sleep)
     clock: Callable[[], float] = field(default=steady_seconds)
@@ -264,11 +264,11 @@ def deliver(
     say: Callable[[str], None],
     pace: Timing | None = None,
 ) -> list[Delivery]:
-    """Hand the decisions of the turn at a time to every sink, and those that earlier turns could not.
+    """Deliver the decisions of the turn at ``at``, and undelivered decisions of earlier turns, to every sink.
 
-    ``decisions`` are rows as the warehouse keeps them. Each goes out once per sink: what was sent is remembered in the warehouse
-    right after, so that a process killed in between sends one document twice, with the same key. The newest go first. Nothing is
-    raised for a sink that cannot be reached: it is said, kept with its reason, and tried in the next turn.
+    ``decisions`` are rows as stored in the warehouse. Each is sent once per sink, the newest first. The result is stored right
+    after sending: a process killed in between sends a document twice, with the same key. A failed delivery raises no error:
+    it is reported with ``say``, stored with its reason, and retried in the next turn.
     """
     done: list[Delivery] = []
     for sink in sinks:
@@ -283,7 +283,7 @@ def deliver(
 
 
 def deliveries_of(store: Store, job: str) -> list[Delivery]:
-    """What became of a job's decisions at each sink, by slot."""
+    """Return the deliveries of a job's decisions, ordered by slot and sink."""
     rows = read_rows(store, "deliveries", where={"job": job}, order_by=["slot", "sink"])
     return [_delivery(row) for row in rows_of(rows)]
 
@@ -301,7 +301,7 @@ def _delivery(row: Mapping[str, Any]) -> Delivery:
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A decision that has to go out, and in how many turns it was tried."""
+    """Decision to be delivered, and the number of turns that tried."""
 
     decision: Mapping[str, Any]
     slot: pd.Timestamp
@@ -309,7 +309,7 @@ class _Due:
 
 
 def _due(store: Store, sink: Sink, decisions: Sequence[Mapping[str, Any]], at: pd.Timestamp) -> list[_Due]:
-    """The decisions that a sink has not had: this turn's, failed ones, and those of turns that were killed; newest first."""
+    """Return the undelivered decisions of a sink: of this turn, of failed deliveries and of killed turns; newest first."""
     failed = _known(store, {"sink": sink.name, "status": FAILED})
     wanted: dict[tuple[str, pd.Timestamp], Mapping[str, Any]] = {_name(row): row for row in decisions}
     stored = _stored(store, sorted({slot for _, slot in failed}))
@@ -340,9 +340,9 @@ def _stored(store: Store, slots: Sequence[pd.Timestamp]) -> list[dict[str, Any]]
 
 
 def _left_behind(store: Store, sink: Sink, at: pd.Timestamp) -> list[dict[str, Any]]:
-    """Decisions of the last hours that were made live; what a backfill decided afterwards is nobody's to act on.
+    """Return recent live decisions (`LOOK_BACK`); decisions of backfills are not for action.
 
-    None from before the first that the sink had: it starts with the turn that finds it in the settings.
+    Decisions before the first delivery to the sink are excluded: a sink starts with the turn that finds it in the settings.
     """
     (first,) = store.execute("SELECT min(slot) FROM deliveries WHERE sink = ?", [sink.name])[0]
     if first is None:
@@ -360,7 +360,7 @@ def _left_behind(store: Store, sink: Sink, at: pd.Timestamp) -> list[dict[str, A
 def _handed_over(
     store: Store, sink: Sink, due: Sequence[_Due], at: pd.Timestamp, pace: Timing
 ) -> list[Delivery]:
-    """Try every decision that is due within the sink's time; each result is kept before the next is tried."""
+    """Deliver all due decisions within the time budget of the sink; each result is stored before the next attempt."""
     end = pace.clock() + sink.budget_seconds
     done = []
     for one in due:
@@ -391,7 +391,7 @@ def _remember(store: Store, delivery: Delivery, at: pd.Timestamp) -> None:
 
 
 def _tried(sink: Sink, one: _Due, pace: Timing, end: float) -> Delivered:
-    """Hand one decision over, with the attempts and waits that the sink's settings and time allow."""
+    """Deliver a decision, with the attempts and waits that the settings of the sink and the time allow."""
     try:
         whole = document(one.decision)
     except InputError as error:
@@ -407,7 +407,7 @@ def _tried(sink: Sink, one: _Due, pace: Timing, end: float) -> Delivered:
 
 
 def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Timing, end: float) -> Delivered:
-    """Post until it is taken or refused for good, or the attempts or the time until ``end`` are used up."""
+    """Post until success or permanent failure, or until the attempts or the time until ``end`` are used up."""
     answer = Delivered(reason="no time was left for it in this turn", tried=False)
     for attempt in range(sink.attempts):
         wait = sink.backoff_seconds * 2 ** (attempt - 1) if attempt else 0.0
@@ -422,7 +422,7 @@ def _posted(sink: Sink, body: bytes, headers: Mapping[str, str], pace: Timing, e
 
 
 def _dropped(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> Delivered:
-    """Write ``<folder>/<job>/<slot>.json``, and ``latest.json`` unless it is of a later slot."""
+    """Write ``<folder>/<job>/<slot>.json``, and ``latest.json`` unless that file is of a later slot."""
     folder = (sink.folder or Path()) / folder_name(str(whole["job"]))
     text = as_text(whole)
     try:
@@ -437,7 +437,7 @@ def _dropped(sink: Sink, slot: pd.Timestamp, whole: Mapping[str, Any]) -> Delive
 
 
 def _is_later(file: Path, slot: pd.Timestamp) -> bool:
-    """Whether a file holds the decision of a later slot; one that cannot be read does not."""
+    """Return whether a file contains the decision of a later slot; False for a missing or invalid file."""
     try:
         return bool(pd.Timestamp(json.loads(file.read_text(encoding="utf-8"))["slot"]) > slot)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -445,7 +445,7 @@ def _is_later(file: Path, slot: pd.Timestamp) -> bool:
 
 
 def _write_whole(file: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one and a crash leaves one of the two."""
+    """Write a file atomically: readers see, and a crash leaves, either the old or the new file."""
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="utf-8") as out:

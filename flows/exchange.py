@@ -1,4 +1,4 @@
-"""``ingest``, ``markets``, ``export``, ``import``, ``compact`` and ``publish``: rows in, what is there, and rows out."""
+"""Commands ``ingest``, ``rejected``, ``markets``, ``export``, ``import``, ``compact`` and ``publish``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MARKET_COLUMNS: dict[str, Column | str] = {
     "missing": "missing",
 }  # fmt: skip
 COUNTED = ("added", "repeated", "rejected")
-#: Contradictions of sources that are told one by one.
+#: Contradictions between sources that are listed; the others are counted.
 MOST_CONTRADICTED = 10
 
 
@@ -107,7 +107,7 @@ def ingest(
 
 
 def _reasons_table(reasons: Mapping[str, int]) -> Table:
-    """How many rows were rejected for which reason."""
+    """Return a table with the number of rejected rows by reason."""
     rows = [{"reason": reason, "rows": count} for reason, count in reasons.items()]
     return Table(
         "Rejected rows, by reason", rows, {"reason": "reason", "rows": Column(heading="rows", format=whole)}
@@ -115,12 +115,12 @@ def _reasons_table(reasons: Mapping[str, int]) -> Table:
 
 
 def _counted(first: str) -> dict[str, Column | str]:
-    """Columns of counts of rows, by what ``first`` names."""
+    """Return columns for numbers of rows, after the column ``first``."""
     return {first: first} | {name: Column(heading=name, format=whole) for name in COUNTED}
 
 
 def _sources() -> Answer:
-    """The sources of files and the live ones, with their options."""
+    """List the file sources and the live sources with their options."""
     from warehouse.sources import LIVE_SOURCES, SOURCES
 
     files = [_source_row(name, source.options) for name, source in SOURCES.items()]
@@ -140,7 +140,7 @@ REJECTED_COLUMNS: dict[str, Column | str] = {
     "imported_at": Column(heading="read", unit="UTC"), "source": "source", "file": "file", "line": "line",
     "reason": "reason", "found": "as found",
 }  # fmt: skip
-#: Characters of a row that a table shows; JSON has all of them.
+#: Characters of a row shown in a table; JSON has the whole row.
 SHOWN_OF_A_ROW = 300
 
 
@@ -156,7 +156,7 @@ def rejected(
     most: Annotated[int, option("Rows shown at most, the newest.", metavar="N", least=0, most=100_000)] = 20,
     session: Query = Query(),
 ) -> Answer:
-    """Show the rows that could not be used: how many for which reason, then the newest as they were found."""
+    """Show rejected rows: the number by reason, then the newest rows as found."""
     from warehouse.observations import rejected_rows
 
     with session.reading() as store:
@@ -185,7 +185,7 @@ def markets(
     ] = None,
     session: Session = Session(),
 ) -> Answer:
-    """List the markets the warehouse knows: what was measured, how often, and what is missing."""
+    """List the markets of the warehouse with their observations, sampling interval and missing data."""
     from flows.ledger.jobs import stored_jobs
     from flows.show.formats import rows_of
     from flows.turn.context import step_of
@@ -237,7 +237,7 @@ def markets(
     return Answer(title="Markets", value=value, blocks=[table], notes=notes)
 
 
-#: How to see fewer rows of a list.
+#: Hint on how to shorten a list.
 FEWER = " (a pattern shows fewer: `slackwater markets p4d us-east-1`)"
 
 
@@ -255,7 +255,7 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 
 
 def _ranked(job: str, session: Session) -> Answer:
-    """The markets of a job that may move, by what being there in the next slot is worth to it."""
+    """Rank the markets of a multi-market job by the expected total cost if it runs there in the next slot."""
     from flows.clock import now
     from flows.turn.answer import ranked_rows
     from flows.turn.context import Turn
@@ -299,7 +299,7 @@ def export(
     since: Annotated[str | None, option("Leave out rows of earlier times.", metavar="TIME")] = None,
     session: Query = Query(),
 ) -> Answer:
-    """Write the warehouse as Parquet: one file a table, and a manifest with row counts and content hashes."""
+    """Write the warehouse as Parquet: a file per table, and a manifest with row counts and content hashes."""
     from warehouse.exchange import export_store
 
     names = [name.strip() for name in (tables or "").split(",") if name.strip()]
@@ -324,12 +324,12 @@ def import_(
     *,
     session: Query = Query(),
 ) -> Answer:
-    """Merge an exported folder into a warehouse, new or not; the same folder again adds nothing."""
+    """Merge an exported folder into a new or existing warehouse; the same folder again adds nothing."""
     from flows.ledger.jobs import unusable_spec
     from warehouse.exchange import NOT_IMPORTED, import_folder
     from warehouse.store.folders import read_manifest
 
-    manifest = read_manifest(folder)  # before a warehouse is made for it
+    manifest = read_manifest(folder)  # read first, so that an unusable folder creates no warehouse
     with session.writing() as store:
         done = import_folder(
             store, folder, judges={("jobs", "spec"): unusable_spec, ("terms", "spec"): unusable_spec}
@@ -373,13 +373,13 @@ def compact(
     ] = 14.0,
     session: Query = Query(),
 ) -> Answer:
-    """Rewrite the warehouse without what it no longer needs, verified before it takes the old file's place."""
+    """Rewrite the warehouse without data it no longer needs; the new file is verified before it replaces the old file."""
     import pandas as pd
 
     from warehouse import exchange as compacting
 
     with session.reading():
-        pass  # a warehouse that is not there is not made
+        pass  # raises if there is no warehouse, instead of creating it
     with session.writing() as store:
         done = compacting.compact(store, keep_fitted=pd.Timedelta(days=keep_fitted))
     row = {
@@ -403,7 +403,7 @@ def publish(
     keep: Annotated[int, option("Generations that stay readable.", metavar="N", least=2, most=10_000)] = 3,
     session: Query = Query(),
 ) -> Answer:
-    """Publish the warehouse for many readers on shared storage; with --form parquet they name DIR as their --db."""
+    """Publish the warehouse for many readers on shared storage; with --form parquet they pass DIR as --db."""
     with session.reading() as store:
         if form == "ducklake":
             from warehouse.exchange import publish_to_lake

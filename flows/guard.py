@@ -1,4 +1,4 @@
-"""The guard in front of a web server of ours: which requests are answered, and what a browser may do with the answers."""
+"""ASGI middleware in front of Slackwater's web servers: host, origin and method checks, and security headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
-#: On every answer, beside the content security policy: no page of another origin embeds, frames or opens it.
+#: Headers of every response, in addition to the content security policy: pages of other origins cannot embed, frame or open it.
 HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -22,7 +22,7 @@ HEADERS: Final = {
 
 
 def host_name(header: str) -> str:
-    """The name in a Host header, without its port and brackets, in lower case.
+    """Return the host name of a Host header in lower case, without port and brackets.
 
     >>> host_name("LocalHost:8642"), host_name("[::1]:80"), host_name("::1"), host_name("")
     ('localhost', '::1', '::1', '')
@@ -34,7 +34,7 @@ def host_name(header: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server bound to ``host``.
+    """Return whether a server bound to ``host`` is reachable from this machine only.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -48,9 +48,10 @@ def is_loopback(host: str) -> bool:
 
 
 def may_ask(header: str, *, bound: str, names: Iterable[str] = ()) -> bool:
-    """Whether a request that names this host is answered: what a page of another site, rebound to us by DNS, cannot fake.
+    """Return whether a request with this Host header may be answered; protects against DNS rebinding.
 
-    Addresses cannot be rebound; they are answered where the server is not bound to loopback alone. Host names must be known.
+    IP addresses cannot be rebound: they are accepted unless the server is bound to loopback only. Host names must be
+    ``bound``, in ``names`` or a loopback name.
 
     >>> may_ask("localhost:8642", bound="127.0.0.1"), may_ask("evil.example", bound="127.0.0.1")
     (True, False)
@@ -67,7 +68,7 @@ def may_ask(header: str, *, bound: str, names: Iterable[str] = ()) -> bool:
 
 
 def is_same_origin(origin: str, host: str) -> bool:
-    """Whether the page of ``origin`` was served under the Host header ``host``; http or https, as a proxy may add TLS.
+    """Return whether ``origin`` has the host and port of the Host header; http and https both match, as a proxy may add TLS.
 
     >>> is_same_origin("http://localhost:4200", "localhost:4200"), is_same_origin("https://team.example", "team.example")
     (True, True)
@@ -82,10 +83,10 @@ def is_same_origin(origin: str, host: str) -> bool:
 
 
 class Guard:
-    """Refuse foreign host names (421), pages of other origins (403) and other methods (405); put `HEADERS` on every answer.
+    """Middleware that refuses unknown hosts (421), other origins (403) and other methods (405), and adds `HEADERS`.
 
-    A browser names the page's origin with every websocket, every request that may change something, and every one whose answer
-    a script may read; programs name none. Websockets are refused by the same rules, before they are accepted.
+    Browsers send an Origin header with websockets, with requests that may change state, and with requests whose response
+    a script may read; other programs send no such header. Websockets are refused by the same rules, before the handshake.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Guard:
         policy: str = "frame-ancestors 'none'",
         methods: tuple[str, ...] = (),
     ) -> None:
-        """Guard ``app``, bound to the address ``bound``; ``names`` are further hosts, ``methods`` the allowed ones (none: any)."""
+        """Wrap ``app``, bound to address ``bound``; ``names``: further hosts, ``methods``: allowed HTTP methods (empty: any)."""
         self.app = app
         self.bound = bound
         self.names = tuple(names)
@@ -105,7 +106,7 @@ class Guard:
         self.methods = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle a request."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -123,7 +124,7 @@ class Guard:
         elif scope["type"] == "websocket":
             await send(
                 {"type": "websocket.close", "code": 1008}
-            )  # before it is accepted: the handshake fails with 403
+            )  # closed before it is accepted: the handshake fails with 403
         else:
             await refused(scope, receive, guarded)
 

@@ -1,4 +1,4 @@
-"""What an import brought, what was set aside and why, what will be followed and what not, and the command to type next."""
+"""Answer of ``ingest``: rows read, rows set aside with reasons, markets followed or not, and the next command to run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from warehouse.store.connection import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Markets that a terminal lists; a pipe, a page and JSON have all.
+#: Markets listed on a terminal; pipes, pages and JSON have all markets.
 SHOWN_MARKETS = 12
-#: Examples of a reason that are named.
+#: Number of names listed; the others are counted.
 _EXAMPLES = 3
-#: Part of a reason -> what to do about it.
+#: Part of a rejection reason -> meaning or remedy.
 _REMEDIES = {
     "is not a time": "ISO 8601 with an offset, such as 2026-03-05T12:00:00Z; seconds since 1970: `--set time=epoch_s` of tabular",
     "names no time zone": "an offset, such as 2026-03-05T12:00:00+00:00: the source does not document UTC",
@@ -49,7 +49,10 @@ READ_COLUMNS: dict[str, Column | str] = {
 
 @contextmanager
 def input_files(paths: Sequence[Path]) -> Iterator[tuple[list[Path], Path | None]]:
-    """The paths, with ``-`` as a copy of standard input, and that copy; raises `InputError` for a path that is not there."""
+    """Yield the paths, with ``-`` replaced by a copy of standard input, and that copy.
+
+    Raises `InputError` for a missing path and for an empty standard input.
+    """
     for path in paths:
         if str(path).startswith("-") and str(path) != STANDARD_INPUT and not path.exists():
             raise InputError(f"no option {path}", remedy="`slackwater ingest --help` lists the options")
@@ -72,7 +75,7 @@ def input_files(paths: Sequence[Path]) -> Iterator[tuple[list[Path], Path | None
 def stated_options(
     source: str, texts: Sequence[str], columns: Sequence[str], *, at: pd.Timestamp | None
 ) -> dict[str, str | Mapping[str, str]]:
-    """The options of ``--set`` and ``--map``; a source of one time (``observed_at``) takes that of ``--at``."""
+    """Return the options of ``--set`` and ``--map``; ``observed_at``, if the source has it, defaults to ``--at``."""
     options: dict[str, str | Mapping[str, str]] = dict(_pair(text, "--set") for text in texts)
     if columns:
         options["map"] = dict(_pair(text, "--map") for text in columns)
@@ -91,7 +94,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 def import_answer(
     store: Store, done: Appended, source: str, *, session: QueryAt, clock: pd.Timestamp
 ) -> tuple[dict[str, Any], list[Block]]:
-    """The values and blocks that say what an import brought."""
+    """Return the JSON value and the blocks of the answer to an import."""
     read = imported_series(store, done.batches)
     reasons = _reasons_here(store, read, session)
     for row in read:
@@ -127,7 +130,7 @@ def import_answer(
 
 
 def _reasons_here(store: Store, read: Sequence[Mapping[str, Any]], session: QueryAt) -> dict[str, str]:
-    """Why markets are not followed, each judged at the end of its own record."""
+    """Return the reasons why markets are not followed, judged at the end of each market's record."""
     if not read:
         return {}
     config = session.config
@@ -151,7 +154,7 @@ def _headline(done: Appended, source: str, read: Sequence[Mapping[str, Any]]) ->
 
 
 def _set_aside(done: Appended) -> Table:
-    """How many rows and values were set aside for which reason, and what is expected instead."""
+    """Return a table with the number of rows and values set aside by reason, and the meaning of the reason."""
     found = [
         *((reason, f"{plural(count, 'row')}") for reason, count in done.reasons.items()),
         *((reason, f"{plural(count, 'value')}, spot price kept") for reason, count in done.set_aside.items()),
@@ -171,7 +174,7 @@ def _set_aside(done: Appended) -> Table:
 
 
 def _follow_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which markets are followed without a job that names them, and why others are not."""
+    """Return notes on the markets followed without a job that names them, and the reasons why others are not."""
     followed = [row["market"] for row in read if not row["followed"]]
     notes = []
     if followed:
@@ -183,7 +186,7 @@ def _follow_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _product_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The markets without a product that jobs are planned on, and products with unknown names."""
+    """Return notes on the markets without a product that jobs can be planned on, and on products with unknown names."""
     notes = []
     for words in dict.fromkeys(
         unplanned_words(row["products"])
@@ -211,7 +214,7 @@ def _has_planned(products: Sequence[str]) -> bool:
 
 
 def _age_notes(read: Sequence[Mapping[str, Any]], clock: pd.Timestamp) -> list[str]:
-    """That a record ended long ago, so that a turn at the present time does not use it."""
+    """Return a note if the newest row is at least two days old: a turn at the present time does not use it."""
     if not read:
         return []
     last = max(row["last"] for row in read)
@@ -238,6 +241,6 @@ def _next_commands(read: Sequence[Mapping[str, Any]], done: Appended, session: Q
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
+    """Return the first few names and the number of the others."""
     more = len(names) - _EXAMPLES
     return ", ".join(names[:_EXAMPLES]) + (f" and {more:,} more" if more > 0 else "")

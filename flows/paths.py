@@ -1,4 +1,4 @@
-"""Where the paths in parameters of a deployment may lead: a run of it takes them from whoever may start it."""
+"""Restrictions on paths in deployment parameters, which come from anybody who may start a run."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 
 from warehouse.errors import SettingsError
 
-#: Environment variable: files and folders beside the working folder, separated as in PATH.
+#: Environment variable: files and folders allowed in addition to the working folder, separated as in PATH.
 ALLOWED = "SLACKWATER_ALLOWED_PATHS"
-#: Parameters that name a page to write, and how its name ends: no other file is ever replaced by one.
+#: Parameters that name a page to write, and the required endings of its name: no other file can be overwritten.
 PAGES, PAGE_ENDINGS = ("html", "report"), (".html", ".htm")
 
 
 def allow_paths(paths: Iterable[Path], environment: MutableMapping[str, str] = os.environ) -> None:
-    """Add paths that a command was given to `ALLOWED`, for the runs that this process and its children start."""
+    """Add the paths given to a command to `ALLOWED`, for the runs started by this process and its children."""
     known = [one for one in environment.get(ALLOWED, "").split(os.pathsep) if one]
     environment[ALLOWED] = os.pathsep.join([*known, *(str(path.absolute()) for path in paths)])
 
 
 def require_inside(parameters: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> None:
-    """Raise `SettingsError` for a path among the parameters that leads out of the working folder and of `ALLOWED`.
+    """Raise `SettingsError` for a path parameter outside the working folder and `ALLOWED`, or a page with a wrong ending.
 
-    The working folder of a deployment's runs is the folder in which it was made. Links count by where they lead.
+    The working folder of a deployment's runs is the folder in which the deployment was created. Symbolic links are
+    resolved.
     """
     places = [Path.cwd(), *(Path(one) for one in environment.get(ALLOWED, "").split(os.pathsep) if one)]
     for name, path in parameters.items():
@@ -46,5 +47,5 @@ def require_inside(parameters: Mapping[str, Any], environment: Mapping[str, str]
 def _is_inside(path: Path, place: Path) -> bool:
     try:
         return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(place))
-    except ValueError:  # no name of a file
+    except ValueError:  # not a valid file name
         return False

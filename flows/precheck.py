@@ -1,4 +1,4 @@
-"""Refuse wrong times, missing files and unknown jobs before a command imports what computes."""
+"""Checks of times, files, jobs and markets of a command line, done before the command's slow imports."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from warehouse.errors import InputError, OldSchemaError, SettingsError, unknown_
 from warehouse.files import VALID_JOB, names_file, read_toml
 from warehouse.sources import check_source
 
-#: Parameters that are times, and their options.
+#: Time parameters -> option names.
 TIMES = {"at": "--at", "start": "--from", "end": "--to", "deadline": "--deadline"}
-#: Parameters that are TOML files, and what they are called.
+#: TOML file parameters -> names in error messages.
 TOML_FILES = {"request": "request file", "types": "types file"}
 JOB_FILE = "job file"
 
 
 def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
-    """Raise the error that the command would raise, if it can be found without the imports of the command.
+    """Raise the error that the command would raise, if it can be detected without the command's imports.
 
-    Checked are times, durations, TOML files of jobs, requests and types, input paths, and names of stored jobs and of markets.
+    Checks times, durations, sources, forecasters, TOML files of jobs, requests and types, input paths, and names of
+    stored jobs and of markets.
     """
     session = next((value for value in arguments.values() if hasattr(value, "db")), None)
     given = dict(arguments) | {"at": arguments.get("at") or getattr(session, "at", None)}
@@ -44,7 +45,7 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
             raise InputError(f"no file or folder {path}", remedy="check the path")
     if command == "job add":
         files: tuple[Path, ...] = arguments.get("files") or ()
-        if len(files) == 1:  # of several each costs only itself
+        if len(files) == 1:  # of several files an unusable file does not stop the others
             read_toml(files[0], JOB_FILE, expected=VALID_JOB)
     job = _job_name(command, arguments)
     if session is not None and _reads(command, session):
@@ -57,7 +58,7 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
     _check_forms(command, arguments)
 
 
-#: Commands that read a warehouse and make none.
+#: Commands that read a warehouse and never create it.
 READERS = (
     "backtest", "bill", "export", "forecast", "job list", "job show", "leaderboard", "markets", "plan", "rejected",
     "replay", "report", "status",
@@ -73,7 +74,7 @@ BY_NAME = ("job show", "job report")
 
 
 def _job_name(command: str, arguments: Mapping[str, Any]) -> str | None:
-    """Return the name of the stored job that the arguments name, if any; raises `JobError` for an unreadable job file."""
+    """Return the name of a stored job among the arguments, if any; raise `JobError` for an unreadable job file."""
     job = arguments.get("name") if command in BY_NAME else arguments.get("job")
     if isinstance(job, Path) or (isinstance(job, str) and command not in BY_NAME and names_file(job)):
         read_toml(Path(job), JOB_FILE, expected=VALID_JOB)
@@ -81,12 +82,12 @@ def _job_name(command: str, arguments: Mapping[str, Any]) -> str | None:
     return job if isinstance(job, str) else None
 
 
-#: Commands whose ``--market`` is one market of the warehouse.
+#: Commands whose ``--market`` must be a market of the warehouse.
 BY_MARKET = ("backtest", "forecast", "job add", "plan", "replay")
 
 
 def _check_forms(command: str, arguments: Mapping[str, Any]) -> None:
-    """What needs pandas to be judged: durations, and the keys of a job file."""
+    """Check durations and the keys of a job file, which requires pandas."""
     if isinstance(every := arguments.get("every"), str) and command == "backtest":
         from warehouse.amounts import parsed_duration
 
@@ -120,16 +121,16 @@ def _check_there(db: Path) -> None:
 
 
 def _rows(session: Any, query: str) -> list[tuple[Any, ...]]:
-    """Rows of the warehouse; none where there is none yet, where data are read from files, or where it is of an older version."""
+    """Return rows of the warehouse; empty if it does not exist, has an older schema, or data are read from files."""
     if not session.db.exists() or getattr(session, "data", None) is not None:
-        return []  # the command says so
+        return []  # the command reports it
     from warehouse.store.connection import open_reader
 
     try:
         with open_reader(session.db) as store:
             return store.execute(query)
     except OldSchemaError:
-        return []  # the command brings it up to date first
+        return []  # the command migrates it first
 
 
 def _check_job(job: str, session: Any) -> None:

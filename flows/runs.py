@@ -1,7 +1,8 @@
-"""What Prefect's users expect of every flow of ours: runs named by slot, described parameters, named tasks, log lines.
+"""Shared features of the Prefect flows: run names by slot, parameter descriptions, named tasks and log lines.
 
-Importing it makes the process one that runs flows: what is said goes to the log of the run at hand, and no write to standard
-output or error fails because nobody reads it (a run goes on when its worker is killed; Prefect's console would end it).
+Importing this module prepares the process for running flows: `flows.command.say` also writes to the log of the current flow
+run, and writes to standard output or error never fail for lack of a reader. A run thus survives when its worker is killed;
+Prefect's console handler would end it.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # ---
-# What is said, in the log of the run at hand.
+# Log lines of the current flow run.
 
 
 def _console() -> PrefectConsoleHandler | None:
-    """What writes Prefect's log lines on standard error, if they are written there."""
+    """Return the handler that writes Prefect's log to standard error, if there is such a handler."""
     handlers = logging.getLogger().handlers
     return next((one for one in handlers if isinstance(one, PrefectConsoleHandler)), None)
 
 
 def log(text: str) -> bool | None:
-    """A line in the log of the flow run at hand, in the place of its task if there is one (`flows.command.Log`)."""
+    """Write a line to the log of the current flow run and task; see `flows.command.Log`."""
     context, own = FlowRunContext.get(), TaskRunContext.get()
     if context is None or context.flow_run is None:
         return None
@@ -60,11 +61,11 @@ def log(text: str) -> bool | None:
 
 keep_log(log)
 outlive_readers()
-if (console := _console()) is not None:  # it took standard error as it was when Prefect was imported
+if (console := _console()) is not None:  # it still has the standard error stream of when Prefect was imported
     console.console.file = sys.stderr
 
 # ---
-# A flow: its parameters as every flow has them, described once, and the name of its runs.
+# Parameters shared by all flows, with descriptions, and names of runs.
 
 Db = Annotated[Path, Field(description="The warehouse: a DuckDB file, made if it is not there.")]
 Slot = Annotated[
@@ -89,7 +90,7 @@ OwnEnd = Annotated[
 
 
 def described(function: Callable[P, R]) -> Callable[P, R]:
-    """The function with what its annotations say of its parameters in its docstring, where Prefect looks for it."""
+    """Add the parameter descriptions of a function's annotations to its docstring, where Prefect reads them, and return it."""
     lines = []
     for name, hint in get_type_hints(function, include_extras=True).items():
         for one in get_args(hint)[1:]:
@@ -102,9 +103,9 @@ def described(function: Callable[P, R]) -> Callable[P, R]:
 def named_flow(
     name: str, *, run_name: Callable[[], str], **options: Any
 ) -> Callable[[Callable[P, R]], Flow[P, R]]:
-    """Prefect's ``flow`` with described parameters, whose runs are named when they begin.
+    """Return Prefect's ``flow`` decorator with parameter descriptions and run names.
 
-    A run of a deployment is refused before anything is done if a path among its parameters leads out of its folder.
+    A deployed run fails before any work if a path parameter is outside the allowed folders (`require_inside`).
     """
 
     def made(function: Callable[P, R]) -> Flow[P, R]:
@@ -114,7 +115,7 @@ def named_flow(
                 require_inside(signature(function).bind(*args, **kwargs).arguments)
             return function(*args, **kwargs)
 
-        # Prefect reads types where it finds them written out: names it would look up in this module.
+        # Prefect needs resolved types: it would look up the names of postponed annotations in this module.
         inside.__annotations__ = get_type_hints(function, include_extras=True)
         inside.__signature__ = signature(function, eval_str=True)  # type: ignore[attr-defined]
         return flow(name=name, flow_run_name=run_name, **options)(described(inside))
@@ -123,22 +124,22 @@ def named_flow(
 
 
 def is_deployed() -> bool:
-    """Whether the present flow run is one of a deployment, whose parameters come from whoever may start it."""
+    """Return whether the current flow run belongs to a deployment, whose parameters come from anybody who may start it."""
     context = FlowRunContext.get()
     return context is not None and context.flow_run is not None and context.flow_run.deployment_id is not None
 
 
 def slot_of(at: datetime | None, settings: Settings) -> pd.Timestamp:
-    """The slot of ``at``, or of the time for which the present flow run was scheduled.
+    """Return the slot of ``at``, or of the scheduled time of the current flow run.
 
-    The scheduled time stays the same however late a run starts and however often it is tried again. A run that nobody
-    scheduled counts as scheduled when it was made. Times without a zone are UTC. Raises `SettingsError` without either.
+    The scheduled time does not change with a late start or with retries; for an unscheduled run it is the time of creation.
+    Times without a zone are UTC. Raises `SettingsError` without ``at`` outside of a flow run.
     """
     return utc_time(at if at is not None else scheduled_time()).floor(f"{settings.step_minutes}min")
 
 
 def scheduled_time() -> datetime:
-    """When the present flow run was to start; raises `SettingsError` outside of a flow run."""
+    """Return the scheduled start of the current flow run; raise `SettingsError` outside of a flow run."""
     context = FlowRunContext.get()
     planned = context.flow_run.expected_start_time if context and context.flow_run else None
     if planned is None:
@@ -149,12 +150,12 @@ def scheduled_time() -> datetime:
 
 
 def utc_time(at: datetime) -> pd.Timestamp:
-    """A time in UTC; one without a zone is in UTC already."""
+    """Convert a time to UTC; a time without a zone is taken as UTC."""
     return pd.Timestamp(at if at.tzinfo is not None else at.replace(tzinfo=UTC)).tz_convert("UTC")
 
 
 def time_name(at: pd.Timestamp) -> str:
-    """A time as names of runs and tasks have it.
+    """Return a time as written in the names of runs and tasks.
 
     >>> time_name(pd.Timestamp("2026-01-02T03:00Z"))
     '2026-01-02T03:00Z'
@@ -163,9 +164,9 @@ def time_name(at: pd.Timestamp) -> str:
 
 
 def run_name(word: str, *, slots: bool = True) -> Callable[[], str]:
-    """What names the runs of a flow: by their slot, such as ``turn 2026-01-02T03:00Z``, or by their ``start`` and ``end``.
+    """Return a function that names flow runs by slot, such as ``turn 2026-01-02T03:00Z``, or by ``start`` and ``end``.
 
-    Without ``slots`` by their time as it is.
+    Without ``slots`` the name has the time itself instead of its slot. If the time is unusable, the name is ``word``.
     """
 
     def name() -> str:
@@ -181,21 +182,21 @@ def run_name(word: str, *, slots: bool = True) -> Callable[[], str]:
                 times = [slot_of(_time(given["at"]) if given.get("at") else None, settings)]
             else:
                 times = [utc_time(_time(given["at"]) if given.get("at") else scheduled_time())]
-        except (SlackwaterError, ValueError):  # the flow itself meets it, and says what is wrong
+        except (SlackwaterError, ValueError):  # the flow raises the same error and reports it
             return word
         return " ".join([word, *map(time_name, times), *([AGAIN] if given.get("after") else [])])
 
     return name
 
 
-#: What the name of a run ends with that is in the place of one that died.
+#: Last word in the name of a run that replaces a crashed run.
 AGAIN = "again"
 
 
 def not_again(after: str, settings: Settings) -> str:
-    """Why the present run does not do the work of the run named ``after``, which died; "" if it does.
+    """Return why the current run must not repeat the crashed run named ``after``; "" if it should.
 
-    The slot of a run stands in its name, if it came so far as to have one. It is made while it lasts, and once.
+    The slot is read from the name of the crashed run, if it has a slot. A slot is repeated at most once, and only before it ends.
     """
     word, *more = after.split(" ")
     try:
@@ -213,7 +214,7 @@ def not_again(after: str, settings: Settings) -> str:
 
 
 def _parameters() -> dict[str, Any]:
-    """The parameters of the present flow run, which may not have been read yet."""
+    """Return the parameters of the current flow run, possibly not yet validated."""
     context = FlowRunContext.get()
     return dict(context.parameters or {}) if context is not None else {}
 
@@ -227,16 +228,16 @@ def _time(given: Any) -> datetime:
 
 
 def as_task(name: str, work: Callable[[], R], *, run_name: str | None = None) -> R:
-    """Work as a task of the present flow run, in this thread; outside of a run just the work.
+    """Run ``work`` as a task of the current flow run, in this thread; outside of a flow run just call it.
 
-    What goes in and comes out does not pass through the engine, which would walk through every table looking for futures.
-    What a task has done it has committed to the warehouse, so it is not called rolled back if one that comes later fails.
+    Arguments and results bypass Prefect's engine, which would search every table for futures. A task commits its work to the
+    warehouse, so it must not be marked as rolled back when a later task fails.
     """
     if FlowRunContext.get() is None:
         return work()
     made: list[R] = []
     named = task(name=name, task_run_name=run_name or name, cache_policy=NO_CACHE, persist_result=False)
-    # The task itself holds nothing of the work: it goes along to the processes in which its own tasks run.
+    # The work is passed in a context variable: the task object is also sent to the processes that run its subtasks.
     given = _WORK.set(lambda: made.append(work()))
     try:
         with transaction(commit_mode=CommitMode.EAGER):
