@@ -1,4 +1,4 @@
-"""A decision document (``slackwater.decision/2``) as a request for an AWS EC2 Fleet: CreateFleet, or ModifyFleet for one there is.
+"""Convert a decision document (``slackwater.decision/2``) to a request for an AWS EC2 Fleet: CreateFleet or ModifyFleet.
 
     slackwater plan JOB --market MARKET --json > decision.json
     python examples/decision_to_ec2_fleet.py decision.json --template my-training > fleet.json
@@ -7,8 +7,9 @@
     python examples/decision_to_ec2_fleet.py decision.json --fleet fleet-0123 > change.json
     aws ec2 modify-fleet --region us-east-1 --cli-input-json file://change.json
 
-Nothing is launched here. The form is that of the EC2 API of 2016-11-15. A fleet of type "maintain" holds its size until it is
-modified, so one per job and a ModifyFleet per slot is the plain way; "instant" starts instances once and leaves them to you.
+This script launches nothing. Requests have the form of the EC2 API of 2016-11-15. A fleet of type "maintain" keeps its size
+until it is modified: the simplest setup is a fleet per job and a ModifyFleet request per slot. A fleet of type "instant"
+starts instances once and does not manage them.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ SCHEMA = "slackwater.decision/2"
 
 
 class UnusableDecisionError(Exception):
-    """A document that cannot be turned into a request; the text says why and what to do."""
+    """Error of a document that cannot be converted to a request; the text gives the reason."""
 
 
 def create_fleet(decision: dict[str, Any], *, template: str, kind: str = "maintain") -> dict[str, Any]:
-    """The CreateFleet request of a decision; ``template`` names the launch template, ``kind`` is "maintain" or "instant"."""
+    """Return the CreateFleet request of a decision.
+
+    ``template``: name of the launch template; ``kind``: "maintain" or "instant". Raises `UnusableDecisionError` for a decision to
+    run no instances, and for documents of another schema or provider.
+    """
     market = _checked(decision)
     if decision["on_demand"] + decision["spot"] == 0:
         raise UnusableDecisionError("hold nothing in this slot: there is no fleet to create")
     request: dict[str, Any] = {
-        "ClientToken": decision["key"],  # sent twice, it creates one fleet
+        "ClientToken": decision["key"],  # a repeated request creates no second fleet
         "Type": kind,
         "TargetCapacitySpecification": target(decision),
         "LaunchTemplateConfigs": [
@@ -57,7 +62,7 @@ def create_fleet(decision: dict[str, Any], *, template: str, kind: str = "mainta
 
 
 def modify_fleet(decision: dict[str, Any], *, fleet: str) -> dict[str, Any]:
-    """The ModifyFleet request that brings a fleet of type "maintain" to the size of a decision, which may be nothing."""
+    """Return the ModifyFleet request that resizes a fleet of type "maintain" to a decision, possibly to no instances."""
     _checked(decision)
     return {
         "FleetId": fleet,
@@ -67,7 +72,7 @@ def modify_fleet(decision: dict[str, Any], *, fleet: str) -> dict[str, Any]:
 
 
 def target(decision: dict[str, Any]) -> dict[str, Any]:
-    """How many instances of which kind."""
+    """Return the target capacity: numbers of on-demand and spot instances."""
     on_demand, spot = int(decision["on_demand"]), int(decision["spot"])
     return {
         "TotalTargetCapacity": on_demand + spot,
@@ -95,7 +100,7 @@ def _tags(decision: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def main() -> int:
-    """Read a decision, print the request."""
+    """Read a decision and print the request."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("decision", type=Path, help="decision document, JSON; - for standard input")
     what = parser.add_mutually_exclusive_group(required=True)

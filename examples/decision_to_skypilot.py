@@ -1,12 +1,12 @@
-"""A decision document (``slackwater.decision/2``) as SkyPilot task files: one for spot, one for on-demand, where both are held.
+"""Convert a decision document (``slackwater.decision/2``) to SkyPilot task files, with separate files for spot and on-demand.
 
     slackwater plan JOB --market MARKET --json > decision.json
     python examples/decision_to_skypilot.py decision.json --out tasks --run "python train.py --resume"
     sky launch -c my-job-spot tasks/my-job-spot.yaml
 
-Nothing is launched here. The keys are those of SkyPilot's YAML reference as its ``latest`` documentation has them, with
-``infra: cloud/region/zone``; the documentation up to 0.9.1 has ``cloud``, ``region`` and ``zone`` instead: ``--old``.
-A cluster of SkyPilot is all spot or all on-demand, hence two files; a decision to hold nothing writes none.
+This script launches nothing. The keys are those of the YAML reference in SkyPilot's ``latest`` documentation, with
+``infra: cloud/region/zone``; ``--old`` writes ``cloud``, ``region`` and ``zone`` as documented up to version 0.9.1.
+A SkyPilot cluster is either all spot or all on-demand, hence two files; a decision to run no instances writes no file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 SCHEMA = "slackwater.decision/2"
-#: Providers of markets, as SkyPilot calls their clouds.
+#: Providers of markets -> clouds of SkyPilot.
 CLOUDS = {
     "aws": "aws", "azure": "azure", "gcp": "gcp", "lambda": "lambda", "nebius": "nebius", "oci": "oci",
     "primeintellect": "primeintellect", "runpod": "runpod", "vast": "vast", "vastai": "vast",
@@ -30,13 +30,13 @@ CLOUDS = {
 
 
 class UnusableDecisionError(Exception):
-    """A document that cannot be turned into tasks; the text says why and what to do."""
+    """Error of a document that cannot be converted to tasks; the text gives the reason."""
 
 
 def tasks(
     decision: dict[str, Any], *, run: str | None = None, accelerators: str | None = None, old: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """The tasks of a decision by name: none, one or two, each with as many nodes as instances are to be held."""
+    """Return the tasks of a decision by name: at most two, with a node for each instance to run."""
     if decision.get("schema") != SCHEMA:
         raise UnusableDecisionError(f"schema {decision.get('schema')!r}, expected {SCHEMA!r}")
     found = {}
@@ -60,7 +60,7 @@ def tasks(
 
 
 def place(market: dict[str, str], *, old: bool = False) -> dict[str, str]:
-    """Where it runs: ``infra``, or the three keys it replaced."""
+    """Return the location keys of a market: ``infra``, or the three keys it replaced."""
     cloud = CLOUDS.get(market["provider"].lower())
     if cloud is None:
         raise UnusableDecisionError(
@@ -74,17 +74,17 @@ def place(market: dict[str, str], *, old: bool = False) -> dict[str, str]:
 
 
 def task_name(job: str) -> str:
-    """A job's name in letters that clusters may be named with."""
+    """Return the name of a job with only the characters allowed in cluster names."""
     return re.sub(r"[^a-z0-9-]+", "-", job.lower()).strip("-")[:40] or "job"
 
 
 def is_over(decision: dict[str, Any], now: datetime) -> bool:
-    """Whether the slot that was decided has ended: nothing should be started for it any more."""
+    """Return whether the slot of the decision has ended, so that no instances should be started for it."""
     return datetime.fromisoformat(decision["valid_until"]) <= now
 
 
 def main() -> int:
-    """Read a decision, write its tasks, say what was written."""
+    """Read a decision, write its tasks and print the file names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("decision", type=Path, help="decision document, JSON; - for standard input")
     parser.add_argument("--out", type=Path, default=Path(), help="folder for the task files")

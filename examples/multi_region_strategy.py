@@ -1,16 +1,15 @@
-"""The mover as a strategy for a multi-region simulator: it is told what a step shows, and answers what to do.
+"""Multi-market policy as a strategy for multi-region simulators: observation of a step in, action out.
 
-Public simulators of one job over many regions (the multi-region forms of "Can't Be Late" and SkyNomad) show a strategy the prices
-of all regions, but whether spot is there only where it tries or probes, and charge egress when the checkpoint moves. So does this
-adapter: in every step call `MultiRegionStrategy.act` until the answer is final.
+Public simulators of a job over many regions (the multi-region forms of "Can't Be Late" and SkyNomad) show a strategy the prices
+of all regions, but the availability of spot only in regions where it tries to launch or probes, and charge egress when the
+checkpoint moves. In every step call `MultiRegionStrategy.act` until the action is final.
 
     strategy = MultiRegionStrategy(regions, work_hours=20, deadline_hours=40, restart_hours=0.1, egress_usd=2.0)
-    action = strategy.act(observation)           # "probe" and a "try" that failed: look, and ask again with what was seen
-    ...                                          # "try" that succeeded, "on_demand", "stay", "terminate": go on to the next step
+    action = strategy.act(observation)           # "probe" and failed "try": observe, then call again
+    ...                                          # successful "try", "on_demand", "stay", "terminate": next step
 
-It knows nothing but what it was told: counts of steps and regions that were not looked at are beliefs with an age (M11.4). A
-step is
-a slot; simulators with shorter ones ask it once a slot and when spot is lost. Work is counted in hours of one instance.
+The strategy uses only its observations: unobserved availability is a belief with an age (M11.4). A step is a slot; simulators
+with shorter steps call it once per slot and when spot is lost. Work is counted in instance-hours.
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ from optimization.policies.contract import View
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What a step shows: ``available`` has the regions that were seen in this very step, the one it runs on spot in among them.
+    """Observation of a step.
 
-    ``region`` is where the checkpoint is (None: nowhere yet), ``holding`` what runs there. Prices are USD per hour.
+    ``available``: the regions observed in this step, including the region of a running spot instance; ``region``: location of
+    the checkpoint (None: no checkpoint yet); ``holding``: type of the running instance. Prices are USD per hour.
     """
 
     step: int
@@ -46,17 +46,17 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """What to do: ``try`` spot or take ``on_demand`` in ``region``, ``probe`` it, ``stay`` as it is, or ``terminate`` and wait."""
+    """Action: ``try`` spot or run ``on_demand`` in ``region``, ``probe`` it, ``stay`` unchanged, or ``terminate`` and wait."""
 
     kind: Literal["try", "on_demand", "probe", "stay", "terminate"]
     region: str | None = None
 
 
 class MultiRegionStrategy:
-    """The mean-field mover (M11.6) for a job of one instance; ``on_demand_usd`` and ``egress_usd`` by region or alike for all.
+    """Mean-field multi-market policy (M11.6) for a job with a single instance.
 
-    ``probes`` is how many regions it may look at in a step beside those it tries. Earlier counts and prices of the regions, oldest
-    first and NaN where unknown, can be given as ``history``: region -> (prices, counts).
+    ``on_demand_usd`` is by region, ``egress_usd`` by pair of regions or the same for all. ``probes``: most regions probed in a
+    step, in addition to those tried. ``history``: region -> (prices, counts) before the job, oldest first, NaN where unknown.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class MultiRegionStrategy:
                 self._count[m, self._before - len(counts) : self._before] = counts
 
     def act(self, seen: Observation) -> Action:
-        """What to do in this step, given all that was seen in it so far."""
+        """Return the action for this step, given all observations of the step so far."""
         now = self._before + seen.step
         for m, region in enumerate(self.regions):
             self._price[m, now] = seen.spot_usd[region]
@@ -141,7 +141,7 @@ class MultiRegionStrategy:
         windows, records = [], []
         for m, region in enumerate(self.regions):
             price, count = self._price[m], self._count[m]
-            # The price of a region that was not looked at is known all the same.
+            # Unknown availability is set to 0, as prices are known in all regions.
             shown = np.where(np.isnan(count[self._before :]), 0.0, count[self._before :])
             windows.append(
                 market_window(
@@ -169,7 +169,7 @@ class MultiRegionStrategy:
         return replace(view, views=own, seen=looked)
 
     def _unseen(self, view: View, m: int, step: int) -> View:
-        """A region whose count of this step is not known."""
+        """Return the view of a region whose availability in this step is unknown."""
         beliefs = view.market_beliefs()
         available = beliefs.available.copy()
         available[: step + 1] = self._count[m, self._before : self._before + step + 1]

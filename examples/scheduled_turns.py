@@ -1,10 +1,10 @@
-"""From an empty folder to a scheduled, served and watched pipeline, with turns made by the schedule itself.
+"""Build a scheduled, served and monitored pipeline from an empty folder, with all turns started by the schedule.
 
     python examples/scheduled_turns.py [--runner threads|processes|dask] [--turns 3] [--folder DIR]
 
-It writes small settings (slots of three minutes, a simulated market), starts ``slackwater serve``, waits until the schedule has
-made that many turns in a row, asks ``slackwater status`` how things stand, stops the service, and prints what happened as one
-JSON object. Nothing is started by hand. Exit code 1 if a turn is missing, doubled or not that of its slot.
+The script writes small settings (slots of three minutes, a simulated market), starts ``slackwater serve``, waits until the
+schedule has completed that many turns, runs ``slackwater status``, stops the service, and prints the results as a JSON object.
+Exit code 1 if turns are missing or not consecutive, or if the service fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from warehouse.issued import read_rows
 from warehouse.store.connection import open_reader
 
 STEP = pd.Timedelta(minutes=3)
-#: The smallest turn that still does everything; slots as short as they may be, so that three turns take minutes.
+#: The smallest turn with all stages, and the shortest possible slots, so that three turns take minutes.
 SETTINGS = """
 step_minutes = 3
 models = ["last_value", "markov"]
@@ -57,12 +57,12 @@ sigma = [0.5, 0.9]
 [[family]]
 name = "Stochastic"
 """
-#: Seconds for the server and the first turn, which compiles and brings in the history.
+#: Seconds for the start of the server and the first turn, which compiles code and imports the history.
 START_SECONDS = 300
 
 
 def main() -> int:
-    """Run the whole of it; the exit code."""
+    """Run the example and return the exit code."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--runner", choices=["threads", "processes", "dask"], default="threads")
     words.add_argument("--turns", type=int, default=3)
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def report(folder: Path, runner: str, turns: int) -> int:
-    """Serve in ``folder`` until that many turns are made, print what happened, and judge it."""
+    """Serve in ``folder`` until that many turns are done, print the results, and return the exit code."""
     (folder / "slackwater.toml").write_text(SETTINGS)
     (folder / "pool.toml").write_text(POOL)
     started = time.monotonic()
@@ -103,7 +103,7 @@ def report(folder: Path, runner: str, turns: int) -> int:
 
 @contextmanager
 def workers_for(runner: str) -> Iterator[dict[str, str]]:
-    """The environment that chooses the runner; for Dask two worker processes, started once and used by every turn."""
+    """Yield the environment variables that choose the runner; for Dask start two worker processes, shared by all turns."""
     if runner != "dask":
         yield {KIND: runner}
         return
@@ -114,14 +114,14 @@ def workers_for(runner: str) -> Iterator[dict[str, str]]:
 
 
 def slackwater(folder: Path, words: Sequence[str], spread: dict[str, str]) -> subprocess.Popen[bytes]:
-    """The command of this environment, working in ``folder`` with an engine of its own."""
+    """Start a command in ``folder``, without the Prefect settings of this environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environment = {**kept, **spread}
     return subprocess.Popen([sys.executable, "-m", "flows.cli", *words], cwd=folder, env=environment)
 
 
 def asked(folder: Path, words: Sequence[str]) -> dict[str, Any]:
-    """Exit code and answer of a command that prints one JSON object."""
+    """Run a command that prints a JSON object; return its exit code and answer."""
     done = subprocess.run(
         [sys.executable, "-m", "flows.cli", *words], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -132,7 +132,7 @@ def asked(folder: Path, words: Sequence[str]) -> dict[str, Any]:
 
 
 def wait_for_turns(service: subprocess.Popen[bytes], db: Path, turns: int) -> list[pd.Timestamp]:
-    """The slots whose four stages are done, once there are enough of them or the service has taken too long."""
+    """Wait for enough turns or a timeout; return the slots whose four stages are done."""
     deadline = time.monotonic() + START_SECONDS + (turns + 1) * STEP.total_seconds()
     done: list[pd.Timestamp] = []
     while len(done) < turns and service.poll() is None and time.monotonic() < deadline:
@@ -145,7 +145,7 @@ def wait_for_turns(service: subprocess.Popen[bytes], db: Path, turns: int) -> li
 
 
 def turns_in(db: Path) -> dict[pd.Timestamp, dict[str, Any]]:
-    """What the warehouse says of every turn: its stages, decisions and forecasts; nothing before the first."""
+    """Return stages, decisions and forecasts of every turn in the warehouse; empty before the first turn."""
     try:
         with open_reader(db) as store:
             runs, decisions = read_rows(store, "runs"), read_rows(store, "decisions")

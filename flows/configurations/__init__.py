@@ -1,1 +1,1 @@
-"""Throughput and validity of fine-tuning configurations, fitted from measured runs (M9)."""
+"""Throughput and validity of fine-tuning configurations, fitted to measured runs."""

@@ -1,4 +1,4 @@
-"""What ``fit-configurations`` measures, as one plain object and as sections (M9)."""
+"""Measurements of ``fit-configurations``, as plain values and as sections of a page."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from forecasting.configurations.scores import (
 from forecasting.configurations.validity import failure_rates, read_labels, read_statistics
 
 # ---
-# What ``slackwater fit-configurations`` measures, as one plain object; shares become percent here.
+# Measurements as plain values; shares are converted to percent here.
 
-#: How thorough the measurement is, by ``--fast``.
+#: Effort of the measurement, by ``--fast``.
 EVALUATIONS: Final = {False: FULL, True: FAST}
-#: Published marks of M9.2 and M9.3, percent.
+#: Published errors for comparison (M9.2, M9.3), percent.
 MARKS: Final = {"xgboost_mdape": 7.2, "catboost_mdape": 8.4, "knn_mdape": 11.5, "autoconf_error": 8.4}
 _PERCENT: Final = (
     "mdape", "mape", "coverage", "spread", "classifier", "memory", "invalid_said_valid", "valid_said_invalid", "said_valid",
@@ -45,7 +45,7 @@ _PERCENT: Final = (
 
 
 def steps(model: ConfigurationModel, *, fast: bool) -> int:
-    """Models that will be fitted to measure one: what a progress bar counts."""
+    """Return the number of models fitted to measure ``model``, for a progress bar."""
     effort = EVALUATIONS[fast]
     counts = model.throughput.runs["model_name"].value_counts()
     left_out = int((counts >= effort.least_rows).sum())
@@ -56,7 +56,7 @@ def steps(model: ConfigurationModel, *, fast: bool) -> int:
 def measured_answer(
     model: ConfigurationModel, data: Path, *, seed: int, effort: MeasuringEffort, tell: Callable[[], None]
 ) -> dict[str, Any]:
-    """Errors of throughput and validity predicted for what was held out, and failure rates beside the published ones."""
+    """Return errors of predicted throughput and validity on held-out data, and failure rates with the published rates."""
     runs, labels = model.throughput.runs, read_labels(data)
     rng = np.random.default_rng(seed)
     scored = held_out(runs, rng=rng, effort=effort, tell=tell)
@@ -81,7 +81,7 @@ def measured_answer(
 
 
 def percent(rows: list[dict[Any, Any]]) -> list[dict[str, Any]]:
-    """Rows whose shares have become percent."""
+    """Return the rows with shares converted to percent."""
     return [
         {str(key): 100 * value if key in _PERCENT else value for key, value in row.items()} for row in rows
     ]
@@ -101,7 +101,7 @@ def _summary(scored: pd.DataFrame, left: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _curve(curve: pd.DataFrame) -> list[dict[str, Any]]:
-    """Mean and spread over repeats per size; the last size (all of the training part) differs by a few rows between repeats."""
+    """Return mean and spread over repeats by training size; the last size, the whole training set, varies by a few rows."""
     sizes = curve["rows"].where(curve["rows"].isin(CURVE_SIZES), int(curve["rows"].max()))
     return [
         {"rows": int(size), "mdape": part["mdape"].mean(), "spread": _spread(part["mdape"]), "mape": part["mape"].mean(),
@@ -111,7 +111,7 @@ def _curve(curve: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _spread(values: pd.Series) -> float:
-    """Standard deviation over repeats; NaN for one."""
+    """Return the standard deviation over repeats; NaN for a single repeat."""
     return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
 
@@ -134,15 +134,15 @@ def _notes(answer: dict[str, Any], impossible: dict[str, int]) -> list[str]:
 
 
 # ---
-# What a person sees of what ``fit-configurations`` measured.
+# Sections of the page.
 
-#: How the rates of the drawing are called.
+#: Labels of the rates in the figure.
 _RATES: Final = {"failure_rate": "fails", "valid_rate": "valid", "runtime_failure_rate": "fails running"}
 _ERRORS: Final = {"mdape": "MdAPE %", "mape": "MAPE %", "coverage": "Covered %", "width": "High/low"}
 
 
 def configurations_report(answer: Mapping[str, Any]) -> Answer:
-    """The answer of ``fit-configurations`` with what a person sees of it."""
+    """Return the answer of ``fit-configurations`` with its sections."""
     return Answer(
         title="Configuration knowledge",
         about=(
@@ -223,9 +223,9 @@ def _groups(answer: Mapping[str, Any]) -> Section:
 
 
 def _group_figures(rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    """Median error and coverage of the 90 % intervals by method and GPU model.
+    """Plot median error and coverage of the 90 % intervals by method and GPU model.
 
-    The axis is kept at the usual errors: one far beyond stands at the edge with its number.
+    The axis ends at 2.5 times the median error: larger errors are drawn at the edge, labelled with their value.
     """
     labels = [f"{row['method']}, {_short(row['gpu_model'])} ({row['rows']})" for row in rows]
     edge = 2.5 * median(row["mdape"] for row in rows)
@@ -332,7 +332,7 @@ def _failures(answer: Mapping[str, Any]) -> Section:
 
 
 def _failures_figure(rates: Sequence[Mapping[str, Any]]) -> Figure:
-    """Published rates (ticks, with bars of 10 points either side) and those of the memory model, by method and GPU model."""
+    """Plot published rates (ticks with bars of +-10 points) and rates of the memory model, by method and GPU model."""
     near, far = "reproduced, within 10 points", "further apart"
     rows = [
         {

@@ -1,4 +1,4 @@
-"""``fit-configurations``: fit, keep, measure. What computes is loaded when the command is called."""
+"""The ``fit-configurations`` command; modules that compute are imported when it is called."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def fit_configurations(
     ] = False,
     output: Output = Output(),
 ) -> Answer:
-    """Learn throughput and validity of fine-tuning configurations from measured runs, and measure how good the predictions are.
+    """Learn throughput and validity of fine-tuning configurations from measured runs, and measure the prediction errors.
 
-    The model is kept in --out, which `slackwater fill` reads. Errors are of whole configurations, and of whole models, held out.
+    The model is stored in --out, which `slackwater fill` reads. Errors are those of held-out configurations and models.
     """
-    # Before NumPy is loaded: two threads only spin on these matrices.
+    # Set before NumPy is loaded: a second thread only wastes time on these small matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from flows.configurations.answer import EVALUATIONS, configurations_report, measured_answer, steps
     from forecasting.configurations.model import fit_configurations as fit

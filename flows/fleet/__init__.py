@@ -1,1 +1,1 @@
-"""Jobs that compete for the same instances, planned together."""
+"""Joint planning of jobs that compete for the same instances."""

@@ -1,1 +1,1 @@
-"""A stream of jobs rented on a budget (M8)."""
+"""GPUs rented for a stream of jobs on a budget."""

@@ -1,4 +1,4 @@
-"""``rent``. What computes is loaded when the command is called."""
+"""The ``rent`` command; modules that compute are imported when it is called."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def rent(
     seed: Annotated[int, option("Seed of the simulations.", least=0, most=2**63 - 1)] = 7,
     session: Session = Session(),
 ) -> Answer:
-    """How many GPUs to rent for each job of a stream, so that jobs are done soonest within a budget; nothing queues.
+    """Compute how many GPUs to rent for each job of a stream, so that jobs finish soonest within a budget; jobs never queue.
 
-    With --market a GPU costs its share of an instance of that market, by what spot forecasts make of its price.
+    With --market the price of a GPU-hour is computed from spot forecasts of that market.
     """
     from flows.renting.page import rent_report
     from flows.renting.rent import RentalRequest, rental_answer

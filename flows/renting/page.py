@@ -1,4 +1,4 @@
-"""What a person sees of an answer of ``rent``: widths, the frontier of budget against response time, arrivals, baselines."""
+"""Sections of the answer of ``rent``: widths, budget against response time, arrival rates, baselines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEANS = "Response time is the mean over all jobs: more of a type that is quicker
 
 
 def rent_report(answer: Mapping[str, Any]) -> Answer:
-    """The answer of ``rent`` with what a person sees of it."""
+    """Return the answer of ``rent`` with its sections."""
     market = answer["market"]
     synthetic = "; ".join(market["assumptions"]) if market else ""
     return Answer(
@@ -35,7 +35,7 @@ def rent_report(answer: Mapping[str, Any]) -> Answer:
 
 
 def _delay(answer: Mapping[str, Any]) -> Column:
-    """What delay costs per hour, in money or in hours of jobs."""
+    """Return the column for the cost of delay per hour, in USD or in hours of response time."""
     unit = answer["loss_unit"]
     return Column(heading="Delay", unit=f"{unit} per hour", format=usd if unit == "USD" else decimals(3))
 
@@ -54,7 +54,7 @@ def _widths(answer: Mapping[str, Any]) -> Section:
 
 
 def sentences(answer: Mapping[str, Any]) -> list[str]:
-    """What the figures mean, in words."""
+    """Return sentences that explain the figures."""
     unit, market = answer["unit"], answer["market"]
     lines = [
         f"A job takes {answer['response_hours']:.3g} h on the mean, and {answer['gpus']:.4g} GPUs are held; "
@@ -101,7 +101,7 @@ def _market_sentences(answer: Mapping[str, Any], market: Mapping[str, Any]) -> l
 
 
 def unit_words(unit: str) -> str:
-    """One unit of a budget.
+    """Return the unit of a budget in the singular.
 
     >>> unit_words("GPUs"), unit_words("USD per hour")
     ('GPU', 'USD per hour')
@@ -148,7 +148,7 @@ def _frontier(answer: Mapping[str, Any]) -> Section:
 
 
 def _frontier_specs(answer: Mapping[str, Any], key: str, label: str) -> list[Mapping[str, Any]]:
-    """Budget against ``key`` of the optimum and of equal widths; this budget and simulated clusters of a fixed size are marks."""
+    """Plot ``key`` by budget for the optimum and for equal widths, with marks for this budget and simulated fixed clusters."""
     from flows.show.charts import Axis, lines
 
     budgets = [row["budget"] for row in answer["frontier"]]
@@ -177,7 +177,7 @@ def _frontier_specs(answer: Mapping[str, Any], key: str, label: str) -> list[Map
 
 
 def _log_axis(title: str, values: Sequence[float | None]) -> Axis:
-    """A logarithmic axis with some room below and above the values."""
+    """Return a logarithmic axis with some room below and above the values."""
     from flows.show.charts import Axis
 
     known = [value for value in values if value is not None and value == value]
@@ -212,7 +212,7 @@ def _arrivals(answer: Mapping[str, Any]) -> Section:
 
 
 def _sensitivity_specs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Response time in units of that at the rates given, by arrival rate, one line a type and one for all."""
+    """Plot response time relative to that at the given rates by arrival rate, with a line for each type and for all types."""
     from flows.show.charts import Axis, lines
 
     known = [row for row in rows if row["response_hours"] is not None]

@@ -1,4 +1,4 @@
-"""What ``rent`` answers: types of jobs from a file, the price of a GPU in a market, widths and what they are compared with (M8)."""
+"""Answer of ``rent``: job types from a file, the price of a GPU in a market, widths and baselines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 # ---
-# Types of jobs as a person writes them in a TOML file, and the `JobType` values they stand for (M8.1).
+# Job types in a TOML file, and the `JobType` values built from them (M8.1).
 
 EXAMPLE = "see examples/types.toml"
 Width = Annotated[float, Field(ge=1, le=1e6)]
@@ -72,54 +72,54 @@ class _RentPart(BaseModel):
 
 
 class AmdahlPart(_RentPart):
-    """s(k) = 1 / ((1 - parallel) + parallel / k)."""
+    """Amdahl speedup s(k) = 1 / ((1 - parallel) + parallel / k)."""
 
     form: Literal["amdahl"]
     parallel: float = Field(ge=0, le=1)
     most: Width | None = None
 
     def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
-        """The speedup, and what a reader should know of it."""
+        """Return the speedup and a note, which is empty."""
         return AmdahlSpeedup(parallel=self.parallel, most=self.most or math.inf), ""
 
 
 class PowerPart(_RentPart):
-    """s(k) = k^exponent."""
+    """Power speedup s(k) = k^exponent."""
 
     form: Literal["power"]
     exponent: float = Field(ge=1e-6, le=2)
     most: Width | None = None
 
     def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
-        """The speedup, and what a reader should know of it."""
+        """Return the speedup and a note, which is empty."""
         return PowerSpeedup(exponent=self.exponent, most=self.most or math.inf), ""
 
 
 class LinearPart(_RentPart):
-    """s(k) = k up to ``most`` GPUs."""
+    """Linear speedup s(k) = k up to ``most`` GPUs."""
 
     form: Literal["linear"]
     most: Width
 
     def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
-        """The speedup, and what a reader should know of it."""
+        """Return the speedup and a note, which is empty."""
         return PowerSpeedup(exponent=1.0, most=self.most), ""
 
 
 class TablePart(_RentPart):
-    """Measured speedups at some widths."""
+    """Table of measured speedups at some widths."""
 
     form: Literal["table"]
     gpus: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field(min_length=1, max_length=1024)
     speedup: tuple[Positive, ...] = Field(min_length=1, max_length=1024)
 
     def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
-        """The speedup, and what a reader should know of it."""
+        """Return the speedup and a note, which is empty."""
         return TableSpeedup(gpus=self.gpus, speedups=self.speedup), ""
 
 
 class MeasuredPart(_RentPart):
-    """Measured runs of one fine-tuning at one total batch on several numbers of GPUs (``--runs DIR``)."""
+    """Measured runs of a fine-tuning with the same total batch size on several numbers of GPUs (``--runs DIR``)."""
 
     form: Literal["measured"]
     model_name: str
@@ -130,7 +130,10 @@ class MeasuredPart(_RentPart):
     torch_dtype: str | None = None
 
     def build(self, runs: pd.DataFrame | None) -> tuple[Speedup, str]:
-        """The speedup relative to the fewest GPUs measured; widths that are no faster than fewer are left out and told."""
+        """Return the speedup relative to the fewest GPUs measured, and notes.
+
+        Widths no faster than fewer GPUs are left out, with a note. Raises `JobError` without ``runs``.
+        """
         if runs is None:
             raise JobError(
                 "a measured speedup without measured runs",
@@ -141,7 +144,7 @@ class MeasuredPart(_RentPart):
 
 
 class DelayPart(_RentPart):
-    """What delay costs: USD for each hour, or a value that is lost after a deadline."""
+    """Cost of delay: USD per hour, or a value that is lost after a deadline."""
 
     usd_per_hour: Positive | None = None
     deadline_hours: Positive | None = None
@@ -150,7 +153,7 @@ class DelayPart(_RentPart):
 
 
 class TypePart(_RentPart):
-    """One type of jobs."""
+    """Job type."""
 
     name: str = Field(min_length=1)
     rate_per_hour: Positive
@@ -161,15 +164,16 @@ class TypePart(_RentPart):
 
 
 class TypesFile(_RentPart):
-    """A file of types."""
+    """File of job types."""
 
     type: tuple[TypePart, ...] = Field(min_length=1, max_length=1000)
 
 
 def read_types(path: Path, runs: pd.DataFrame | None = None) -> tuple[list[JobType], list[str]]:
-    """The types of a file and notes on them; ``runs`` are measured runs as `forecasting.configurations.runs.read_runs` gives them.
+    """Return the job types of a file, and notes on them.
 
-    Raises `JobError` that names the file, the key and what was expected.
+    ``runs``: measured runs as returned by `forecasting.configurations.runs.read_runs`. Raises `JobError` that names the file,
+    the key and the expected value.
     """
     values = read_toml(path, "types file", expected="valid TOML", remedy=EXAMPLE)
     try:
@@ -253,17 +257,17 @@ def _words(values: Sequence[int] | np.ndarray) -> str:
 
 
 # ---
-# The answer of ``slackwater rent``: widths, what they are compared with, and how they answer to budget and arrivals (M8).
+# Widths, baselines, and sensitivity to budget and arrivals (M8).
 
-#: Independent streams behind a simulated figure, and jobs in each.
+#: Number of independent streams behind a simulated figure, and of jobs in each.
 STREAMS, JOBS = 10, 3000
-#: Budgets of the frontier: so many, from this much above the load to this many times it, or beyond the budget asked for.
+#: Budgets on the frontier: their number, and the lowest and highest as multiples of the least budget.
 POINTS, NEAREST, FURTHEST = 40, 1.02, 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked: a renting, the unit of its budget in words, and the seed of the simulations."""
+    """Renting problem with the unit of its budget in words, and the seed of the simulations."""
 
     renting: Renting
     unit: str
@@ -271,7 +275,7 @@ class Question:
 
 
 def answer_of(question: Question, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """The whole answer as plain values; raises `SettingsError` if the budget does not cover the load."""
+    """Return the whole answer as plain values; raise `SettingsError` if the budget does not cover the load."""
     renting = question.renting
     found = renting.rental()
     say("simulate the rental and its baselines")
@@ -319,7 +323,7 @@ def _type_row(one: TypeRental) -> RentedType:
 
 
 def widths_text(row: dict[str, Any]) -> str:
-    """The widths of a type's row in words."""
+    """Return the widths of a type's row as text."""
     shares = row["widths"]
     if len(shares) == 1:
         return f"{shares[0]['gpus']:.4g}"
@@ -327,9 +331,9 @@ def widths_text(row: dict[str, Any]) -> str:
 
 
 def baselines(question: Question, found: Rental) -> list[dict[str, Any]]:
-    """The optimum and what it is compared with, by closed form where there is one and by simulation (M8.5).
+    """Return the optimum and its baselines, in closed form where available and by simulation (M8.5).
 
-    All are on the GPUs that the budget holds: on the mean for rentals, at most for a cluster of a fixed size.
+    All use the GPUs that the budget pays for: as a mean for rentals, at most for a cluster of fixed size.
     """
     types, gpus = question.renting.types, question.renting.budget / question.renting.price
     rows = [_rental_row("fixed widths (optimal)", question, found)]
@@ -392,7 +396,7 @@ def _sharing_row(question: Question, cluster: int) -> dict[str, Any]:
 
 
 def _fifo_row(question: Question, cluster: int) -> dict[str, Any]:
-    """First come first served, every job on a group of one size: the best of all sizes that keep up."""
+    """Simulate first come, first served on groups of equal size, for the best of all sizes that keep up with the load."""
     types = question.renting.types
     best: tuple[Estimate, int] | None = None
     for width in _group_sizes(cluster):
@@ -416,12 +420,12 @@ def _fifo_row(question: Question, cluster: int) -> dict[str, Any]:
 
 
 def _group_sizes(cluster: int) -> list[int]:
-    """The largest group of each number of groups: other sizes only waste GPUs."""
+    """Return the largest group size for each number of groups; other sizes only waste GPUs."""
     return sorted({cluster // groups for groups in range(1, cluster + 1)})
 
 
 def frontier_rows(renting: Renting) -> list[FrontierPoint]:
-    """Response time and cost of delay of the optimum and of equal widths by budget, from right above the load on."""
+    """Return response time and cost of delay by budget, for the optimum and for equal widths, from just above the load."""
     least = renting.least_budget
     furthest = max(FURTHEST * least, 1.5 * renting.budget)
     rows = []
@@ -442,7 +446,7 @@ def frontier_rows(renting: Renting) -> list[FrontierPoint]:
 
 
 def sensitivity_rows(renting: Renting) -> list[Sensitivity]:
-    """The same budget at other arrival rates, of all types and of one at a time; null where it no longer covers the load."""
+    """Return results at other arrival rates, of all types and of each type; null if the budget does not cover the load."""
     return [
         {
             "arrivals_of": only or "all types",
@@ -456,7 +460,7 @@ def sensitivity_rows(renting: Renting) -> list[Sensitivity]:
 
 
 def elasticity_rows(renting: Renting) -> list[Elasticity]:
-    """Percent more response time, and cost of delay, for one percent more arrivals."""
+    """Return the change of response time and of cost of delay, in percent, for 1 % more arrivals."""
     rows: list[Elasticity] = []
     for only in _scopes(renting):
         response, loss = elasticity(renting, only=only)
@@ -470,7 +474,7 @@ def _scopes(renting: Renting) -> list[str | None]:
 
 
 def market_row(price: EffectivePrice, overhead_hours: float) -> dict[str, float]:
-    """An effective price as plain values."""
+    """Return an effective price as plain values."""
     return {
         "usd_per_gpu_hour": price.usd_per_gpu_hour,
         "list_usd_per_gpu_hour": price.on_demand_usd,
@@ -483,7 +487,7 @@ def market_row(price: EffectivePrice, overhead_hours: float) -> dict[str, float]
 
 
 # ---
-# What ``rent`` answers, as plain values, and what a GPU costs in a followed market (M8, M8.6).
+# The answer as plain values, and the price of a GPU in a followed market (M8.6).
 
 
 def market_price(
@@ -495,10 +499,11 @@ def market_price(
     gpus: int | None = None,
     session: Session,
 ) -> tuple[dict[str, Any], EffectivePrice]:
-    """Return facts on a market as plain values, and the effective price of a GPU-hour for the fleet that the budget holds.
+    """Return facts on a market as plain values, and the effective price of a GPU-hour for the fleet that the budget pays for.
 
-    Counts and prices of a market are of instances of so many ``gpus`` (None: by the catalogue); here both are of GPUs. Nothing
-    known after the session's time is read, nothing is stored. Raises `SettingsError` where the GPUs of an instance are not known.
+    Availability and prices of the market are per instance of ``gpus`` GPUs (None: by the catalogue); they are converted to
+    GPUs. Data known only after the session's time are not read, and nothing is stored. Raises `SettingsError` if the GPUs of an
+    instance are unknown, `MarketError` if there is no on-demand price.
     """
     chosen = session.config
     with session.market_data() as store:
@@ -549,9 +554,10 @@ def _gpus_each(market: Market, stated: int | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RentalRequest:
-    """What is rented: the types of jobs, and the budget; ``restart_hours`` are lost whenever a spot instance goes.
+    """Parameters of a rental: file of job types, budget and price.
 
-    ``gpus_per_instance`` are those of the market's instance type, None where the catalogue is to say.
+    ``restart_hours`` are lost whenever a spot instance is lost. ``gpus_per_instance`` is that of the market's instance type
+    (None: from the catalogue).
     """
 
     types: Path
@@ -566,12 +572,12 @@ class RentalRequest:
     gpus_per_instance: int | None = None
 
 
-#: GPUs that a budget may hold: the fixed clusters that it is compared with are simulated GPU by GPU.
+#: Most GPUs that a budget may pay for: clusters of fixed size, the baselines, are simulated GPU by GPU.
 MOST_GPUS = 100_000
 
 
 def rental_answer(asked: RentalRequest, session: Session) -> dict[str, Any]:
-    """Widths, baselines and sensitivity for a budget, at a list price or at that of a market."""
+    """Return widths, baselines and sensitivity for a budget, at a list price or at the price of a market."""
     if asked.price is not None and asked.market is not None:
         raise SettingsError("both --price and --market", expected="one of them: a list price, or a market's")
     types, notes = _types(asked)
@@ -601,7 +607,7 @@ def _types(asked: RentalRequest) -> tuple[list[JobType], list[str]]:
 
 
 def _question(asked: RentalRequest, types: list[JobType], price: float, lost: float) -> Question:
-    """``price`` is what a GPU-hour held costs; ``lost`` is the share by which restarts make jobs longer."""
+    """Return the renting problem at ``price`` USD per GPU-hour, with jobs made longer by the share ``lost`` to restarts."""
     if not 0.0 < price < float("inf"):
         raise SettingsError(f"a price of {price} USD per GPU-hour", expected="a positive number")
     if asked.budget / price > MOST_GPUS:
@@ -620,7 +626,7 @@ def _question(asked: RentalRequest, types: list[JobType], price: float, lost: fl
 
 
 def _at_list_price(question: Question) -> dict[str, Any]:
-    """The same budget without spot, or why it is too small."""
+    """Return the results of the same budget without spot, or a note that the budget is too small."""
     try:
         found = question.renting.rental()
     except SettingsError as error:

@@ -1,1 +1,1 @@
-"""A request of a few fields filled into a job (M9.1)."""
+"""Fine-tuning requests of a few fields, completed to jobs."""

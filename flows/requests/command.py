@@ -1,4 +1,4 @@
-"""``fill``. What computes is loaded when the command is called."""
+"""The ``fill`` command; modules that compute are imported when it is called."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fill(
 ) -> Answer:
     """Fill a fine-tuning request: GPUs, batch and market for the least cost or time that meets its deadline.
 
-    The job that it becomes goes into a file with --out.
+    With --out the resulting job is written to a file.
     """
     from dataclasses import replace
 

@@ -1,6 +1,6 @@
-"""Fill a request from a warehouse, and score what became of it (M9).
+"""Fill a fine-tuning request from a warehouse, and score the resulting job.
 
-In this file: the markets that it could run on, what is known of configurations, the answer and the job file, the replay.
+Sections: the markets that it could run on, knowledge of configurations, the answer and the job file, the replay.
 """
 
 from __future__ import annotations
@@ -77,20 +77,19 @@ if TYPE_CHECKING:
 
 
 # ---
-# The markets that a request could run on, read from the warehouse: known GPUs, observed lately (M9.1, M1.2).
+# Markets of the warehouse that a request could run on: known GPUs, recent observations (M9.1, M1.2).
 
 
 def followed_of(offer: Offer) -> Followed:
-    """The market of an offer as turns name it."""
+    """Return the market of an offer as turns follow it."""
     return Followed(market=offer.market, source=offer.source, at=offer.at)
 
 
 def offers_of(turn: Turn, *, asked: Sequence[str], gpu_model: str | None, left_out: list[str]) -> list[Offer]:
-    """The offers at the turn's time: the markets ``asked`` for, else those of known GPUs; why others are left out goes into
-    ``left_out``.
+    """Return the offers at the turn's time: the markets named by ``asked``, else all markets with known GPUs.
 
-    Of every kind (GPU model and GPUs an instance) not asked for by name, the `EACH_KIND` cheapest lately are kept. Raises
-    `MarketError` if none is left.
+    Reasons for leaving out markets are appended to ``left_out``. Without ``asked`` only the `EACH_KIND` cheapest recent offers
+    of every kind (GPU model and GPUs per instance) are returned. Raises `MarketError` if none is left.
     """
     found = _asked(turn, asked, left_out) if asked else _listed(turn, left_out)
     if gpu_model is not None:
@@ -129,7 +128,7 @@ def _asked(turn: Turn, asked: Sequence[str], left_out: list[str]) -> dict[Follow
 def _listed(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
     """Return the markets whose GPU is known and whose record is long enough and recent at the time of the turn.
 
-    Where none of them has counts, those with a price and no counts (M11.1).
+    If none of them has observed availability, return the markets with prices only (M11.1).
     """
     found, step = {}, step_of(turn.settings)
     rated = [
@@ -183,7 +182,7 @@ def _offers(turn: Turn, found: Mapping[Followed, GpuType], left_out: list[str]) 
 
 
 def markets_now(turn: Turn, offers: Sequence[Offer]) -> dict[str, MarketNow]:
-    """What the markets of some offers are planned on: histories, forecasts issued at their time, peers; nothing later."""
+    """Return histories, forecasts and peers of the offers' markets, as known at the time of each offer."""
     origins = {followed_of(offer): [offer.at] for offer in offers}
     histories, prepared = ready(turn, origins, [turn.settings.planner])
     peers = peers_of(turn, list(origins), start=min(record_start(own[0]) for own in origins.values()))
@@ -198,11 +197,11 @@ def markets_now(turn: Turn, offers: Sequence[Offer]) -> dict[str, MarketNow]:
 
 
 # ---
-# Fill a fine-tuning request from a warehouse: what is known of configurations, the answer, and the job file (M9).
+# Knowledge of configurations, the answer, and the job file.
 #
-# What is known comes from a fitted file, or from the measured runs of a folder (M9.2), and from what jobs reported (M9.4).
+# The knowledge comes from a fitted file or the measured runs of a folder (M9.2), and from reports of jobs (M9.4).
 
-#: Read from the working folder when it is there.
+#: Fitted model read from the working folder, if it exists.
 CONFIGURATIONS_FILE = "configurations.zip"
 RUNS = "ft_throughput.csv"
 
@@ -210,10 +209,9 @@ RUNS = "ft_throughput.csv"
 def configuration_model(
     file: Path | None, data: Path | None, *, seed: int, say: Callable[[str], None]
 ) -> tuple[ConfigurationModel, str]:
-    """The model and where it comes from: ``file``, else fitted on ``data``, else `CONFIGURATIONS_FILE` of the working
-    folder.
+    """Return the model and its source: ``file``, else fitted on ``data``, else `CONFIGURATIONS_FILE` in the working folder.
 
-    Raises `InputError` where there is none of them.
+    Raises `InputError` if none of them exists.
     """
     if file is not None:
         return load_configurations(file), str(file)
@@ -232,7 +230,7 @@ def configuration_model(
 
 
 def measured_runs(store: Store, *, known_at: pd.Timestamp) -> list[MeasuredRun]:
-    """Every run that the reports known at a time show, by job and time; reports learned later are not read (M1.2)."""
+    """Return all runs measured by the reports known at a time, by job and time; later reports are not read (M1.2)."""
     jobs = {one.request.name: one for one in stored_jobs(store) if one.request.configuration is not None}
     if not jobs:
         return []
@@ -247,15 +245,17 @@ def measured_runs(store: Store, *, known_at: pd.Timestamp) -> list[MeasuredRun]:
 
 
 def with_measured(model: ConfigurationModel, runs: Sequence[MeasuredRun]) -> ConfigurationModel:
-    """The model with the runs of reports fed back; itself if there are none."""
+    """Return the model updated with the reported runs, or the model itself without runs."""
     return model.with_runs(runs_frame([run.run() for run in runs])) if runs else model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledRequest(filling.Filled):
-    """A request filled at ``at`` from a warehouse: beside it the markets left out, who decides and why, where what is
-    known of configurations comes from, and what fits the winner's markets (M9.4): patterns, or the names that were asked for; none
-    where it is the only one.
+    """Request filled at ``at`` from a warehouse.
+
+    ``left_out``: markets left out, with reasons; ``policy_because``: why the policy was chosen; ``measured``: number of runs
+    measured by reports; ``source``: source of the knowledge of configurations; ``markets``: patterns or requested names of
+    all markets with the winner's instances (M9.4), empty if there is only the winner's market.
     """
 
     at: pd.Timestamp
@@ -267,7 +267,7 @@ class FilledRequest(filling.Filled):
 
     @property
     def job(self) -> JobRequest:
-        """The winner's job; where several markets have its instances it may move among them, at home in the winner's."""
+        """The winner's job; a multi-market job with the winner's market as home if several markets have its instances."""
         candidate = self.winner.candidate
         if not self.markets:
             return candidate.request
@@ -286,11 +286,11 @@ def fill(
 ) -> FilledRequest:
     """Fill a request at the turn's time from markets, forecasts and reports known then (M1.2).
 
-    Raises `JobError` where nothing can run, nothing is in time or nothing is within the budget; `MarketError` where no
-    market has a known GPU.
+    Raises `JobError` if no configuration can run, is in time or is within the budget; `MarketError` if no market has a
+    known GPU.
     """
     request = asked.request
-    model_name_of(asked)  # an unknown model is told before anything is read
+    model_name_of(asked)  # raises for an unknown model before anything is read
     left_out: list[str] = []
     offers = offers_of(turn, asked=request.markets, gpu_model=request.gpu_model, left_out=left_out)
     runs = measured_runs(turn.store, known_at=turn.at)
@@ -325,7 +325,7 @@ def fill(
 
 
 def _alike(turn: Turn, asked: Sequence[str], offer: Offer) -> tuple[str, ...]:
-    """What the markets are called that have the instances of an offer, the asked ones by name; none where it is the only one."""
+    """Return requested names or patterns of the markets with the instances of an offer; empty if it is the only market."""
     found = _asked(turn, asked, []) if asked else _listed(turn, [])
     alike = {
         one.market.key: one.market for one in found if one.market.instance_type == offer.market.instance_type
@@ -344,7 +344,7 @@ def _policy(turn: Turn, name: str | None) -> tuple[Policy[Any], str]:
 
 
 def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
-    """The filled request as plain values."""
+    """Return the filled request as plain values."""
     winner, asked = filled.winner, filled.asked
     candidate = winner.candidate
     widest = candidate.widths[-1]
@@ -382,7 +382,7 @@ def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
 
 
 def _synthetic(winner: Planned) -> list[str]:
-    """What of the market was assumed or made up."""
+    """Return which properties of the market are simulated or assumed."""
     simulated = winner.history.market.provider == "simulated"
     return [*(["the market is SIMULATED"] if simulated else []), *winner.history.assumptions]
 
@@ -409,7 +409,7 @@ def _configuration(candidate: Candidate) -> Configuration:
 
 
 def _validity(knowledge: Knowledge, candidate: Candidate) -> Validity:
-    """The verdict on the narrowest width, where memory is scarcest, and on the widest."""
+    """Return the validity of the narrowest width, where memory is scarcest, and of the widest."""
     rows: dict[str, Verdict] = {}
     for name, width in (("narrowest", candidate.widths[0]), ("widest", candidate.widths[-1])):
         if width.configuration is not None:
@@ -442,7 +442,7 @@ def _width_row(candidate: Candidate, place: int) -> Width:
 
 
 def forms(planned: Planned, step: pd.Timedelta) -> dict[str, Any]:
-    """Cost and finish on on-demand alone and on the current spot forecast, at the median and at both ends."""
+    """Return cost and finish on on-demand only and on the current spot forecast, at the median and ends of the throughput."""
     start, screened = planned.live.start, planned.screened
     return {
         "on_demand": {
@@ -467,7 +467,7 @@ def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> OnDe
 
 
 def _expected_row(planned: Planned, expected: Expected, step: pd.Timedelta) -> Expectation:
-    """Return cost, finish and risk; where availability was not observed only the values if spot is never lost."""
+    """Return cost, finish and risk; if availability was not observed, only cost and finish if spot is never lost."""
     observed = planned.history.availability_observed
     return {
         "cost_usd": expected.cost_usd,
@@ -479,7 +479,7 @@ def _expected_row(planned: Planned, expected: Expected, step: pd.Timedelta) -> E
 
 
 def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
-    """A runner-up as plain values."""
+    """Return a runner-up as plain values."""
     candidate = loser.screened.candidate
     widest, planned = candidate.widths[-1], loser.planned
     known = planned if planned is not None and planned.history.availability_observed else None
@@ -504,7 +504,7 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
 
 
 def write_job_file(request: JobRequest, path: Path, *, notes: Sequence[str]) -> None:
-    """Write a placed request as the TOML file that ``job add`` takes (M9.4); ``notes`` become comments at its head.
+    """Write a placed request as a TOML file for ``job add`` (M9.4), with ``notes`` as comments at the top.
 
     Raises `InputError` if the file cannot be written.
     """
@@ -520,7 +520,7 @@ def write_job_file(request: JobRequest, path: Path, *, notes: Sequence[str]) -> 
 
 
 def job_text(request: JobRequest, *, notes: Sequence[str] = ()) -> str:
-    """A request as TOML; `optimization.job.request.read_request` reads the same request back."""
+    """Return a request as TOML text; `optimization.job.request.read_request` reads the same request back."""
     values = request.model_dump(mode="json", exclude_none=True)
     for name, moment in (("start", request.start), ("deadline", request.deadline)):
         if moment is not None:
@@ -538,7 +538,7 @@ def _pairs(values: Mapping[str, Any]) -> list[str]:
 
 
 def _literal(value: Any) -> str:
-    """A TOML literal; texts are JSON's, whose escapes TOML shares, but for the delete sign."""
+    """Return a TOML literal; texts are written as in JSON, whose escapes TOML shares except for the delete character."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -551,16 +551,15 @@ def _literal(value: Any) -> str:
 
 
 # ---
-# The rest of the loop for a filled request: replay it on the market's record to its deadline and score it (M9.4, M5.1, M5.5).
+# Replay of a filled request on the market's record to its deadline, and its score (M9.4, M5.1, M5.5).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedRequest:
-    """A filled request that was replayed: the winner scored, with its throughput at both ends too, and the runners-up
-    replayed.
+    """Replay of a filled request: the scored winner, and the runners-up.
 
-    ``policies`` names the rows of ``scored``, the deciding policy first. ``others`` has (runner-up, deciding policy,
-    on-demand only).
+    ``scored`` has the deciding policy first, then the baselines. ``low`` and ``high`` are the outcomes if the throughput is at
+    that end of its interval. ``others`` has (runner-up, outcome of the deciding policy, outcome of on-demand only).
     """
 
     scored: Scored
@@ -570,11 +569,9 @@ class ReplayedRequest:
 
 
 def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> ReplayedRequest:
-    """Replay the winner and every runner-up that was planned, with the forecasts as they would have been issued slot by
-    slot (M5.1).
+    """Replay the winner and every planned runner-up, with forecasts as they would have been issued in each slot (M5.1).
 
-    This is the one part that reads what came after the turn's time. Raises `MarketError` where a record ends before the
-    deadline.
+    Only this step reads data observed after the turn's time. Raises `MarketError` if a record ends before the deadline.
     """
     planned = [filled.winner, *(one.planned for one in filled.losers if one.planned is not None)]
     ended = _ended(turn, planned)
@@ -593,7 +590,7 @@ def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> Replay
 
 
 def _ended(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
-    """Every planned job with its market to the deadline and the forecasts of each of its slots."""
+    """Return every planned job with its market's record to the deadline and the forecasts of each slot."""
     step, listed = step_of(turn.settings), list_markets(turn.store)
     ends = dict(
         zip(zip(listed["market"], listed["source"], strict=True), listed["last_observed"], strict=True)
@@ -646,14 +643,14 @@ def _replayed(ended: EndedJob, policies: Sequence[Policy[Any]]) -> list[Outcome]
 
 
 def _misjudged(ended: EndedJob, planned: Planned, policy: Policy[Any], bound: str) -> Outcome:
-    """The same job where its throughput is really at one end of the interval while the plan believes the median."""
+    """Replay the job with its true throughput at one end of the interval, while the policy assumes the median."""
     true = with_rates(ended.job, filled_of(planned.candidate.request), bound)
     wrong = Misjudged(policy=policy, believes=ended.job)
     return _replayed(replace(ended, job=true), [wrong])[0]
 
 
 def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
-    """The scores as plain values; null of a job without a value of its own what hangs on the one made up for it."""
+    """Return the scores as plain values; for jobs with a hard deadline, figures that depend on the imputed value are null."""
     ended, expected = ran.scored.ended, filled.winner.expected
     valued = not ended.job.must_finish
     observed = ended.window.availability_observed

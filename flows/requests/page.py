@@ -1,4 +1,4 @@
-"""What a person sees of a filled request: what was chosen and why, H(n), the costs of the others, and how it came out."""
+"""Sections of the answer of ``fill``: choice and reasons, throughput H(n), costs of the runners-up, and replay."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ SCORE_COLUMNS: dict[str, Column | str] = {
 
 
 def widths_told(chosen: Mapping[str, Any]) -> str:
-    """How many instances may be held, in words."""
+    """Return the allowed number of instances as text."""
     low, high = chosen["n_min"], chosen["n_max"]
     return f"{low} to {high} instances" if low < high else f"{high} instance{'s' if high > 1 else ''}"
 
 
 def form_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """On-demand alone and the current spot forecast, each end of the interval a row."""
+    """Return rows for on-demand only and for the spot forecast, at the median and the ends of the throughput interval."""
     rows = []
     for form, name in (("on_demand", "on-demand alone"), ("spot", "spot forecast")):
         rows += [{"form": name, "throughput": end, **row} for end, row in answer[form].items()]
@@ -52,7 +52,7 @@ def form_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def score_rows(score: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was made of the job, at both ends of its throughput too, and of the runners-up."""
+    """Return rows of the replay: the job as filled, baselines, the job at both ends of its throughput, and runners-up."""
     rows = [
         {"label": "as filled" if k == 0 else "baseline", **row} for k, row in enumerate(score["policies"])
     ]
@@ -64,7 +64,7 @@ def score_rows(score: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def fill_report(answer: Mapping[str, Any]) -> Answer:
-    """The answer of ``fill`` with what a person sees of it, and with what the replay made of it where there was one."""
+    """Return the answer of ``fill`` with its sections; includes the replay, if there was a replay."""
     chosen = answer["configuration"]
     refused = [*answer["rejected"], *answer["left_out"]]
     written = f"The job is in {answer['job_file']}." if "job_file" in answer else ""
@@ -92,7 +92,7 @@ def fill_report(answer: Mapping[str, Any]) -> Answer:
 
 
 def _refused(texts: Sequence[str]) -> Section:
-    """What could not run: the first five on a terminal too."""
+    """Return the section on rejected configurations and markets; the first five entries are not folded."""
     blocks: list[Block] = [f"{len(texts)} configurations and markets.", Notes(texts[:5])]
     if texts[5:]:
         blocks.append(Fold(f"{len(texts) - 5} more", [Notes(texts[5:])]))
@@ -160,7 +160,7 @@ def _costs(answer: Mapping[str, Any]) -> Section:
 
 
 def _costs_figure(answer: Mapping[str, Any]) -> Figure:
-    """A row a configuration: expected cost with its 10 to 90 % range, on-demand alone, and what the replay cost."""
+    """Plot by configuration the expected cost with its 10 to 90 % range, the cost on on-demand only, and the replayed cost."""
     score, spot, chosen = answer.get("score"), answer["spot"]["median"], answer["configuration"]
     paid = {(row["label"], row["market"]): row["cost_usd"] for row in (score["runners_up"] if score else [])}
     kinds = {"expected": "median", "on-demand alone": "on-demand"} | ({"replayed": "ink"} if score else {})
@@ -217,7 +217,7 @@ def _replayed(answer: Mapping[str, Any]) -> Section:
 
 
 def _held_figure(slots: Sequence[Mapping[str, Any]], minutes: float) -> Figure:
-    """Instances held slot by slot, spot below and on-demand above it, with what the market had."""
+    """Plot the instances of each slot, spot below on-demand, with the available spot instances of the market."""
     step = pd.Timedelta(minutes=minutes)
     rows = [
         {"x": slot["slot"], "x2": slot["slot"] + step, "spot": slot["spot"], "on-demand": slot["on_demand"]}
