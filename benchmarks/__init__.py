@@ -1,1 +1,1 @@
-"""Benchmarks: speed side by side, and accuracy on real histories."""
+"""Benchmarks of speed, compared with other programs, and of accuracy on real histories."""

@@ -1,7 +1,7 @@
-"""A backfill of 90 days of hourly slots over 10 markets, all stages with the default settings: its seconds and its memory.
+"""Time and memory of a backfill of 90 days of hourly slots over 10 markets, all stages with default settings.
 
-Beside it a live turn of the same warehouse on plain code, so that the ratio is of one run. The environment variable
-``SLACKWATER_BACKFILL_DAYS`` shortens it.
+Live turns on the same warehouse without the engine are timed for comparison. The environment variable
+``SLACKWATER_BACKFILL_DAYS`` shortens the backfill.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LIVE_TURNS = 3
 
 
 class Memory:
-    """The largest memory of this process and its children together, looked at four times a second.
+    """Peak memory of this process and its children together, sampled four times a second.
 
-    ``peak`` counts a page that several of them share once (proportional set size, Linux), ``resident`` once for each of them.
+    ``peak`` counts shared pages once (proportional set size, Linux), ``resident`` once for each process.
     """
 
     def __enter__(self) -> Memory:
@@ -62,7 +62,7 @@ class Memory:
 
 
 def _proportional(pid: int, resident: int) -> int:
-    """The proportional set size of a process in bytes; where the system does not tell, what is resident."""
+    """Return the proportional set size of a process in bytes; the resident size if the system does not provide it."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

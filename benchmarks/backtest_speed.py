@@ -1,12 +1,11 @@
-"""Backtests side by side with Nixtla's: the same series, origins, horizon, refit cadence and one thread each.
+"""Backtests compared with Nixtla's libraries: the same series, origins, horizon and refit cadence, single-threaded.
 
-statsforecast's AutoARIMA beside our ARIMA, mlforecast's LightGBM beside ours (whatever the registry has under ``lightgbm``), in
-the order peer, ours, peer, so that a machine that grew slower or faster meanwhile shows. The peers run in an environment of
-their own, made once by uv from ``benchmarks/peers/requirements.txt`` in the folder ``SLACKWATER_PEERS`` (default
-``.peers``). Their quantiles get the bounds and the rounding of ours, which can only help them. A gap is scored
-by nobody.
+statsforecast's AutoARIMA is compared with our ARIMA, mlforecast's LightGBM with ours (``lightgbm`` in the registry), in the order
+peer, ours, peer, so that changes in the speed of the machine become visible. The peers run in a separate environment, created once
+by uv from ``benchmarks/peers/requirements.txt`` in the folder ``SLACKWATER_PEERS`` (default ``.peers``). Their quantiles get the
+same bounds and rounding as ours, which can only improve them. Gaps are not scored.
 
-``SLACKWATER_PEER_SLOTS`` (default 704) keeps the newest so many slots of a series: AutoARIMA takes seconds per estimation.
+``SLACKWATER_PEER_SLOTS`` (default 704) limits series to their newest slots: AutoARIMA takes seconds per estimation.
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ from warehouse.errors import SettingsError
 HORIZON = 12
 REFIT = 48
 STEPS = (1, 2, 4, 8, 12)
-#: Estimations look back this many slots, ours (ARIMA's own limit) and AutoARIMA's (``input_size``).
+#: Slots used by an estimation, of our ARIMA (its built-in limit) and of AutoARIMA (``input_size``).
 TRAINING = 1000
 GROUPS: dict[str, tuple[str, Variable]] = {
     "h100_counts": ("skynomad-artifact:h100", "count"),
     "v100_counts_16": ("availability/16-node", "count"),
     "v100_prices": ("skynomad-artifact:v100", "price"),
 }
-#: Our predictor -> the peer of its class.
+#: Our predictor -> the peer with the same kind of model.
 PAIRS = {"arima": "autoarima", "lightgbm": "lightgbm"}
 PEERS = Path(__file__).parent / "peers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Series of one source on the same slots, and the origins (indices) they are tested at."""
+    """Series of a source on the same slots, and the forecast origins (indices) of the test."""
 
     name: str
     panel: Panel
@@ -59,7 +58,7 @@ class Group:
 
     @property
     def quantities(self) -> int:
-        """Numbers forecast: series x origins x steps x quantiles."""
+        """Number of forecast values: series x origins x steps x quantiles."""
         return len(self.panel) * self.origins.size * HORIZON * LEVELS.size
 
 
@@ -85,7 +84,7 @@ def run(data: Path) -> dict[str, Any]:
 
 
 def groups_of(data: Path) -> Iterator[Group]:
-    """The series of each source cut to the slots they share."""
+    """Yield the series of each source, cut to their common slots."""
     most = int(os.environ.get("SLACKWATER_PEER_SLOTS", "704"))
     for name, (source, variable) in GROUPS.items():
         every = [series_of(history, variable) for history in histories(data, (source,))]
@@ -97,7 +96,7 @@ def groups_of(data: Path) -> Iterator[Group]:
 
 
 def peers_environment() -> Path:
-    """The interpreter of the peers' environment, made if it is not there."""
+    """Return the interpreter of the peers' environment, created if missing."""
     folder = Path(os.environ.get("SLACKWATER_PEERS", ".peers"))
     python = folder / "bin" / "python"
     if python.exists():
@@ -131,7 +130,7 @@ def hand_over(groups: list[Group], folder: Path) -> None:
 
 
 def peer_seconds(python: Path, peer: str, folder: Path) -> dict[str, Any]:
-    """Run a peer on the series handed over; its seconds by group."""
+    """Run a peer on the series in ``folder`` and return its seconds by group."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     subprocess.run(
         [str(python), str(PEERS / "nixtla.py"), peer, str(folder)], check=True, env=os.environ | threads
@@ -142,7 +141,7 @@ def peer_seconds(python: Path, peer: str, folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnRun:
-    """Our backtest of a group: forecasts per series (origins, steps, 19), and seconds."""
+    """Result of our backtest of a group: quantiles per series, shape (origins, steps, 19), and seconds."""
 
     quantiles: list[np.ndarray]
     fit: float
@@ -150,7 +149,7 @@ class OwnRun:
 
 
 def own_run(group: Group, name: str) -> OwnRun:
-    """Estimate at every `REFIT`-th origin, forecast from each; once before on a small part, so that nothing is compiled in it."""
+    """Estimate at every `REFIT`-th origin and forecast from each, after an untimed small run that compiles the code."""
     small = Group(name=group.name, panel=Panel(series=group.panel.series[:1]), origins=group.origins[:2])
     _roll(small, name)
     return _roll(group, name)
@@ -176,7 +175,7 @@ def _roll(group: Group, name: str) -> OwnRun:
 
 
 def compared(group: Group, own: OwnRun, theirs: pd.DataFrame, seconds: tuple[dict, dict]) -> dict[str, Any]:
-    """One group of the table: seconds, throughput, accuracy by step, and the ratios (above 1: ours is better)."""
+    """Return seconds, throughput and accuracy by step of a group, and ratios (above 1: ours is better)."""
     theirs = theirs[theirs["group"] == group.name].sort_values(["unique_id", "cutoff", "step"])
     columns = [name for name in theirs.columns if name.startswith("q")]
     shape = (len(group.panel), group.origins.size, HORIZON, LEVELS.size)
@@ -204,7 +203,7 @@ def compared(group: Group, own: OwnRun, theirs: pd.DataFrame, seconds: tuple[dic
 
 
 def accuracy(group: Group, quantiles: list[np.ndarray]) -> dict[str, dict[int, float]]:
-    """MAE of the median and mean pinball by step, means over series and origins where the value was observed."""
+    """Return MAE of the median and mean pinball loss by step, as means over series and origins with observed values."""
     absolute, loss = [], []
     for series, q in zip(group.panel.series, quantiles, strict=True):
         error = ahead(series.values, HORIZON)[group.origins][:, :, None] - q

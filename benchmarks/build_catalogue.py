@@ -1,8 +1,8 @@
 """Write ``warehouse/data/catalogue.csv``: GPUs and list prices of instance types, from the shared table and the rows below.
 
 Run as ``SLACKWATER_DATA=... python -m benchmarks.build_catalogue``; the same data give the same file, byte by byte. The table is
-``$SLACKWATER_DATA/catalog/gpu_instances.csv``. Regions with the same terms share a row. `EXTRA` holds what that table lacks:
-marketplaces, older types, prices before a cut, and types that are not sold on demand.
+``$SLACKWATER_DATA/catalog/gpu_instances.csv``. Regions with the same terms share a row. `EXTRA` contains rows that are missing
+there: marketplaces, older types, prices before a price cut, and types that are not sold on demand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COLUMNS = (
     "provider", "instance_type", "gpu_model", "gpus", "gpu_memory_gib", "regions", "on_demand_usd", "valid_from", "source",
     "source_date",
 )  # fmt: skip
-#: The price of a type that a provider does not sell on demand.
+#: Price entry of a type that the provider does not sell on demand.
 NOT_SOLD = "not sold"
 
 #: GPU names as in the measured fine-tuning runs (``forecasting/data/gpus.toml``), else in the same form.
@@ -31,7 +31,7 @@ NAMES = {
     "L4": "NVIDIA-L4", "L40": "NVIDIA-L40", "L40S": "L40S", "RTX6000": "Quadro-RTX-6000", "RTXPRO6000": "NVIDIA-RTX-PRO-6000",
     "T4": "Tesla-T4", "V100": "Tesla-V100-SXM2-16GB", "V100-32GB": "Tesla-V100-SXM2-32GB",
 }  # fmt: skip
-#: The same GPU name is not the same card everywhere: by provider, beginning of the type and name.
+#: Names that mean another card with some providers: (provider, prefix of the type, name) -> GPU.
 PCIE = {
     ("azure", "Standard_NC", "A100-80GB"): "NVIDIA-A100-80GB-PCIe",
     ("azure", "Standard_NC", "H100"): "NVIDIA-H100-NVL",
@@ -45,13 +45,13 @@ PCIE = {
 }
 SXM = {("lambda", "gpu_1x_a100_sxm4"): "NVIDIA-A100-SXM4-40GB"}
 
-#: From when a price holds, where the provider cut it: AWS cut P4 and P5 on 1 June 2025.
+#: Start of validity of a price after a price cut: AWS cut P4 and P5 on 1 June 2025.
 CUT = "2025-06-01"
 CUT_TYPES = {("aws", one) for one in ("p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge")}
-#: Only Spot and flex-start machines of these can be created (Compute Engine documentation of GPU machine types).
+#: Types available only as Spot or flex-start machines (Compute Engine documentation of GPU machine types).
 SPOT_ONLY = {("gcp", one) for one in ("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g")}
 SPOT_ONLY_SOURCE = "Compute Engine documentation: only as Spot or flex-start"
-#: What is known of the date of a source without one.
+#: Dates of sources that state no date.
 DATES = {"catalogs/v9/": "2026"}
 SHORT = {
     "skypilot-org/skypilot-catalog:": "skypilot-catalog ",
@@ -61,7 +61,7 @@ SHORT = {
 _LUCIANA = "LucianaMarques/amazon-spot-dataset us-east-1,2021-05-30"
 _LAMBDA = "tugot17/gpu-price-tracker: offer of Lambda in the marketplace"
 _SPEC = "specification of the provider"
-#: Columns as in the file. ``<type>_x*``: a marketplace's machine of N; GPUs and price are those of one of its GPUs.
+#: Columns as in the file. ``<type>_x*``: a marketplace machine with N GPUs; GPUs and price are per GPU.
 EXTRA = f"""
 aws,p4d.24xlarge,NVIDIA-A100-SXM4-40GB,8,40,us-east-1,32.7726,2020-11-02,AWS list price until the cut of June 2025,2025
 aws,p5.48xlarge,NVIDIA-H100-SXM5-80GB,8,80,us-east-1,98.32,2023-07-26,AWS list price until the cut of June 2025,2025
@@ -104,7 +104,7 @@ simulated,v100,Tesla-V100-SXM2-16GB,1,16,*,,,simulated market,2026-11-22
 
 
 def gpu_model(provider: str, instance_type: str, name: str) -> str:
-    """The name of a GPU in the measured runs."""
+    """Return the name of a GPU in the measured runs."""
     if (provider, instance_type) in SXM:
         return SXM[provider, instance_type]
     for (own, begins, short), full in PCIE.items():
@@ -114,7 +114,7 @@ def gpu_model(provider: str, instance_type: str, name: str) -> str:
 
 
 def rows(table: Path) -> list[tuple[str, ...]]:
-    """The rows of the shared table, regions with the same terms together, and `EXTRA`."""
+    """Return the rows of the shared table, with regions of the same terms merged, and `EXTRA`."""
     regions: dict[tuple[str, ...], list[str]] = defaultdict(list)
     with table.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

@@ -1,7 +1,7 @@
 """Derive the parameters of the simulated market from the open histories and write ``warehouse/sources/data/simulated.toml``.
 
-Run as ``SLACKWATER_DATA=... python -m benchmarks.calibrate_simulated``; the same data give the same file, byte by byte. What is
-estimated, and how the generator uses it, is told in `warehouse.sources.simulated`.
+Run as ``SLACKWATER_DATA=... python -m benchmarks.calibrate_simulated``; the same data give the same file, byte by byte. The
+parameters and their use by the generator are documented in `warehouse.sources.simulated`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ OFFERS = "tugot17/gpu-price-tracker"
 WINDOW_MINUTES = 360
 BANDS = 4
 REGIMES = 3
-#: Pseudo-observations: a zone's hours lean on the zone, the zone on all zones of its kind.
+#: Pseudo-observations that shrink the hours of a zone to the zone, and a zone to all zones of its kind.
 BAND_WEIGHT, ZONE_WEIGHT = 30.0, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Zones that share an instance type and a probe: what is thin in one is filled from all."""
+    """Zones with the same instance type and probe; sparse data of a zone are supplemented from all zones."""
 
     tick_minutes: int
     edges: tuple[int, ...]
@@ -43,7 +43,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Market:
-    """One simulated market, and the measured series it is made from."""
+    """Simulated market with the measured series it is estimated from."""
 
     region: str
     zone: str
@@ -70,7 +70,7 @@ def series(frame: pd.DataFrame, column: str, **where: str) -> pd.Series:
 
 
 def held(values: pd.Series, minutes: int) -> pd.Series:
-    """Sample and hold on a regular grid (M1.3)."""
+    """Resample values on a regular grid, sample and hold (M1.3)."""
     grid = pd.date_range(values.index[0].ceil(f"{minutes}min"), values.index[-1], freq=f"{minutes}min")
     return values[~values.index.duplicated(keep="last")].reindex(grid, method="ffill")
 
@@ -81,7 +81,7 @@ def normalised(counts: np.ndarray, fallback: np.ndarray) -> np.ndarray:
 
 
 def labels(kind: Kind, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(class of every sample, regime of every window): scarce, mixed, plentiful by the mean of the window."""
+    """Return the class of every sample and the regime of every window: scarce, mixed or plentiful by the mean of the window."""
     per_window = WINDOW_MINUTES // kind.tick_minutes
     windows = len(values) // per_window
     means = values[: windows * per_window].reshape(windows, per_window).mean(axis=1)
@@ -90,7 +90,7 @@ def labels(kind: Kind, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def class_moves(kind: Kind, counts: pd.Series) -> np.ndarray:
-    """Numbers of moves, shape (regimes, bands, classes, classes)."""
+    """Count transitions between classes, shape (regimes, bands, classes, classes)."""
     classes, regimes = labels(kind, counts.to_numpy())
     per_window = WINDOW_MINUTES // kind.tick_minutes
     n = len(kind.edges)
@@ -103,7 +103,7 @@ def class_moves(kind: Kind, counts: pd.Series) -> np.ndarray:
 
 
 def transitions(kind: Kind, zone: str) -> np.ndarray:
-    """P(next class | regime, band, class), thin cells filled from the zone, then from all zones of the kind."""
+    """Estimate P(next class | regime, band, class), shrunk to the zone, and the zone to all zones of the kind."""
     n = len(kind.edges)
     pooled = normalised(sum(class_moves(kind, s).sum(axis=1) for s in kind.zones.values()), np.eye(n))
     own = class_moves(kind, kind.zones[zone])
@@ -112,7 +112,7 @@ def transitions(kind: Kind, zone: str) -> np.ndarray:
 
 
 def switching(kind: Kind, zone: str) -> np.ndarray:
-    """P(next regime | regime) from window to window; closing the circle makes its long-run shares those measured."""
+    """Estimate P(next regime | regime) per window; with the last window followed by the first, long-run shares are as measured."""
     _, regimes = labels(kind, kind.zones[zone].to_numpy())
     moves = np.zeros((REGIMES, REGIMES))
     for a, b in zip(regimes, np.roll(regimes, -1), strict=True):
@@ -121,7 +121,7 @@ def switching(kind: Kind, zone: str) -> np.ndarray:
 
 
 def within(kind: Kind, zone: str) -> tuple[list[float], list[list[float]]]:
-    """Per class: P(count stays | class stays), and how often each of its counts is the new one."""
+    """Estimate, per class, P(count stays | class stays) and the frequency of each count among new counts."""
     values = kind.zones[zone].to_numpy()
     top = kind.capacity if kind.capacity is not None else int(values.max())
     classes, _ = labels(kind, values)
@@ -138,7 +138,7 @@ def within(kind: Kind, zone: str) -> tuple[list[float], list[list[float]]]:
 
 
 def runs(mask: np.ndarray, marks: np.ndarray) -> float:
-    """Mean length, in samples, of runs of equal marks that lie in the mask."""
+    """Return the mean length, in samples, of the runs of equal marks that start in the mask."""
     starts = np.flatnonzero(np.r_[True, marks[1:] != marks[:-1]])
     chosen = mask[starts]
     lengths = np.diff(np.r_[starts, len(marks)])
@@ -158,7 +158,7 @@ def measured_counts(values: np.ndarray, tick_minutes: int, full: int) -> dict[st
 
 
 def measured_prices(prices: pd.Series) -> dict[str, float]:
-    """Time-weighted mean and coefficient of variation, and changes a day, of on-change prices."""
+    """Return time-weighted mean and coefficient of variation, and changes per day, of prices stored on change."""
     hours = np.diff(prices.index.to_numpy()).astype("timedelta64[s]").astype(float) / 3600
     values = prices.to_numpy()
     mean = float(np.average(values[:-1], weights=hours))
@@ -168,7 +168,7 @@ def measured_prices(prices: pd.Series) -> dict[str, float]:
 
 
 def clipped_normal(mean: float, cv: float, low: float, high: float) -> tuple[float, float, float]:
-    """(m, s, share above low) of a log price N(m, s^2) whose price, clipped to [low, high], has this mean and cv."""
+    """Return (m, s, share above low) of a log price N(m, s^2) whose price, clipped to [low, high], has this mean and cv."""
     z = np.array([NormalDist().inv_cdf((i + 0.5) / 4001) for i in range(4001)])
     m, s = np.log(mean), cv
     for _ in range(2000):
@@ -179,11 +179,11 @@ def clipped_normal(mean: float, cv: float, low: float, high: float) -> tuple[flo
 
 
 def price_model(market: Market) -> dict[str, object]:
-    """A constant price, or a hidden walk x' = m + phi (x - m) + e of log prices, shown clipped to [floor, on-demand].
+    """Fit a constant price, or a latent walk x' = m + phi (x - m) + e of log prices, observed clipped to [floor, on-demand].
 
-    m and s = sd(x) give the measured mean and cv. The rate is that of visible changes divided by the share of time above the
-    floor, where changes are visible; phi = r^(1/rate) gives the measured correlation r over one day. Steps have the measured
-    shape, scaled to s.
+    m and s = sd(x) give the measured mean and cv. The rate per day is that of observed changes divided by the share of prices
+    above the floor, where changes are visible; phi = r^(1/rate) gives the measured correlation r over 24 hours. Steps have
+    the measured distribution, scaled to s.
     """
     measured = measured_prices(market.prices) if len(market.prices) > 1 else None
     if measured is None or measured["changes_per_day"] == 0:

@@ -1,4 +1,4 @@
-"""Seconds per table, per run and per optimum of the single-instance scoreboard, in each of its settings; and the cold start."""
+"""Seconds per table, run and optimum of the single-instance scoreboard in each of its settings, and of the cold start."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ RUNS = 20
 
 
 def trace(seed: int, slots: int) -> np.ndarray:
-    """A market that flips every twenty slots or so."""
+    """Return a market trace that changes state about every twenty slots."""
     return np.logical_xor.accumulate(np.random.default_rng(seed).random(slots) < 0.05)
 
 
 def run_setting(setting, chain) -> dict[str, float]:
-    """Medians over `RUNS` runs once all is compiled."""
+    """Return medians over `RUNS` runs after compilation."""
     begun = time.perf_counter()
     table = make_table("stochastic", setting, MarketStates(), chain)
     solved = time.perf_counter()

@@ -1,15 +1,15 @@
-"""What README and docs claim in figures, and measuring it again: ``python -m benchmarks.claims [NAME ...] [--keep DIR] [--json]``.
+"""Repeat the measurements behind figures in README and docs: ``python -m benchmarks.claims [NAME ...] [--keep DIR] [--json]``.
 
-``docs/claims.toml`` is the ledger. Under ``[measured.NAME]`` stands what was run (command, seed, data, date, minutes on two cores);
-each ``[[claim]]`` quotes the words of a page with the figures in them, and says where in the command's answer each is found and
-what it came to. Each ``[[table]]`` is a table of a page, found by its headings, cell by cell: a row has a value, or a list of
-them, for every cell after its label, and a column the path of its figures with ``{row}`` in the place of the row's key. A test
-compares pages and ledger: every figure of a page is in a quoted claim, in a declared table, in words that are listed as plain
-(names, dates, settings), or in a section that is listed as outside, and every figure is the value rounded as it is written.
+``docs/claims.toml`` is the ledger. ``[measured.NAME]`` describes a measurement (command, seed, data, date, minutes on two cores).
+Each ``[[claim]]`` quotes text of a page, with the path of each of its figures in the command's answer and the measured value. Each
+``[[table]]`` describes a table of a page, found by its headings: a row has a value, or a list of values, for every cell after its
+label, and a column has the path of its figures with ``{row}`` in place of the row's key. A test compares pages and ledger: every
+figure of a page must be in a quoted claim, in a declared table, in text listed as plain (names, dates, settings), or in a section
+listed as outside, and every figure must be the value rounded to the digits written.
 
-Run, it makes the named measurements again (all without a name: hours) and prints what moved. Commands need the real histories in
-the folder ``SLACKWATER_DATA``. With ``--keep`` every answer is kept in a folder as it ends, as ``NAME.json``, and those that are
-there are compared without being measured again: so all can be measured in several sittings.
+The command repeats the named measurements (without names all of them, which takes hours) and prints the figures that changed.
+Commands need the real histories in the folder ``SLACKWATER_DATA``. With ``--keep`` every answer is stored in a folder as
+``NAME.json`` when it ends, and stored answers are compared without a new measurement, so that a run can be interrupted.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LEDGER = ROOT / "docs" / "claims.toml"
-#: A figure as it is written: digits with separators of thousands and decimals; not the digits of a name, as in H100.
+#: Figure in text: digits with thousands separators and decimals; not the digits of a name such as H100.
 FIGURE = re.compile(r"(?<![A-Za-z\d.])(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
-#: A figure of a table's cell, with the minus that is its own: not the one of a range.
+#: Figure in a table cell, with its minus sign; not the dash of a range.
 SIGNED = re.compile(rf"(?:(?<![\w)%.])[-−])?{FIGURE.pattern}")
-#: What is no prose: blocks of code, code in a line, and where links lead.
+#: Parts of a page that are not prose: code blocks, inline code and link targets.
 CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)|^    [^\n]*$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was run: words of a command whose answer is one JSON object, ``DIR`` standing for the folder of histories."""
+    """Measurement: words of a command that prints a JSON object, with ``DIR`` in place of the folder of histories."""
 
     name: str
     command: tuple[str, ...]
@@ -50,8 +50,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A figure: as it is written, where in the answer it is (None: counted by hand), what that came to, and what it is
-    multiplied by to be written."""
+    """Figure of a claim.
+
+    ``says``: the figure as written; ``path``: its path in the answer (None: counted by hand); ``value``: the measured value;
+    ``times``: factor from the value to the written figure; ``tolerance``: allowed change of the value.
+    """
 
     says: str
     path: str | None
@@ -61,13 +64,13 @@ class Told:
 
     @property
     def rounds(self) -> bool:
-        """Whether the value, rounded as the figure is written, is the figure."""
+        """Whether the value, rounded to the digits of the figure, equals the figure."""
         return rounded(self.value * self.times, self.says)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Words of pages with figures in them."""
+    """Text with figures that is quoted from pages."""
 
     measured: str
     pages: tuple[str, ...]
@@ -77,11 +80,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotedTable:
-    """A table of a page: its headings, and by the label of a row the values of each cell after it.
+    """Table of a page: its headings, and by row label the values of each cell after the label.
 
-    ``paths`` leads by heading to each figure of a cell, with ``{row}`` for the row's key (``keys``; where there are none the
-    label without its marks); a column without a path and a row without a key were counted by hand. ``times`` is by heading
-    what values are multiplied by to be written.
+    ``paths``: by heading the path of each figure of a cell, with ``{row}`` for the row's key (``keys``, by default the label
+    without markup); columns without a path and rows without a key were counted by hand. ``times``: by heading the factor from
+    values to written figures.
     """
 
     measured: str
@@ -93,7 +96,7 @@ class QuotedTable:
     keys: Mapping[str, str]
 
     def path(self, label: str, head: str, place: int) -> str | None:
-        """Where in the answer a figure of a cell is; None if it was counted by hand."""
+        """Return the path of a cell's figure in the answer; None if it was counted by hand."""
         known = self.paths.get(head, ())
         key = self.keys.get(label) if self.keys else label.strip("*` ")
         return known[place].replace("{row}", key) or None if key and place < len(known) else None
@@ -101,7 +104,7 @@ class QuotedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All claims and tables; by page the words whose figures are none, and the headings of sections that are not looked at."""
+    """All claims and tables; by page, plain text whose figures are not claims, and headings of sections that are not checked."""
 
     measured: Mapping[str, Measured]
     claims: tuple[Claim, ...]
@@ -111,22 +114,22 @@ class Ledger:
 
 
 def number(text: str) -> float:
-    """A figure as it is written."""
+    """Return the number of a figure as written."""
     return float(text.replace(",", "").replace("−", "-"))
 
 
 def half_a_digit(text: str) -> float:
-    """Half a unit of the last digit of a figure, and what adding in floating point may take."""
+    """Return half a unit of a figure's last digit, plus a margin for floating-point errors."""
     return 0.5 * 10.0 ** -len(text.partition(".")[2]) * (1.0 + 1e-9)
 
 
 def rounded(value: float, says: str) -> bool:
-    """Whether a value, rounded as a figure is written, is the figure."""
+    """Return whether a value, rounded to the digits of a figure, equals the figure."""
     return abs(value - number(says)) <= half_a_digit(says)
 
 
 def read_ledger(path: Path = LEDGER) -> Ledger:
-    """Read the ledger; raises `ValueError` where a claim names no measurement, or other figures than its words have."""
+    """Read the ledger; raise `ValueError` if an entry names an unknown measurement, or its figures differ from its text."""
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     measured = {
         name: Measured(
@@ -142,7 +145,7 @@ def read_ledger(path: Path = LEDGER) -> Ledger:
     claims = []
     for own in table["claim"]:
         text = " ".join(own["text"].split())
-        # Words whose figures nobody takes from an answer need not list them: they are as they are written.
+        # Figures that are not taken from an answer need not be listed: their values are as written.
         figures = own.get("figures") or [{"says": says} for says in FIGURE.findall(text)]
         told = tuple(
             Told(
@@ -184,7 +187,7 @@ def read_ledger(path: Path = LEDGER) -> Ledger:
 
 
 def _grid(own: Mapping[str, Any]) -> QuotedTable:
-    """A table of the ledger: a cell is a value, a list of them, or "" for one without figures."""
+    """Return a table of the ledger; a cell is a value, a list of values, or "" if it has no figures."""
 
     def cell(told: Any) -> tuple[float, ...]:
         return () if told == "" else tuple(map(float, told if isinstance(told, list) else [told]))
@@ -204,9 +207,9 @@ def _grid(own: Mapping[str, Any]) -> QuotedTable:
 
 
 def without_sections(page: str, headings: Iterable[str]) -> str:
-    """A page without the sections under these headings (a line as it is written), each to the next of its level or above.
+    """Return a page with the sections under these headings (whole lines) replaced by blank lines.
 
-    Blank lines stand in their place. Raises `ValueError` for a heading that the page has not.
+    A section ends at the next heading of its level or above. Raises `ValueError` for a heading that the page does not have.
     """
     lines = page.split("\n")
     for heading in headings:
@@ -220,7 +223,7 @@ def without_sections(page: str, headings: Iterable[str]) -> str:
 
 
 def table_at(page: str, grid: QuotedTable) -> tuple[range, list[list[str]]]:
-    """The lines of a table in a page, and the cells of its rows. Raises `ValueError` unless there is one with its headings."""
+    """Return the lines of a table in a page, and the cells of its rows; raise `ValueError` unless exactly one table matches."""
     lines = page.split("\n")
     is_row = [line.lstrip().startswith("|") for line in lines]
     cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
@@ -232,12 +235,12 @@ def table_at(page: str, grid: QuotedTable) -> tuple[range, list[list[str]]]:
 
 
 def figures_in(cell: str) -> list[str]:
-    """The figures of a cell, each with its own minus."""
+    """Return the figures of a cell, with minus signs."""
     return SIGNED.findall(CODE.sub(" ` ", cell))
 
 
 def table_faults(page: str, grid: QuotedTable) -> tuple[list[str], str]:
-    """Where a table of a page and the ledger disagree, and the page without the table."""
+    """Return the differences between a table of a page and the ledger, and the page without the table."""
     try:
         place, rows = table_at(page, grid)
     except ValueError as error:
@@ -262,12 +265,12 @@ def table_faults(page: str, grid: QuotedTable) -> tuple[list[str], str]:
 
 
 def prose(page: str) -> str:
-    """The text of a page in one line, what is no prose left out."""
+    """Return the prose of a page as a single line, without `CODE`."""
     return " ".join(CODE.sub(" ` ", page).split())
 
 
 def faults(name: str, page: str, ledger: Ledger) -> list[str]:
-    """Where a page and the ledger disagree: claims that it does not make, cells that differ, and figures that no entry has."""
+    """Return the differences between a page and the ledger: missing claims, cells that differ, and figures without an entry."""
     page = without_sections(page, ledger.outside.get(name, ()))
     found = []
     for grid in ledger.grids:
@@ -292,10 +295,10 @@ def faults(name: str, page: str, ledger: Ledger) -> list[str]:
 
 
 def value_at(answer: object, path: str) -> float:
-    """The number at ``path`` in an answer: keys with dots between, ``[key=value,...]`` the first such row, ``[3]`` a place.
+    """Return the number at ``path`` in an answer: dotted keys, ``[key=value,...]`` for the first match, ``[3]`` for an index.
 
-    ``worlds[0].movers[mover=MeanField].cost``; a key with dots or spaces and a value with a comma stand in quotes. Raises
-    `LookupError` naming what is not there.
+    Example: ``worlds[0].movers[mover=MeanField].cost``. Keys with dots or spaces and values with commas are quoted. Raises
+    `LookupError` naming the missing part.
     """
     here: Any = answer
     for key, quoted, row in re.findall(r'([^.\[\]"]+)|"([^"]*)"|\[([^\]]*)\]', path):
@@ -315,15 +318,15 @@ def value_at(answer: object, path: str) -> float:
 
 
 def measure(one: Measured, data: Path) -> object:
-    """The answer of a command, run in a process of its own."""
+    """Run the command of a measurement in a separate process and return its answer."""
     words = [re.sub(r"^DIR(?=/|$)", lambda _: str(data), word) for word in one.command]
     if one.seed is not None:
         words += ["--seed", str(one.seed)]
-    # A script of the repository prints one object by itself.
+    # Scripts of the repository print JSON without an option.
     words = words[1:] if words[0] == "python" else ["-m", "flows.cli", *words, "--json"]
     words = [str(ROOT / word) if word.endswith(".py") else word for word in words]
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with TemporaryDirectory() as folder:  # what a command keeps beside its answer is of no use here
+    with TemporaryDirectory() as folder:  # files written by the command are not needed
         ran = subprocess.run(
             [sys.executable, *words],
             stdout=subprocess.PIPE,
@@ -336,9 +339,9 @@ def measure(one: Measured, data: Path) -> object:
 
 
 def moved(ledger: Ledger, name: str, answer: object, root: Path = ROOT) -> Iterator[dict[str, object]]:
-    """Each figure of a measurement: as written, what it was and is, and whether it moved by more than its tolerance.
+    """Yield each figure of a measurement: as written, old and new value, and whether it changed by more than its tolerance.
 
-    The tables of pages are read in the folder ``root``.
+    The pages with tables are read from the folder ``root``.
     """
     for claim in ledger.claims:
         if claim.measured != name:
@@ -360,7 +363,7 @@ def moved(ledger: Ledger, name: str, answer: object, root: Path = ROOT) -> Itera
 
 
 def _moved_cells(grid: QuotedTable, page: str, answer: object) -> Iterator[dict[str, object]]:
-    """The same of the cells of a table; a figure may move by half a unit of its last digit on the page."""
+    """Yield the same for the cells of a table, with a tolerance of half a unit of the last digit on the page."""
     for label, *row in table_at(page, grid)[1]:
         for head, cell, values in zip(grid.heads[1:], row, grid.rows.get(label, ()), strict=False):
             for place, (says, value) in enumerate(zip(figures_in(cell), values, strict=False)):
@@ -375,7 +378,7 @@ def _moved_cells(grid: QuotedTable, page: str, answer: object) -> Iterator[dict[
 
 
 def _paths(ledger: Ledger, name: str) -> Iterator[str]:
-    """Where in the answer of a measurement figures are."""
+    """Yield the paths of figures in the answer of a measurement."""
     for claim in ledger.claims:
         if claim.measured == name:
             yield from (one.path for one in claim.figures if one.path is not None)
@@ -385,7 +388,7 @@ def _paths(ledger: Ledger, name: str) -> Iterator[str]:
 
 
 def kept(one: Measured, data: Path, keep: Path | None) -> object:
-    """The answer of a command: the one that is kept in a folder, or a new one, which is kept there whole or not at all."""
+    """Return the answer stored in folder ``keep``, or a new answer, which is then stored there atomically."""
     if keep is None:
         return measure(one, data)
     file = keep / f"{one.name}.json"
@@ -401,7 +404,7 @@ def kept(one: Measured, data: Path, keep: Path | None) -> object:
 def run(
     names: Iterable[str], ledger: Ledger, data: Path, keep: Path | None = None
 ) -> dict[str, list[dict[str, object]]]:
-    """Measure again, by name; each is printed as it ends."""
+    """Repeat measurements by name; the figures of each are printed when it ends."""
     results: dict[str, list[dict[str, object]]] = {}
     for name in names:
         one = ledger.measured[name]
@@ -421,7 +424,7 @@ def run(
 
 
 def main(words: Sequence[str]) -> int:
-    """Measure the named claims again; 1 if one moved, 2 for a name or an option that is none."""
+    """Repeat the named measurements; return 1 if any figure changed, 2 for an unknown name or option."""
     ledger = read_ledger()
     words, keep = list(words), None
     if "--keep" in words:

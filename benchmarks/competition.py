@@ -1,11 +1,11 @@
-"""Jobs that compete for spot, of one zone and movers, replayed slot by slot on the open H100 zones: alone and together (M3.7).
+"""Competing single-market and multi-market jobs, replayed slot by slot on the open H100 zones: alone and together (M3.7).
 
-*Alone*: each job is decided as if no other were there, and spot that is gone when its turn comes is refused. *Together*: as turns
-decide. Costs are everything paid and value lost of all jobs, in units of what on-demand only costs them; intervals draw the days of
+*Alone*: each job is decided without regard to the others, and spot already taken by earlier jobs is refused. *Together*: as turns
+decide. Costs are payments plus lost value of all jobs, relative to their cost on on-demand only; intervals resample the days of
 the starts.
 
-``python -m benchmarks.competition [CASE ...] [--fast] [--earlier]`` measures some of the cases or all, on the later half of the
-record or the earlier one, and prints a line of JSON for each.
+``python -m benchmarks.competition [CASE ...] [--fast] [--earlier]`` measures the named cases or all, on the later or the earlier
+half of the record, and prints a line of JSON for each.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from studies.experiments.markets import MU_DOWN, MU_UP, TAKEN, USD, measured_wor
 from studies.experiments.material import World
 
 DEADLINES, SIZES, LOADS = (12, 16, 24), (4, 8, 16), (0.3, 0.8)
-#: All jobs of a start begin within so many slots.
+#: Slots within which all jobs of a start begin.
 SPREAD = 4
 FAST_STARTS, SEED = 2, 5
 POLICY = Stochastic()
-#: What to expect of a job changes no decision.
+#: A single risk path, since expected costs do not affect decisions.
 EFFORT = Effort(solver_seconds=1.0, risk_paths=1, seed=0)
 STEP = pd.Timedelta("30min")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Jobs of one zone each, jobs that may move among all, zones, and starts in each half."""
+    """Numbers of single-market jobs, multi-market jobs, zones, and starts in each half."""
 
     fixed: int
     movers: int
@@ -70,9 +70,10 @@ CASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrant:
-    """A job on its zones: as a policy or mover sees it, as it is replayed, and what on-demand only costs it, USD.
+    """Job on its zones.
 
-    ``live`` is at its first slot; ``first`` is that slot's place in the world.
+    ``live``: the job at its first slot as a policy sees it; ``first``: index of that slot in the world; ``job`` and
+    ``windows``: for the replay; ``unit``: its cost on on-demand only, USD.
     """
 
     first: int
@@ -83,14 +84,14 @@ class Entrant:
     unit: float
 
     def at(self, slot: int, held: Mapping[int, MovingHold]) -> LiveJob | LiveMovable:
-        """The job in one of its slots, having held ``held`` before."""
+        """Return the job at a slot, after the allocations ``held``."""
         if isinstance(self.live, LiveMovable):
             lives = tuple(replace(one, slot=slot) for one in self.live.lives)
             return replace(self.live, lives=lives, decided=dict(held))
         return replace(self.live, slot=slot, decided={t: one.allocation for t, one in held.items()})
 
     def course(self) -> Course | MovingCourse:
-        """All its slots, as turns would come to them."""
+        """Return the trajectory of the job over all its slots."""
         slots = [self.at(slot, {}) for slot in range(self.job.job.deadline_slots)]
         fixed = tuple(one for one in slots if isinstance(one, LiveJob))
         if fixed:
@@ -101,13 +102,13 @@ class Entrant:
         )
 
     def outcome(self, held: Sequence[MovingHold]) -> tuple[float, bool]:
-        """USD paid and value lost, and whether it was late."""
+        """Return the sum of USD paid and value lost, and whether the job was late."""
         out = walk(self.job, self.windows, held)
         return self.job.job.value - out.utility_usd, not out.on_time
 
 
 def entrant(world: World, zones: Sequence[str], first: int, name: str, rng: np.random.Generator) -> Entrant:
-    """A job drawn for some zones of the world; its records have all zones as peers and reach to the slot that is looked at."""
+    """Draw a job on some zones of the world, with records up to the current slot and all other zones as peers."""
     d, n_max, hours = int(rng.choice(DEADLINES)), int(rng.choice(SIZES)), world.slot_hours
     end, dear = first + d, min(world.on_demand_usd[zone] for zone in zones)
     windows, records = [], []
@@ -142,7 +143,7 @@ def entrant(world: World, zones: Sequence[str], first: int, name: str, rng: np.r
 
 
 def entrants(world: World, case: Case, first: int, rng: np.random.Generator) -> list[Entrant]:
-    """The jobs of a start, on zones drawn for it; those of one zone take turns among them."""
+    """Draw the jobs of a start and their zones; single-market jobs are assigned to the zones in rotation."""
     names = sorted(world.counts)
     zones = [names[i] for i in sorted(rng.permutation(len(names))[: case.zones])]
     found = []
@@ -153,7 +154,7 @@ def entrants(world: World, case: Case, first: int, rng: np.random.Generator) -> 
 
 
 def together(jobs: Sequence[Entrant]) -> list[list[MovingHold]]:
-    """What each job holds slot by slot, decided as turns decide."""
+    """Return the allocations of each job by slot, decided as in turns."""
     return [
         [_held(one) for one in made if one is not None]
         for made in decide_all([job.course() for job in jobs], EFFORT)
@@ -161,7 +162,7 @@ def together(jobs: Sequence[Entrant]) -> list[list[MovingHold]]:
 
 
 def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[MovingHold]], int, int]:
-    """What each job holds, spot being given in the order of the jobs; the spot that was refused, and all that was asked for."""
+    """Return the allocations of each job, with spot granted in job order, and the refused and requested spot instances."""
     held: list[dict[int, MovingHold]] = [{} for _ in jobs]
     refused = asked = 0
     for t in range(
@@ -195,14 +196,14 @@ def _held(made: Made) -> MovingHold:
 
 
 def starts_of(world: World, many: int, *, earlier: bool) -> list[int]:
-    """``many`` slots to begin at, evenly over a half of the record."""
+    """Return ``many`` start slots, evenly spaced over half of the record."""
     half, longest = world.slots // 2, max(DEADLINES) + SPREAD
     low, high = (WARM_SLOTS, half - longest) if earlier else (half, world.slots - longest)
     return [int(slot) for slot in np.linspace(low, high, many)]
 
 
 def measured(world: World, name: str, *, fast: bool, earlier: bool) -> dict[str, Any]:
-    """One case: means over its starts, and the gain of deciding together with its 95 % interval."""
+    """Measure a case: means over its starts, and the gain of deciding together with its 95 % interval."""
     case, number = CASES[name], list(CASES).index(name)
     rows, days, refused, asked, late = [], [], 0, 0, np.zeros(2, int)
     for first in starts_of(world, FAST_STARTS if fast else case.starts, earlier=earlier):
@@ -234,13 +235,13 @@ def measured(world: World, name: str, *, fast: bool, earlier: bool) -> dict[str,
 def run(
     data: Path, names: Sequence[str] = (), *, fast: bool = False, earlier: bool = False
 ) -> dict[str, object]:
-    """The figures of each case on the world with most zones."""
+    """Return the figures of each case on the world with most zones."""
     ((world, _), *_), _ = measured_worlds(data)
     return {name: measured(world, name, fast=fast, earlier=earlier) for name in names or CASES}
 
 
 def main(words: Sequence[str]) -> None:
-    """Print the figures of the cases that the words of a command line name."""
+    """Print the figures of the cases named on the command line."""
     names = [word for word in words if not word.startswith("--")]
     if unknown := [name for name in names if name not in CASES]:
         sys.exit(f"case {unknown[0]!r} is unknown: expected one of {', '.join(CASES)}")

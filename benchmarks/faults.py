@@ -1,4 +1,4 @@
-"""The fault harness as a benchmark: what it killed, starved and broke, and that nothing was lost (docs/faults.md)."""
+"""The fault harness as a benchmark: number of injected faults, and check that no data were lost (docs/faults.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HARNESS = Path(__file__).resolve().parents[1] / "tests" / "faults" / "faults.py"
 
 
 def run() -> dict[str, Any]:
-    """The counts of a full run, some ten minutes; it is a process of its own, since it forks."""
+    """Return the counts of a full run of about ten minutes, in a separate process since the harness forks."""
     process = subprocess.run([sys.executable, str(HARNESS)], stdout=subprocess.PIPE, text=True, check=False)
     answer: dict[str, Any] = json.loads(process.stdout)
     return answer

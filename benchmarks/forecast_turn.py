@@ -1,9 +1,9 @@
-"""One scheduled forecast turn for fifty markets, price and count, 12 steps: with an estimation, and with the last one restored.
+"""Seconds of a scheduled forecast turn for fifty markets, price and count, 12 steps: with estimation and with restored models.
 
-The markets are simulated, two weeks of half-hour slots, in a warehouse on disk. A turn is the loop's own forecast stage: it reads
-the histories, restores the fitted models or estimates and keeps them, forecasts the newest slot and writes the vintages, on two
-threads as the engine does. Imports, compilation and the first use of the file are done before. Aims: 5 s restored, 60 s
-estimated. Beside wall seconds stand CPU seconds, which say what a machine without other work would take.
+The markets are simulated, two weeks of half-hour slots, in a warehouse on disk. A turn is the forecast stage of the loop: it reads
+the histories, restores the fitted models or estimates and stores them, forecasts the newest slot and writes the vintages, on two
+threads as in the engine. Imports, compilation and the first use of the file are excluded. Aims: 5 s restored, 60 s estimated.
+CPU seconds show the time on a machine without other load.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ MARKETS = 50
 HORIZON = 12
 STEP = pd.Timedelta(minutes=30)
 MODELS = ("combined", "lightgbm", "arima", "last_value")
-#: Slots after the first turn of the day (which estimates) that later ones are made at; the last is the day's last but one.
+#: Later turns, in slots after the first turn of the day, which estimates; the last is the second to last of the day.
 LATER = (1, 8, 34)
 THREADS = 2
 
 
 @dataclass(slots=True)
 class TimedFan:
-    """Two threads, and the wall seconds spent under each label."""
+    """Thread pool of two threads that records the wall seconds of each function."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ def run(models: Sequence[str] = MODELS) -> dict[str, Any]:
 
 
 def turn(store: Store, model: str, at: pd.Timestamp, *, markets: int = MARKETS) -> dict[str, float]:
-    """One forecast stage at ``at``; wall seconds in all and by what was spread out, CPU seconds, and estimations made."""
+    """Run a forecast stage at ``at``; return wall seconds in total and by parallel function, CPU seconds, and new fitted states."""
     settings = Settings(
         models=(model,), planner=model, horizon=HORIZON, planning_horizon=HORIZON, measured_origins=0
     )
@@ -89,7 +89,7 @@ def turn(store: Store, model: str, at: pd.Timestamp, *, markets: int = MARKETS) 
 
 
 def followed(store: Store, at: pd.Timestamp, markets: int) -> tuple[Followed, ...]:
-    """So many markets with a price and counts."""
+    """Return ``markets`` markets with price and counts."""
     listing = list_markets(store, known_at=at)
     chosen = listing[listing["has_counts"] & listing["has_price"]].head(markets)
     return tuple(

@@ -1,7 +1,7 @@
 """Accuracy of every predictor on real histories, half-hour slots, scored on the second half of each (E4).
 
-Nine H100 zones and two 16-instance V100 zones of the open counts; six V100 zones with moving prices. Every market by
-itself, on the timetable of turns, and beside it with an estimation every fortnight (``refit rarely``).
+Nine H100 zones and two 16-instance V100 zones with open availability data; six V100 zones with varying prices. Every market
+is forecast separately, on the timetable of turns, and also with an estimation every 14 days (``refit rarely``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run(data: Path) -> dict:
 
 
 def measure(markets: list[History], variable: str, timetable: Timetable = TIMETABLE) -> dict:
-    """Means over markets of MAE and mean pinball by step, where each model loses to last value, and seconds."""
+    """Return MAE, mean pinball loss and coverage by step as means over markets, steps that lose to last value, and seconds."""
     tables, seconds = [], dict.fromkeys(NAMES, 0.0)
     for history in markets:
         n, floor = len(history.slots), []
@@ -76,7 +76,7 @@ def measure(markets: list[History], variable: str, timetable: Timetable = TIMETA
 
 
 def histories(data: Path, sources: tuple[str, ...]) -> Iterator[History]:
-    """The open availability series of some sources on the slot grid, with the price of the same place where there is one."""
+    """Yield the open availability series of some sources on the slot grid, with prices of the same zone if available."""
     probes = pd.read_parquet(data / "availability.parquet")
     prices = pd.read_parquet(data / "prices.parquet")
     for source in sources:
@@ -87,7 +87,7 @@ def histories(data: Path, sources: tuple[str, ...]) -> Iterator[History]:
 
 
 def one_history(series: pd.DataFrame, prices: pd.DataFrame) -> History:
-    """Sample and hold on half-hour slots (M1.3); a missing price is assumed at 30 % of a V100's on-demand price."""
+    """Return a history on half-hour slots, sample and hold (M1.3); a missing price is 30 % of a V100's on-demand price."""
     first = series.iloc[0]
     grid = pd.date_range(
         series["timestamp"].iloc[0].ceil(SLOT), series["timestamp"].iloc[-1].floor(SLOT), freq=SLOT
@@ -99,7 +99,7 @@ def one_history(series: pd.DataFrame, prices: pd.DataFrame) -> History:
     if len(prices):
         on_demand = float(prices["on_demand_price_usd_per_hour"].iloc[0])
         dated = prices.assign(timestamp=prices["timestamp"].astype("datetime64[us, UTC]"))
-        if len(prices) == 1:  # one catalogue value, stored at the end of the record: it never moved
+        if len(prices) == 1:  # a single catalogue price, stored at the end of the record, is constant
             dated["timestamp"] = slots["slot"].iloc[0]
         column = pd.merge_asof(slots, dated, left_on="slot", right_on="timestamp")["spot_price_usd_per_hour"]
         spot = column.to_numpy(dtype=float)

@@ -1,7 +1,7 @@
-"""How fast and in how much memory a large table comes in, beside what DuckDB alone needs to copy it into a sorted table.
+"""Time and memory of the ingest of a large table, compared with a plain DuckDB copy into a sorted table.
 
-``python -m benchmarks.ingest [ROWS] [.csv]``; each measurement is by itself in a process of its own. Read the ratios of processor
-time: other work on the machine lengthens the rest.
+``python -m benchmarks.ingest [ROWS] [.csv]``; each measurement runs in a separate process. Compare ratios of CPU time: wall time
+depends on other work on the machine.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def make_file(path: Path, rows: int, *, seed: int = 7) -> None:
 
 
 def ours(path: Path, database: Path) -> dict[str, Any]:
-    """`slackwater ingest tabular`: checked, counted, written once, closed."""
+    """Ingest as `slackwater ingest tabular` does: check, count, write and close."""
     with open_store(database) as store:
         done = ingest(store, "tabular", path)
         (kept,) = store.execute("SELECT count(*) FROM price")[0]
@@ -95,12 +95,12 @@ def _scan(path: Path) -> str:
 
 
 def whole(path: Path, database: Path) -> dict[str, Any]:
-    """DuckDB alone: every column as it is, sorted by series and time."""
+    """Copy with DuckDB alone: all columns unchanged, sorted by series and time."""
     return _duckdb(database, f"CREATE TABLE price AS SELECT * FROM {_scan(path)} ORDER BY {NAMES}, timestamp")
 
 
 def narrow(path: Path, database: Path) -> dict[str, Any]:
-    """DuckDB alone, without a check: a table of series, and rows that have its numbers in the place of names, sorted."""
+    """Copy with DuckDB alone, unchecked: a table of series, and sorted rows with series numbers instead of names."""
     return _duckdb(
         database,
         f"CREATE TABLE series AS SELECT row_number() OVER () AS sid, * FROM (SELECT DISTINCT {NAMES} FROM {_scan(path)})",
@@ -111,7 +111,7 @@ def narrow(path: Path, database: Path) -> dict[str, Any]:
 
 
 def measure(work: Callable[[Path, Path], dict[str, Any]], path: Path, database: Path, answer: Any) -> None:
-    """Do one piece of work in this process and send the figures to ``answer``; peak memory is the process's own."""
+    """Run ``work`` in this process and send the figures to ``answer``, including the peak memory of the process."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started, cpu = time.perf_counter(), time.process_time()
     done = work(path, database)
@@ -139,7 +139,7 @@ def _alone(work: Callable[[Path, Path], dict[str, Any]], path: Path, database: P
 
 
 def run(rows: int = 1_000_000, *, suffix: str = ".parquet", folder: Path | None = None) -> dict[str, Any]:
-    """Make a file of ``rows`` rows, copy it by DuckDB alone, and ingest it twice: as it is, and under another name (all repeat)."""
+    """Write a file of ``rows`` rows, copy it with DuckDB alone, and ingest it twice, the second time renamed (all rows repeat)."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         path = Path(scratch) / f"prices{suffix}"
         make_file(path, rows)

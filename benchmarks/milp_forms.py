@@ -1,7 +1,7 @@
-"""Other ways to write the horizon program of M3.1, kept to be measured against the one in `optimization.window.solver`.
+"""Alternative formulations of the horizon program (M3.1), for comparison with the model of `optimization.window.solver`.
 
-Each makes the same model but for what links two slots (`arcs`, `direction`) or for how a column of expected to go is
-cut (`segments`).
+They differ in the constraints that link two slots (`arcs`, `direction`), or in the segments of an expected-to-go column
+(`segments`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Form = Callable[[HorizonProblem], pyo.ConcreteModel]
 
 
 def arcs(problem: HorizonProblem) -> pyo.ConcreteModel:
-    """One binary per stage and change n -> n'."""
+    """Model with a binary per stage and change n -> n'."""
     m, job = begun(problem), problem.job
     m.change = pyo.Var(m.STAGES, m.SIZES, m.SIZES, domain=pyo.Binary)
-    # The size before the first slot need not be one of the sizes: its arcs start at 0, and efficiency is that of n_previous.
+    # n_previous may not be among the sizes: arcs of the first slot start at 0, with the efficiency of n_previous.
     for p in m.SIZES:
         for j in m.SIZES:
             if p != 0:
@@ -49,7 +49,7 @@ def arcs(problem: HorizonProblem) -> pyo.ConcreteModel:
 
 
 def direction(problem: HorizonProblem) -> pyo.ConcreteModel:
-    """A choice of n per stage, binaries for up and down, and big constants for the work lost to them."""
+    """Model with a choice of n per stage, binaries for growing and shrinking, and big-M constraints for the lost work."""
     m, job = begun(problem), problem.job
     m.run = pyo.Var(m.STAGES, m.SIZES, domain=pyo.Binary)
     m.up = pyo.Var(m.STAGES, domain=pyo.Binary)
@@ -77,7 +77,7 @@ def direction(problem: HorizonProblem) -> pyo.ConcreteModel:
 
 
 def segments(problem: HorizonProblem) -> pyo.ConcreteModel:
-    """The ladder of `optimization.window.solver`, but with one binary for every segment of a column of expected to go."""
+    """Model of `optimization.window.solver`, but with a binary for every segment of an expected-to-go column."""
 
     def cut(table: ExpectedToGo, column: int, *, low: float, high: float) -> list[list[Point]]:
         pieces = concave_pieces(table, column, low=low, high=high)

@@ -1,8 +1,8 @@
-"""Milliseconds of a decision of a job that may move among ten markets, of 20 and 48 half-hour slots and up to 16 instances.
+"""Milliseconds of a decision of a multi-market job with ten markets, 20 or 48 half-hour slots and up to 16 instances.
 
-CPU time on one core once compiled, the beliefs made before; beside it the same job's tables in one market (M4.6), hindsight over
-the ten markets, and expected cost and lateness on 100 sampled futures. Markets are made up: sticky counts, constant and moving
-prices.
+CPU time on a single core after compilation, without estimation of the beliefs. Also measured: the tables of the same job in a
+single market (M4.6), hindsight over the ten markets, and expected cost and risk on 100 sample paths. Markets are synthetic:
+random-walk availability, constant and varying prices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARKETS, N_MAX, HISTORY, ROUNDS = 10, 16, 336, 15
 
 
 def world(slots: int, seed: int, *, restless: bool) -> tuple[MovableJob, list[MarketWindow], list[Record]]:
-    """A job that begins anywhere, its markets and their records."""
+    """Return a job without a home market, its markets and their records."""
     rng = np.random.default_rng(seed)
     shape = (MARKETS, HISTORY + slots)
     counts = np.clip(N_MAX // 2 + rng.integers(-3, 4, shape).cumsum(axis=1), 0, N_MAX).astype(float)
@@ -50,7 +50,7 @@ def world(slots: int, seed: int, *, restless: bool) -> tuple[MovableJob, list[Ma
 
 
 def run() -> dict[str, object]:
-    """Figures by length of the job and kind of prices."""
+    """Return the figures by length of the job and kind of prices."""
     return {
         f"{slots} slots, {'moving' if restless else 'constant'} prices": measured(slots, restless=restless)
         for slots in (20, 48)
@@ -59,7 +59,7 @@ def run() -> dict[str, object]:
 
 
 def measured(slots: int, *, restless: bool) -> dict[str, float]:
-    """Medians of `ROUNDS` in milliseconds of CPU time."""
+    """Return medians of `ROUNDS` runs in milliseconds of CPU time, and sizes of the beliefs."""
     job, windows, records = world(slots, 1, restless=restless)
     mover, single = MeanField(), Stochastic()
     view = Grounds(job, windows, records=records).view(job.begin(), 0)
@@ -78,7 +78,7 @@ def measured(slots: int, *, restless: bool) -> dict[str, float]:
 
 
 def milliseconds(work: Callable[[], object], *, rounds: int = ROUNDS) -> float:
-    """The median of several runs, after one that compiles."""
+    """Return the median CPU time of several runs, after a run that compiles."""
     work()
     seconds = []
     for _ in range(rounds):

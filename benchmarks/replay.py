@@ -1,7 +1,7 @@
-"""Seconds to replay on one job of 48 half-hour slots with up to 16 instances: the whole pool, one policy many times, cold starts.
+"""Seconds to replay jobs of 48 half-hour slots with up to 16 instances: the whole pool, single policies, and cold starts.
 
-*Warm* is CPU time on one core once compiled. *Cold* is wall time of a new process that replays the pool once: with compiled
-code in numba's cache on disk, and with an empty cache, where everything is compiled first.
+*Warm* is CPU time on a single core after compilation. *Cold* is wall time of a new process that replays the pool once: with
+compiled code in numba's cache on disk, and with an empty cache, so that everything is compiled first.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SLOTS, N_MAX, ROUNDS, PATHS, JOBS = 48, 16, 5, 100, 50
 #: Slots of history before the job, for policies that learn from it.
 HISTORY = 336
 SINGLE = ("OD-only", "MSU", "UP", "AHANP(0.9)", "AHAP(5,1,0.9)", "AHAP(5,5,0.9,last)", "AHAP(5,5,0.9)")
-#: What the figures of single policies are scaled to.
+#: Number of jobs that the figures of single policies are scaled to.
 SIMULATIONS = 2500
 
 
 def case(seed: int) -> Case:
-    """A sticky count and a wandering price, so that the policies' paths part; forecasts for 5 slots, and a week of record."""
+    """Return a case with random walks of availability and price, perfect forecasts for 5 slots and a week of record."""
     rng = np.random.default_rng(seed)
     price = np.clip(0.5 + 0.05 * rng.normal(size=SLOTS).cumsum(), 0.2, 1.1)
     count = np.clip(N_MAX // 2 + rng.integers(-3, 4, SLOTS).cumsum(), 0, N_MAX).astype(float)
@@ -50,12 +50,12 @@ def case(seed: int) -> Case:
 
 
 def market(seed: int) -> MarketWindow:
-    """The market of a case."""
+    """Return the market of a case."""
     return case(seed).window
 
 
 def job() -> Job:
-    """Half of what N_MAX instances can do by the deadline."""
+    """Return a job with half the work that N_MAX instances can do by the deadline."""
     return Job(
         name="benchmark", workload=0.5 * SLOTS * N_MAX * 0.5, deadline_slots=SLOTS, n_min=1, n_max=N_MAX,
         throughput=Linear(), mu_up=0.9, mu_down=0.95, value=1.5 * 0.5 * SLOTS * N_MAX * 0.5,
@@ -63,7 +63,7 @@ def job() -> Job:
 
 
 def run() -> dict[str, object]:
-    """Pool, single policies, batches and cold starts."""
+    """Measure the pool, single policies, batches and cold starts."""
     pool = load_pool()
     replay_batch([case(0)], pool)
     seconds = [cpu_of([case(seed)], pool) for seed in range(1, ROUNDS + 1)]
@@ -81,20 +81,20 @@ def run() -> dict[str, object]:
 
 
 def cpu_of(cases: list[Case], policies: list[object]) -> float:
-    """CPU seconds of a batch in this process."""
+    """Return the CPU seconds of a batch in this process."""
     begun = time.process_time()
     replay_batch(cases, policies)  # type: ignore[arg-type]
     return time.process_time() - begun
 
 
 def single() -> dict[str, float]:
-    """CPU seconds for `SIMULATIONS` jobs with one policy each, from `JOBS` of them."""
+    """Return CPU seconds of single policies for `SIMULATIONS` jobs, scaled from `JOBS` jobs."""
     cases = [case(seed) for seed in range(JOBS)]
     return {name: round(cpu_of(cases, [policy_named(name)]) / JOBS * SIMULATIONS, 2) for name in SINGLE}
 
 
 def programs() -> int:
-    """Distinct horizon programs of one pool replay."""
+    """Return the number of distinct horizon programs in a replay of the pool."""
     chosen, memo = case(1), PlanMemo()
     replay_pool(
         load_pool(), chosen.job, chosen.window, forecasts=chosen.forecasts, record=chosen.record, memo=memo
@@ -103,7 +103,7 @@ def programs() -> int:
 
 
 def look_ahead() -> float:
-    """Seconds for AHAP(3,1,0.9) over 100 sampled paths of the 24 slots before the deadline."""
+    """Return seconds of AHAP(3,1,0.9) over 100 sampled paths of the 24 slots before the deadline."""
     chosen, work, slot = case(1), job(), SLOTS - 24
     rng = np.random.default_rng(0)
     later = SLOTS - slot - 1
@@ -116,7 +116,7 @@ def look_ahead() -> float:
 
 
 def cold(*, empty: bool) -> float:
-    """Wall seconds of a new process that replays the pool once, imports included."""
+    """Return wall seconds of a new process that replays the pool once, including imports."""
     code = "from benchmarks.replay import case; from optimization.replay.run import replay_batch; "
     code += "from optimization.policies.pool import load_pool; replay_batch([case(0)], load_pool())"
     with tempfile.TemporaryDirectory() as folder:

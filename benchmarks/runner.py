@@ -1,6 +1,6 @@
-"""Runs the benchmarks: each in a process of its own, printed as it ends; failing stops no other.
+"""Runner of the benchmarks: each in a separate process, printed when it ends; a failure does not stop the others.
 
-What one has imported, compiled and kept in memory counts for no other.
+Imports, compiled code and memory of a benchmark do not affect another.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ CASES = (
     "solver", "replay", "cant_be_late", "ingest", "forecasting", "turn", "forecast_turn", "backtest_speed", "workers",
     "backfill", "joint", "moving",
 )  # fmt: skip
-#: Run when they are named only: they take long.
+#: Run only when named, because they take long.
 ON_REQUEST = ("faults", "walks", "competition")
 NEEDS_DATA = {"forecasting", "backtest_speed", "walks", "competition"}
 
 
 def figures(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Every figure of nested results with the way to it, dots between: a table's rows."""
+    """Yield (path, figure) for every figure of nested results, with a dotted path."""
     pairs: list[tuple[object, object]] = []
     if isinstance(value, dict):
         pairs = list(value.items())
@@ -40,16 +40,16 @@ def figures(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def measure(modules: Mapping[str, str], data: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """The figures of each benchmark as it ends, ``modules`` by name.
+    """Run the benchmarks ``modules``, by name, and yield the figures of each when it ends.
 
-    Of one that raised or died it is ``{"failed": ...}``; the traceback goes to standard error.
+    For a benchmark that raised or crashed these are ``{"failed": ...}``; the traceback is printed to standard error.
     """
     for name, module in modules.items():
         if name in NEEDS_DATA and not data.is_dir():
             yield name, {"left_out": f"{data} is absent; set SLACKWATER_DATA"}
             continue
         print(f"{name} ...", file=sys.stderr, flush=True)
-        # Spawned: a child that inherits threads and compiled code would not be of its own.
+        # Spawned, since a forked child would inherit threads and compiled code.
         with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
             ended = process.submit(_run, module, (data,) if name in NEEDS_DATA else ())
             error = ended.exception()
@@ -66,7 +66,7 @@ def _run(module: str, given: tuple[Path, ...]) -> dict[str, object]:
 
 
 def report(modules: Mapping[str, str], data: Path, *, as_json: bool) -> int:
-    """Run benchmarks and print their figures; the exit code, 1 if one failed."""
+    """Run benchmarks and print their figures; return the exit code, 1 if any failed."""
     results: dict[str, object] = {"python": platform.python_version(), "cores": os.cpu_count()}
     where = sys.stderr if as_json else sys.stdout
     _print_rows(results, where)
@@ -91,7 +91,7 @@ def _print_rows(found: dict[str, object], where: TextIO) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Run what the words of a command line name, or `CASES`; the exit code."""
+    """Run the benchmarks named on the command line, or `CASES`; return the exit code."""
     names = [word for word in words if word != "--json"] or CASES
     if unknown := [name for name in names if name not in (*CASES, *ON_REQUEST)]:
         sys.exit(f"benchmark {unknown[0]!r} is unknown: expected one of {', '.join((*CASES, *ON_REQUEST))}")

@@ -1,9 +1,9 @@
-"""The Pyomo model with HiGHS against its exact twin on the same programs, side by side, in CPU time: read the ratios.
+"""CPU time of the Pyomo model with HiGHS, compared with its exact twin on the same programs: compare ratios.
 
-Programs as in M7's E1: N_max 16, half-hour slots, deadline 3 w, three loads, mu_up 0.9 or 0.6, counts that wander and
-prices flat or moving; for expected to go a table of 24 points that bends both ways. ``forms`` are other ways to write the same
-model, ``hindsight`` is the twin over a whole job of 48 slots, ``cold start`` the first program of a process without
-compiled code on disk.
+Programs as in M7's E1: N_max 16, half-hour slots, deadline 3 w, three loads, mu_up 0.9 or 0.6, random-walk availability and
+constant or varying prices; for expected-to-go a table of 24 points that is neither concave nor convex. ``forms`` are alternative
+formulations of the same model, ``hindsight`` is the twin over a whole job of 48 slots, ``cold start`` the first program of a
+process without compiled code on disk.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ def some_problem(
 
 
 def seconds_of(call: Callable[[], Any]) -> tuple[float, Any]:
-    """CPU seconds of this process, so that what else the machine does tips no ratio; both solvers run in it, on one thread."""
+    """Return CPU seconds and result of a call; both solvers run in this process, on a single thread."""
     begin = time.process_time()
     answer = call()
     return time.process_time() - begin, answer
 
 
 def side_by_side(w: int, end_rule: EndRule, count: int) -> dict[str, object]:
-    """The same programs by both, in CPU time; the twin's is the mean of five calls."""
+    """Compare CPU time of model and twin on the same programs; the time of the twin is the mean of five calls."""
     rng = np.random.default_rng(w)
     milp, twin, differ, proved = [], [], 0.0, 0
     for i in range(count):
@@ -123,7 +123,7 @@ def side_by_side(w: int, end_rule: EndRule, count: int) -> dict[str, object]:
 
 
 def forms(w: int, end_rule: EndRule, count: int, limits: Limits) -> dict[str, object]:
-    """Seconds of HiGHS alone on the same programs written in several ways, the order of the ways turned each time."""
+    """Measure HiGHS alone on the same programs in several formulations, in rotating order."""
     rng = np.random.default_rng(100 + w)
     ways = list((EXPECTED_FORMS if end_rule is EndRule.EXPECTED_TO_GO else FORMS).items())
     seconds: dict[str, list[float]] = {name: [] for name, _ in ways}
@@ -168,7 +168,7 @@ def whole_jobs(count: int) -> dict[str, object]:
 
 
 def cold_start() -> dict[str, object]:
-    """Seconds to the first plan of a new process, imports apart: compiling, then reading compiled code."""
+    """Measure seconds to the first plan of a new process without imports: when compiling, and with compiled code on disk."""
     script = (
         "import time, numpy as np; from benchmarks.solver import *; "
         "p = some_problem(np.random.default_rng(1), Linear(), 5, EndRule.ON_DEMAND_TO_GO); "

@@ -1,4 +1,4 @@
-"""A steady turn over 20 markets beside an empty flow, on the same embedded engine in the same process."""
+"""Seconds of a steady turn over 20 markets, compared with an empty flow on the same embedded engine and process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = {
 
 
 def tidy_markets(folder: Path, until: pd.Timestamp, *, markets: int = MARKETS, days: float = DAYS) -> None:
-    """The simulated market under several seeds as tidy tables of at least so many markets."""
+    """Write tidy tables of at least ``markets`` simulated markets, using several seeds."""
     tables: dict[str, list[pa.Table]] = {"price": [], "availability": []}
     start = AT - pd.Timedelta(days=days)
     for seed in range(markets // 7 + 1):
@@ -73,7 +73,7 @@ def run() -> dict[str, Any]:
             return answer
 
         seconds = {}
-        with no_heartbeat():  # as the commands do
+        with no_heartbeat():  # as in the commands
             seconds["first_turn"], answer = timed(lambda: turn(0))
             seconds["steady_turn"] = min(timed(lambda k=k: turn(k))[0] for k in (1, 2))
             seconds["empty_flow"] = min(timed(empty)[0] for _ in range(3))

@@ -1,12 +1,12 @@
-"""How far one walks through the program: the modules entered by a turn, a decision, an ingest ...
+"""Walks: numbers of modules and functions entered by a turn, a decision, an ingest and other tasks.
 
-A module of the product is entered when one of its functions is called, in whatever thread; what
-runs because a module is imported does not count. Of compiled functions count those that plain code
-calls and those that these call in turn. Beside the walks stand the modules and lines of every
-folder. Each figure is a pair: as kept in ``walks-before.json``, and now.
+A module of the product is entered when any of its functions is called, in any thread; code that
+runs during an import does not count. Compiled functions count if Python code calls them, or if such
+a compiled function calls them. The figures include the modules and lines of every folder. Each
+figure is a pair: as stored in ``walks-before.json``, and now.
 
-``python -m benchmarks.walks [WALK ...]`` lists the modules entered by some of the walks or all
-(``turns``, ``decision``, ...); with ``--keep`` it makes the figures of all the ones before.
+``python -m benchmarks.walks [WALK ...]`` lists the modules entered by the named walks or all
+(``turns``, ``decision``, ...); with ``--keep`` the figures of all walks are stored in that file.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from optimization.replay.run import replay
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
-#: Small in everything but the kinds of things done: every forecaster, the whole pool, several markets.
+#: Small settings that still run all code: every forecaster, the whole pool, several markets.
 SETTINGS = Settings(max_markets=3, measured_origins=4, history_days=7, simulated_days=10)
 #: A policy of the default pool.
 AHAP = "AHAP(5,5,0.9,expected)"
 Traced = Callable[..., Any]
 
 
-# What is walked: the calls into the product, all of them here.
+# The walks: all calls into the product.
 
 
 def turns(traced: Traced, scratch: Path, _data: Path) -> None:
-    """The first turn of a warehouse on the simulated market, which learns from a job, and the second; without the engine."""
+    """Run two turns on the simulated market without the engine; the first also learns from an ended job."""
     past = read_request(Path(__file__).parents[1] / "examples" / "llama-8b-lora.toml")
     past = past.placed(at=AT - 26 * STEP, market="simulated/east/east-a/h100", source=None)
     for name, at, requests in (("first turn", AT, [past]), ("second turn", AT + STEP, [])):
@@ -71,14 +71,14 @@ def _turn(scratch: Path, at: pd.Timestamp, requests: Sequence[JobRequest] = ()) 
 
 
 def decision(traced: Traced, _scratch: Path, _data: Path) -> None:
-    """What one AHAP enters to decide, over the slots of one job."""
+    """Run the decisions of an AHAP policy over the slots of a job."""
     case = one_job.case(1)
     with traced("AHAP decision", below="decide"):
         replay(policy_named(AHAP), case.job, case.window, forecasts=case.forecasts, record=case.record)
 
 
 def forecast(traced: Traced, _scratch: Path, data: Path) -> None:
-    """One forecast of one market, estimation included."""
+    """Estimate and issue a forecast of a market."""
     history = next(histories(data, COUNT_SOURCES))
     known = history.until(history.slots[700])
     with traced("combined forecast"):
@@ -86,7 +86,7 @@ def forecast(traced: Traced, _scratch: Path, data: Path) -> None:
 
 
 def ingest(traced: Traced, scratch: Path, _data: Path) -> None:
-    """A folder of the two tidy tables into a new warehouse."""
+    """Ingest a folder with two tidy tables into a new warehouse."""
     folder = scratch / "tidy"
     folder.mkdir()
     tidy_markets(folder, AT, markets=7, days=2)
@@ -95,7 +95,7 @@ def ingest(traced: Traced, scratch: Path, _data: Path) -> None:
 
 
 def backfilled(traced: Traced, scratch: Path, _data: Path) -> None:
-    """One slot made afterwards in a new warehouse: every stage has something to do."""
+    """Backfill a slot in a new warehouse, with work for every stage."""
     with traced("backfilled slot"):
         backfill(
             Backfill(
@@ -108,7 +108,7 @@ def backfilled(traced: Traced, scratch: Path, _data: Path) -> None:
 
 
 def experiment(traced: Traced, scratch: Path, data: Path) -> None:
-    """The pool experiment in its quick form, with its page."""
+    """Run the pool experiment with ``--fast``, and write its page."""
     with traced("pool experiment"):
         words = ["experiment", "pool", "--data", str(data), "--fast", "--json", "--processes", "1"]
         PROGRAM.run([*words, "--html", str(scratch / "pool.html")])
@@ -116,7 +116,7 @@ def experiment(traced: Traced, scratch: Path, data: Path) -> None:
 
 WALKS = (turns, decision, forecast, ingest, backfilled, experiment)
 
-# How it is counted.
+# Counting.
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("warehouse", "forecasting", "optimization", "flows")
@@ -124,12 +124,12 @@ BEFORE = Path(__file__).with_name("walks-before.json")
 
 
 class Trace:
-    """The functions of the product called while it is open; with ``below`` those called by that one."""
+    """Trace of the product's functions called while it is open; with ``below`` only those called by that function."""
 
     def __init__(self, below: str | None = None) -> None:
         self._below = below
         self._entered: set[tuple[str, str]] = set()
-        # By identity, and kept alive, so that it stays one code's own: codes compare by content, slowly.
+        # By id, as comparing code objects is slow; the reference keeps the object alive, so that its id stays unique.
         self._settled: dict[int, CodeType] = {}
 
     def __enter__(self) -> Trace:
@@ -151,12 +151,12 @@ class Trace:
 
     @property
     def modules(self) -> list[str]:
-        """The files entered, as paths from the root."""
+        """The files entered, as paths relative to the root."""
         return sorted({file for file, _ in self._entered})
 
     @property
     def functions(self) -> int:
-        """How many functions were entered, those without a name aside."""
+        """The number of functions entered, without lambdas and comprehensions."""
         return sum(not name.endswith(">") for _, name in self._entered)
 
     def _called(self, frame: FrameType, event: str, _: object) -> None:
@@ -164,7 +164,7 @@ class Trace:
             return
         code = frame.f_code
         file = product_file(code)
-        if file is None or not code.co_flags & inspect.CO_OPTIMIZED:  # the bodies of modules and classes
+        if file is None or not code.co_flags & inspect.CO_OPTIMIZED:  # bodies of modules and classes
             self._settled[id(code)] = code
         elif self._counts(frame):
             self._settled[id(code)] = code
@@ -178,7 +178,7 @@ class Trace:
                     self._entered.add((file, code.co_qualname))
 
     def _counts(self, frame: FrameType | None) -> bool:
-        """Whether a call is none that an import makes, and is made below what is asked for."""
+        """Return whether a call is not part of an import, and is below the function ``below`` if given."""
         beneath = self._below is None
         while frame is not None:
             code = frame.f_code
@@ -190,7 +190,7 @@ class Trace:
 
 
 def product_file(code: CodeType) -> str | None:
-    """The file of the product that a code is from, as a path from the root; None for any other."""
+    """Return the product file of a code object, as a path relative to the root; None for other code."""
     name = code.co_filename
     if not name.startswith(f"{ROOT}{os.sep}"):
         return None
@@ -199,7 +199,7 @@ def product_file(code: CodeType) -> str | None:
 
 
 def compiled_together(dispatcher: Dispatcher) -> list[CodeType]:
-    """The code of a compiled function and of all compiled functions that it names, and so on."""
+    """Return the code of a compiled function and, recursively, of all compiled functions that it refers to."""
     found: dict[int, CodeType] = {}
     waiting = [dispatcher]
     while waiting:
@@ -211,7 +211,7 @@ def compiled_together(dispatcher: Dispatcher) -> list[CodeType]:
 
 
 def _named(function: Any) -> Iterator[Any]:
-    """What the names of a function stand for, those in modules of the product included."""
+    """Yield the objects that the names in a function refer to, including attributes of product modules."""
     named = inspect.getclosurevars(function)
     values = [*named.globals.values(), *named.nonlocals.values()]
     yield from values
@@ -221,7 +221,7 @@ def _named(function: Any) -> Iterator[Any]:
 
 
 def walked(walk: int, data: Path) -> dict[str, dict[str, Any]]:
-    """The modules and functions entered by one of `WALKS`, by name."""
+    """Return the modules and functions entered by `WALKS` number ``walk``, by name."""
     found: dict[str, dict[str, Any]] = {}
 
     @contextmanager
@@ -236,7 +236,7 @@ def walked(walk: int, data: Path) -> dict[str, dict[str, Any]]:
 
 
 def all_walked(data: Path, names: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """The walks with those names, or all, each in a process of its own: no cache of another helps."""
+    """Run the named walks, or all, each in a separate process so that they share no caches."""
     found: dict[str, dict[str, Any]] = {}
     for place, walk in enumerate(WALKS):
         if not names or walk.__name__ in names:
@@ -246,7 +246,7 @@ def all_walked(data: Path, names: Sequence[str] = ()) -> dict[str, dict[str, Any
 
 
 def tree() -> dict[str, dict[str, int]]:
-    """Modules and lines of the product, its tests and benchmarks: in all, and by folder."""
+    """Return modules and lines of the product, tests and benchmarks, in total and by folder."""
     count: dict[str, Counter[str]] = {}
     for top in (*PRODUCT, "tests", "benchmarks"):
         for file in sorted((ROOT / top).rglob("*.py")):
@@ -258,7 +258,7 @@ def tree() -> dict[str, dict[str, int]]:
 
 
 def figures_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures of walks, the tree's beside them."""
+    """Return the figures of the walks and of the source tree."""
     walks = {}
     for name, own in found.items():
         layers = Counter(module.partition("/")[0] for module in own["modules"])
@@ -267,7 +267,7 @@ def figures_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def beside(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Figures of two times side by side: [before, after], None where there is none."""
+    """Return nested figures as pairs [before, after], None where a figure is missing."""
     pairs: dict[str, Any] = {}
     for key in dict.fromkeys([*after, *before]):
         old, new = before.get(key), after.get(key)
@@ -277,7 +277,7 @@ def beside(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def kept(figures: dict[str, Any]) -> str:
-    """Figures as they are kept: JSON, a row a line."""
+    """Return figures as JSON text for the file, with a line per row."""
     parts = [
         f"{json.dumps(part)}: {{\n"
         + ",\n".join(f"  {json.dumps(name)}: {json.dumps(own)}" for name, own in rows.items())

@@ -1,7 +1,7 @@
-"""A turn over 8 markets on threads, and on Dask clusters of 1, 2 and 4 worker processes that run already; and what a start costs.
+"""Seconds of a turn over 8 markets on threads and on running Dask clusters of 1, 2 and 4 worker processes, and of their start.
 
-A cluster lives as long as a service does: its workers have imported everything and compiled what they need when the steady
-turns measured here come. Every runner is checked to make the same tables as threads do.
+A cluster lives as long as the service: in the steady turns measured here, its workers have imported and compiled all they need.
+Every runner must write the same tables as threads do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from warehouse.store.connection import open_reader
 
 WORKERS = (1, 2, 4)
 MARKETS = 8
-#: Turns of each runner: the first starts the cluster's imports and brings in the history; the best of the others counts.
+#: Turns of each runner: the first includes imports of the cluster and ingest of the history; the best of the others counts.
 TURNS = 3
 TABLES = ("vintages", "forecasts", "decisions", "outcomes", "weights", "fitted")
 
@@ -33,14 +33,14 @@ def run() -> dict[str, Any]:
         tidy_markets(folder, AT + TURNS * pd.Timedelta("30min"))
         prepare_engine(folder)
         (folder / "slackwater.toml").write_text(f"max_markets = {MARKETS}\n")
-        # One server for the flows and every worker: without it each worker process would start one of its own.
+        # A shared server for the flows and all workers: otherwise each worker process would start another server.
         with running_server(folder / "server.log"):
             runners = measured(folder)
     return {"markets": MARKETS, "seconds": runners}
 
 
 def measured(folder: Path) -> dict[str, Any]:
-    """Seconds by runner."""
+    """Return the seconds by runner."""
     from distributed import LocalCluster
 
     from flows.engine.flows import chosen_runner
@@ -68,7 +68,7 @@ def timed_start(kind: Any, workers: int) -> tuple[Any, float]:
 
 
 def turns_on(folder: Path, label: str, runner: Any) -> dict[str, Any]:
-    """Seconds of the first turn on a new warehouse and of the best of the following ones."""
+    """Return seconds of the first turn on a new warehouse and of the best of the following turns."""
     from flows.engine.flows import pipeline
 
     flow = pipeline.with_options(task_runner=runner)

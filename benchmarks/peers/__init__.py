@@ -1,1 +1,1 @@
-"""The peers: Nixtla's libraries in an environment of their own (they need pandas 2), driven through files."""
+"""Peers: Nixtla's libraries in a separate environment (they need pandas 2), with data exchanged through files."""

@@ -1,11 +1,11 @@
-"""Cross-validate one of Nixtla's models on given series: ``python nixtla.py MODEL FOLDER``; runs in the peers' own environment.
+"""Cross-validate a model of Nixtla on given series: ``python nixtla.py MODEL FOLDER``; runs in the environment of the peers.
 
-FOLDER holds ``series.parquet`` (columns group, unique_id, ds, y; y NaN in a gap) and ``plan.json`` (per group the number of
-windows; horizon, refit and input_size in slots, frequency). Written beside them: ``MODEL.parquet`` (group, unique_id, cutoff, step,
-mean, q05..q95) and ``MODEL.json`` (seconds). Neither library takes missing values: gaps hold the last value before them, as
-their documentation has it. ``autoarima`` is statsforecast's AutoARIMA with its defaults and Gaussian intervals; ``lightgbm``
-is mlforecast's recursive forecaster over LightGBM's default regressor, global over a group, on 20 lags, the day before and the
-time of day, with its conformal intervals.
+FOLDER contains ``series.parquet`` (columns group, unique_id, ds, y; y NaN in a gap) and ``plan.json`` (per group the number of
+windows; horizon, refit and input_size in slots, frequency). Written to FOLDER: ``MODEL.parquet`` (group, unique_id, cutoff,
+step, mean, q05..q95) and ``MODEL.json`` (seconds). Neither library supports missing values: gaps are filled with the last value
+before them, as their documentation recommends. ``autoarima`` is statsforecast's AutoARIMA with its defaults and Gaussian
+intervals; ``lightgbm`` is mlforecast's recursive forecaster with LightGBM's default regressor, global over a group, on 20 lags,
+the day before and the time of day, with its conformal intervals.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(model: str, folder: Path) -> None:
 
 
 def warm_up(own: pd.DataFrame) -> pd.DataFrame:
-    """The newest 300 slots of the first series."""
+    """Return the newest 300 slots of the first series."""
     return own[own["unique_id"] == own["unique_id"].iloc[0]].tail(300)
 
 
@@ -79,7 +79,7 @@ def lightgbm(own: pd.DataFrame, windows: int, plan: dict) -> pd.DataFrame:
 
 
 def quantiles(made: pd.DataFrame, model: str) -> pd.DataFrame:
-    """Central intervals as quantiles; the median is the point forecast."""
+    """Convert central intervals to quantiles; the median is the point forecast."""
     step = made.groupby(["unique_id", "cutoff"]).cumcount() + 1
     out = {"unique_id": made["unique_id"], "cutoff": made["cutoff"], "step": step, "mean": made[model]}
     for percent in range(5, 100, 5):
