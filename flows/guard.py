@@ -50,8 +50,8 @@ def is_loopback(host: str) -> bool:
 def may_ask(header: str, *, bound: str, names: Iterable[str] = ()) -> bool:
     """Return whether a request with this Host header may be answered; protects against DNS rebinding.
 
-    IP addresses cannot be rebound: they are accepted unless the server is bound to loopback only. Host names must be
-    ``bound``, in ``names`` or a loopback name.
+    IP addresses cannot be rebound: loopback addresses are accepted, other addresses unless the server is bound to loopback
+    only. Host names must be ``bound``, in ``names`` or "localhost".
 
     >>> may_ask("localhost:8642", bound="127.0.0.1"), may_ask("evil.example", bound="127.0.0.1")
     (True, False)

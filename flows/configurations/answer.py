@@ -225,7 +225,7 @@ def _groups(answer: Mapping[str, Any]) -> Section:
 def _group_figures(rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """Plot median error and coverage of the 90 % intervals by method and GPU model.
 
-    The axis ends at 2.5 times the median error: larger errors are drawn at the edge, labelled with their value.
+    The axis of errors ends at 2.5 times their median: larger errors are drawn at the edge, labelled with their value.
     """
     labels = [f"{row['method']}, {_short(row['gpu_model'])} ({row['rows']})" for row in rows]
     edge = 2.5 * median(row["mdape"] for row in rows)
