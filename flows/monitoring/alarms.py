@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -534,21 +534,24 @@ def alarms_of(
     ]
 
 
+#: Checks of observations by kind of alarm; `flows.config.ALARM_KINDS` has meaning and severity of each.
+CHECKS: Mapping[str, Callable[[AlarmFacts], list[Finding]]] = {
+    "empty ingest": empty_ingests,
+    "stale source": stale_sources,
+    "failing feed": failing_feeds,
+    "flat line": lambda facts: flat_lines(facts.measured()),
+    "impossible price": impossible_prices,
+    "price jump": lambda facts: price_jumps(facts.measured()),
+    "rejected rows": rejected_rows,
+    "drift": lambda facts: drifts(facts.measured()),
+    "coverage": coverage_out_of_band,
+}
+
+
 def findings(facts: AlarmFacts) -> list[Finding]:
-    """Return the findings of all checks, a single finding per kind and subject."""
-    measured = facts.measured()
-    found = [
-        *empty_ingests(facts),
-        *stale_sources(facts),
-        *failing_feeds(facts),
-        *flat_lines(measured),
-        *impossible_prices(facts),
-        *price_jumps(measured),
-        *rejected_rows(facts),
-        *drifts(measured),
-        *coverage_out_of_band(facts),
-    ]
-    return list({(one.kind, one.subject): one for one in reversed(found)}.values())
+    """Return the findings of all `CHECKS`, one per kind and subject."""
+    found = [finding for check in CHECKS.values() for finding in check(facts)]
+    return list({(finding.kind, finding.subject): finding for finding in reversed(found)}.values())
 
 
 def standing_alarms(store: Store, *, at: pd.Timestamp) -> list[Alarm]:

@@ -223,7 +223,9 @@ def test_split(case):
 
 def test_no_other_module_compares_a_spot_price_with_the_on_demand_price():
     """`usable_spot` and `spot_is_cheaper` are the one comparison; the audit and the levels of beliefs have their own."""
-    compares = re.compile(r"price(\[[^\]]*\])? *(<|>=|>|<=) *[\w.]*on_demand|on_demand(_usd)? *(>|<=|<|>=) *[\w.]*price\b")
+    compares = re.compile(
+        r"price(\[[^\]]*\])? *(<|>=|>|<=) *[\w.]*on_demand|on_demand(_usd)? *(>|<=|<|>=) *[\w.]*price\b"
+    )
     own = {"kernels/rules.py", "window/audit.py", "market/belief.py"}
     root = Path(rules.__file__).parents[1]
     found = {
