@@ -1,4 +1,4 @@
-"""Keeps what was observed, issued, decided and scored; knows no model.
+"""Storage of observations, forecasts, decisions and outcomes; independent of any model.
 
 >>> from warehouse import Market, ingest, load_history, open_store
 >>> with open_store(":memory:") as store:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from warehouse.observations import Appended, ingest, list_markets
     from warehouse.store.connection import Store, open_reader, open_store
 
-#: Where each name of the face is; loaded on first use, as `warehouse.errors` alone must not cost the import of pandas.
+#: Module of each public name; loaded on first use, so that importing `warehouse.errors` does not
+#: import pandas.
 _PLACES = {
     "Appended": "observations",
     "History": "history",

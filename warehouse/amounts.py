@@ -1,6 +1,7 @@
-"""How amounts are written: numbers, money, prices, shares and lengths of time, in tables, pages and sentences of every layer.
+"""Formatting of numbers, money, prices, shares and durations in tables, pages and sentences of every layer.
 
-Nothing here imports pandas or NumPy: their scalars are recognised by what they can do, so that a help text loads neither.
+Nothing here imports pandas or NumPy, so that help texts load neither; their scalars are recognised
+by attributes.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING: Final = "—"
-#: No market has more instances than this (M1.2).
+#: Largest accepted number of instances of a market (M1.2).
 LARGEST_COUNT: Final = 1_000_000
-#: Seconds between two observations of a source, at least and at most (M1.2).
+#: Bounds of the seconds between two observations of a source (M1.2).
 SHORTEST_GAP, LONGEST_GAP = 1.0, 366 * 86_400.0
-#: The years of times that a person may give: of jobs, and of the options of commands (M2.8).
+#: Range of years accepted in times of jobs and of command options (M2.8).
 EARLIEST_YEAR, LATEST_YEAR = 1970, 2199
-#: The longest duration that a person may give.
+#: Longest duration accepted from users.
 LONGEST_DAYS: Final = 36_600
 _NUMBER: Final = re.compile(r"\d+(\.\d*)?")
 
 
 def parsed_duration(text: str) -> pd.Timedelta:
-    """A positive length of time as a person writes it; raises `ValueError` saying what is wrong with another text.
+    """Parse a positive duration; raises `ValueError` that describes the problem with any other text.
 
     >>> str(parsed_duration("90min")), str(parsed_duration("2d"))
     ('0 days 01:30:00', '2 days 00:00:00')
@@ -44,7 +45,7 @@ def parsed_duration(text: str) -> pd.Timedelta:
         span = pd.Timedelta(plain.removesuffix("d") + "D" if plain.endswith("d") else plain)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{text!r}; expected a duration such as 10min, 12h or 2d") from error
-    if not span > pd.Timedelta(0):  # NaT is not
+    if not span > pd.Timedelta(0):  # also rejects NaT
         raise ValueError(f"{text!r}; expected a positive duration such as 1h")
     if span > pd.Timedelta(days=LONGEST_DAYS):
         raise ValueError(f"{text!r}; expected at most {LONGEST_DAYS:,} days")
@@ -52,7 +53,7 @@ def parsed_duration(text: str) -> pd.Timedelta:
 
 
 def missing(value: Any) -> bool:
-    """True for None, NaN, NaT, "" and an empty list.
+    """Return True for None, NaN, NaT, "" and an empty list or tuple.
 
     >>> [missing(value) for value in (None, float("nan"), "", [], 0, False)]
     [True, True, True, True, False, False]
@@ -65,17 +66,17 @@ def missing(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    """Any value as it is, or the dash."""
+    """Return any value as text, a dash for a missing value."""
     return MISSING if missing(value) else str(value)
 
 
 def plain_scalar(value: Any) -> Any:
-    """A NumPy scalar as Python's own; anything else as it is."""
+    """Convert a NumPy scalar to a Python scalar; return anything else unchanged."""
     return value.item() if hasattr(value, "item") and not hasattr(value, "isoformat") else value
 
 
 def as_number(value: Any) -> float | None:
-    """A finite number as a float, None for anything else (True and False are no numbers)."""
+    """Return a finite number as a float, None for anything else (True and False are not numbers)."""
     if missing(value):
         return None
     value = plain_scalar(value)
@@ -85,7 +86,7 @@ def as_number(value: Any) -> float | None:
 
 
 def number(value: Any, digits: int = 2) -> str:
-    """A number with ``digits`` decimals and a comma between thousands; other things as they are.
+    """Format a number with ``digits`` decimals and commas between thousands; other values are returned as text.
 
     >>> number(1234.5), number(-0.25), number(float("nan")), number("n/a")
     ('1,234.50', '−0.25', '—', 'n/a')
@@ -97,7 +98,7 @@ def number(value: Any, digits: int = 2) -> str:
 
 
 def price(value: Any) -> str:
-    """A price in USD with two to four decimals.
+    """Format a price in USD with two to four decimals.
 
     >>> price(3.06), price(11.0), price(0.09151)
     ('3.06', '11.00', '0.0915')
@@ -107,7 +108,7 @@ def price(value: Any) -> str:
 
 
 def usd(value: Any) -> str:
-    """An amount of money: cents, or three significant digits below a tenth of a dollar.
+    """Format an amount of money in cents, or with three significant digits below a tenth of a dollar.
 
     >>> usd(1234.5), usd(0.01234), usd(0), usd(-12.345)
     ('1,234.50', '0.0123', '0.00', '−12.35')
@@ -117,7 +118,7 @@ def usd(value: Any) -> str:
 
 
 def significant(value: Any) -> str:
-    """A number with three significant digits, for errors whose size is not known beforehand.
+    """Format a number with three significant digits, for errors whose magnitude is not known beforehand.
 
     >>> significant(0.01234), significant(12.34), significant(0.0), significant(1234.5)
     ('0.0123', '12.3', '0', '1,234')
@@ -130,7 +131,7 @@ def significant(value: Any) -> str:
 
 
 def percent(value: Any) -> str:
-    """A share of 1 in percent; small ones with a decimal, so that 0.4 % is not shown as none.
+    """Format a share of 1 in percent; small shares get a decimal, so that 0.4 % is not shown as 0 %.
 
     >>> percent(0.25), percent(0.004), percent(0), percent(0.0001), percent(-0.25), percent(None)
     ('25 %', '0.4 %', '0 %', '< 0.1 %', '−25 %', '—')
@@ -144,7 +145,7 @@ def percent(value: Any) -> str:
 
 
 def duration(length: Any) -> str:
-    """A length of time (`datetime.timedelta` or pandas' own) in the largest unit that divides it well.
+    """Format a duration (`datetime.timedelta` or `pandas.Timedelta`) in minutes below one hour, else in hours.
 
     >>> from datetime import timedelta
     >>> [duration(timedelta(minutes=m)) for m in (5, 90, 720, 2880)]
@@ -155,7 +156,7 @@ def duration(length: Any) -> str:
 
 
 def plural(n: int, noun: str) -> str:
-    """A count with its noun.
+    """Format a count with its noun.
 
     >>> plural(1, "job"), plural(0, "job")
     ('1 job', '0 jobs')

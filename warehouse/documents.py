@@ -1,4 +1,4 @@
-"""Stored JSON texts, read without trust: a row may come from an older version or from somebody else."""
+"""Parsers for stored JSON texts; the texts are not trusted, as an older version or another program may have written them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def why_unreadable(text: str, form: type = dict) -> str:
-    """Return why a text is no JSON object (or list, by ``form``), "" where it is.
+    """Return why a text is not a JSON object (or list, by ``form``); "" if it is.
 
     >>> why_unreadable("{"), why_unreadable("[]"), why_unreadable('{"a": 1}')
     ('no JSON', 'a JSON list where an object is expected', '')
@@ -23,7 +23,7 @@ def why_unreadable(text: str, form: type = dict) -> str:
 
 
 def read_object(text: str | None, *required: str) -> dict[str, Any] | None:
-    """Return the JSON object in a stored text, {} for an empty text; None where it is no object or lacks a ``required`` key."""
+    """Return the JSON object in a stored text; {} for an empty text, None if it is no object or lacks a ``required`` key."""
     try:
         found = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -32,7 +32,7 @@ def read_object(text: str | None, *required: str) -> dict[str, Any] | None:
 
 
 def read_list(text: str | None) -> list[Any]:
-    """Return the JSON list in a stored text, [] where there is none or the text is no list."""
+    """Return the JSON list in a stored text; [] for an empty text or any other content."""
     try:
         found = json.loads(text) if text else []
     except (ValueError, RecursionError):

@@ -1,22 +1,23 @@
-"""Every error the project raises on purpose.
+"""Exceptions that the project raises on purpose.
 
 ::
 
-    SlackwaterError            root; the command line prints it as one line and exits with 2
-    ├── InputError             something the user gave cannot be used
+    SlackwaterError            root; the command line prints it in one line and exits with 2
+    ├── InputError             unusable input from the user
     │   ├── SourceFileError    a file of a source: names the file, the line and the remedy
     │   ├── MarketError        a market that is unknown, ambiguous or has too little data
-    │   ├── JobError           a job that contradicts itself
+    │   ├── JobError           a contradictory job
     │   └── SettingsError      a setting or option out of range
-    ├── FetchError             a live source could not be read: network, refusal, an answer that is not of its form
+    ├── FetchError             a live source could not be read: network, refusal, unexpected form of the answer
     ├── HistoryError           a history that breaks its contract (order, time zone, step, sign)
     ├── ForecastError          a forecast that breaks its contract (shape, crossing quantiles, bounds)
-    ├── AuditError             a plan or an outcome that does not add up
-    ├── PolicyError            a policy that asks for what cannot be held
+    ├── AuditError             a plan or an outcome with inconsistent numbers
+    ├── PolicyError            a policy that requests instances it cannot hold
     └── StoreError             the warehouse file
-        ├── StoreLockedError   another process holds it
-        ├── SchemaError        it was written by a newer version
-        └── DamagedStoreError  it is not a readable warehouse
+        ├── OldSchemaError     the file was written by an older version and not upgraded
+        ├── StoreLockedError   another process has locked the file
+        ├── SchemaError        the file was written by a newer version
+        └── DamagedStoreError  the file is not a readable warehouse
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from types import TracebackType
 
 
 class SlackwaterError(Exception):
-    """Root of all errors: what was found, what was expected, and what to do about it."""
+    """Root of all errors: the problem (``found``), the expected input, and the remedy."""
 
     def __init__(self, found: str, *, expected: str = "", remedy: str = "") -> None:
         self.found = found
@@ -42,7 +43,7 @@ class SlackwaterError(Exception):
 
 
 def nearest(name: str, known: Iterable[str], *, most: int = 3) -> str:
-    """The known names that a misspelled one is most likely meant to be, joined by commas; the first ones where none is near.
+    """Return up to ``most`` known names similar to ``name``, joined by commas; the first known names if none is similar.
 
     >>> nearest("risk_pahts", ["horizon", "risk_paths", "seed"])
     'risk_paths'
@@ -54,18 +55,18 @@ def nearest(name: str, known: Iterable[str], *, most: int = 3) -> str:
 
 
 def why_raised(error: Exception) -> str:
-    """An error in one line, for an answer that goes on without what failed."""
+    """Return an error as one line of text, for results that continue without the failed part."""
     if isinstance(error, MemoryError):
         return f"not enough memory: {str(error) or 'an array or list that is too large'}"
     return str(error) if isinstance(error, SlackwaterError) else f"{type(error).__name__}: {error}"
 
 
 class InputError(SlackwaterError):
-    """Something the user gave cannot be used."""
+    """Unusable input from the user."""
 
 
 class SourceFileError(InputError):
-    """A file of a source cannot be read; names the file, the line (1-based, 0 = whole file) and the remedy."""
+    """Unreadable file of a source: names the file, the line (1-based, 0 = whole file) and the remedy."""
 
     def __init__(
         self, file: Path | str, line: int, found: str, *, expected: str = "", remedy: str = ""
@@ -77,15 +78,15 @@ class SourceFileError(InputError):
 
 
 class MarketError(InputError):
-    """A market that is unknown, ambiguous, or has too little data for what was asked."""
+    """Market that is unknown, ambiguous, or has too little data for the request."""
 
 
 class JobError(InputError):
-    """A job that contradicts itself or asks for what its form does not allow."""
+    """Job that contradicts itself or contains entries that its form does not allow."""
 
 
 def unknown_job(name: str, known: Sequence[str]) -> JobError:
-    """Return the error for a name that no stored job has."""
+    """Return the error for a job name that is not stored in the warehouse."""
     return JobError(
         f"no job {name!r} in the warehouse",
         expected=f"a known job ({', '.join(known[:5]) or 'none'})",
@@ -94,7 +95,7 @@ def unknown_job(name: str, known: Sequence[str]) -> JobError:
 
 
 def unknown_market(text: str, known: Iterable[str], *, at: object = None) -> MarketError:
-    """Return the error for a market that was never observed, or not before ``at``; it names known ones of the same type."""
+    """Return the error for a market without observations, or without any before ``at``; it suggests markets of the same type."""
     key = text.partition("@")[0]
     near = [one for one in dict.fromkeys(known) if one.split("/")[-1] == key.split("/")[-1]][:3]
     return MarketError(
@@ -107,13 +108,14 @@ def unknown_market(text: str, known: Iterable[str], *, at: object = None) -> Mar
 
 
 class SettingsError(InputError):
-    """A setting or command-line option that is out of range."""
+    """Setting or command-line option out of range."""
 
 
 class FetchError(SlackwaterError):
-    """A live source could not be read: the network, a refusal, or an answer that is not of its form.
+    """Failure to read a live source: the network, a refusal, or an answer of unexpected form.
 
-    ``again``: asking again may help (throttled, cut, out of order); a refusal stays one. ``code``: the server's own word for it.
+    ``again``: a retry may succeed (throttled, connection cut, server out of order); False for
+    refusals. ``code``: the error code reported by the server.
     """
 
     def __init__(
@@ -125,43 +127,43 @@ class FetchError(SlackwaterError):
 
 
 class HistoryError(SlackwaterError):
-    """A history that breaks its contract: order, time zone, step, sign or alignment."""
+    """History that breaks its contract: order, time zone, step, sign or alignment."""
 
 
 class ForecastError(SlackwaterError):
-    """A forecast that breaks its contract: shape, crossing quantiles or bounds."""
+    """Forecast that breaks its contract: shape, crossing quantiles or bounds."""
 
 
 class AuditError(SlackwaterError):
-    """A plan or an outcome whose own numbers do not add up (M3.5)."""
+    """Plan or outcome with inconsistent numbers (M3.5)."""
 
 
 class PolicyError(SlackwaterError):
-    """A policy that asks for instances that cannot be held."""
+    """Policy that requests instances it cannot hold."""
 
 
 class StoreError(SlackwaterError):
-    """The warehouse file cannot do what was asked."""
+    """Failed operation on the warehouse file."""
 
 
 class OldSchemaError(StoreError):
-    """The warehouse file was written by an older version of the program and has not been brought up to date."""
+    """Warehouse file that was written by an older version of the program and has not been upgraded."""
 
 
 class StoreLockedError(StoreError):
-    """Another process holds the warehouse file."""
+    """Warehouse file locked by another process."""
 
 
 class SchemaError(StoreError):
-    """The warehouse file was written by a newer version of the program."""
+    """Warehouse file that was written by a newer version of the program."""
 
 
 class DamagedStoreError(StoreError):
-    """The file is not a readable warehouse."""
+    """File that is not a readable warehouse."""
 
 
 class Kept:
-    """Within it what is raised is kept, for somebody else to raise or tell: the thread that waits for this one."""
+    """Context manager that catches any exception and stores it in ``error``, e.g. to hand it over to a waiting thread."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None

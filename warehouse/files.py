@@ -1,4 +1,4 @@
-"""Read the small TOML files that a user writes; nothing heavy is imported."""
+"""Reader for small TOML files written by users; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from pathlib import Path
 
 from warehouse.errors import JobError
 
-#: What a job file should be.
+#: Expected form of a job file, for error messages.
 VALID_JOB = "valid TOML, as in examples/llama-8b-lora.toml"
 
 
 def read_toml(path: Path, kind: str, *, expected: str, remedy: str = "") -> dict[str, object]:
-    """Return the values of a TOML file; raises `JobError` that names its ``kind``, such as "job file", and the file."""
+    """Return the values of a TOML file; raises `JobError` with the file and its ``kind``, such as "job file"."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise JobError(f"{kind} {path}: {error.strerror}", remedy="name a readable TOML file") from error
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number or brackets without end
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # invalid TOML or UTF-8, too long a number, too deep nesting
         raise JobError(f"{kind} {path}: {error}", expected=expected, remedy=remedy) from error
 
 
 def names_file(job: str) -> bool:
-    """Return whether what a user calls a job is its job file; else it is the name of a stored job."""
+    """Return whether the text identifies a job file; otherwise it is the name of a stored job."""
     return job.endswith(".toml") or Path(job).exists()

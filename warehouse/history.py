@@ -1,4 +1,4 @@
-"""A market and its history on a slot grid: the one form in which data leaves the warehouse (M1)."""
+"""Market and its history on a slot grid: the form in which observations leave the warehouse (M1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROW_KNOWN_AT = "known_at"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """A place where one instance type is rented: (provider, region, zone, instance type) (M1.1).
+    """Place where one instance type is rented: (provider, region, zone, instance type) (M1.1).
 
     >>> Market.parse("aws/us-west-2/us-west-2a/p3.2xlarge").zone
     'us-west-2a'
@@ -30,12 +30,12 @@ class Market:
 
     @property
     def key(self) -> str:
-        """``provider/region/zone/instance_type``, the form used on the command line and in tables."""
+        """Text ``provider/region/zone/instance_type``, the form used on the command line and in tables."""
         return f"{self.provider}/{self.region}/{self.zone}/{self.instance_type}"
 
     @classmethod
     def parse(cls, text: str) -> Market:
-        """Read ``provider/region/zone/instance_type``; raises `MarketError` on any other form."""
+        """Parse ``provider/region/zone/instance_type``; raises `MarketError` on any other form."""
         parts = text.strip().split("/")
         if len(parts) != 4 or not all(parts):
             raise MarketError(
@@ -49,16 +49,17 @@ class Market:
         return self.key
 
 
-#: How the assumption begins that stands in the place of an availability that nobody observed.
+#: Prefix of the assumption used in place of an availability that was not observed.
 UNOBSERVED = "counts not observed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDemandOrigin:
-    """Where the on-demand price of a history comes from (M1.1).
+    """Origin of the on-demand price of a history (M1.1).
 
-    ``kind`` is "job", "settings", "observed", "borrowed", "elsewhere", "assumed", "catalogue", "unknown" or "not sold"; ``words``
-    adds place, date and source. A price of kind "unknown" or "not sold" is a stand-in for plans; no saving is relative to it.
+    ``kind`` is "job", "settings", "observed", "borrowed", "elsewhere", "assumed", "catalogue",
+    "unknown" or "not sold"; ``words`` adds place, date and source. A price of kind "unknown" or
+    "not sold" is a stand-in used for plans only; no saving is computed from it.
     """
 
     kind: str
@@ -66,45 +67,50 @@ class OnDemandOrigin:
 
     @property
     def known(self) -> bool:
-        """Whether the price is a price and no stand-in."""
+        """Whether the price is known, not a stand-in."""
         return self.kind not in (UNKNOWN, NOT_SOLD)
 
     @property
     def sold(self) -> bool:
-        """Whether instances can be had on demand at all."""
+        """Whether instances are sold on demand at all."""
         return self.kind != NOT_SOLD
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.words}" if self.words else self.kind
 
 
-#: Kinds of origin without a price.
+#: Kinds of origin without a known price.
 UNKNOWN, NOT_SOLD = "unknown", "not sold"
 OBSERVED = OnDemandOrigin(kind="observed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Price and count of one market on a regular slot grid, as known at one time.
+    """Price and number of available instances of one market on a regular slot grid, as known at one time.
 
-    ``frame`` has one row per slot [t, t + step), indexed by the slot's start (UTC, ascending, regular), with
-    float columns ``price_usd`` (USD per instance-hour), ``available`` (whole number of instances) and a
-    ``known_at`` column (UTC: when the newest value used in the row became known). NaN marks a gap (M1.3); gaps are never
-    filled. The value of a slot is the last observation at or before its start, so a slot is fully observed when it begins.
+    ``frame`` has one row per slot [t, t + step), indexed by the slot's start (UTC, ascending,
+    regular), with float columns ``price_usd`` (USD per instance-hour) and ``available`` (whole
+    number of instances), and a column ``known_at`` (UTC: when the newest value used in the row
+    became known). NaN marks a gap (M1.3); gaps are never filled. The value of a slot is the last
+    observation at or before its start, so a slot is fully observed when it begins.
 
-    ``capacity`` is the largest count the market can show: what a probe could see (``capacity_stated``), else the
-    largest count known so far. ``real_clock`` says whether hour of day and weekday mean anything. ``assumptions`` lists,
-    in words, everything that was not measured (a constant price, another market's path, ...): a history
-    with any is synthetic and is shown as such.
+    ``capacity`` is the largest number of instances that the market can show: the limit of the probe
+    (``capacity_stated``), else the largest count known so far. ``real_clock``: whether hour of day
+    and weekday are meaningful. ``assumptions`` lists, in words, everything that was not measured (a
+    constant price, another market's path, ...): a history with any assumption is synthetic and is
+    shown as such.
 
-    ``within`` (slots, m), if given, holds the counts read between a slot's start and the start of the one before, oldest
-    first, NaN where there was none: a probe every 10 minutes gives a half-hour slot m = 2 readings beside its value.
+    ``within`` (slots, m), if given, holds the counts read between a slot's start and the start of
+    the slot before, oldest first, NaN where there is no reading: a probe every 10 minutes gives a
+    half-hour slot m = 2 readings in addition to its value.
 
-    ``on_demand_usd`` is a stand-in where ``on_demand`` says that no price is known, or that nothing is sold on demand.
+    ``on_demand_usd`` is a stand-in if, according to ``on_demand``, no price is known or nothing is
+    sold on demand.
 
-    ``newest_count`` and ``newest_price`` are the times of the newest observations known (None: there is none, or nobody asked),
-    ``count_max_age`` and ``price_max_age`` the ages beyond which these are stale (M1.3), None: at no age.
-    ``contradicted`` says in words what other sources have against the one in use (M1.5).
+    ``newest_count`` and ``newest_price`` are the times of the newest known observations (None: no
+    observation, or not requested); ``count_max_age`` and ``price_max_age`` are the ages beyond
+    which these are stale (M1.3), None: never stale. ``contradicted`` describes how other sources
+    contradict the source in use (M1.5).
     """
 
     market: Market
@@ -135,27 +141,27 @@ class History:
 
     @property
     def available(self) -> np.ndarray:
-        """Instances one could hold per slot, shape (slots,), NaN in gaps."""
+        """Available instances per slot, shape (slots,), NaN in gaps."""
         return self.frame[AVAILABLE].to_numpy(dtype=float)
 
     @property
     def slots(self) -> pd.DatetimeIndex:
         """Start of every slot, UTC."""
-        return cast(pd.DatetimeIndex, self.frame.index)  # what it is has been checked
+        return cast(pd.DatetimeIndex, self.frame.index)  # type checked by validate_history
 
     @property
     def availability_observed(self) -> bool:
-        """True if its availability was observed, False where it was assumed because nobody observed it."""
+        """Whether the availability was observed, not assumed."""
         return not any(text.startswith(UNOBSERVED) for text in self.assumptions)
 
     @property
     def synthetic(self) -> bool:
-        """True if any of it was assumed instead of measured."""
+        """Whether any part of the history was assumed instead of measured."""
         return bool(self.assumptions)
 
     @property
     def on_demand_note(self) -> str | None:
-        """What to know where there is no on-demand price, or no on-demand at all, and what to do about it; None otherwise."""
+        """Warning and remedy if the on-demand price is unknown or nothing is sold on demand; None otherwise."""
         if not self.on_demand.sold:
             return f"{self.market.key}: no on-demand here ({self.on_demand.words}): the deadline holds only while spot lasts"
         if not self.on_demand.known:
@@ -172,10 +178,11 @@ class History:
         return self.step / pd.Timedelta(hours=1)
 
     def until(self, at: pd.Timestamp) -> History:
-        """The same history as known at ``at``: later slots cut off, later-learned values turned into gaps.
+        """Return the same history as known at ``at``: later slots are cut off, values learned later become gaps.
 
-        It can only lose information, never gain any: a value that was revised after ``at`` becomes a gap
-        here, although the warehouse may still know the older value (read the warehouse as of ``at`` for that).
+        The result can only lose information: a value that was revised after ``at`` becomes a gap,
+        although the warehouse may still know the older value (read the warehouse as of ``at`` to
+        get it).
         """
         if at >= self.known_at:
             return self
@@ -186,7 +193,8 @@ class History:
             frame.loc[late, [PRICE, AVAILABLE]] = np.nan
             frame.loc[late, ROW_KNOWN_AT] = pd.NaT
         counts = frame[AVAILABLE].to_numpy(dtype=float)
-        # A capacity that no probe states is the largest count seen, which must not be learned from the future.
+        # A capacity not stated by a probe is the largest observed count, which must not use later
+        # observations.
         seen = int(np.nanmax(counts)) if np.isfinite(counts).any() else 0
         capacity = self.capacity if self.capacity_stated else seen
         within = self.within
@@ -209,7 +217,7 @@ def _unless_later(seen: pd.Timestamp | None, at: pd.Timestamp) -> pd.Timestamp |
 
 
 def validate_history(history: History) -> None:
-    """The one validator of histories; raises `HistoryError` with the first row that breaks the contract."""
+    """Check a history; raises `HistoryError` that describes the first violation of the contract."""
     frame, index = history.frame, history.frame.index
     key = history.market.key
     if not isinstance(index, pd.DatetimeIndex) or index.tz is None or str(index.tz) != "UTC":

@@ -1,7 +1,8 @@
-"""Which product a price is of, and which of several a job is planned on (M1.1).
+"""Products of prices, and the product that jobs are planned on (M1.1).
 
-Jobs run on Linux and rent spot instances. A price of another operating system, or of another way to buy (reserved, flex-start,
-low priority, on-demand), is kept under its own name and never answers for the market.
+Jobs run on Linux and rent spot instances. Prices of another operating system or another way to buy
+(reserved, flex-start, low priority, on-demand) are stored under their product name and never used
+as the price of the market.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-#: Products that jobs are planned on, most preferred first; compared without regard to case. "" is the product of availability.
+#: Products that jobs are planned on, most preferred first; case-insensitive. "" is the product of
+#: availability.
 PLANNED_PRODUCTS = (
     "",
     "Linux/UNIX",
@@ -23,14 +25,15 @@ PLANNED_PRODUCTS = (
     "per instance, min over offers",
     "unspecified",
 )
-#: Words of products that no job is planned on, as a regular expression for Python and DuckDB alike.
+#: Words in the names of products never used for planning; the regular expression works in Python
+#: and DuckDB.
 OTHER_PRODUCTS = (
     r"(?i)windows|red ?hat|\brhel\b|suse|\bsles\b|ubuntu ?pro|macos|\bsql\b|\bbyol\b"
     r"|on[ _-]?demand|reserv|saving|commit|flex[ _-]?start|\bdws\b|calendar|low[ _-]?prio|dedicated"
 )
-#: The rank of a product whose name is neither planned on nor known to be another.
+#: Rank of a product whose name matches neither list.
 UNKNOWN_RANK = len(PLANNED_PRODUCTS)
-#: The product of a price whose source does not state one.
+#: Product of a price whose source does not state any.
 UNSPECIFIED = "unspecified"
 
 _RANKS = {name.casefold(): rank for rank, name in enumerate(PLANNED_PRODUCTS)}
@@ -39,7 +42,7 @@ ItemT = TypeVar("ItemT")
 
 
 def product_rank(product: str) -> int | None:
-    """Return how far down a product stands among those that are planned on, None for one that no job is planned on.
+    """Return the rank of a product among those used for planning (0 = preferred); None for a product that is never used.
 
     >>> product_rank("Linux/UNIX"), product_rank("Windows (Amazon VPC)"), product_rank("a name of our own") == UNKNOWN_RANK
     (1, None, True)
@@ -62,9 +65,10 @@ def _literal(text: str) -> str:
 
 
 def planned(items: Iterable[ItemT], product: Callable[[ItemT], str]) -> ItemT | None:
-    """Return the item whose product is planned on, whatever the order of the items; None without one.
+    """Return the item with the best-ranked product, independent of the order of the items; None without such an item.
 
-    Of several products with unknown names none is taken: nothing says which of them a job would rent.
+    Returns None also if several products share the best rank (unknown names): it is not known which
+    of them a job would rent.
     """
     ranked: dict[int, list[ItemT]] = {}
     for item in items:
@@ -79,7 +83,7 @@ def planned(items: Iterable[ItemT], product: Callable[[ItemT], str]) -> ItemT | 
 
 
 def unplanned_words(products: Iterable[str]) -> str:
-    """Return why a market with prices of these products has none that a job is planned on.
+    """Return why none of these products of a market can be used for planning.
 
     >>> unplanned_words(["Windows", "SUSE Linux"]), unplanned_words(["b", "a", "Windows"])
     ('only SUSE Linux, Windows', 'a or b, nothing says which')

@@ -1,1 +1,1 @@
-"""The file itself: connection, schema, lock, snapshots."""
+"""Warehouse file: connection, schema, lock, snapshots."""

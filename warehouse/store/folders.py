@@ -1,7 +1,8 @@
-"""The warehouse as folders of Parquet files, for whoever reads one: `warehouse.exchange` writes them.
+"""Readers for a warehouse stored as folders of Parquet files; `warehouse.exchange` writes them.
 
-An *exported* folder holds one Parquet file a table, ``manifest.json`` with schema, row counts and content hashes, and
-``views.sql``. A *shared* folder holds complete exports under ``generations/<number>/``, and ``current.json`` names the one to read.
+An *exported* folder contains one Parquet file per table, ``manifest.json`` with schema, row counts
+and content hashes, and ``views.sql``. A *shared* folder contains complete exports under
+``generations/<number>/``; ``current.json`` names the current generation.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from warehouse.errors import DamagedStoreError, InputError, StoreError
 from warehouse.store.schema import MIGRATIONS, TABLES, pending_steps
 
 MANIFEST = "manifest.json"
-#: The text that makes the files of a folder look like a warehouse to any DuckDB, and how it begins.
+#: File with SQL statements that present the files of a folder as a warehouse to any DuckDB, and its
+#: first line.
 VIEWS = "views.sql"
 ABOUT_VIEWS = (
     "-- Tables and views: `duckdb -init views.sql` in this folder, or first SET file_search_path = 'FOLDER'."
 )
 _EXPORTED = "slackwater-export"
-#: Raised when a folder written today could not be read by the version before.
+#: Incremented when the previous version of the program could no longer read a new folder.
 _EXPORT_VERSION = 1
 EXPORT_AGAIN = "export it again; nothing was imported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """Rows and SHA-256 of a table's file."""
+    """Row count and SHA-256 of a table's file."""
 
     rows: int
     sha256: str
@@ -40,14 +42,14 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a folder holds, by table; ``since``: ISO 8601 time before which rows were left out, "" for none."""
+    """Content of an exported folder by table; ``since``: ISO 8601 time before which rows were left out, "" for none."""
 
     steps: tuple[str, ...]
     since: str
     tables: Mapping[str, TableFile]
 
     def as_json(self) -> str:
-        """The text of the manifest file: the same content gives the same text."""
+        """Return the text of the manifest file; equal content gives equal text."""
         tables = {name: {"rows": one.rows, "sha256": one.sha256} for name, one in self.tables.items()}
         found = {
             "format": _EXPORTED,
@@ -60,18 +62,21 @@ class Manifest:
 
 
 def table_file(folder: Path, name: str) -> Path:
-    """The file of a table in an exported folder."""
+    """Return the path of a table's file in an exported folder."""
     return folder / f"{name}.parquet"
 
 
 def hashed(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder, checked; raises `InputError`, or `SchemaError` for a folder of a newer schema."""
+    """Read and check the manifest of a folder.
+
+    Raises `InputError`, or `SchemaError` for a folder of a newer schema.
+    """
     path = folder / MANIFEST
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -111,7 +116,7 @@ _NUMBER = re.compile(r"\d{9}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """A published state; ``new`` is False if the one published before says the same."""
+    """Published export in a shared folder; ``new`` is False if its content equals that of the generation before."""
 
     number: int
     folder: Path
@@ -119,12 +124,12 @@ class Generation:
 
 
 def is_shared(folder: Path) -> bool:
-    """Whether a folder is one that `publish_generation` writes."""
+    """Return whether a folder was written by `publish_generation`."""
     return (folder / POINTER).is_file()
 
 
 def current_generation(folder: Path, number: int | None = None) -> Generation:
-    """The newest generation, or the one of that number while it is kept; raises `StoreError`."""
+    """Return the newest generation, or generation ``number`` if it still exists; raises `StoreError`."""
     path = folder / POINTER
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -148,7 +153,7 @@ def current_generation(folder: Path, number: int | None = None) -> Generation:
 
 
 def generations(folder: Path) -> list[int]:
-    """Numbers of the generations that are kept, ascending."""
+    """Return the numbers of the existing generations, ascending."""
     try:
         return sorted(int(name) for name in os.listdir(folder / "generations") if _NUMBER.fullmatch(name))
     except FileNotFoundError:
@@ -156,5 +161,5 @@ def generations(folder: Path) -> list[int]:
 
 
 def place_of(folder: Path, number: int) -> Path:
-    """Where the generation of that number stands in a shared folder."""
+    """Return the folder of a generation in a shared folder."""
     return folder / "generations" / f"{number:09d}"

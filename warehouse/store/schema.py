@@ -1,8 +1,9 @@
-"""The schema of the warehouse: named steps, each applied together with its record in one transaction, after a backup.
+"""Schema of the warehouse: named migration steps, each applied with its record in one transaction, after a backup.
 
-The steps are the files of ``warehouse/store/sql``; `TABLES` says of every table what its rows are known by, what they refer to and
-which of its columns says when, for what handles all of them (export, sharing, compacting). What is no data, the views and the
-words of every column, is no step: `describe` makes it anew when it has changed (decision 31).
+The steps are the files of ``warehouse/store/sql``. `TABLES` describes the key, the references and
+the time filter of every table, for operations on all tables (export, sharing, compacting). Views
+and column comments contain no data and are not steps: `describe` recreates them when their text has
+changed (decision 31).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from warehouse.store.files import Say, copy_synced, identity_of, sync_folder
 
 _PIECE = 1 << 20
 
-#: Names of the steps in order; each is the file of that name in ``warehouse/store/sql``. Only ever append.
+#: Names of the steps in order, each a file of ``warehouse/store/sql``. Append only.
 MIGRATIONS = (
     "0001_observations",
     "0002_forecasts",
@@ -39,7 +40,8 @@ MIGRATIONS = (
     "0011_units",
 )
 
-#: The file of ``warehouse/store/sql`` with the views and the comments, and the view that says which text of it a file has.
+#: File of ``warehouse/store/sql`` with the views and comments, and the view that stores the digest
+#: of its text.
 DESCRIPTION = DESCRIBED = "described"
 
 _VIEW = re.compile(r"^CREATE OR REPLACE VIEW (\w+) ", re.M)
@@ -48,11 +50,13 @@ _LEDGER = "CREATE TABLE IF NOT EXISTS schema_steps (position INTEGER NOT NULL, n
 
 
 def applied_steps(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Names of the steps the file has, in order; empty for an empty database.
+    """Return the names of the steps applied to the file, in order; empty for an empty database.
 
-    Raises `DamagedStoreError` for a database that is not a warehouse: it has tables, but no record of steps.
+    Raises `DamagedStoreError` for a database that is not a warehouse: it has tables, but no record
+    of steps.
     """
-    # Asked for first, in nearly every file: a list of all tables looks at what each of them holds.
+    # First, as nearly every file has it: listing all tables is slower, since it reads the content
+    # of each.
     with suppress(duckdb.CatalogException):
         rows = connection.execute("SELECT name FROM schema_steps ORDER BY position").fetchall()
         return [str(row[0]) for row in rows]
@@ -67,7 +71,7 @@ def applied_steps(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def pending_steps(applied: Sequence[str], steps: Sequence[str] = MIGRATIONS) -> list[str]:
-    """The steps still to apply; raises `SchemaError` if the file has steps this program does not know."""
+    """Return the steps still to apply; raises `SchemaError` if the file has steps unknown to this program."""
     if list(applied) != list(steps[: len(applied)]):
         unknown = [name for name in applied if name not in steps] or list(applied)
         raise SchemaError(
@@ -81,10 +85,10 @@ def pending_steps(applied: Sequence[str], steps: Sequence[str] = MIGRATIONS) -> 
 def migrate(
     connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRATIONS, *, say: Say | None = None
 ) -> list[str]:
-    """Bring the schema up to date and return the names applied; a step and its record stand or fall together.
+    """Apply the pending steps and return their names; each step and its record are committed in one transaction.
 
-    So do all steps of a new file. ``say`` is given what a step says of what it did: the rows of its last statement where that is
-    a query for ``said``.
+    For a new file all steps share one transaction. ``say`` receives the messages of the steps: the
+    rows of a step's last statement if that is a query with the column ``said``.
     """
     applied = applied_steps(connection)
     pending = pending_steps(applied, steps)
@@ -111,9 +115,10 @@ def migrate(
 
 
 def changes_of_rows(steps: Sequence[str], table: str, into: str) -> list[str]:
-    """Return the statements by which the steps that are not among ``steps`` change rows of a table, for the table ``into``.
+    """Return statements that bring rows exported with an older schema up to date.
 
-    Rows that were exported before those steps are brought up by them.
+    They are the UPDATE statements on ``table`` of all steps that are not in ``steps``, applied to
+    the table ``into``.
     """
     start = f"UPDATE {table} SET "
     statements = [
@@ -129,16 +134,17 @@ def changes_of_rows(steps: Sequence[str], table: str, into: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """The views and comments of a warehouse: their text, its ``digest`` and the names of the ``views`` in it."""
+    """Views and comments of a warehouse: their SQL text, its ``digest``, and the names of the ``views``."""
 
     text: str
     digest: str
     views: tuple[str, ...]
 
     def bring_up(self, execute: Callable[[str], object], known: tuple[str, Sequence[str]] | None) -> bool:
-        """Run the text where another one is ``known`` (its digest and views), or none; False if it is this one.
+        """Run the text unless the digest in ``known`` (digest and views of the stored text) matches; return whether it ran.
 
-        Views of an earlier text that are in it no longer go; a view that somebody else made stays.
+        Drops views of the earlier text that are no longer defined; views created by others are left
+        alone.
         """
         if known is not None and known[0] == self.digest:
             return False
@@ -153,7 +159,7 @@ class Description:
 
 
 def description(*, columns_of_views: bool = True) -> Description:
-    """What is said of a warehouse today; a DuckLake takes no comment on the columns of a view."""
+    """Return the current views and comments; a DuckLake accepts no comments on columns of views."""
     text = read_sql(__package__, DESCRIPTION)
     views = tuple(_VIEW.findall(text))
     if not columns_of_views:
@@ -163,7 +169,7 @@ def description(*, columns_of_views: bool = True) -> Description:
 
 
 def describe(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Bring views and comments up to the text of `DESCRIPTION`, in one transaction; False if they are."""
+    """Update views and comments to the text of `DESCRIPTION` in one transaction; return False if they are up to date."""
     known: tuple[str, Sequence[str]] | None = None
     with suppress(duckdb.CatalogException):
         known = connection.execute(f"SELECT digest, views FROM {DESCRIBED}").fetchone()
@@ -179,9 +185,9 @@ def describe(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def views_over(files: Mapping[str, Path | str]) -> list[str]:
-    """Statements that make Parquet ``files``, by table, look like the tables of a warehouse with its views and comments.
+    """Return statements that present Parquet ``files`` (by table) as the tables, views and comments of a warehouse.
 
-    A view that needs a table which is not among them is left out.
+    A view that needs a table without a file is left out.
     """
     made = [
         f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet({quoted(file)});"
@@ -200,10 +206,11 @@ def views_over(files: Mapping[str, Path | str]) -> list[str]:
 
 
 def back_up(database: Path, source: int, *, step: str) -> Path:
-    """Copy the file open as ``source`` to ``<database>.backup-<step>`` and return that; no other backup is overwritten.
+    """Copy the file open as ``source`` to ``<database>.backup-<step>`` and return its path; no other backup is overwritten.
 
-    A backup with the same bytes is used as it is; beside one with other bytes a number is added. The file must be checkpointed and
-    stay as it is meanwhile. Raises `StoreError` if there is no room, before anything was changed.
+    A backup with the same bytes is reused; if the name is taken by other bytes, a number is
+    appended. The file must be checkpointed and must not change during the copy. Raises `StoreError`
+    if there is no room, before anything was changed.
     """
     target = _free_name(database, source, step)
     if target.exists():
@@ -239,10 +246,12 @@ def _same(path: Path, source: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRule:
-    """``key``: what a row is known by in any warehouse. ``id``: the column of the number that it has in this one, "" if none.
+    """Properties of a table for export, sharing and compacting.
 
-    ``needs``: tables whose ids its rows carry; ``since``: SQL that is true for rows of the time $since or later. A row of a table
-    with neither ids nor needs is written once: another one with its key is a repeat.
+    ``key``: columns that identify a row in any warehouse. ``id``: column of the row's number in
+    this warehouse, "" if none. ``needs``: tables whose ids its rows refer to. ``since``: SQL that
+    is true for rows of the time $since or later. Rows of a table with neither ids nor needs never
+    change: another row with the same key is a repeat.
     """
 
     key: tuple[str, ...] = ()
@@ -262,8 +271,8 @@ _BATCHES = (
     "batch IN (SELECT batch FROM price WHERE known_at >= $since UNION SELECT batch FROM availability WHERE known_at >= $since "
     "UNION SELECT batch FROM imports WHERE imported_at >= $since)"
 )
-#: Every table but the schema's own record, in an order in which each follows what it needs. What is small or is referred to by
-#: later rows (markets, jobs and their terms) is always taken whole.
+#: Every table except ``schema_steps``; each follows the tables it needs. Small tables and those
+#: that later rows refer to (markets, jobs and their terms) have no time filter.
 TABLES: Mapping[str, TableRule] = {
     "markets": TableRule(key=("provider", "region", "zone", "instance_type"), id="mid"),
     "series": TableRule(key=("mid", "source", "kind", "product"), id="sid", needs=("markets",)),
@@ -300,7 +309,10 @@ TABLES: Mapping[str, TableRule] = {
 
 
 def with_needs(names: Iterable[str]) -> list[str]:
-    """Some tables (none named: all) and what they need, in the order of `TABLES`; raises `StoreError` for an unknown one."""
+    """Return the named tables (default all) and the tables they need, in the order of `TABLES`.
+
+    Raises `StoreError` for an unknown table.
+    """
     asked = list(names) or list(TABLES)
     wanted: set[str] = set()
     while asked:
@@ -313,10 +325,10 @@ def with_needs(names: Iterable[str]) -> list[str]:
 
 
 def quoted(text: object) -> str:
-    """A text as an SQL literal, for the statements that take no parameters."""
+    """Return a text as an SQL literal, for statements that take no parameters."""
     return "'" + str(text).replace("'", "''") + "'"
 
 
 def as_name(text: str) -> str:
-    """A text as the name of a table, view or column in SQL."""
+    """Return a text as a quoted SQL identifier."""
     return '"' + text.replace('"', '""') + '"'
