@@ -1,11 +1,14 @@
-"""Numbered read-only copies of the warehouse: what readers open, so that they block nobody and see whole turns only.
+"""Read-only snapshots of the warehouse and connections to it.
 
-They stand in ``<database>.read/`` as ``<number>-<size>-<changed>.duckdb``, the size and change time of the file they were
-copied from: a snapshot whose name says what the file still is needs no copying. A new one is written under another name, flushed
-and renamed; then the older ones are unlinked, which a reader that has one open does not notice.
+Readers open numbered copies of the file, so they block no writer and see complete turns only. The
+copies are ``<database>.read/<number>-<size>-<changed>.duckdb``, with the size and change time of
+the file they were copied from: a snapshot whose name matches the present file is current. A new
+snapshot is written under another name, flushed and renamed; then older ones are unlinked, which
+does not affect readers that have them open.
 
-A writer publishes when it closes the file, and between turns where it is told to. What it committed is whole then. A writer
-that is stopped in the middle publishes nothing: readers go on seeing the state before it, until the next writer has closed.
+A writer publishes a snapshot when it closes the file, and between turns on request, when all
+committed changes are complete. A writer that is stopped in the middle publishes nothing: readers
+continue to see the state before it until the next writer has closed the file.
 """
 
 from __future__ import annotations
@@ -62,17 +65,19 @@ from warehouse.store.schema import (
     views_over,
 )
 
-#: Environment variable: "off" keeps the warehouse as one file, whose readers and writer then exclude one another.
+#: Environment variable: "off" disables snapshots; readers then open the file itself, and readers
+#: and writers exclude each other.
 SNAPSHOTS_VARIABLE = "SLACKWATER_SNAPSHOTS"
-#: Environment variable: threads of DuckDB in one process; unset, as many as the machine has cores.
+#: Environment variable: threads of DuckDB in one process; default: the number of cores.
 THREADS_VARIABLE = "SLACKWATER_THREADS"
 _NAME = re.compile(r"(\d{9,})-([0-9a-f]+)-([0-9a-f]+)\.duckdb")
-#: DuckDB's headers: what they say changes with every checkpoint that wrote anything.
+#: Size of DuckDB's headers in bytes; their content changes with every checkpoint that wrote
+#: anything.
 _HEADERS = 12288
 
 
 def snapshots_wanted() -> bool:
-    """Whether snapshots are published: unless `SNAPSHOTS_VARIABLE` is off; raises `SettingsError` for another word."""
+    """Return whether snapshots are published (`SNAPSHOTS_VARIABLE`, default on); raises `SettingsError` unless it is on or off."""
     word = os.environ.get(SNAPSHOTS_VARIABLE, "on").strip().lower() or "on"
     if word not in ("on", "off"):
         raise SettingsError(f"{SNAPSHOTS_VARIABLE}={word!r}", expected="on or off")
@@ -80,7 +85,10 @@ def snapshots_wanted() -> bool:
 
 
 def threads_wanted() -> int | None:
-    """Threads of DuckDB as `THREADS_VARIABLE` says, None where it says nothing; raises `SettingsError` for no whole number."""
+    """Return the number of DuckDB threads set by `THREADS_VARIABLE`, None if unset.
+
+    Raises `SettingsError` unless it is a positive whole number.
+    """
     word = os.environ.get(THREADS_VARIABLE, "").strip()
     if word and not (word.isdecimal() and int(word) > 0):
         raise SettingsError(f"{THREADS_VARIABLE}={word!r}", expected="a whole number of threads, 1 or more")
@@ -89,7 +97,7 @@ def threads_wanted() -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A published copy of the state ``of`` the file."""
+    """Published copy of the file in the state ``of``."""
 
     path: Path
     number: int
@@ -97,18 +105,18 @@ class Snapshot:
 
 
 def snapshot_folder(database: Path) -> Path:
-    """Where the snapshots of a warehouse stand."""
+    """Return the folder of the snapshots of a warehouse."""
     return database.with_name(f"{database.name}.read")
 
 
 def newest_snapshot(database: Path) -> Snapshot | None:
-    """The newest published copy; None if there is none."""
+    """Return the newest published copy; None if there is none."""
     found = _snapshots(database)
     return found[-1] if found else None
 
 
 def is_current(snapshot: Snapshot | None, database: Path) -> bool:
-    """Whether the file is as it was when the snapshot was taken."""
+    """Return whether the file is unchanged since the snapshot was taken."""
     return snapshot is not None and not has_wal(database) and snapshot.of == identity_of(database)
 
 
@@ -131,10 +139,10 @@ def _snapshots(database: Path) -> list[Snapshot]:
 
 
 def publish_copy(database: Path, source: int) -> Snapshot:
-    """Copy the file open as ``source`` and make it the newest snapshot; older ones go. Only under the writer's lock.
+    """Publish a copy of the file open as ``source`` and remove older snapshots; requires the writer's lock.
 
-    ``source`` is a descriptor that was opened for this: opening and closing the file here would drop DuckDB's lock on it.
-    Raises `StoreError` if there is no room; what was published before then stays.
+    ``source`` is a descriptor opened for this purpose: opening and closing the file here would drop
+    DuckDB's lock on it. Raises `StoreError` if there is no room; earlier snapshots then remain.
     """
     folder = snapshot_folder(database)
     of, before = identity_of(source), _snapshots(database)
@@ -160,7 +168,7 @@ def publish_copy(database: Path, source: int) -> Snapshot:
 
 
 def _discard(folder: Path, *, keep: list[Path]) -> None:
-    """Unlink what is not to be kept: older snapshots, and parts left by a killed writer."""
+    """Unlink older snapshots and partial copies left by a killed writer, except those in ``keep``."""
     for path in folder.iterdir():
         if path not in keep and (_NAME.fullmatch(path.name) or path.suffix == ".part"):
             with suppress(FileNotFoundError):
@@ -172,9 +180,9 @@ def _headers(lock: WriterLock) -> bytes:
 
 
 def publish_at_open(lock: WriterLock, checkpoint: Callable[[], None], *, renew: bool) -> None:
-    """Give readers something whole to see while this writer works: the state it found, unless that may be half a turn.
+    """Publish the state that a new writer found, unless it may include an incomplete turn and a snapshot exists.
 
-    ``renew``: what readers have is of no use, since the file is new or its schema has changed.
+    ``renew``: publish in any case, because the file is new or its schema has changed.
     """
     if not snapshots_wanted():
         return
@@ -192,7 +200,7 @@ def publish_at_open(lock: WriterLock, checkpoint: Callable[[], None], *, renew: 
 
 
 def publish_now(lock: WriterLock, checkpoint: Callable[[], None]) -> bool:
-    """Publish what is committed by now; False if that is published already, or if this process has other writers open."""
+    """Publish the committed changes; return False if there are none, other writers are open, or snapshots are off."""
     if not snapshots_wanted():
         return False
     with lock.alone() as alone:
@@ -204,10 +212,11 @@ def publish_now(lock: WriterLock, checkpoint: Callable[[], None]) -> bool:
 
 
 def publish_at_close(lock: WriterLock) -> None:
-    """Publish what the last user of a lock left in the closed file, if it changed anything.
+    """Publish the changes in the closed file after the last user of the lock has closed it.
 
-    Raises `StoreError` if another file has taken its place meanwhile, or if DuckDB could not bring its log into the file: it closes
-    without a word then. A log that is as it was found is the torn end of one that a killed writer left.
+    Raises `StoreError` if the file has been replaced by another, or if DuckDB could not merge its
+    log into the file: DuckDB reports no error when it closes. A log that is unchanged since the
+    file was opened is the damaged end of a log left by a killed writer and is ignored.
     """
     lock.check_in_place()
     if not snapshots_wanted():
@@ -233,11 +242,12 @@ def _publish_changes(lock: WriterLock) -> bool:
 
 
 def readable_snapshot(database: Path, settle: Callable[[], None], patience: Patience) -> Path | None:
-    """The snapshot to read: the newest one, made first if nobody writes and there is none of the present file.
+    """Return the snapshot to read: a current one, created if no process is writing, else the newest.
 
-    ``settle`` brings what a killed writer left in the log into the file. None where no snapshot can be made because the folder
-    may not be written: then nobody can write, and the file itself may be opened. Raises `StoreLockedError` if a writer that
-    publishes nothing has the file for longer than ``patience``, `DamagedStoreError` for a log of another file.
+    ``settle`` merges the log left by a killed writer into the file. Returns None if no snapshot
+    exists and the folder is not writable: then nobody can write, and the file itself may be opened.
+    Raises `StoreLockedError` if there is no snapshot and another process holds the lock for longer
+    than ``patience``, `DamagedStoreError` for a log of another file.
     """
     while True:
         newest = newest_snapshot(database)
@@ -257,11 +267,11 @@ def readable_snapshot(database: Path, settle: Callable[[], None], patience: Pati
 
 
 def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path:
-    """A snapshot of what the last writer left; the one before it if that writer was stopped in the middle."""
+    """Create a snapshot of the file; return the existing one if the last writer was stopped in the middle."""
     try:
         newest = newest_snapshot(lock.database)
         if newest is not None and (lock.unfinished or newest.of == identity_of(lock.database)):
-            return newest.path  # a log beside the file it was taken of is no concern of a reader
+            return newest.path  # the snapshot matches the file, so its log may be ignored
         check_host(lock)
         check_log(lock)
         settle()
@@ -276,36 +286,38 @@ def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path:
 
 
 # ---
-# The warehouse file: open it, set it up, bring it up to date, run a transaction.
+# The warehouse file: open, configure, upgrade, run transactions.
 #
-# One DuckDB file, one writing process at a time (decision 1): `open_store`. It is read through snapshots, so that no writer waits
-# or is waited for, or from a folder that was published for many readers (decision 16): `open_reader`. With `warehouse.store.schema`
-# this is the only place that imports DuckDB.
+# `open_store`: one DuckDB file, one writing process at a time (decision 1). `open_reader`: reads snapshots, so
+# that readers and writers never wait for each other, or a folder published for many readers (decision 16).
+# Only this module and `warehouse.store.schema` import DuckDB.
 
-#: The format of every file that is made here. A release of DuckDB makes files in its own newest one unless it is told, which no
-#: older release reads; in this one files go to and fro between all from 1.5 on. A file keeps the format it was made in.
+#: Storage format of new files, readable by all DuckDB releases from 1.5 on. DuckDB's default is its
+#: newest format, which older releases cannot read. A file keeps the format it was created in.
 STORAGE_VERSION = "v1.0.0"
-#: DuckDB's own working memory; more than that is spilled to a folder beside the file.
+#: Memory limit of DuckDB; larger intermediate results are spilled to a folder next to the file.
 MEMORY_LIMIT = "1GB"
-#: A snapshot may be replaced between the listing and the opening; twenty times in a row it is not.
+#: Attempts to open a snapshot, which may be replaced between listing and opening.
 _READER_TRIES = 20
 Parameters = Sequence[Any] | Mapping[str, Any]
-#: Threads of one process that open the same file share its settings.
+#: Held while settings are applied: threads of one process that open the same file share them.
 _SETTING_UP = threading.Lock()
 
 
 @contextmanager
 def translated(name: str) -> Iterator[None]:
-    """Turn DuckDB's errors into `StoreError` and its children, with DuckDB's own words in them.
+    """Context manager that converts DuckDB's errors to `StoreError` and its subclasses, keeping DuckDB's message.
 
-    What a signal's handler raises during a statement (an interrupt from the keyboard, the engine's time-out) goes on as it is.
+    Exceptions raised by a signal handler during a statement (keyboard interrupt, time-out of the
+    engine) pass unchanged.
     """
     try:
         yield
     except duckdb.Error as error:
         raise store_error(name, str(error), kind=type(error).__name__) from error
     except RuntimeError as error:
-        # DuckDB hides it in an error that stages would take for their own.
+        # DuckDB wraps the exception in a RuntimeError, which stages would treat as a failure of the
+        # stage.
         if "interrupted" in str(error).lower() and error.__cause__ is not None:
             raise error.__cause__ from None
         raise
@@ -313,14 +325,14 @@ def translated(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How a warehouse called ``name`` is opened; ``sealed``: its statements reach no other file and load no extension."""
+    """Options for opening the warehouse ``name``; ``sealed``: statements cannot access other files or load extensions."""
 
     name: str
     memory_limit: str
     sealed: bool = True
 
     def unlocked(self, file: str, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-        """A connection without a lock: to memory, or to a ``file`` for reading."""
+        """Return a connection without a lock: to memory, or read-only to ``file``."""
         with translated(self.name):
             connection = duckdb.connect(file, read_only=read_only)
             with closed_on_error(connection):
@@ -332,7 +344,7 @@ class Opening:
         return connection
 
     def shared(self, steps: Sequence[str], tables: Mapping[str, Path]) -> duckdb.DuckDBPyConnection:
-        """A connection to Parquet files as if they were the tables of a warehouse whose schema has these ``steps``."""
+        """Return a connection that presents Parquet files as the tables of a warehouse with the schema ``steps``."""
         with translated(self.name):
             connection = duckdb.connect(":memory:")
             with closed_on_error(connection):
@@ -349,7 +361,7 @@ class Opening:
         return connection
 
     def writing(self, lock: WriterLock, patience: Patience, say: Say) -> duckdb.DuckDBPyConnection:
-        """A connection with the right to write: the schema is brought up to date, and readers have something to see."""
+        """Return a connection for writing, after upgrading the schema and publishing a snapshot for readers."""
         with lock.opening, translated(self.name):
             if not lock.signed:
                 check_host(lock)
@@ -365,13 +377,13 @@ class Opening:
         return connection
 
     def settle(self) -> None:
-        """Bring what is in the log into the file; only under the lock."""
+        """Merge the log into the file; requires the lock."""
         if has_wal(Path(self.name)):
             with translated(self.name):
                 duckdb.connect(self.name).close()
 
     def _connected(self, patience: Patience) -> duckdb.DuckDBPyConnection:
-        """A connection; a program that does not know our lock (or a reader of the file itself) is waited for as well."""
+        """Return a connection, waiting for programs that hold DuckDB's lock on the file but do not use ours."""
         while True:
             try:
                 self._make()
@@ -387,7 +399,7 @@ class Opening:
                     raise
 
     def _make(self) -> None:
-        """Make the file in `STORAGE_VERSION` if it is not there."""
+        """Create the file in `STORAGE_VERSION` if it is missing or empty."""
         file = Path(self.name)
         if file.exists() and file.stat().st_size:
             return
@@ -395,9 +407,10 @@ class Opening:
             connection.execute(attach_new(file, "made"))
 
     def _set_up(self, connection: duckdb.DuckDBPyConnection, *reach: Path) -> None:
-        """Set the database up, and let no statement reach a file but it, its temporary files, and those in ``reach``.
+        """Apply the settings; statements may then access only the file, its temporary files, and the files in ``reach``.
 
-        Settings are global: a second connection of the process to the same file finds them made and locked.
+        Settings are global: a second connection of the process to the same file finds them applied
+        and locked.
         """
         with _SETTING_UP:
             ((locked,),) = connection.execute("SELECT current_setting('lock_configuration')").fetchall()
@@ -408,7 +421,8 @@ class Opening:
         connection.execute("SET enable_progress_bar = false")
         settings = {
             "TimeZone": quoted("UTC"),
-            # The slots of a grid are taken for a handful of rows, for which a loop over all observations would do.
+            # DuckDB underestimates the number of slots of a grid and would choose a loop over all
+            # observations.
             "asof_loop_join_threshold": "0",
             "memory_limit": quoted(self.memory_limit),
         }
@@ -422,12 +436,12 @@ class Opening:
             connection.execute(f"SET GLOBAL {name} = {value}")
 
 
-#: Endings of the files that DuckDB writes beside a database file.
+#: Suffixes of the files that DuckDB writes next to a database file.
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
 
 
 def compacted_file(database: Path) -> Path:
-    """Where the rewritten copy of a warehouse is made before it takes the place of the old one."""
+    """Return the path of the compacted copy of a warehouse before it replaces the file."""
     return database.with_name(f"{database.name}.compact.part")
 
 
@@ -436,13 +450,13 @@ def _beside(file: Path) -> list[Path]:
 
 
 def attach_new(file: Path, name: str) -> str:
-    """SQL that makes a database file in `STORAGE_VERSION` and attaches it under a name."""
+    """Return SQL that creates a database file in `STORAGE_VERSION` and attaches it as ``name``."""
     return f"ATTACH {quoted(file)} AS {name} (STORAGE_VERSION {quoted(STORAGE_VERSION)})"
 
 
 @contextmanager
 def closed_on_error(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Close the connection if the block does not come to its end."""
+    """Context manager that closes the connection if the block raises."""
     try:
         yield
     except BaseException:
@@ -451,17 +465,18 @@ def closed_on_error(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def _close(connection: duckdb.DuckDBPyConnection) -> None:
-    """Close a connection, and first the statement that a signal may have broken off in it.
+    """Close a connection, after rolling back a statement that a signal may have interrupted.
 
-    Left open, such a statement holds the file: the next one to open it in this process would wait for it for ever (DuckDB 1.5).
+    Otherwise that statement would keep the file locked, and the next attempt of this process to
+    open it would wait forever (DuckDB 1.5).
     """
-    with suppress(duckdb.Error, RuntimeError):  # most often there is nothing to take back
+    with suppress(duckdb.Error, RuntimeError):  # usually no transaction is open
         connection.execute("ROLLBACK")
     connection.close()
 
 
 def checkpoint_of(connection: duckdb.DuckDBPyConnection) -> Callable[[], None]:
-    """Brings what is committed from the log into the file."""
+    """Return a function that merges the committed changes from the log into the file."""
 
     def checkpoint() -> None:
         connection.execute("CHECKPOINT")
@@ -471,7 +486,7 @@ def checkpoint_of(connection: duckdb.DuckDBPyConnection) -> Callable[[], None]:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Put the warehouse's name before what is said of its schema."""
+    """Context manager that adds the warehouse's name to errors about its schema."""
     try:
         yield
     except (SchemaError, DamagedStoreError) as error:
@@ -491,7 +506,7 @@ def _check_steps(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, lock: WriterLock, say: Say) -> int:
-    """Bring the schema up to date, after a backup if there is anything to lose; returns the number of steps it had."""
+    """Upgrade the schema, after a backup if the file has rows; return the number of steps it had."""
     with _naming(str(lock.database)):
         applied = applied_steps(connection)
         pending = pending_steps(applied)
@@ -517,9 +532,10 @@ def _holds_rows(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 class Store:
-    """An open warehouse; made by `open_store`, closed by ``with`` or `close`.
+    """Open warehouse, returned by `open_store`; close it with ``with`` or `close`.
 
-    It may be used by several threads of one process: statements take turns, and a transaction holds the turn to its end.
+    Several threads of one process may share it: statements run one at a time, and a transaction
+    blocks other threads until it ends.
     """
 
     def __init__(
@@ -549,14 +565,15 @@ class Store:
         if error is None:
             self.close()
             return
-        with suppress(StoreError):  # what went wrong first is what is told
-            # An interrupt or a cancelled run stops a turn in the middle, an error ends it: its failure is there to be read.
+        with suppress(StoreError):  # the first error is reported
+            # An error ends the turn, and its stored failure may be published; an interrupt leaves
+            # it incomplete.
             self._close(finished=isinstance(error, Exception))
 
     def close(self) -> None:
-        """Close the file; nothing that was not committed stays, and what was is published for readers.
+        """Close the file and publish the committed changes for readers; uncommitted changes are discarded.
 
-        Raises `StoreError` if it cannot be published; it is kept all the same.
+        Raises `StoreError` if they cannot be published; they are stored nevertheless.
         """
         self._close(finished=True)
 
@@ -569,10 +586,11 @@ class Store:
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Within the block the file is closed and others may write, for waits that nobody knows the end of; then it is open again.
+        """Close the file during the block, so that others may write while this process waits, and open it again afterwards.
 
-        What was committed stays, but nothing is published for readers, as the turn is not at its end. A warehouse in memory stays
-        open. Raises `StoreError` inside a transaction, and at the end of the block what `open_store` raises.
+        Committed changes are stored but not published, as the turn is not complete. A warehouse in
+        memory stays open. Raises `StoreError` inside a transaction, and the errors of `open_store`
+        at the end of the block.
         """
         with self._turn:
             if self._depth:
@@ -589,9 +607,10 @@ class Store:
                 self._connection, self._lock = self._again()
 
     def close_into(self, file: Path) -> None:
-        """Close the warehouse and put another file in its place, which the next one to open it finds.
+        """Close the warehouse and replace its file by another.
 
-        Raises `StoreLockedError` if this process has another store of it open, `OSError` if the file cannot be moved.
+        Raises `StoreError` for a store that may not write, `StoreLockedError` if this process has
+        another store of the warehouse open, `OSError` if the file cannot be moved.
         """
         with self._turn:
             lock = self._lock
@@ -605,10 +624,11 @@ class Store:
             self._close(finished=True)
 
     def publish(self) -> bool:
-        """Let readers see what was committed up to now: between two turns of a long run, never inside a transaction.
+        """Publish the committed changes for readers; for use between two turns of a long run.
 
-        False if there is nothing new, or if this process has another store of this warehouse open for writing. Raises
-        `StoreError` inside a transaction, for a store that may not write, or if there is no room.
+        Returns False if there is nothing new, or if this process has another store of this
+        warehouse open for writing. Raises `StoreError` inside a transaction, for a store that may
+        not write, or if there is no room.
         """
         with self._turn:
             if self._depth or self._lock is None:
@@ -618,22 +638,22 @@ class Store:
                 return publish_now(self._lock, checkpoint_of(self._connection))
 
     def is_waited_for(self) -> bool:
-        """Whether another process waits to write here: a writer of many turns then closes the store as soon as it can."""
+        """Return whether another process waits to write: a writer of many turns should then close the store soon."""
         return self._lock is not None and is_waited_for(self._lock.database)
 
     def execute(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-        """Run one statement and return all its rows; raises `StoreError` or one of its children."""
+        """Run one statement and return all its rows; raises `StoreError` or a subclass."""
         with self._turn, translated(self.name):
             return self._connection.execute(sql, parameters).fetchall()
 
     def columns(self, table: str) -> list[str]:
-        """Names of a table's columns in their order; asked for once, as they stay so while the file is open."""
+        """Return the names of a table's columns in order; cached, as they do not change while the file is open."""
         if table not in self._columns:
             self._columns[table] = [str(row[0]) for row in self.execute(f"DESCRIBE {table}")]
         return self._columns[table]
 
     def arrays(self, sql: str, parameters: Parameters = ()) -> dict[str, np.ndarray]:
-        """Run one query and return its columns as arrays (no nulls expected: the query replaces them)."""
+        """Run one query and return its columns as arrays; the query must replace nulls."""
         with self._turn, translated(self.name):
             columns = self._connection.execute(sql, parameters).fetchnumpy()
             return {name: np.asarray(column) for name, column in columns.items()}
@@ -645,13 +665,13 @@ class Store:
 
     @contextmanager
     def batches(self, sql: str, parameters: Parameters = (), *, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Run one query and read its result in Arrow batches of about so many ``rows`` inside the block."""
+        """Run one query and yield a reader of Arrow batches of about ``rows`` rows, valid inside the block."""
         with self._turn, translated(self.name):
             yield self._connection.execute(sql, parameters).to_arrow_reader(rows)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the turn for several statements that share temporary tables."""
+        """Block other threads during several statements that share temporary tables."""
         with self._turn:
             yield
 
@@ -663,12 +683,14 @@ class Store:
             try:
                 yield
             finally:
-                with suppress(duckdb.TransactionException):  # a failed transaction takes the name with it
+                with suppress(
+                    duckdb.TransactionException
+                ):  # a failed transaction has already removed the name
                     self._connection.unregister(name)
 
     @contextmanager
     def transaction(self) -> Iterator[Store]:
-        """Everything inside the block is kept together or not at all; blocks nest, the outermost one commits."""
+        """Commit all changes of the block together, or none if it raises; blocks nest, the outermost commits."""
         with self._turn:
             if self._depth == 0:
                 self.execute("BEGIN")
@@ -700,17 +722,20 @@ def open_store(
     say: Say = say_on_stderr,
     sealed: bool = True,
 ) -> Store:
-    """Open the warehouse at ``path`` (":memory:" for one that is not kept) for writing, making or upgrading it if need be.
+    """Open the warehouse at ``path`` for writing, creating or upgrading it if necessary (":memory:": temporary, in memory).
 
-    No statement of a ``sealed`` store reaches a file beside the warehouse or loads an extension.
+    Statements of a ``sealed`` store cannot access files other than the warehouse or load
+    extensions.
 
-    While another process writes, it waits up to ``wait`` seconds (None: `warehouse.store.files.default_wait`) and tells ``say`` so
-    once. Several stores of one process share the right to write. With ``read_only`` the file itself is opened, which keeps
-    writers out and does not wait: `open_reader` is for reading.
+    While another process writes, the call waits up to ``wait`` seconds (None:
+    `warehouse.store.files.default_wait`) and reports this once through ``say``. Several stores of
+    one process share the right to write. ``read_only`` opens the file itself, which blocks writers
+    and does not wait; use `open_reader` for reading.
 
-    Raises `StoreLockedError` naming the process that holds it, `SchemaError` if a newer version wrote it,
-    `DamagedStoreError` if it is not a readable warehouse (it is never rebuilt), `StoreError` if it cannot be opened at all. A store
-    whose file is replaced under it raises `StoreError` at its next commit and when it is closed.
+    Raises `StoreLockedError` naming the process that holds the lock, `SchemaError` if a newer
+    version wrote the file, `DamagedStoreError` if it is not a readable warehouse (it is never
+    rebuilt), `StoreError` if it cannot be opened at all. If the file of an open store is replaced,
+    the next commit and `close` raise `StoreError`.
     """
     database = real_file(path)
     opening = Opening(name=str(database), memory_limit=memory_limit, sealed=sealed)
@@ -736,11 +761,11 @@ def open_store(
 
 
 def open_reader(path: Path | str) -> Store:
-    """Open the warehouse at ``path`` for reading only: the newest snapshot of it, so that no writer waits or is waited for.
+    """Open the warehouse at ``path`` for reading from its newest snapshot, independent of writers.
 
-    What a store opened here shows does not change; opened again it shows what was published since. A snapshot is made where
-    none is of the present file and nobody writes. ``path`` may also be a folder that `slackwater publish` wrote. Raises what
-    `open_store` raises.
+    The content of an open store does not change; open it again to see later snapshots. If no
+    snapshot of the present file exists and nobody is writing, it is created. ``path`` may also be a
+    folder written by `slackwater publish`. Raises the errors of `open_store`.
     """
     if is_shared(Path(path)):
         folder = current_generation(Path(path)).folder
@@ -761,6 +786,6 @@ def open_reader(path: Path | str) -> Store:
         except StoreError:
             if snapshot is None or snapshot.exists():
                 raise
-            continue  # a newer one has taken its place between the listing and the opening
+            continue  # replaced by a newer snapshot between listing and opening
         return Store(connection, name=str(path), read_only=True)
     raise StoreError(f"warehouse {database}: snapshots come and go too fast", remedy="try again")

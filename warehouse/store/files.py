@@ -1,4 +1,4 @@
-"""The files of a warehouse and who may write them: states of files, safe copying, errors, the lock of the one writer."""
+"""Files of a warehouse: file states, safe copying, errors, and the lock for the only writer."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from pathlib import Path
 from warehouse.errors import DamagedStoreError, SchemaError, SettingsError, StoreError, StoreLockedError
 
 # ---
-# The files of a warehouse: what tells their states apart, safe copying, and what is wrong with one as an error of ours.
+# The files of a warehouse: their states, safe copying, and errors for damaged files.
 
 _PIECE = 1 << 26
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What tells one state of the file from another: bytes and change time in ns."""
+    """State of a file: size in bytes and change time in ns."""
 
     size: int
     changed: int
 
 
 def real_file(name: Path | str) -> Path:
-    """The file that a name means; of a symbolic link the one it leads to, so that lock, log and snapshots are of one file."""
+    """Return the target of a symbolic link, else the path itself, so that lock, log and snapshots refer to the same file."""
     path = Path(name)
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def wal_path(database: Path) -> Path:
-    """DuckDB's write-ahead log of a database: there only while it is open for writing, or after a writer was killed."""
+    """Return the path of DuckDB's write-ahead log: it exists only while a writer is open, or after one was killed."""
     return database.with_name(f"{database.name}.wal")
 
 
 def has_wal(database: Path) -> bool:
-    """Whether there is something in the write-ahead log."""
+    """Return whether the write-ahead log exists and is not empty."""
     try:
         return wal_path(database).stat().st_size > 0
     except FileNotFoundError:
@@ -52,18 +52,18 @@ def has_wal(database: Path) -> bool:
 
 
 def log_identity(database: Path) -> Identity | None:
-    """What tells one state of the write-ahead log from another; None if there is nothing in it."""
+    """Return the state of the write-ahead log; None if it is empty or missing."""
     return identity_of(wal_path(database)) if has_wal(database) else None
 
 
 def identity_of(file: Path | int) -> Identity:
-    """The present identity of a file or of an open descriptor."""
+    """Return the present state of a file or open descriptor."""
     found = os.stat(file)
     return Identity(size=found.st_size, changed=found.st_mtime_ns)
 
 
 def copy_synced(source: int, target: Path, *, size: int) -> None:
-    """Write ``size`` bytes of an open file into a new file and flush it to the disk, inside the kernel where it can be done."""
+    """Copy ``size`` bytes of an open file to a new file and flush it to disk; inside the kernel where possible."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         done = 0
@@ -75,9 +75,9 @@ def copy_synced(source: int, target: Path, *, size: int) -> None:
 
 
 def _copy_piece(source: int, target: int, offset: int, count: int) -> int:
-    """Copy up to ``count`` bytes at ``offset``; the kernel shares the blocks where the file system can (reflink)."""
+    """Copy up to ``count`` bytes at ``offset`` and return their number; shares blocks (reflink) where supported."""
     if hasattr(os, "copy_file_range"):
-        with suppress(OSError):  # across file systems, or not known to this one: read and write instead
+        with suppress(OSError):  # across file systems, or not supported: read and write instead
             if moved := os.copy_file_range(source, target, count, offset, offset):
                 return moved
     piece = os.pread(source, min(count, 1 << 22), offset)
@@ -90,12 +90,12 @@ def _copy_piece(source: int, target: int, offset: int, count: int) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's names to the disk, so that a rename survives a power cut."""
+    """Flush a folder's directory entries to disk, so that a rename survives a power failure."""
     sync_file(folder)
 
 
 def sync_file(path: Path) -> None:
-    """Flush a file or folder to the disk."""
+    """Flush a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -103,7 +103,7 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-#: DuckDB's words for a file that is damaged or none of its own.
+#: DuckDB's messages for a file that is damaged or not a DuckDB file.
 _DAMAGE = (
     "not a valid DuckDB database",
     "Corrupt database file",
@@ -121,12 +121,12 @@ _FULL = ("No space left", "Could not write", "File too large", "Disk quota")
 
 
 def is_locked(text: str) -> bool:
-    """Whether DuckDB says that another process has the file open."""
+    """Return whether DuckDB's error text reports that another process has the file open."""
     return _LOCKED in text
 
 
 def store_error(name: str, text: str, *, kind: str) -> StoreError:
-    """The error of ours for DuckDB's words ``text`` and the name of its class, about the warehouse ``name``."""
+    """Return the `StoreError` for an error of DuckDB on warehouse ``name``: its message ``text`` and class name ``kind``."""
     text = text.strip().splitlines()[0] if text.strip() else kind
     if is_locked(text) or "different configuration" in text:
         _, _, holder = text.partition("Conflicting lock is ")
@@ -148,7 +148,7 @@ def store_error(name: str, text: str, *, kind: str) -> StoreError:
 
 
 def check_place(path: Path, *, read_only: bool) -> None:
-    """Refuse a place where no warehouse can be; raises `StoreError`."""
+    """Raise `StoreError` if ``path`` cannot be a warehouse file."""
     if path.is_dir():
         raise StoreError(f"warehouse {path} is a folder", expected="a file", remedy="name a file in it")
     if not path.parent.is_dir():
@@ -156,7 +156,7 @@ def check_place(path: Path, *, read_only: bool) -> None:
     if path.exists():
         return
     if has_wal(path):
-        # DuckDB would make an empty database and throw the log away.
+        # DuckDB would create an empty database and discard the log.
         raise DamagedStoreError(
             f"warehouse {path} is missing, but its log {wal_path(path).name} is there",
             expected="both, or neither",
@@ -169,17 +169,18 @@ def check_place(path: Path, *, read_only: bool) -> None:
 
 
 # ---
-# Who may write: one process at a time, by an advisory lock on a small file beside the warehouse.
+# The right to write: one process at a time, by an advisory lock on a small file next to the warehouse.
 #
-# The lock is taken with ``flock``, so the system drops it when its process ends, however it ends. The file says who holds it. What
-# it says is only ever shown to people, with one exception: a holder that goes without setting it free was stopped in the middle.
-# DuckDB's own lock is not enough: it goes as soon as any descriptor of the file is closed in its process, and it has no waiting.
+# The lock is taken with ``flock``, so the system releases it when the process ends for any reason. The file records
+# the holder. The record is only displayed, with one exception: if it remains after the lock is released, the holder
+# was stopped in the middle. DuckDB's lock is not enough: it is dropped as soon as the process closes any descriptor
+# of the file, and it cannot wait.
 
 Say = Callable[[str], None]
 #: Environment variable: seconds a second writer waits; 0 fails at once.
 WAIT_VARIABLE = "SLACKWATER_LOCK_WAIT"
 DEFAULT_WAIT = 60.0
-#: What a lock file says after a writer that came to its end; an empty one was never used.
+#: Content of a lock file after a writer that finished; an empty file was never used.
 FREE = b"free\n"
 #: Seconds between two attempts: short at first, for turns that are nearly over.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
@@ -187,7 +188,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who wrote itself into a lock file; ``since`` is when it did, ISO 8601 UTC, by the file system's clock."""
+    """Process recorded in a lock file; ``since`` is the time of the record, UTC, by the file system's clock."""
 
     pid: int
     command: str
@@ -200,21 +201,21 @@ class Holder:
 
 
 def signature() -> bytes:
-    """What this process writes into a lock file that it takes."""
+    """Return the record that this process writes into a lock file."""
     name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
     words = [name, *sys.argv[1:2]] if name != "-c" else ["python -c"]
     mine = asdict(Holder(pid=os.getpid(), command=" ".join(words)[:80], host=socket.gethostname()))
-    del mine["since"]  # the file system knows
+    del mine["since"]  # read from the file's change time
     return json.dumps(mine).encode()
 
 
 def lock_path(database: Path) -> Path:
-    """The lock file of a warehouse; it is never deleted, so that two processes cannot hold two files of one name."""
+    """Return the lock file of a warehouse; it is never deleted, so that two processes cannot lock two files of the same name."""
     return database.with_name(f"{database.name}.lock")
 
 
 def read_holder(database: Path) -> Holder | None:
-    """Who wrote itself into the lock file last and did not set it free; None for nobody, or what cannot be read."""
+    """Return the process recorded in the lock file; None if the lock was released or the record is unreadable."""
     path = lock_path(database)
     try:
         text, changed = path.read_text(encoding="utf-8"), path.stat().st_mtime
@@ -230,7 +231,7 @@ def read_holder(database: Path) -> Holder | None:
 
 
 def present_holder(database: Path) -> str:
-    """The holder in words; a name left by a process that has died is not given."""
+    """Return a description of the lock's holder; "another process" if the recorded process has died."""
     holder = read_holder(database)
     if holder is None or (holder.host == socket.gethostname() and not _alive(holder.pid)):
         return "another process"
@@ -248,13 +249,13 @@ def _alive(pid: int) -> bool:
 
 
 def say_on_stderr(text: str) -> None:
-    """One line for whoever watches; nothing fails because nobody does."""
+    """Print one line to stderr; output errors are ignored."""
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 
 
 def default_wait() -> float:
-    """Seconds a writer waits for another: `WAIT_VARIABLE`, else 60; raises `SettingsError` if it is no such number."""
+    """Return the seconds a writer waits for another: `WAIT_VARIABLE`, else 60; raises `SettingsError` for an invalid value."""
     text = os.environ.get(WAIT_VARIABLE, "").strip()
     if not text:
         return DEFAULT_WAIT
@@ -268,7 +269,7 @@ def default_wait() -> float:
 
 
 class Patience:
-    """A wait with a bound: says once what it waits for, then sleeps a little longer each time until the bound."""
+    """Bounded wait: reports once what it waits for, then sleeps in increasing pauses until the bound."""
 
     def __init__(self, seconds: float, say: Say) -> None:
         self._left = seconds
@@ -276,7 +277,7 @@ class Patience:
         self._pause = _FIRST_PAUSE
 
     def wait(self, why: str) -> bool:
-        """Sleep for one pause; False, without sleeping, once the bound is reached."""
+        """Sleep for one pause; return False, without sleeping, once the bound is reached."""
         if self._left <= 0:
             return False
         if self._say is not None:
@@ -290,12 +291,11 @@ class Patience:
 
 
 class WriterLock:
-    """The right to write one warehouse; shared by all stores that one process opens for writing.
+    """Exclusive right to write one warehouse; shared by all stores that one process opens for writing.
 
-    ``unfinished``: the holder before went without saying that it was done, so what it committed may be half a turn.
-    ``fresh``: there was no lock file, so nobody knows what happened before. ``source``: the warehouse itself, open for copying;
-    ``published``: its headers as they were in the newest snapshot; ``log``: its log as it was found; ``opening`` lets its users
-    open the file one after the other.
+    ``source``: descriptor of the warehouse, open for copying; ``published``: the warehouse's
+    headers at the time of the newest snapshot; ``log``: state of its log when it was opened;
+    ``opening``: serialises the users' opening of the file.
     """
 
     def __init__(self, database: Path, key: str, descriptor: int) -> None:
@@ -314,35 +314,36 @@ class WriterLock:
 
     @property
     def fresh(self) -> bool:
-        """Whether nobody has ever taken this lock."""
+        """Whether the lock was never taken before: the lock file is new, and earlier writers are unknown."""
         return not self._before
 
     @property
     def unfinished(self) -> bool:
-        """Whether the holder before was stopped in the middle."""
+        """Whether the previous holder did not finish, so that its committed changes may be an incomplete turn."""
         return bool(self._before) and self._before.rstrip() != FREE.rstrip()
 
     @property
     def signed(self) -> bool:
-        """Whether this process has written itself into the lock file: its first user has."""
+        """Whether this process is recorded in the lock file; its first user records it."""
         return self._signed
 
     def sign(self) -> None:
-        """Write this process into the lock file; until `release` says otherwise its work counts as unfinished."""
+        """Record this process in the lock file; until `release` its work counts as unfinished."""
         self._signed = True
         _rewrite(self._descriptor, signature())
 
     def open_source(self) -> int:
-        """The warehouse open for copying, once for the life of this lock.
+        """Return a descriptor of the warehouse for copying, opened once per lock.
 
-        It is closed only after DuckDB has closed the file: whoever closes a descriptor of a file loses all his locks on it.
+        It is closed only after DuckDB has closed the file: closing any descriptor of a file drops
+        all locks of the process on it.
         """
         if self.source is None:
             self.source = os.open(self.database, os.O_RDONLY | os.O_CLOEXEC)
         return self.source
 
     def check_in_place(self) -> None:
-        """Raise `StoreError` if the name now stands for another file than the one that is open here, or for none."""
+        """Raise `StoreError` if the path no longer refers to the file that is open here."""
         source = self.open_source()
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(source), os.stat(self.database)):
@@ -355,14 +356,14 @@ class WriterLock:
         )
 
     def put_in_place(self, file: Path) -> None:
-        """Rename another file to the warehouse, which must be closed; raises `OSError`."""
+        """Replace the warehouse, which must be closed, by another file; raises `OSError`."""
         os.replace(file, self.database)
         if self.source is not None:
             os.close(self.source)
         self.source = self.published = None
 
     def join(self) -> bool:
-        """One more user in this process; False if the last one has just gone."""
+        """Add a user in this process; return False if the last user has just left."""
         with self._turn:
             if self._users:
                 self._users += 1
@@ -370,14 +371,15 @@ class WriterLock:
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Keep other users from joining inside the block; False if there are others already."""
+        """Block other users from joining during the block; yields False if there are others already."""
         with self._turn:
             yield self._users == 1
 
     def release(self, *, finished: bool, at_last: Callable[[], None] = lambda: None) -> None:
-        """One user less; the last one calls ``at_last`` and lets other processes write.
+        """Remove a user; the last user calls ``at_last`` and releases the lock.
 
-        ``finished``: what this user wrote is whole. If any was not, the file keeps this process's name, as if it had been killed.
+        ``finished``: the changes of this user are complete. If those of any user are not, the lock
+        file keeps the record of this process, as if it had been killed.
         """
         with self._turn:
             self._users -= 1
@@ -391,14 +393,14 @@ class WriterLock:
                 self._give_up(FREE if self._finished else None)
 
     def give_back(self) -> None:
-        """One user less, that has written nothing: the last one leaves the lock file as it was found."""
+        """Remove a user that has written nothing; the last user restores the content of the lock file."""
         with self._turn:
             self._users -= 1
             if not self._users:
                 self._give_up(self._before)
 
     def _give_up(self, content: bytes | None) -> None:
-        """Let the lock go; a log that could not be brought into the file (a full disk) is work that is not finished."""
+        """Release the lock; if a log remains (e.g. on a full disk), the record in the lock file marks the work as unfinished."""
         with _GUARD:
             _HELD.pop(self._key, None)
         if content is not None and self._signed and not has_wal(self.database):
@@ -407,7 +409,7 @@ class WriterLock:
         self.close()
 
     def close(self) -> None:
-        """Close the descriptors; the lock goes with the last process that has them."""
+        """Close the descriptors; the lock is released when all processes have closed them."""
         for descriptor in (self.source, self._descriptor):
             if descriptor is not None:
                 with suppress(OSError):
@@ -419,17 +421,18 @@ _HELD: dict[str, WriterLock] = {}
 
 
 def _rewrite(descriptor: int, content: bytes) -> None:
-    """Replace what the lock file says by one write over all of it.
+    """Replace the content of the lock file by one write over its whole length.
 
-    Never emptied first: killed between the two, a writer would leave a file that says nobody was ever here, and the half turn of
-    the one before it would be published as whole.
+    The file is never emptied first: a writer killed in between would leave an empty file, which
+    means that the lock was never taken, and the incomplete turn of the previous writer would be
+    published as complete.
     """
     os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
     os.ftruncate(descriptor, len(content))
 
 
 def _forget_in_child() -> None:
-    """A forked child has no right to write: it closes its copies, which leaves the parent's lock alone."""
+    """Close the locks in a forked child, which has no right to write; the parent keeps its locks."""
     global _GUARD
     _GUARD = threading.Lock()
     for lock in _HELD.values():
@@ -441,9 +444,9 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def try_lock(database: Path, *, share: bool = True) -> WriterLock | None:
-    """The lock if no other process has it, else None; with ``share`` a lock this process has is used by one more.
+    """Return the lock if no other process holds it, else None; with ``share`` a lock of this process gets another user.
 
-    Raises `StoreError` if the lock file cannot be made.
+    Raises `StoreError` if the lock file cannot be created.
     """
     key = os.path.realpath(lock_path(database))
     while True:
@@ -489,7 +492,7 @@ def _open(path: Path) -> int:
 
 
 def take_lock(database: Path, patience: Patience) -> WriterLock:
-    """The lock, waiting for another process as long as ``patience`` lasts; raises `StoreLockedError` naming the holder."""
+    """Return the lock, waiting for other processes within ``patience``; raises `StoreLockedError` naming the holder."""
     lock = try_lock(database)
     if lock is not None:
         return lock
@@ -503,10 +506,10 @@ def take_lock(database: Path, patience: Patience) -> WriterLock:
 
 @contextmanager
 def _announced(database: Path) -> Iterator[None]:
-    """Let the holder see that somebody waits: by a shared lock on a file of its own, which goes with its process."""
+    """Show the lock's holder that this process waits: by a shared lock on the queue file, released when the process ends."""
     descriptor = _open(_queue_path(database))
     try:
-        with suppress(OSError):  # a file system that cannot: then the holder goes on to its end
+        with suppress(OSError):  # no locks on this file system: the holder finishes all its turns
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
     finally:
@@ -514,7 +517,7 @@ def _announced(database: Path) -> Iterator[None]:
 
 
 def is_waited_for(database: Path) -> bool:
-    """Whether a process waits to write: for a holder that can stop between two of many turns."""
+    """Return whether a process waits to write; a holder can then stop between two turns."""
     try:
         descriptor = os.open(_queue_path(database), os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -531,13 +534,13 @@ def is_waited_for(database: Path) -> bool:
 
 
 def _queue_path(database: Path) -> Path:
-    """It stays where it is: without it those who wait on it would no more be seen."""
+    """Return the queue file; it is never deleted, since processes waiting on a deleted file would not be detected."""
     path = lock_path(database)
     return path.with_name(f"{path.name}.queue")
 
 
 def locked(database: Path, how: str) -> StoreLockedError:
-    """The error of a writer whose patience has ended."""
+    """Return the error for a warehouse that is still locked after the wait."""
     return StoreLockedError(
         f"warehouse {database} is {how}",
         remedy=f"wait until that process has ended, or longer ({WAIT_VARIABLE}=SECONDS), or name another file",
@@ -549,12 +552,12 @@ _NETWORK = re.compile(
     r"acfs|afs|beegfs|ceph|cifs|davfs|gfs2?|glusterfs|gpfs|lustre|nfs4?|ocfs2|orangefs|smb\w*"
     r"|fuse\.(sshfs|glusterfs|ceph-fuse|s3fs|mount-s3|gcsfuse|blobfuse2?|juicefs|rclone)"
 )
-#: Where Linux says what is mounted where.
+#: Linux's list of mounted file systems.
 MOUNTS = Path("/proc/self/mountinfo")
 
 
 def network_file_system(folder: Path) -> str:
-    """The type of the file system of a folder if several machines may have it mounted, else ""; "" where no `MOUNTS` tell."""
+    """Return the file system type of a folder that several machines may have mounted, else "" (also if `MOUNTS` is missing)."""
     place, kind, longest = os.path.realpath(folder), "", -1
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -569,10 +572,11 @@ def network_file_system(folder: Path) -> str:
 
 
 def check_host(lock: WriterLock) -> None:
-    """Refuse a warehouse on a network drive that another machine has not set free.
+    """Raise `StoreLockedError` for a warehouse on a network drive whose lock another machine has not released.
 
-    There a lock may be seen by its own machine only, so that we have it says nothing of a writer on that one. Elsewhere it does:
-    what another host's name means then is a container that has ended. Raises `StoreLockedError`.
+    On a network drive locks may be visible to their own machine only, so holding the lock does not
+    exclude a writer on another machine. On a local disk it does: there the name of another host
+    belongs to a container that has ended.
     """
     holder = read_holder(lock.database)
     if not lock.unfinished or holder is None or holder.host == socket.gethostname():
@@ -586,10 +590,11 @@ def check_host(lock: WriterLock) -> None:
 
 
 def check_log(lock: WriterLock) -> None:
-    """Refuse a write-ahead log that the last writer did not leave: DuckDB would replay a log of another file.
+    """Raise `DamagedStoreError` for a write-ahead log that the last writer did not leave.
 
-    A writer that ends takes its log with it, one that is killed leaves its name in the lock file. A log beside a warehouse that
-    was set free is therefore somebody else's, unless another program has the file open now. Raises `DamagedStoreError`.
+    DuckDB would replay it although it belongs to another file: a writer that ends removes its log,
+    a killed writer leaves its record in the lock file, so a log next to a released warehouse is
+    foreign. A log is accepted if another program has the file open now.
     """
     if lock.fresh or lock.unfinished or not has_wal(lock.database):
         return
