@@ -1,6 +1,7 @@
-"""Rows in: staged, cast, judged, merged, counted; and what is there then, one row per market and source (M1.1, M1.2).
+"""Import of observations (stage, cast, check, merge, count) and listing of markets and sources (M1.1, M1.2).
 
-In this file: the SQL that casts rows or says why they cannot be used, the import of files and of live pages, the listing.
+Contents: the SQL that casts rows or gives the reason for rejecting them, the import of files and
+live pages, and the listing.
 """
 
 from __future__ import annotations
@@ -36,29 +37,32 @@ from warehouse.store.schema import quoted
 from warehouse.times import microseconds
 
 # ---
-# SQL that turns rows as found into typed rows, or into a reason why they cannot be used (M1.1, M1.2).
+# SQL that casts the rows of a file, or gives the reason for rejecting them (M1.1, M1.2).
 #
-# A batch may hold text, numbers or timestamps in any column. The text made here is one SELECT over the registered batch
-# ``incoming``: no row passes through Python.
+# A batch may contain text, numbers or timestamps in any column. The SQL is a single SELECT over the registered
+# batch ``incoming``: no row passes through Python.
 
 IDENTITY = ("source", "provider", "region", "zone", "instance_type", "product")
 _MARKET = ("provider", "region", "zone", "instance_type")
-#: Characters of a name at most; those of no provider come near it.
+#: Maximum length of a name in characters; the names of all known providers are much shorter.
 LONGEST_NAME = 200
 _A_DAY = pd.Timedelta(days=1)
-#: Control and formatting characters, and what ends a line, as a regular expression.
+#: Regular expression for control and formatting characters and line ends.
 _UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]"
-#: Characters of what was found that a reason shows.
+#: Maximum number of characters of the original text shown in a reason.
 _SHOWN = 80
-#: The parts of a time in ISO 8601: no hour 24, no leap second, no zone but an offset.
+#: Parts of a time in ISO 8601: no hour 24, no leap second, only offsets as zones.
 _DATE = r"\d{4}-\d{2}-\d{2}"
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?"
 _OFFSET = r"(0\d|1[0-4])(:?[0-5]\d)?"
-#: Kinds of counts: launch tests, instances held, offers listed, and a placement score, which is no count.
+#: Kinds of counts: launch tests, running instances, listed offers; a placement score is not a count
+#: of instances.
 COUNT_KINDS = ("probe", "held", "offers", "score")
-#: Columns that are judged and not kept: the way to buy, the unit and currency of a price, from when until when it is in force.
+#: Columns that are checked but not stored: way to buy, unit and currency of a price, start and end
+#: of its validity.
 JUDGED = ("mode", "unit", "currency", "valid_from", "valid_until")
-#: What a mode, unit and currency must be, as regular expressions: a spot price in USD per instance-hour.
+#: Regular expressions for accepted modes, units and currencies: a spot price in USD per
+#: instance-hour.
 _SPOT = (
     "(spot|preemptib(le|ility)|interruptib(le|ility)|bid)([ _-]?(vms?|instances?|price|market|requests?))?"
 )
@@ -67,16 +71,17 @@ _INSTANCE_HOUR = (
     "(per *)?(h|hrs?|hours?|hourly|hour\\(s\\))?"
 )
 _US_DOLLAR = "usd|us ?\\$|\\$|us dollars?"
-#: Codes of several columns are one 64-bit number as long as there are fewer.
+#: Limit of the combined codes of several columns, so that they fit a 64-bit integer.
 _MOST_CODES = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """One observed variable and the columns of its table.
+    """Observed variable and the columns of its table.
 
-    ``value`` is what was observed. ``compared`` columns belong to it: two rows that state different ones differ, a null
-    states nothing. ``described`` columns tell how it was observed and never make two rows differ.
+    ``value`` is the column of the observed value. ``compared`` columns belong to the observation:
+    two rows differ if they state different values there; a null differs from nothing. ``described``
+    columns describe how the value was observed and never make two rows differ.
     """
 
     kind: str
@@ -86,12 +91,12 @@ class Variable:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """All columns beside the value."""
+        """All columns except the value."""
         return self.compared + self.described
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Value and sides, in the order of the table."""
+        """Value and side columns, in the order of the table."""
         return (self.value, *self.sides)
 
 
@@ -106,12 +111,13 @@ AVAILABILITY = Variable(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What no observation is beyond, however well it is written (M1.2, ours).
+    """Plausibility limits for observations (M1.2, ours).
 
-    ``clock`` is the present time as the command line knows it (None: times are not judged); ``future`` how far after it a row
-    may say to be from. A price is none above ``price_times_on_demand`` times the on-demand price of its row, else of its type on
-    the list, else the dearest on the list; an on-demand price none above as many times that of the list. ``time_zone``: "UTC"
-    where the source says that its times without a zone are, "" where it says nothing: then such a time is none.
+    ``clock``: present time as known to the command line (None: times are not checked); ``future``:
+    how far after it a row may be dated. A price is rejected above ``price_times_on_demand`` times
+    the on-demand price of its row, else the list price of its type, else the highest list price; an
+    on-demand price above the same multiple of the list price. ``time_zone``: "UTC" if times without
+    a zone are in UTC, "" if the source does not specify it: then rows with such times are rejected.
     """
 
     clock: pd.Timestamp | None = None
@@ -121,11 +127,11 @@ class Bounds:
 
     @property
     def latest(self) -> pd.Timestamp | None:
-        """The latest time that an observation may have."""
+        """Latest time that an observation may have, None without a clock."""
         return None if self.clock is None else self.clock + self.future
 
     def words(self) -> str:
-        """What makes the same rows be judged otherwise, beside the clock; "" for the usual bounds."""
+        """Return a text that identifies limits (except the clock) other than the default, for fingerprints; "" for the default."""
         return (
             ""
             if replace(self, clock=None) == Bounds()
@@ -137,9 +143,10 @@ USUAL = Bounds()
 
 
 def places_sql(variable: Variable, schema: pa.Schema) -> str:
-    """SELECT over ``found_places`` giving each series of the batch: pid, what was found (raw_*), identity, reason.
+    """Return a SELECT over ``found_places`` with one row per series of the batch: pid, raw_* columns, identity, reason.
 
-    A batch has few of them: to trim and judge them once, not in every row, makes casting three times as fast.
+    A batch has few series: trimming and checking each once, not in every row, makes casting three
+    times as fast.
     """
     found = _Found(schema)
     raw = ", ".join(["pid", *(f"{name} AS raw_{name}" for name in _place_columns(schema))])
@@ -157,10 +164,11 @@ def places_sql(variable: Variable, schema: pa.Schema) -> str:
 
 
 def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, told: bool = True) -> str:
-    """SELECT over ``incoming`` and ``places``: n, pid, tsid, line, times, value, sides, reason (null if usable), raw (JSON).
+    """Return a SELECT over ``incoming`` and ``places`` that casts and checks the rows.
 
-    ``incoming`` has the columns of the schema and two more: n, the number of the row, and pid, that of its place. Where it is not
-    to be ``told`` why rows cannot be used, reasons are without words and raw is left out, which are half of the statement.
+    Its columns: n, pid, tsid, line, times, value, sides, reason (null if usable), raw (JSON).
+    ``incoming`` has the columns of the schema, n (row number) and pid (number of the row's series).
+    With ``told`` False reasons have no text and raw is left out, which halves the statement.
     """
     found = _Found(schema)
     columns = [
@@ -195,9 +203,10 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, t
 
 
 def numbered_places(table: pa.Table) -> tuple[pa.Array, pa.Table]:
-    """The number of each row's place (pid), and a row of each place in their order, with the columns that name places.
+    """Return the number of each row's place (pid), and a table with one row per place in the order of pid.
 
-    By codes of the columns: a row of text is looked at once, and not at all where the file gives codes itself.
+    A place is a distinct combination of the columns that identify a series. Works on dictionary
+    codes, so that each distinct text is read once, or never if the file has codes.
     """
     names = _place_columns(table.schema)
     columns = table.select(names).unify_dictionaries().combine_chunks()
@@ -216,18 +225,18 @@ def numbered_places(table: pa.Table) -> tuple[pa.Array, pa.Table]:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
-    """A number for the value of every row, and how many there can be."""
+    """Return an integer code for each row's value, and the number of possible codes."""
     whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     try:
         encoded = whole if types.is_dictionary(whole.type) else whole.dictionary_encode()
-    except pa.ArrowNotImplementedError:  # of lists and the like every row is a place of its own
+    except pa.ArrowNotImplementedError:  # nested types: every row is a separate place
         return np.arange(len(whole)), max(1, len(whole))
     missing = len(encoded.dictionary)
     return pc.fill_null(encoded.indices.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), missing + 1
 
 
 def _dense(code: np.ndarray) -> tuple[np.ndarray, int]:
-    """The codes as 0, 1, ... in the order in which they come, and their number."""
+    """Renumber the codes as 0, 1, ... in order of appearance; return them with their number."""
     encoded = pa.array(code).dictionary_encode()
     return encoded.indices.to_numpy(zero_copy_only=False), max(1, len(encoded.dictionary))
 
@@ -237,32 +246,33 @@ def _place_columns(schema: pa.Schema) -> list[str]:
 
 
 def _case(reasons: list[tuple[str, str]]) -> str:
-    """The words of the first test that is true, every character that cannot be printed as ``?``.
+    """Return SQL for the text of the first true test, with unprintable characters replaced by ``?``.
 
-    Once around all of them: DuckDB reads the long class of characters anew for every place where it stands.
+    The replacement is applied once around all texts: DuckDB parses the long character class anew
+    wherever it occurs.
     """
     return f"regexp_replace({_first(reasons)}, '{_UNPRINTABLE}', '?', 'g')"
 
 
 def _first(reasons: list[tuple[str, str]]) -> str:
-    """The words of the first test that is true."""
+    """Return SQL for the text of the first true test."""
     return "CASE " + " ".join(f"WHEN {test} THEN {words}" for test, words in reasons) + " END"
 
 
 class _Found:
-    """Expressions for the columns of one batch, by their Arrow type; a column that is not there is null."""
+    """SQL expressions for the columns of one batch, by their Arrow type; a missing column is null."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._types = {field.name: field.type for field in schema}
 
     def text(self, name: str) -> str:
-        """Trimmed text, null when empty."""
+        """Return SQL for trimmed text, null when empty."""
         if name not in self._types:
             return "CAST(NULL AS VARCHAR)"
         return f"nullif(trim(CAST(raw_{name} AS VARCHAR)), '')"
 
     def empty(self, name: str) -> str:
-        """Whether there is nothing in the column: a null, or an empty text."""
+        """Return SQL that is true if the column is null or an empty text."""
         if name not in self._types:
             return "TRUE"
         if self._is_text(name):
@@ -270,17 +280,17 @@ class _Found:
         return f"raw_{name} IS NULL"
 
     def absent(self, name: str) -> str:
-        """Empty, or the NaN that stands for a missing number in floating columns."""
+        """Return SQL that is true if the column is empty or NaN, which marks missing numbers in floating columns."""
         return f"({self.empty(name)} OR coalesce(isnan({name}_number), FALSE))"
 
     def shown(self, name: str) -> str:
-        """The text of the column as it stands in a reason (`_case`), abridged; evaluated for refused rows only."""
+        """Return SQL for the abridged text of the column in a reason (`_case`); evaluated for rejected rows only."""
         if name not in self._types:
             return "''"
         return f"left(trim(CAST(raw_{name} AS VARCHAR)), {_SHOWN})"
 
     def says(self, name: str, words: str) -> str:
-        """The reason ``<name> <text found> <words>``."""
+        """Return SQL for the reason ``<name> <text found> <words>``."""
         return f"concat('{name} ', {self.shown(name)}, ' {words}')"
 
     def _is_text(self, name: str) -> bool:
@@ -293,17 +303,17 @@ class _Found:
         )
 
     def number(self, name: str) -> str:
-        """DOUBLE, null when empty or not a number."""
+        """Return SQL for a DOUBLE, null when empty or not a number."""
         if name not in self._types:
             return "CAST(NULL AS DOUBLE)"
         return f"TRY_CAST({self.text(name) if self._is_text(name) else f'raw_{name}'} AS DOUBLE)"
 
     def flag(self, name: str) -> str:
-        """BOOLEAN, null when empty or not a truth value."""
+        """Return SQL for a BOOLEAN, null when empty or not a truth value."""
         return f"TRY_CAST({self.text(name)} AS BOOLEAN)"
 
     def zoneless(self, name: str) -> str:
-        """Whether a time states no zone: a text without an offset, or a timestamp of no zone."""
+        """Return SQL that is true for a time without a zone: a text without an offset, or a timestamp without time zone."""
         if name not in self._types:
             return "FALSE"
         kind = self._types[name]
@@ -312,10 +322,10 @@ class _Found:
         return f"regexp_full_match({self.text(name)}, '{_DATE}([T ]{_CLOCK})?')"
 
     def time(self, name: str) -> str:
-        """TIMESTAMPTZ, null when empty or not a time; text must be ISO 8601 and is UTC when it states no offset.
+        """Return SQL for a TIMESTAMPTZ, null when empty or not a time; text must be ISO 8601, in UTC if it has no offset.
 
-        Every text is cast with an offset of its own: DuckDB reads a text without one in the zone of the session, or in that of
-        an earlier row that names a zone.
+        Every text is cast with an explicit offset: DuckDB reads a text without an offset in the
+        zone of the session, or in that of an earlier row that names a zone.
         """
         if name not in self._types:
             return "CAST(NULL AS TIMESTAMPTZ)"
@@ -325,7 +335,7 @@ class _Found:
         if types.is_timestamp(kind) or types.is_date(kind):
             return f"timezone('UTC', CAST(raw_{name} AS TIMESTAMP))"
         text = self.text(name)
-        # DuckDB wants capitals, seconds and no space before the offset.
+        # DuckDB requires capitals, seconds and no space before the offset.
         spaced = f"regexp_replace(upper({text}), ' ?(UTC|GMT|Z)$', '+00:00')"
         plain = (
             f"regexp_replace(regexp_replace({spaced}, ' ([+-])', '\\1'), '^(.{{16}})([+-].*)$', '\\1:00\\2')"
@@ -349,7 +359,7 @@ def _place_reasons(found: _Found) -> list[tuple[str, str]]:
             (f"contains({name}, '/') OR contains({name}, '@')", found.says(name, "contains / or @"))
         )
     for name in IDENTITY:
-        # Names stand on terminals, in paths and in the texts of other programs.
+        # Names are shown on terminals and used in paths and by other programs.
         reasons.append(
             (
                 f"regexp_matches({name}, '{_UNPRINTABLE}')",
@@ -384,7 +394,7 @@ def _form_of_times(found: _Found) -> list[tuple[str, str]]:
         (found.empty("observed_at"), "'no observed_at'"),
         ("observed_at IS NULL OR NOT isfinite(observed_at)", found.says("observed_at", "is not a time")),
         (
-            # Compared as times: the year of one is looked up in a calendar.
+            # Compared as times: extracting the year is slower.
             "observed_at < CAST('1900-01-01' AS TIMESTAMPTZ) OR observed_at >= CAST('2201-01-01' AS TIMESTAMPTZ)",
             found.says("observed_at", "is outside 1900..2200"),
         ),
@@ -397,7 +407,7 @@ def _form_of_times(found: _Found) -> list[tuple[str, str]]:
 
 
 def _sale_reasons(found: _Found, schema: pa.Schema) -> list[tuple[str, str]]:
-    """Reasons of the columns `JUDGED`: what is not a spot price in USD per instance-hour that is in force."""
+    """Return tests on the columns `JUDGED`, which accept only spot prices in USD per instance-hour that are in force."""
     accepted = {
         "mode": (_SPOT, "is no spot instance"),
         "unit": (_INSTANCE_HOUR, "is not per instance and hour"),
@@ -423,7 +433,7 @@ def _sale_reasons(found: _Found, schema: pa.Schema) -> list[tuple[str, str]]:
 
 
 def _stated(name: str) -> str:
-    """Whether a number is a price: finite and above 0."""
+    """Return SQL that is true if a number is a price: finite and above 0."""
     return f"(isfinite({name}_number) AND {name}_number > 0)"
 
 
@@ -509,13 +519,13 @@ def _typed_count() -> str:
 
 
 # ---
-# What rejected rows have in common: a reason without what stands in its row only.
+# Kinds of reasons: reasons without the text and numbers specific to a row.
 
-#: The end of the reason of a row that said to be from later than it was read.
+#: Part of the reason for rows dated after they were read.
 IN_THE_FUTURE = "is in the future"
-#: What is said of a count that no market has.
+#: Reason for counts that are too large for any market.
 _TOO_MANY = f"is more than {LARGEST_COUNT:,} instances"
-#: What reasons say of a column, behind the text that was found in it.
+#: Texts that follow the column name and the original text in reasons.
 _SAID = (
     "contains / or @", "contains a character that cannot be printed", "is longer than", "is not a time", "names no time zone",
     IN_THE_FUTURE, "is outside", "is before observed_at", "is not a number", "is not finite", "is negative",
@@ -524,14 +534,14 @@ _SAID = (
     "is not a positive number", "is not a whole number", "is more than", "is not within a second and a year",
     "is above the capacity", "is far above on-demand", "is not true or false",
 )  # fmt: skip
-#: A name that a source does not know is shown: each is a kind of reason of its own.
+#: Prefix of reasons for names unknown to a source: every name counts as a separate kind of reason.
 UNKNOWN = "unknown "
 _OF_A_COLUMN = re.compile(rf"([a-z_]+) (?:.*) ({'|'.join(map(re.escape, _SAID))}).*", re.S)
 _OWN_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|(?<![\w.-])-?\d[\w.:+-]*")
 
 
 def kind_of_reason(reason: str) -> str:
-    """A reason without what stands in its row only.
+    """Return a reason without the text and numbers that are specific to its row.
 
     >>> kind_of_reason("price_usd -0.1 is negative"), kind_of_reason("contradicts line 4"), kind_of_reason("unknown zone 'x'")
     ('price_usd is negative', 'contradicts line ...', "unknown zone 'x'")
@@ -545,7 +555,7 @@ def kind_of_reason(reason: str) -> str:
 
 
 def counted_reasons(found: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Numbers of rows by reason as numbers by kind of reason, most first."""
+    """Aggregate row counts by reason to counts by kind of reason, largest first."""
     counts: Counter[str] = Counter()
     for reason, count in found:
         counts[kind_of_reason(reason)] += count
@@ -553,25 +563,26 @@ def counted_reasons(found: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 # ---
-# Observations in: each file is staged in chunks, cast and judged in SQL, and merged in one transaction.
+# Staging and merging: each file is staged in chunks, cast and checked in SQL, and merged in one
+# transaction.
 
-#: Rows merged at a time: what is grouped and joined of a part stays well inside the store's memory limit.
+#: Rows merged at a time, so that grouping and joining stay well within the store's memory limit.
 PART_ROWS = 1_000_000
-#: Bytes of found rows that are cast at a time.
+#: Bytes of rows cast at a time.
 STAGED_BYTES = 32 << 20
 _KEY = "sid, observed_at, known_at"
 _IN_PART = "sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND observed_at < $stop"
 
 
 class Stage:
-    """Temporary tables that hold one import before it is merged; DuckDB spills them to disk when they grow."""
+    """Temporary tables with the rows of one import before the merge; DuckDB spills them to disk when they grow."""
 
     def __init__(self, store: Store, rule: str, bounds: Bounds = USUAL) -> None:
         self._store = store
         self._bounds = bounds
         self._rule = rule
         self._rows = self._places = 0
-        #: Values of usable rows that were set aside, by kind of reason.
+        #: Number of discarded values of usable rows, by kind of reason.
         self.set_aside: Counter[str] = Counter()
         names = " VARCHAR NOT NULL, ".join(IDENTITY)
         store.execute(
@@ -588,13 +599,13 @@ class Stage:
             )
 
     def drop(self) -> None:
-        """Remove the temporary tables."""
+        """Drop the temporary tables."""
         for name in ("series", "rejected", "price", "availability"):
             self._store.execute(f"DROP TABLE IF EXISTS temp.staged_{name}")
         self._store.execute("DROP TABLE IF EXISTS temp.places")
 
     def fill(self, batches: Iterable[Batch], *, hashed: bool) -> str:
-        """Stage all batches; returns the digest of their content if asked for."""
+        """Stage all batches; return the digest of their content (with ``hashed``, else of nothing)."""
         digest = hashlib.sha256()
         for batch in _gathered(_hashed(batches, digest) if hashed else batches):
             self._add(batch)
@@ -638,7 +649,8 @@ class Stage:
                 f"coalesce(stated_known_at, {self._rule}), {columns} "
                 f"FROM ({cast_sql(variable, schema, self._bounds, told=False)}) WHERE reason IS NULL"
             )
-            # Cast once more where some are refused: the columns as they were found are read for these only.
+            # A second cast for batches with rejected rows: the original columns are read for these
+            # rows only.
             if usable < table.num_rows:
                 store.execute(
                     "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason "
@@ -648,7 +660,7 @@ class Stage:
                 self._count_on_demand(schema)
 
     def _count_on_demand(self, schema: pa.Schema) -> None:
-        """Count the on-demand prices that are none: they cost themselves, not the spot price beside them."""
+        """Count invalid on-demand prices by reason: only these values are set aside, the spot prices of their rows are stored."""
         found = _Found(schema)
         reason = found.says("on_demand_usd", "is not a price: set aside, the spot price is kept")
         rows = self._store.execute(
@@ -659,7 +671,7 @@ class Stage:
         self.set_aside.update(counted_reasons(rows))
 
     def _list_prices(self) -> None:
-        """The on-demand price on the list beside every place, the dearest where there is none of its type."""
+        """Set the on-demand list price of every place; the highest of the catalogue if its type is not listed."""
         dearest = highest_of_all()
         pairs = self._store.execute(
             "SELECT DISTINCT provider, instance_type FROM places WHERE reason IS NULL"
@@ -679,7 +691,7 @@ class Stage:
 
 
 def _gathered(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same rows in batches of about `STAGED_BYTES`: what is done once a batch is done seldom."""
+    """Combine batches to about `STAGED_BYTES`, to reduce the work per batch."""
     held: list[Batch] = []
     for batch in batches:
         if held and (batch.kind != held[0].kind or batch.table.schema != held[0].table.schema):
@@ -701,7 +713,7 @@ def _joined(batches: Sequence[Batch]) -> Batch:
 
 
 def _hashed(batches: Iterable[Batch], digest: Any) -> Iterator[Batch]:
-    """The batches, whose content goes into a digest on the way."""
+    """Yield the batches and add their content to a digest."""
     for batch in batches:
         digest.update(batch.kind.encode())
         for chunk in _serialised(batch.table):
@@ -717,18 +729,18 @@ def _serialised(table: pa.Table) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """Rows of one variable that were added, and those that said nothing new."""
+    """Numbers of rows of one variable that were added, and of rows without new information."""
 
     added: int
     repeated: int
 
 
 def keep_series(store: Store) -> None:
-    """Give every staged series its market and series id, making those that are new."""
+    """Assign market and series ids to the staged series, inserting new markets and series."""
     place = "provider, region, zone, instance_type"
     _find_series(store)
     if not store.execute("SELECT 1 FROM staged_series WHERE sid IS NULL LIMIT 1"):
-        return  # as every time but the first that a feed is asked
+        return  # usual for feeds after their first fetch
     store.execute(
         "INSERT INTO markets SELECT (SELECT coalesce(max(mid), 0) FROM markets) + "
         f"row_number() OVER (ORDER BY {place}), * "
@@ -744,7 +756,7 @@ def keep_series(store: Store) -> None:
 
 
 def _find_series(store: Store) -> None:
-    """Give those staged series their ids that have one."""
+    """Set the ids of staged series that are stored already."""
     store.execute(
         "UPDATE staged_series AS s SET sid = k.sid FROM (SELECT * FROM series JOIN markets USING (mid)) AS k "
         "WHERE " + " AND ".join(f"s.{name} = k.{name}" for name in (*IDENTITY, "kind"))
@@ -752,7 +764,7 @@ def _find_series(store: Store) -> None:
 
 
 def merge(store: Store, variable: Variable, batch: int) -> Merged:
-    """Merge the staged rows of one variable, in parts of bounded size; rejected ones go to ``staged_rejected``."""
+    """Merge the staged rows of one variable, in parts of bounded size; rejected rows go to ``staged_rejected``."""
     added = rejected = 0
     if not store.execute(f"SELECT 1 FROM staged_{variable.kind} LIMIT 1"):
         return Merged(added=0, repeated=0)
@@ -760,7 +772,7 @@ def merge(store: Store, variable: Variable, batch: int) -> Merged:
     columns = ", ".join(variable.columns)
     keys = "SELECT sid, observed_at FROM"
     for part in _parts(store) if read > PART_ROWS else [whole]:
-        # Observations that the import states more than once, or that the store has already.
+        # Observations that occur more than once in the import, or are stored already.
         ((contested,),) = store.execute(
             f"CREATE OR REPLACE TEMP TABLE contested AS {keys} sorted WHERE again AND {_IN_PART} UNION ALL "
             f"SELECT * FROM ({keys} sorted WHERE {_IN_PART}) AS s SEMI JOIN ({keys} {variable.kind} WHERE {_IN_PART}) AS stored "
@@ -789,10 +801,11 @@ def merge(store: Store, variable: Variable, batch: int) -> Merged:
 
 
 def _sort(store: Store, variable: Variable) -> tuple[int, dict[str, object]]:
-    """``sorted``: the staged rows in the order of the table, each with whether its observation is that of the row before.
+    """Create ``sorted``: the staged rows in table order, with a flag for repeated observations.
 
-    Their number is returned, and between which series and times they are. The rows are looked at as they leave the sort, which
-    costs a tenth of grouping them; raises `StoreError` should they not leave it in order.
+    Returns the number of rows, and the range of their series and times. The order is checked while
+    the rows leave the sort, which costs a tenth of grouping them; raises `StoreError` if they are
+    not in order.
     """
     before = "lag(sid) OVER () AS last_sid, lag(observed_at) OVER () AS last_at"
     store.execute(
@@ -814,9 +827,9 @@ def _sort(store: Store, variable: Variable) -> tuple[int, dict[str, object]]:
 
 
 def _parts(store: Store) -> list[dict[str, object]]:
-    """Ranges of series ids, and of times where one series is long, that hold about `PART_ROWS` staged rows each.
+    """Return ranges of series ids (of times, for long series) with about `PART_ROWS` staged rows each.
 
-    All rows of an observation fall into one part, and parts are in the order of the tables.
+    All rows of an observation are in the same part; the parts are in the order of the tables.
     """
     sizes = store.execute("SELECT sid, count(*) FROM sorted GROUP BY sid ORDER BY sid")
     parts: list[dict[str, object]] = []
@@ -850,9 +863,9 @@ def _inserted(store: Store, sql: str, batch: int) -> int:
 
 
 def _choose_winners(store: Store, variable: Variable) -> None:
-    """``winners``: per key the value that all rows of the import agree on, with what any of them states beside it.
+    """Create ``winners``: per key the value on which all rows of the import agree, with the side values any of them states.
 
-    Rows of one key that differ are no winners, whatever their order (`_reject_contradicting`).
+    Keys whose rows differ have no winner, independent of the row order (`_reject_contradicting`).
     """
     names = (variable.value, *variable.compared)
     agree = " AND ".join(f"count(DISTINCT {name}) <= 1" for name in names)
@@ -867,14 +880,14 @@ def _choose_winners(store: Store, variable: Variable) -> None:
 
 
 def _differ(variable: Variable, one: str, other: str) -> str:
-    """SQL: the two rows state different things."""
+    """Return SQL that is true if the two rows state different values."""
     tests = [f"{one}.{variable.value} <> {other}.{variable.value}"]
     tests += [f"coalesce({one}.{side} <> {other}.{side}, FALSE)" for side in variable.compared]
     return f"({' OR '.join(tests)})"
 
 
 def _reject(store: Store, variable: Variable, rows: str, reason: str) -> int:
-    """Put rows of ``hard`` (alias h) into ``staged_rejected`` with a reason; returns their number."""
+    """Copy rows of ``hard`` (alias h) to ``staged_rejected`` with a reason; return their number."""
     names = [*IDENTITY] if variable.kind == "price" else [*IDENTITY[:-1]]
     parts = [f"'{name}': s.{name}" for name in names]
     parts += [f"'{name}': h.{name}" for name in ("observed_at", "known_at", *variable.columns)]
@@ -886,7 +899,7 @@ def _reject(store: Store, variable: Variable, rows: str, reason: str) -> int:
 
 
 def _reject_contradicting(store: Store, variable: Variable) -> int:
-    """Rows of one key that state different things leave ``hard``: nothing says which of them is right."""
+    """Reject rows of the same key that differ, as it is unknown which of them is right; return their number."""
     apart = f"(SELECT * FROM hard ANTI JOIN winners USING ({_KEY}))"
     rejected = _reject(
         store,
@@ -908,7 +921,7 @@ def _same_key(one: str, other: str) -> str:
 
 
 def _complete_stored(store: Store, variable: Variable) -> None:
-    """A stored row learns the side values that it did not have, from a row that otherwise says the same."""
+    """Fill missing side values of stored rows from imported rows that do not differ otherwise."""
     lacking = " OR ".join(f"(p.{side} IS NULL AND w.{side} IS NOT NULL)" for side in variable.sides)
     for table in (variable.kind, "chain"):
         settings = ", ".join(f"{side} = coalesce(p.{side}, w.{side})" for side in variable.sides)
@@ -919,7 +932,7 @@ def _complete_stored(store: Store, variable: Variable) -> None:
 
 
 def _reject_conflicts(store: Store, variable: Variable) -> int:
-    """Rows that contradict a stored row of the same key."""
+    """Reject rows that contradict a stored row of the same key; return their number."""
     value = variable.value
     words = f"CASE WHEN h.{value} <> p.{value} THEN 'conflicts with stored value ' || p.{value} "
     for side in variable.compared:
@@ -935,7 +948,7 @@ def _reject_conflicts(store: Store, variable: Variable) -> int:
 
 
 def _add_versions(store: Store, variable: Variable, batch: int) -> int:
-    """Winners without a stored row of their key are added, unless the version known before them says the same."""
+    """Add winners without a stored row of their key, unless the previously known version is the same; return their number."""
     value, columns = variable.value, ", ".join(variable.columns)
     before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     carried = "".join(
@@ -956,7 +969,7 @@ def _add_versions(store: Store, variable: Variable, batch: int) -> int:
 
 
 def keep_rejected(store: Store, batch: int, content: str) -> int:
-    """Keep the rejected rows that were not kept from the same content before; returns how many there are in all."""
+    """Store the rejected rows, except those already stored from the same content; return the number of all rejected rows."""
     ((rejected,),) = store.execute("SELECT count(*) FROM staged_rejected")
     if rejected:
         store.execute(
@@ -969,7 +982,7 @@ def keep_rejected(store: Store, batch: int, content: str) -> int:
 
 
 def keep_assumptions(store: Store, texts: tuple[str, ...]) -> None:
-    """Record what the reader assumed, for every series of the import."""
+    """Store the assumptions of the reader for every series of the import."""
     for text in texts:
         store.execute(
             "INSERT INTO assumptions SELECT * FROM (SELECT DISTINCT "
@@ -980,34 +993,36 @@ def keep_assumptions(store: Store, texts: tuple[str, ...]) -> None:
 
 
 # ---
-# Observations in: each file is staged in chunks, cast and judged in SQL, and merged in one transaction.
+# Import of files and batches.
 #
-# Nothing is lost on the way: added + repeated + rejected is the number of rows read, and the same file again adds nothing.
+# Every row is counted: added + repeated + rejected is the number of rows read; the same file again adds nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedSince:
-    """When the rows of a live feed became known, fetched at ``at`` by a feed that is followed since ``start`` (M1.2, ours).
+    """Rule for when rows of a live feed became known: fetched at ``at``, feed followed since ``start`` (M1.2, ours).
 
-    A row observed before ``start`` is history fetched afterwards: known when it was observed. A later one was known at the
-    fetch that brought it, and never before it was observed, however far the server's clock is ahead.
+    A row observed before ``start`` is history fetched afterwards: known when it was observed. A
+    later row was known at the fetch that returned it, and never before it was observed, however far
+    the server's clock is ahead.
     """
 
     start: pd.Timestamp
     at: pd.Timestamp
 
 
-#: When rows became known that do not say it themselves: when they were observed (None), that long after, at a
-#: stated time (and never before they were observed), or as a live feed learns them.
+#: When rows that do not state it became known: when observed (None), after a delay, at a given time
+#: (but not before they were observed), or by the rule of a live feed.
 KnownAt = pd.Timestamp | pd.Timedelta | FollowedSince | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """Rows of an import: ``added`` observations, ``repeated`` ones that say nothing new, ``rejected`` ones kept aside.
+    """Row counts of an import: ``added`` observations, ``repeated`` without new information, ``rejected`` (stored separately).
 
-    ``reasons``: how many were rejected for each kind of reason (`kind_of_reason`), most first. ``set_aside``: values that were
-    set aside while the rest of their row was kept, by reason. ``batches``: the numbers of the imports in the ledger.
+    ``reasons``: rejected rows by kind of reason (`kind_of_reason`), largest first. ``set_aside``:
+    number of values discarded while the rest of their row was stored, by reason. ``batches``:
+    numbers of the imports in the table ``imports``.
     """
 
     added: int
@@ -1030,7 +1045,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where an import comes from; the fields of its line in the table ``imports``."""
+    """Origin of an import; the fields of its row in the table ``imports``."""
 
     reader: str
     file: str
@@ -1040,14 +1055,15 @@ class Origin:
     imported_at: pd.Timestamp | None
 
 
-#: What stands for the name of a file that was read from standard input.
+#: File name of rows read from standard input.
 STANDARD_INPUT = "-"
 
 
 class _Counted:
-    """A source that tells how many rows it has read so far, file by file; otherwise the one it wraps.
+    """Wrapper around a source that reports the number of rows read so far, file by file.
 
-    ``standard_input``: the copy of standard input, whose rows are of the file `STANDARD_INPUT`.
+    ``standard_input``: path of the copy of standard input, whose rows get the file name
+    `STANDARD_INPUT`.
     """
 
     def __init__(
@@ -1083,7 +1099,7 @@ class _Counted:
 
 
 def find_source(name: str) -> Source:
-    """The source of that name; raises `InputError` with the known names."""
+    """Return the source of that name; raises `InputError` with the known names."""
     check_source(name)
     return SOURCES[name]
 
@@ -1101,13 +1117,15 @@ def ingest(
     standard_input: Path | None = None,
     **options: str | Mapping[str, str],
 ) -> Appended:
-    """Read every file of a source below ``paths`` (files or folders) into the store; a transaction a file, counts summed.
+    """Import every file of a source found in ``paths`` (files or folders), in one transaction per file; return summed counts.
 
-    ``options`` are the source's own (`slackwater ingest --list`). ``progress`` is told each file's name, ``rows`` the rows read
-    of it so far; ``bounds``: what a row cannot be beyond. ``standard_input`` is the copy of standard input among the paths.
+    ``options`` are specific to the source (`slackwater ingest --list`). ``progress`` is called with
+    each file's name, ``rows`` with the name and the number of rows read so far; ``bounds``:
+    plausibility limits. ``standard_input``: which of the paths is the copy of standard input.
 
-    A file that is not of the source's format stops none of the others; it is refused after them, with
-    `SourceFileError` (`InputError` of several files). Raises `InputError` for a source that is not known.
+    A file that does not have the source's format does not stop the import of the others; afterwards
+    `SourceFileError` is raised (`InputError` if there are several files). Raises `InputError` for
+    an unknown source.
     """
     reader = _Counted(find_source(source), rows, standard_input)
     asked = SourceOptions(values=options)
@@ -1140,7 +1158,7 @@ def ingest(
 
 
 def _named(error: SourceFileError, name: str) -> SourceFileError:
-    """The error with another name in the place of the file's."""
+    """Return the error with another name in place of the file name."""
     found = error.found.removeprefix(error.file).removeprefix(f", line {error.line}").removeprefix(": ")
     return SourceFileError(name, error.line, found, expected=error.expected, remedy=error.remedy)
 
@@ -1156,14 +1174,16 @@ def ingest_file(
     bounds: Bounds = USUAL,
     name: str | None = None,
 ) -> Appended:
-    """Read one file with ``source`` into the store, in one transaction, and count its rows.
+    """Import one file with ``source`` in one transaction and return its row counts.
 
-    A file that was read before (same bytes, path, source, options, rule and bounds) is not read again, unless some of its rows
-    were in the future then: its usable rows count as repeated, its rejected ones as rejected.
+    A file that was imported before (same bytes, path, source, options, rule and bounds) is not read
+    again, unless some of its rows were dated in the future then: its usable rows count as repeated,
+    its rejected rows as rejected.
 
-    ``known_at`` is for rows that do not state it (M1.2); ``imported_at`` is
-    the logical time of the import; ``name`` stands for the file in the ledger, by default its path. Raises `SourceFileError` if
-    the file is not of the source's format; then nothing of it stays.
+    ``known_at`` applies to rows that do not state it (M1.2); ``imported_at`` is the logical time of
+    the import; ``name`` is the file name stored in ``imports``, by default the path. Raises
+    `SourceFileError` if the file does not have the source's format; then none of its rows are
+    stored.
     """
     content = _digest(path) if source.has_files else None
     origin = Origin(
@@ -1186,7 +1206,7 @@ def ingest_file(
 
 
 def _digest(path: Path) -> str:
-    if path.exists() and not path.is_file():  # a pipe or device may have no end
+    if path.exists() and not path.is_file():  # a pipe or device may be endless
         raise SourceFileError(path, 0, "a folder, pipe or device", expected="a file")
     try:
         with path.open("rb") as file:
@@ -1212,9 +1232,10 @@ def append(
     assumptions: tuple[str, ...] = (),
     bounds: Bounds = USUAL,
 ) -> Appended:
-    """Append batches that do not come from a file (a simulated market, an API) as one import; rules as in `ingest_file`.
+    """Import batches that do not come from a file (a simulated market, an API); rules as in `ingest_file`.
 
-    ``source`` names the reader in the ledger; the label of each series is in the rows. The same batches again add nothing.
+    ``source`` is the reader's name stored in ``imports``; the label of each series is in the rows.
+    The same batches again add nothing.
     """
     origin = Origin(
         reader=source,
@@ -1228,7 +1249,7 @@ def append(
 
 
 def rule_words(known_at: KnownAt) -> str:
-    """The rule in words, as kept in the ledger; raises `SettingsError` for a time without a zone or a negative delay."""
+    """Return the rule as text, as stored in ``imports``; raises `SettingsError` for a time without zone or a negative delay."""
     if known_at is None:
         return "observed_at"
     if isinstance(known_at, pd.Timedelta):
@@ -1270,7 +1291,7 @@ def _fingerprint(content: str, origin: Origin, bounds: Bounds) -> str:
 
 
 def _known_import(store: Store, fingerprint: str) -> Appended | None:
-    """What the newest import of the same brought; None if there was none, or if rows were in the future then."""
+    """Return the result of the newest identical import; None if there was none, or if some of its rows were in the future."""
     rows = store.execute(
         "SELECT batch, content, added, repeated, rejected FROM imports WHERE fingerprint = ? ORDER BY batch DESC",
         [fingerprint],
@@ -1310,12 +1331,12 @@ def _import(
                 done = _keep(store, origin, fingerprint=fingerprint, content=content)
             return replace(done, set_aside=dict(stage.set_aside))
         finally:
-            with suppress(StoreError):  # inside a failed transaction the tables go with it
+            with suppress(StoreError):  # a failed transaction has already dropped the tables
                 stage.drop()
 
 
 def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Appended:
-    """Merge what is staged; runs inside a transaction."""
+    """Merge the staged rows and record the import; requires a transaction."""
     (batch,) = store.execute("SELECT coalesce(max(batch), 0) + 1 FROM imports")[0]
     keep_series(store)
     added = repeated = 0
@@ -1348,15 +1369,15 @@ def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Ap
 
 
 # ---
-# Rejected rows out: how many for each kind of reason, and the newest of them as they were found.
+# Queries of rejected rows: counts by kind of reason, and the newest rows in their original form.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """Rejected rows: ``reasons`` counts all that were asked for, most first; ``rows`` are the newest of them, newest first.
+    """Rejected rows: ``reasons`` counts all matching rows, largest first; ``rows`` are the newest of them, newest first.
 
-    A row has source (the reader), imported_at (the logical time of its import, UTC, or None), file, line, reason and raw, the row
-    as it was found (JSON of its fields, or its text).
+    A row has source (the reader), imported_at (the logical time of its import, UTC, or None), file,
+    line, reason and raw, the original row (JSON of its fields, or its text).
     """
 
     reasons: Mapping[str, int]
@@ -1371,9 +1392,10 @@ def rejected_rows(
     reason: str | None = None,
     most: int = 20,
 ) -> Rejected:
-    """Rejected rows of a source (the reader, or a label that their rows give), of a file and of a reason.
+    """Return rejected rows, filtered by source (the reader, or a label in their rows), file and reason.
 
-    ``file`` and ``reason`` are parts of what they must hold; case does not matter.
+    ``file`` and ``reason`` match any part of the text, ignoring case. At most ``most`` rows are
+    returned.
     """
     asked = (
         "FROM rejected AS r JOIN imports AS i USING (batch) WHERE "
@@ -1382,7 +1404,7 @@ def rejected_rows(
         "AND ($file IS NULL OR contains(lower(r.file), lower($file)) OR contains(lower(i.file), lower($file))) "
         "AND ($reason IS NULL OR contains(lower(r.reason), lower($reason)) OR list_contains($kinds, r.reason))"
     )
-    # A kind leaves out what stands in its row only: it is no part of the reason of any.
+    # A kind abridges the reason, so it is matched against the kinds of all stored reasons.
     every = store.execute("SELECT DISTINCT reason FROM rejected") if reason is not None else []
     kinds = [one for (one,) in every if reason is not None and reason.lower() in kind_of_reason(one).lower()]
     given = {"source": source, "file": file, "reason": reason, "kinds": kinds}
@@ -1401,9 +1423,10 @@ def rejected_rows(
 
 
 def imported_series(store: Store, batches: Sequence[int]) -> list[dict[str, Any]]:
-    """What some imports brought, a row a market and source: prices and counts (rows), first and last time, products, sorted.
+    """Return the series added by some imports, one dict per market and source, sorted.
 
-    The keys: market, source, prices, counts, first, last (UTC), products. Rows that repeated others are not among them.
+    The keys: market, source, prices, counts (numbers of rows), first, last (UTC), products.
+    Repeated rows are not counted.
     """
     rows = store.execute(
         "WITH brought AS (SELECT sid, observed_at FROM price WHERE list_contains($batches, batch) "
@@ -1430,28 +1453,29 @@ def imported_series(store: Store, batches: Sequence[int]) -> list[dict[str, Any]
 
 
 # ---
-# What the warehouse knows: one row per market and source.
+# Listing of markets: one row per market and source.
 
-#: Later than anything that can be known, in microseconds since the epoch.
+#: A time after all known_at times, in microseconds since the epoch.
 ANY_TIME_US = 2**62
 
 
 def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.DataFrame:
-    """The markets of every source, from rows known at ``known_at`` (None: all), sorted by market and source.
+    """Return the markets of every source, from rows known at ``known_at`` (None: all), sorted by market and source.
 
-    Columns: market (key), source, provider, region, zone, instance_type, has_price, has_counts, price_rows,
-    count_rows (versions kept), first_observed, last_observed (UTC), capacity (stated by the probe, else the largest
-    count seen; NaN without counts), capacity_stated, gap_seconds (nominal, NaN if not stated), kind, products
-    ("; "-separated), on_demand_usd (latest of this source, USD per hour, NaN if none), real_clock, missing (what
-    `load_history` would have to assume or look up). has_price and on_demand_usd are of the product that is planned on
-    (`warehouse.products`), price_rows and products of all.
+    Columns: market (key), source, provider, region, zone, instance_type, has_price, has_counts,
+    price_rows, count_rows (stored versions), first_observed, last_observed (UTC), capacity (stated
+    by the probe, else the largest observed count; 1 without counts), capacity_stated, gap_seconds
+    (nominal, NaN if not stated), kind, products ("; "-separated), on_demand_usd (latest of this
+    source, USD per hour, NaN if none), real_clock, missing (the variables that `load_history` would
+    have to assume or look up). has_price and on_demand_usd refer to the product used for planning
+    (`warehouse.products`), price_rows and products to all.
     """
     when_us = ANY_TIME_US if known_at is None else microseconds(known_at, "known_at")
     return _listed(store, when_us, when_us, 1).drop(columns="place")
 
 
 def list_markets_at(store: Store, times: pd.DatetimeIndex) -> dict[pd.Timestamp, pd.DataFrame]:
-    """`list_markets` as known at each of ascending ``times``, evenly apart, by one statement."""
+    """Return `list_markets` as known at each of ``times`` (ascending, evenly spaced), in one query."""
     first_us, last_us = (microseconds(at, "time") for at in (times[0], times[-1]))
     step_us = (last_us - first_us) // max(1, len(times) - 1) or 1
     frame = _listed(store, first_us, last_us, step_us)
@@ -1461,7 +1485,7 @@ def list_markets_at(store: Store, times: pd.DatetimeIndex) -> dict[pd.Timestamp,
 
 
 def _listed(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataFrame:
-    """The listings of all times, one after the other; ``place`` numbers them."""
+    """Return the listings of all times, one after the other; the column ``place`` is the index of the time."""
     bounds = {"first_us": first_us, "last_us": last_us, "step_us": step_us}
     statement = read_sql(__package__, "listing").replace("{product_rank}", rank_sql("product"))
     statement = statement.replace("{unknown_rank}", str(UNKNOWN_RANK))
@@ -1474,9 +1498,10 @@ def _listed(store: Store, first_us: int, last_us: int, step_us: int) -> pd.DataF
 def with_on_demand(
     frame: pd.DataFrame, *, terms: Sequence[OnDemandTerms] = (), known_at: pd.Timestamp | None = None
 ) -> pd.DataFrame:
-    """A listing whose ``on_demand_usd`` is the price that plans use, and ``on_demand_from`` its origin, in the order of M1.1.
+    """Return a listing with the on-demand price used by plans (``on_demand_usd``) and its origin (``on_demand_from``), see M1.1.
 
-    NaN where none is known or nothing is sold on demand; ``missing`` then names it. ``terms`` are those of the settings.
+    The price is NaN where none is known or nothing is sold on demand; ``missing`` then includes it.
+    ``terms`` are those of the settings.
     """
     rows = frame.to_dict("records")
     observed: dict[tuple[str, str], list[tuple[str, str, float, str, float]]] = {}
@@ -1505,7 +1530,10 @@ def _listed_on_demand(
     observed: Mapping[tuple[str, str], Sequence[tuple[str, str, float, str, float]]],
     at: pd.Timestamp,
 ) -> tuple[float, OnDemandOrigin]:
-    """The on-demand price of a row of the listing and its origin; ``observed`` are those of the listing by provider and type."""
+    """Return the on-demand price of a listing row and its origin.
+
+    ``observed``: observed prices in the listing by provider and instance type.
+    """
     term = terms_for(row["market"], terms)
     if term is not None:
         if term.usd is None:
@@ -1527,7 +1555,7 @@ def _listed_on_demand(
 
 
 def _lacks(row: Mapping[str, Any]) -> str:
-    """What a row of the listing lacks; a price of products that no job is planned on is none."""
+    """Return the missing variables of a listing row; prices of products not used for planning do not count."""
     other = [name for name in str(row["products"]).split("; ") if name]
     price = f"Linux price ({unplanned_words(other)})" if other else "price"
     lacks = {
@@ -1539,7 +1567,7 @@ def _lacks(row: Mapping[str, Any]) -> str:
 
 
 def observed_span(store: Store, source: str | None = None) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
-    """When a source (None: any) was observed first and last, in any of its series; None where it never was."""
+    """Return the first and last observation time of a source (None: of all sources); None without observations."""
     rows = store.execute(
         "SELECT epoch_us(min(first_at)), epoch_us(max(last_at)) FROM ("
         "SELECT min(observed_at) AS first_at, max(observed_at) AS last_at FROM price JOIN series USING (sid) "
@@ -1554,5 +1582,5 @@ def observed_span(store: Store, source: str | None = None) -> tuple[pd.Timestamp
 
 
 def observed_sources(store: Store) -> list[str]:
-    """The labels of all sources that were ever observed, sorted."""
+    """Return the labels of all observed sources, sorted."""
     return [str(source) for (source,) in store.execute("SELECT DISTINCT source FROM series ORDER BY source")]
