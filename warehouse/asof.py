@@ -1,6 +1,7 @@
-"""Histories out: on a slot grid, as known at one time (M1.2, M1.3).
+"""Histories of markets on a slot grid, as known at one time (M1.2, M1.3).
 
-In this file: which series of a market answers, histories as known at one time, and at each of many times, read once.
+Contents: the choice of series for a market, histories as known at one time, and readers for many
+times.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from warehouse.store.connection import Store
 from warehouse.times import microseconds, moment, utc_index
 
 # ---
-# Which series of a market answers: sources by trust, products by preference, only from what is known (M1.2).
+# Choice of the series of a market: sources by trust, products by preference, using known rows only
+# (M1.2).
 
 #: On-change prices repeat about every 24 h when they do not change (M1.3).
 PRICE_MAX_AGE = pd.Timedelta(hours=36)
@@ -47,9 +49,9 @@ GAPS_UNTIL_STALE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotGrid:
-    """A slot grid in microseconds since the epoch: slots ``first_us``, + ``step_us``, ... ``last_us``, as known at ``known_at``.
+    """Slots ``first_us``, + ``step_us``, ... ``last_us`` in microseconds since the epoch, read as known at ``known_at``.
 
-    ``first_us`` None: from the first observation on. ``max_age_us`` None: the default of M1.3.
+    ``first_us`` None: start at the first observation. ``max_age_us`` None: the default of M1.3.
     """
 
     first_us: int | None
@@ -59,26 +61,27 @@ class SlotGrid:
     max_age_us: int | None
 
     def whole(self) -> SlotGrid:
-        """The same from the first observation on."""
+        """Return the same grid, starting at the first observation."""
         return replace(self, first_us=None)
 
     def price_age(self) -> int:
-        """Age in microseconds beyond which a price is a gap."""
+        """Return the age in microseconds beyond which a price is a gap."""
         return self.max_age_us or max(microseconds(PRICE_MAX_AGE, "max_age"), self.step_us)
 
     def count_age(self, nominal_us: float | None) -> int:
-        """Age in microseconds beyond which a count is a gap."""
+        """Return the age in microseconds beyond which a count is a gap."""
         return self.max_age_us or max(int(GAPS_UNTIL_STALE * (nominal_us or 0)), self.step_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownSeries:
-    """One series as known at one time; times in microseconds since the epoch.
+    """Summary of a series as known at one time; times in microseconds since the epoch.
 
-    ``latest_us`` is the newest observation at or before the grid's last slot. ``single``: one distinct value, never repeated within
-    the maximal age of a price. ``nominal_us``: the stated gap, else the median one. ``capacity`` is the largest stated.
-    ``newest`` is the value at ``latest_us``; ``at_least``: it is a count that reached what the probe could see, so that more might
-    have been there. ``form`` of counts: probe, held, offers, "" where it is not stated.
+    ``latest_us``: newest observation at or before the grid's last slot. ``single``: only one
+    distinct value, never repeated within the maximal age of a price. ``nominal_us``: stated gap,
+    else the median gap. ``capacity``: largest stated capacity. ``newest``: value at ``latest_us``;
+    ``at_least``: it is a count that reached the probe's limit, so that more instances may have been
+    available. ``form`` of counts: probe, held, offers, "" if not stated.
     """
 
     sid: int
@@ -98,20 +101,20 @@ class KnownSeries:
     form: str
 
     def age(self, grid: SlotGrid) -> int:
-        """Age in microseconds beyond which a value of this series is a gap."""
+        """Return the age in microseconds beyond which a value of this series is a gap."""
         return grid.price_age() if self.kind == "price" else grid.count_age(self.nominal_us)
 
     def reaches(self, grid: SlotGrid) -> bool:
-        """Whether it gives a value to any slot of the grid."""
+        """Return whether the series has a value in any slot of the grid."""
         if self.latest_us is None:
             return False
         return grid.first_us is None or self.latest_us >= grid.first_us - self.age(grid)
 
 
 def known_series(store: Store, asked: Sequence[tuple[Market, SlotGrid]]) -> list[list[KnownSeries]]:
-    """For each market all series that are known at its grid's time, by kind, source and product; one query.
+    """Return, for each market, all series known at its grid's time, sorted by kind, source and product.
 
-    The grids share the time they are known at and the age of prices.
+    Runs a single query; the grids must share ``known_at`` and the maximal age of prices.
     """
     if not asked:
         return []
@@ -134,7 +137,7 @@ def known_series(store: Store, asked: Sequence[tuple[Market, SlotGrid]]) -> list
 def _of_series(
     name: str, markets: Sequence[Market], *, last_us: Sequence[int], **given: object
 ) -> tuple[str, dict[str, object]]:
-    """A statement about the newest known versions of every series of some markets, and its parameters."""
+    """Return a statement on the newest known versions of all series of some markets, and its parameters."""
     return read_sql(__package__, "series_versions") + read_sql(__package__, name), {
         "provider": [market.provider for market in markets],
         "region": [market.region for market in markets],
@@ -146,7 +149,7 @@ def _of_series(
 
 
 def trust_rank(source: str, trust: Sequence[str]) -> tuple[int, str]:
-    """Sort key: position of the first pattern that matches, unlisted sources last, then alphabetical."""
+    """Return a sort key: the position of the first matching pattern (unlisted sources last), then the label."""
     ranks = (position for position, pattern in enumerate(trust) if fnmatchcase(source, pattern))
     return next(ranks, len(trust)), source
 
@@ -160,11 +163,12 @@ def pick_series(
     trust: Sequence[str],
     product: str | None = None,
 ) -> KnownSeries | None:
-    """The series that answers for one variable.
+    """Return the series used for one variable (``kind``), None if there is none.
 
-    It is of the preferred source if that has any, else of the most trusted source that reaches the grid. Without a
-    preferred source, one that does not reach the grid is better than none: it answers with gaps. Of each source the ``product``
-    asked for answers, else the one that is planned on; a source without such a product does not answer.
+    It is the series of the preferred source if that has any, else of the most trusted source that
+    has a value in the grid. Without a preferred source, a source that does not reach the grid is
+    used as a last resort: it yields gaps. Within a source the requested ``product`` is used, else
+    the product used for planning; sources without such a product are ignored.
     """
     past: dict[str, list[KnownSeries]] = {}
     for series in known:
@@ -179,21 +183,22 @@ def pick_series(
 
 
 def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
-    """Return the series of the product that is planned on (`warehouse.products`), None if none of them is."""
+    """Return the series of the product used for planning (`warehouse.products`), None if there is none."""
     return planned(series, lambda one: one.product)
 
 
 # ---
-# Sources that contradict each other about one market (M1.5) (ours).
+# Contradictions between the sources of a market (M1.5, ours).
 
 #: Prices that differ by more than this share of the larger contradict each other.
 PRICES_APART = 0.25
-#: Counts that differ by at least so many instances, and by more than half of the larger, contradict each other.
+#: Counts that differ by at least this many instances, and by more than half of the larger,
+#: contradict each other.
 COUNTS_APART = 2
 
 
 def contradictions(known: Sequence[KnownSeries], grid: SlotGrid, used: str) -> tuple[str, ...]:
-    """What sources say against the source in use of one market, in words, a sentence each: newest values that are not too old."""
+    """Return a sentence for each source whose newest values contradict those of the source in use; stale values are ignored."""
     own = {
         kind: mine
         for kind in ("price", "availability")
@@ -215,7 +220,7 @@ def contradictions(known: Sequence[KnownSeries], grid: SlotGrid, used: str) -> t
 def contradicting_sources(
     store: Store, at: pd.Timestamp, step: pd.Timedelta, trust: Sequence[str] = ()
 ) -> list[str]:
-    """What sources say against the most trusted source of each market known at a time (M1.5), a sentence each."""
+    """Return a sentence for each source that contradicts the most trusted fresh source of its market at a time (M1.5)."""
     rows = store.execute(
         "SELECT provider, region, zone, instance_type, list(DISTINCT source) FROM series JOIN markets USING (mid) "
         "GROUP BY ALL HAVING count(DISTINCT source) > 1 ORDER BY ALL"
@@ -241,7 +246,7 @@ def contradicting_sources(
 
 
 def _fresh(known: Sequence[KnownSeries], kind: str, source: str, grid: SlotGrid) -> list[KnownSeries]:
-    """The series of a source whose newest value is not too old at the grid's last slot."""
+    """Return the series of a source whose newest value is not stale at the grid's last slot."""
     return [
         one
         for one in known
@@ -276,7 +281,7 @@ def _value_told(series: KnownSeries) -> str:
 def require_source(
     store: Store, known: Sequence[KnownSeries], market: Market, source: str | None, grid: SlotGrid
 ) -> None:
-    """Raise `MarketError` if the market has no observation known at the grid's time, or none of the source asked for."""
+    """Raise `MarketError` if the market, or the requested source of it, has no observation known at the grid's time."""
     sources = sorted({s.source for s in known})
     if source in sources or (source is None and sources):
         return
@@ -296,7 +301,7 @@ def require_source(
 def not_known_yet(
     store: Store, market: Market, source: str | None, *, at: pd.Timestamp | dt.datetime, step: pd.Timedelta
 ) -> MarketError | None:
-    """Return the error for a market that is known after a time only, with the first slot that knows it; None for others."""
+    """Return the error for a market first known after ``at``, with the first slot that can use it; None for other markets."""
     ((first_us,),) = store.execute(
         read_sql(__package__, "first_known"),
         {
@@ -326,7 +331,7 @@ def _minute(at_us: int) -> str:
 
 
 def only_product(known: Sequence[KnownSeries], market: Market, product: str | None) -> list[KnownSeries]:
-    """Leave out the prices of other products; raises `MarketError` if there is none of the one asked for."""
+    """Return the series without prices of other products; raises `MarketError` if the requested product has no price."""
     if product is None:
         return list(known)
     products = sorted({s.product for s in known if s.kind == "price"})
@@ -339,22 +344,20 @@ def only_product(known: Sequence[KnownSeries], market: Market, product: str | No
 
 
 # ---
-# The one way data leaves the warehouse: a market's history on a slot grid, as known at one time (M1.2, M1.3).
-#
-# What was not measured is used under an assumption only, which is said in words wherever the result is shown.
+# Values of series on a slot grid, as known at one time (M1.2, M1.3).
 
 _Asked = TypeVar("_Asked", bound=Hashable)
-#: When a gap became known: the integer of NaT.
+#: Time at which gaps became known: the integer of NaT.
 NEVER = np.iinfo(np.int64).min
-#: At most so many readings between two slots are taken.
+#: Maximum number of readings used between two slots.
 MOST_WITHIN = 5
-#: A reading between slots older than so many nominal gaps is none (ours).
+#: Maximal age of a reading between slots, in nominal gaps (ours).
 WITHIN_GAPS = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridPath:
-    """One variable on the grid: values and when each became known (microseconds, NaT's integer in gaps)."""
+    """Variable on the grid: values, and when each became known (microseconds; the integer of NaT in gaps)."""
 
     values: np.ndarray
     known_us: np.ndarray
@@ -364,7 +367,11 @@ class GridPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathAsked:
-    """A series wanted on a grid; values older than ``age_us`` are gaps, unless a price is kept alive by the series ``probe``."""
+    """Request for a series on a grid.
+
+    Values older than ``age_us`` are gaps, except prices that are confirmed by recent readings of
+    the series ``probe``.
+    """
 
     series: KnownSeries
     grid: SlotGrid
@@ -373,7 +380,7 @@ class PathAsked:
 
 
 def grid_paths(store: Store, asked: Sequence[PathAsked]) -> list[GridPath]:
-    """Series of one kind on grids of one step, known at one time; one query."""
+    """Read several series of one kind on grids with the same step and ``known_at``, in a single query."""
     if not asked:
         return []
     grids = [one.grid for one in asked]
@@ -398,7 +405,7 @@ def grid_paths(store: Store, asked: Sequence[PathAsked]) -> list[GridPath]:
 
 
 def within_asked(grid: SlotGrid, series: KnownSeries | None) -> list[PathAsked]:
-    """The grids between the slots that `readings_within` reads, oldest first; none where the source reads about once a slot."""
+    """Return the requests for the readings between slots, oldest first; none if the source reads about once per slot."""
     if series is None or grid.first_us is None or not series.nominal_us:
         return []
     m = round(min(grid.step_us / series.nominal_us, MOST_WITHIN + 1)) - 1
@@ -415,7 +422,7 @@ def within_asked(grid: SlotGrid, series: KnownSeries | None) -> list[PathAsked]:
 
 
 def readings_within(grid: SlotGrid, paths: Sequence[GridPath]) -> np.ndarray | None:
-    """Readings between slots from the paths of `within_asked`, shape (slots, m), oldest first; None without one."""
+    """Return the readings between slots, shape (slots, m), oldest first, from the paths of `within_asked`; None without paths."""
     if not paths:
         return None
     slots = grid_slots(grid)
@@ -423,17 +430,18 @@ def readings_within(grid: SlotGrid, paths: Sequence[GridPath]) -> np.ndarray | N
 
 
 def grid_slots(grid: SlotGrid) -> np.ndarray:
-    """The slots in microseconds since the epoch; raises `MarketError` on a grid that has no first one yet."""
+    """Return the slots in microseconds since the epoch; raises `MarketError` for a grid without a first slot."""
     if grid.first_us is None:
         raise MarketError("a grid without a first slot")
     return np.arange(grid.first_us, grid.last_us + 1, grid.step_us, dtype=np.int64)
 
 
 class Reader:
-    """Answers from the store, each kept for as long as the reader lives: make one per call, within one state of the file.
+    """Cached queries of the store; create a reader per call, as its answers are valid for one state of the file only.
 
-    `fetch_known` and `fetch_paths` ask for many at once; what was not fetched before is asked for when it is needed.
-    ``conventions``: what is known of the sources beside their rows, by default what is shipped.
+    `fetch_known` and `fetch_paths` read many series at once; anything else is read when needed.
+    ``conventions``: properties of the sources that are not in their rows, by default those shipped
+    with the package.
     """
 
     def __init__(self, store: Store, conventions: Conventions | None = None) -> None:
@@ -446,7 +454,7 @@ class Reader:
         ] = {}
 
     def fetch_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> None:
-        """Ask which series several markets have, wherever their grids begin."""
+        """Read the known series of several markets, wherever their grids begin."""
         new = self._not_known(asked)
         for group in _alike(new, lambda one: (one[1].known_at, one[1].price_age())):
             self._known |= zip(group, known_series(self.store, group), strict=True)
@@ -456,25 +464,25 @@ class Reader:
         return [one for one in wanted if one not in self._known]
 
     def known(self, market: Market, grid: SlotGrid) -> list[KnownSeries]:
-        """All series of a market that are known at the grid's time."""
+        """Return all series of a market known at the grid's time."""
         self.fetch_known([(market, grid)])
         return self._known[market, grid.whole()]
 
     def fetch_paths(self, asked: Iterable[PathAsked]) -> None:
-        """Ask for several series on their grids."""
+        """Read several series on their grids."""
         new = [one for one in dict.fromkeys(asked) if one not in self._paths]
         for group in _alike(new, lambda one: (one.series.kind, one.grid.step_us, one.grid.known_at)):
             self._paths |= zip(group, grid_paths(self.store, group), strict=True)
 
     def path(self, asked: PathAsked) -> GridPath:
-        """One series on its grid."""
+        """Return a series on its grid."""
         self.fetch_paths([asked])
         return self._paths[asked]
 
     def on_demand(
         self, market: Market, known_at: dt.datetime
     ) -> list[tuple[int, str, str, str, str, float, int]]:
-        """Latest on-demand prices stated for the instance type of a market (``on_demand.sql``)."""
+        """Return the latest on-demand prices stated for the instance type of a market (``on_demand.sql``)."""
         key = market.provider, market.instance_type, known_at
         if key not in self._on_demand:
             values = dict(zip(("provider", "instance_type", "known_at"), key, strict=True))
@@ -483,7 +491,7 @@ class Reader:
 
 
 def _alike(asked: Iterable[_Asked], key: Callable[[_Asked], Hashable]) -> list[list[_Asked]]:
-    """What can be asked for by one statement, together."""
+    """Group requests that a single statement can answer."""
     groups: dict[Hashable, list[_Asked]] = {}
     for one in asked:
         groups.setdefault(key(one), []).append(one)
@@ -491,11 +499,12 @@ def _alike(asked: Iterable[_Asked], key: Callable[[_Asked], Hashable]) -> list[l
 
 
 # ---
-# What may be assumed where nothing was measured, each said in words wherever the result is shown.
+# Assumptions in place of missing measurements; each is described in words wherever the result is
+# shown.
 
-#: Spot price as a share of on-demand: the floor of AWS's V100 prices in 2021 and 2023 was exactly this.
+#: Spot price as a share of on-demand: equal to the floor of AWS's V100 prices in 2021 and 2023.
 USUAL_SPOT_SHARE = 0.30
-#: How the assumption begins that a price which was read once, or never changed, still holds.
+#: Prefix of the assumption that a price which was read once, or never changed, still holds.
 HELD_CONSTANT = "catalogue price held constant"
 
 
@@ -504,9 +513,9 @@ _NO_SHIFT = pd.Timedelta(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BorrowedPath:
-    """Another market's path: the value in slot t is that market's value at t + ``shift``, as known at known_at + ``shift``.
+    """Path of another market: the value in slot t is its value at t + ``shift``, as known at known_at + ``shift``.
 
-    ``source`` None: its most trusted source. ``product`` None: the usual choice.
+    ``source`` None: its most trusted source. ``product`` None: the product used for planning.
     """
 
     market: Market
@@ -516,18 +525,19 @@ class BorrowedPath:
 
     @property
     def words(self) -> str:
-        """``market (source), shifted by ...``."""
+        """Text ``market (source), shifted by ...``."""
         label = self.market.key + (f" ({self.source})" if self.source else "")
         return f"{label}, shifted by {self.shift}" if self.shift else label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryAssumptions:
-    """What `load_history` may assume; without any, a variable that was not observed is an error.
+    """Assumptions allowed in `load_history`; without any, a variable that was not observed is an error.
 
-    Where a market has no price: ``constant_price_usd`` (USD per instance-hour), else ``spot_share`` of the on-demand price.
-    Where it has no counts: ``always_available`` instances. Where no on-demand price is known: ``on_demand_usd``.
-    ``price_from`` / ``counts_from`` take another market's path whether the market has its own or not (a synthetic join, M7).
+    For a market without price: ``constant_price_usd`` (USD per instance-hour), else ``spot_share``
+    of the on-demand price. For a market without counts: ``always_available`` instances. If no
+    on-demand price is known: ``on_demand_usd``. ``price_from`` / ``counts_from`` use another
+    market's path, even if the market was observed itself (a synthetic pairing, M7).
     """
 
     constant_price_usd: float | None = None
@@ -551,7 +561,7 @@ class HistoryAssumptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDemand:
-    """The on-demand price of a market, USD per instance-hour, where it comes from, and the assumptions behind it in words."""
+    """On-demand price of a market in USD per instance-hour, its origin, and the assumptions behind it in words."""
 
     usd: float
     origin: OnDemandOrigin
@@ -568,11 +578,13 @@ def find_on_demand(
     trust: Sequence[str],
     terms: Sequence[OnDemandTerms] = (),
 ) -> OnDemand:
-    """The on-demand price of a market; ``prices`` are the market's own series and a borrowed one.
+    """Return the on-demand price of a market; ``prices`` are the market's series and a borrowed series.
 
-    In this order (M1.1): the ``terms`` of the job and of the settings; the latest price stated in the borrowed series; in the
-    market's own; in the same provider and instance type elsewhere; the assumed price; the catalogue. Else, and where nothing is
-    sold on demand, a stand-in. Raises `MarketError` where there is no spot price to make a stand-in of.
+    The first available price is used, in this order (M1.1): the ``terms`` of the job and of the
+    settings; the latest price stated in the borrowed series; in the market's series; elsewhere for
+    the same provider and instance type; the assumed price; the catalogue. If there is none, or
+    nothing is sold on demand, a stand-in is computed. Raises `MarketError` if there is no spot
+    price to compute it from.
     """
     own, borrowed = prices
     stated = terms_for(market.key, terms)
@@ -612,7 +624,7 @@ def _stand_in(
     assumptions: HistoryAssumptions,
     origin: OnDemandOrigin,
 ) -> OnDemand:
-    """A price to plan with where none is known: the newest spot price / the usual share, at least the highest spot price."""
+    """Return a price to plan with if none is known: newest spot price / usual share, at least the highest spot price."""
     own, borrowed = prices
     series = borrowed or own
     share = assumptions.spot_share or USUAL_SPOT_SHARE
@@ -634,7 +646,10 @@ def _stand_in(
 def _elsewhere(
     reader: Reader, market: Market, grid: SlotGrid, trust: Sequence[str]
 ) -> tuple[float, str] | None:
-    """The best on-demand price stated for the same instance type: same region first, then same zone, trust, newest."""
+    """Return the best on-demand price stated for the same instance type, and its place.
+
+    Sort order: same region first, then same zone, trust, newest.
+    """
     ranks = {row[0]: product_rank(row[4]) for row in reader.on_demand(market, grid.known_at)}
     rows = [row for row in reader.on_demand(market, grid.known_at) if ranks[row[0]] is not None]
     if not rows:
@@ -659,19 +674,19 @@ def _elsewhere(
 
 
 # ---
-# The one way data leaves the warehouse: a market's history on a slot grid, as known at one time (M1.2, M1.3).
+# Histories of markets on a slot grid, as known at one time (M1.2, M1.3).
 #
-# A request is answered in three steps: which series answer (`warehouse.asof`), their values on the slots
-# (`warehouse.asof`), and what is assumed where nothing was measured, each assumption in words.
+# A request is answered in three steps: choose the series, read their values on the slots, and add assumptions,
+# described in words, where nothing was measured.
 
-#: Nothing is assumed.
+#: No assumptions allowed.
 NO_ASSUMPTIONS = HistoryAssumptions()
 _FOREVER = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRequest:
-    """One history wanted; the fields are the arguments of `load_history`."""
+    """Request for a history; the fields are the arguments of `load_history`."""
 
     market: Market
     end: pd.Timestamp
@@ -687,7 +702,7 @@ class HistoryRequest:
     on_demand: tuple[OnDemandTerms, ...] = ()
 
     def grid(self) -> SlotGrid:
-        """The slots asked for; raises `SettingsError` for a step or time out of form."""
+        """Return the requested slots; raises `SettingsError` for an invalid step or time."""
         if self.step <= pd.Timedelta(0):
             raise SettingsError(f"step {self.step}", expected="a positive slot length")
         step_us = microseconds(self.step, "step")
@@ -719,27 +734,32 @@ def load_history(
     within: bool = False,
     on_demand: Sequence[OnDemandTerms] = (),
 ) -> History:
-    """Price and count of a market from ``start`` to ``end`` (slots, both inclusive), from rows known at ``known_at`` only.
+    """Return price and count of a market from ``start`` to ``end`` (slots, both inclusive), using only rows known at ``known_at``.
 
-    Slots are multiples of ``step`` since the epoch; none is later than min(end, known_at). ``start`` None: from the
-    first observation of the counts, else of the price. A slot holds the newest known version of the last observation
-    at or before its start (M1.3); one older than ``max_age`` is a gap, NaN. Default ages: counts 3 nominal gaps,
-    prices 36 h, at least one slot. A price that its source read at every probe (`Conventions`) holds while the probes
-    go on; one that never changed nor was repeated is held, as an assumption.
+    Slots are multiples of ``step`` since the epoch; none is later than min(end, known_at).
+    ``start`` None: from the first observation of the counts, else of the price. The value of a slot
+    is the newest known version of the last observation at or before its start (M1.3); if it is
+    older than ``max_age`` the slot is a gap, NaN. Default maximal ages: counts 3 nominal gaps,
+    prices 36 h, at least one slot. A price that its source read at every probe (`Conventions`)
+    holds while the probes continue; a price that never changed and was never repeated is assumed
+    constant.
 
-    ``source`` None: the source with counts in the range that comes first in ``trust`` (globs on the label, the most
-    trusted first; unlisted last, alphabetical). The price is of the same source if it has any, else of the most
-    trusted one that overlaps, which is an assumption; counts likewise when a source with prices only is named. One
-    variable never mixes two sources. ``product``: default the one that is planned on (`warehouse.products`); a price of
-    another, Windows say, never answers unless it is asked for.
-    ``on_demand``: terms of a job or of settings, which go before any observed or listed on-demand price (`find_on_demand`).
+    ``source`` None: the source with counts in the range that comes first in ``trust`` (glob
+    patterns for labels, most trusted first; unlisted sources last, alphabetical). The price is from
+    the same source if it has any, else from the most trusted source that overlaps, which is
+    recorded as an assumption; likewise the counts if the requested source has only prices. A
+    variable never mixes two sources. ``product``: by default the product used for planning
+    (`warehouse.products`); prices of another product, e.g. Windows, are used only on request.
+    ``on_demand``: terms of a job or of settings, which take precedence over any observed or listed
+    on-demand price (`find_on_demand`).
 
-    ``within``: also the counts read between slots (`History.within`), those that were known by the slot's start: m = step /
-    nominal gap - 1 evenly spaced ones, at most `MOST_WITHIN`; the value at each is the last reading at or before it, not
-    older than `WITHIN_GAPS` nominal gaps.
+    ``within``: also return the counts read between slots (`History.within`) that were known by the
+    slot's start: m = step / nominal gap - 1 evenly spaced readings, at most `MOST_WITHIN`; each is
+    the last reading at or before its time, not older than `WITHIN_GAPS` nominal gaps.
 
-    Raises `MarketError` for a market or source without known rows, an empty range, or a variable that was neither
-    observed nor may be assumed (it says which assumption supplies it); `SettingsError` for a step or time out of form.
+    Raises `MarketError` for a market or source without known rows, an empty range, or a variable
+    that was neither observed nor may be assumed (the error names the assumption that supplies it);
+    `SettingsError` for an invalid step or time.
     """
     request = HistoryRequest(
         market=market, end=end, step=step, known_at=known_at, start=start, source=source, trust=trust,
@@ -751,10 +771,10 @@ def load_history(
 def load_histories(
     store: Store, requests: Sequence[HistoryRequest], *, reader: Reader | None = None
 ) -> list[History]:
-    """The histories that `load_history` gives one by one, in their order, by a few statements for all of them.
+    """Return the same histories as `load_history` for several requests, in their order, with a few statements for all.
 
-    ``reader`` answers in the place of a new one: a `MovingReader` for many times. Raises what `load_history` raises for the
-    first request that cannot be met.
+    ``reader`` is used instead of a new reader: a `MovingReader` for many times. Raises the error of
+    `load_history` for the first request that fails.
     """
     reader = Reader(store) if reader is None else reader
     grids = [request.grid() for request in requests]
@@ -776,7 +796,7 @@ def load_histories(
 
 
 def _paths_asked(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen) -> list[PathAsked]:
-    """The paths that a history will be made of, as far as they are of the market itself."""
+    """Return the requests for the paths of a history that belong to the market itself."""
     asked: list[PathAsked] = []
     if chosen.counts is not None and request.assumptions.counts_from is None:
         asked.append(_count_asked(grid, chosen.counts))
@@ -835,14 +855,14 @@ def _history(reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _C
 
 
 def _max_age(series: KnownSeries | None, grid: SlotGrid) -> pd.Timedelta | None:
-    """The age from which the newest value of a series is stale, None where it never is."""
+    """Return the age beyond which the newest value of a series is stale, None if it is never stale."""
     if series is None or (series.kind == "price" and series.single):
         return None
     return pd.Timedelta(series.age(grid), unit="us")
 
 
 def _newest(series: KnownSeries | None) -> pd.Timestamp | None:
-    """When a series was observed last, as far as it is known."""
+    """Return the time of the last known observation of a series."""
     return (
         None
         if series is None or series.latest_us is None
@@ -865,7 +885,7 @@ def _choose(reader: Reader, request: HistoryRequest, grid: SlotGrid) -> _Chosen:
 
 
 def _require_counts(market: Market, series: KnownSeries) -> None:
-    """Raise `MarketError` if an older version let in a count that no market has (M1.2)."""
+    """Raise `MarketError` for a count too large for any market, which older versions accepted (M1.2)."""
     most = max(series.highest, series.capacity or 0)
     if most > LARGEST_COUNT:
         raise MarketError(
@@ -876,7 +896,7 @@ def _require_counts(market: Market, series: KnownSeries) -> None:
 
 
 def _starting(grid: SlotGrid, series: KnownSeries) -> SlotGrid:
-    """The grid from the first slot at which the series has a value, if it was not said where to start."""
+    """Return the grid, starting at the first slot at which the series has a value if no start was requested."""
     if grid.first_us is not None:
         return grid
     return replace(grid, first_us=-(-series.first_us // grid.step_us) * grid.step_us)
@@ -908,7 +928,7 @@ def _from_first(store: Store, grid: SlotGrid, market: Market, chosen: _Chosen) -
 
 
 def _join_words(chosen: _Chosen, source: str | None, counts: GridPath, price: GridPath) -> tuple[str, ...]:
-    """A variable that comes from another source than the one named was not measured together with the other."""
+    """Return an assumption for each variable from another source than the requested: it was measured separately."""
     primary = source or (counts.series.source if counts.series is not None else None)
     words = []
     for name, series, own in (
@@ -930,13 +950,13 @@ def _frame(grid: SlotGrid, price: GridPath, counts: GridPath) -> pd.DataFrame:
 
 @lru_cache(maxsize=64)
 def _slots(grid: SlotGrid) -> pd.DatetimeIndex:
-    """The slots of a grid as an index: one for all markets that are read on it."""
+    """Return the slots of a grid as an index; cached for all markets read on the same grid."""
     return utc_index(grid_slots(grid))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chosen:
-    """The series that answer, and all that are known."""
+    """Series used for a history, and all known series of the market."""
 
     known: list[KnownSeries]
     counts: KnownSeries | None
@@ -944,19 +964,19 @@ class _Chosen:
 
     @property
     def unplanned(self) -> list[str]:
-        """The products of a market that has prices, but none that a job is planned on."""
+        """Products of a market that has prices, but none of a product used for planning."""
         return [] if self.price is not None else [s.product for s in self.known if s.kind == "price"]
 
 
 def _count_asked(grid: SlotGrid, series: KnownSeries) -> PathAsked:
-    """Counts on the grid."""
+    """Return the request for counts on the grid."""
     return PathAsked(series=series, grid=grid, age_us=series.age(grid))
 
 
 def _price_asked(
     reader: Reader, grid: SlotGrid, series: KnownSeries, known: Sequence[KnownSeries]
 ) -> PathAsked:
-    """A price on the grid; one that its source read at every probe holds while the probes go on."""
+    """Return the request for a price on the grid; a price read at every probe holds while the probes continue."""
     probes = (s for s in known if s.kind == "availability" and s.source == series.source)
     probe = next(probes, None) if reader.conventions.probed_price(series.source) else None
     return PathAsked(series=series, grid=grid, age_us=series.age(grid), probe=probe)
@@ -965,7 +985,7 @@ def _price_asked(
 def _price_path(
     reader: Reader, grid: SlotGrid, series: KnownSeries, known: Sequence[KnownSeries]
 ) -> GridPath:
-    """An observed price; one that never changed and was never repeated is a catalogue price and is held."""
+    """Return an observed price; a price that never changed and was never repeated is assumed constant."""
     asked = _price_asked(reader, grid, series, known)
     path = reader.path(asked)
     if reader.conventions.probed_price(series.source) or not series.single:
@@ -984,7 +1004,10 @@ def _constant(grid: SlotGrid, value: float, words: str) -> GridPath:
 def _counts_of(
     reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen
 ) -> tuple[GridPath, int, bool]:
-    """Counts, the capacity and whether a probe stated it; raises `MarketError` if there are none and none may be assumed."""
+    """Return the counts, the capacity, and whether a probe stated it.
+
+    Raises `MarketError` if there are no counts and none may be assumed.
+    """
     assumptions = request.assumptions
     path: GridPath | None = None
     if assumptions.counts_from is not None:
@@ -1008,7 +1031,7 @@ def _counts_of(
 def _measured_price(
     reader: Reader, request: HistoryRequest, grid: SlotGrid, chosen: _Chosen
 ) -> GridPath | None:
-    """The market's own price or another's; None if one may be assumed; raises `MarketError` if none may."""
+    """Return the price of the market or a borrowed price; None if it may be assumed, else raises `MarketError`."""
     assumptions = request.assumptions
     if assumptions.price_from is not None:
         return _borrow(reader, grid, assumptions.price_from, "price", request.trust)
@@ -1031,7 +1054,7 @@ def _assumed_price(
     *,
     unplanned: Sequence[str],
 ) -> GridPath:
-    """A constant price, said in words; ``unplanned`` are the products that have a price and are not planned on."""
+    """Return a constant price and its description; ``unplanned``: products with prices that are not used for planning."""
     lack = f"Linux price not observed ({unplanned_words(unplanned)})" if unplanned else "price not observed"
     if assumptions.constant_price_usd is not None:
         usd = assumptions.constant_price_usd
@@ -1042,7 +1065,7 @@ def _assumed_price(
 
 
 def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust: Sequence[str]) -> GridPath:
-    """Another market's path on this grid, read as of the shifted time, so that nothing later than known_at + shift is used."""
+    """Return another market's path on this grid, read at the shifted time, so that nothing later than known_at + shift is used."""
     shift_us = microseconds(path.shift, "shift")
     there = replace(
         grid,
@@ -1067,15 +1090,16 @@ def _borrow(reader: Reader, grid: SlotGrid, path: BorrowedPath, kind: str, trust
 
 
 # ---
-# Histories as known at each of many times, read once: what a reader would find at every one of them, without asking again.
+# Histories as known at each of many times, read once.
 #
-# A row counts from the time it was known (M1.2). Where every row of a series was known by the first of the times at or after it was
-# observed, what was known at a time is a prefix of what is known at the last; other series are read time by time.
+# A row is used from the time it was known (M1.2). If every row of a series was known by the first reading time at
+# or after its observation, the rows known at any time are a prefix of those known at the last time; other series
+# are read separately for each time.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Times of reading, ``step`` apart from ``first`` to ``last``, both included; ``since`` is how far back most reads reach."""
+    """Reading times, ``step`` apart, from ``first`` to ``last`` (both included); most reads reach back to ``since``."""
 
     first: pd.Timestamp
     last: pd.Timestamp
@@ -1090,15 +1114,16 @@ class Span:
             )
 
     def times(self) -> pd.DatetimeIndex:
-        """The times, ascending."""
+        """Return the times, ascending."""
         return pd.date_range(self.first, self.last, freq=self.step)
 
 
 class MovingReader(Reader):
-    """A reader for the times of a span: the answers are those of a new `Reader` at each of them.
+    """Reader for the times of a span, with the same answers as a new `Reader` at each of them.
 
-    It lives within one state of the observations: rows that were ingested after it was made are not seen. Whatever does not
-    fit the span (another time, a series with rows learned late) is asked of the store as ever.
+    It is valid for one state of the observations: rows ingested after its creation are not seen.
+    Requests that do not fit the span (another time, a series with rows learned late) are answered
+    by separate queries.
     """
 
     def __init__(self, store: Store, span: Span) -> None:
@@ -1119,7 +1144,7 @@ class MovingReader(Reader):
         }
 
     def fetch_known(self, asked: Iterable[tuple[Market, SlotGrid]]) -> None:
-        """Ask which series several markets have: for all times of the span at once."""
+        """Read the known series of several markets, for all times of the span at once."""
         new = self._not_known(asked)
         fitting = [one for one in new if self._fits(one[1])]
         ages = {grid.price_age() for _, grid in fitting}
@@ -1136,7 +1161,7 @@ class MovingReader(Reader):
         super().fetch_known(rest)
 
     def _fits(self, grid: SlotGrid) -> bool:
-        """Whether a grid ends at a time of the span, which is when it is read."""
+        """Return whether a grid ends at a time of the span and is read at that time."""
         return grid.known_at in self._times and grid.last_us == _us(grid.known_at)
 
     def _fetch_times(self, markets: Sequence[Market], age_us: int) -> None:
@@ -1160,7 +1185,7 @@ class MovingReader(Reader):
             self._at_times[markets[place], age_us].setdefault(time_us, []).append(one)
 
     def fetch_paths(self, asked: Iterable[PathAsked]) -> None:
-        """Ask for several series on their grids: cut out of paths that reach over the whole span."""
+        """Read several series on their grids as slices of paths over the whole span."""
         new = [one for one in dict.fromkeys(asked) if one not in self._paths]
         fitting = [one for one in new if self._may_cut(one)]
         self._fetch_long(fitting)
@@ -1176,7 +1201,7 @@ class MovingReader(Reader):
         super().fetch_paths(one for one in new if one not in self._paths)
 
     def _may_cut(self, asked: PathAsked) -> bool:
-        """Whether what is asked for is a part of what is known at the end of the span."""
+        """Return whether the requested path is a slice of the path known at the end of the span."""
         sids = {asked.series.sid} | ({asked.probe.sid} if asked.probe is not None else set())
         return (
             asked.grid.known_at in self._times
@@ -1186,7 +1211,7 @@ class MovingReader(Reader):
         )
 
     def _fetch_long(self, asked: Sequence[PathAsked]) -> None:
-        """Read the long paths that are not there yet, or do not begin early enough."""
+        """Read the long paths that are missing or do not begin early enough."""
         wanted: dict[tuple[int, int, int, int, int, int], PathAsked] = {}
         for one in asked:
             line, first = _line(one), _first_us(one)
@@ -1209,7 +1234,7 @@ class MovingReader(Reader):
 
 
 def _line(asked: PathAsked) -> tuple[int, int, int, int, int, int]:
-    """What tells one long path from another: series, step, phase of the grid, age, and the probe that keeps a price alive."""
+    """Return the cache key of a long path: series, step, phase of the grid, age, and the probe that confirms a price."""
     step = asked.grid.step_us
     probe = asked.probe
     return (
@@ -1223,7 +1248,7 @@ def _line(asked: PathAsked) -> tuple[int, int, int, int, int, int]:
 
 
 def _first_us(asked: PathAsked) -> int:
-    """The first slot asked for; `MovingReader` cuts no path that has none yet."""
+    """Return the first requested slot."""
     return int(grid_slots(asked.grid)[0]) if asked.grid.first_us is None else asked.grid.first_us
 
 

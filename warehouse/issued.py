@@ -1,6 +1,7 @@
-"""Forecasts, estimations, decisions and scores as they were issued; never overwritten.
+"""Forecasts, fitted models, decisions and scores as they were issued; never overwritten.
 
-In this file: rows of any of the tables written once and read back, estimations kept, and vintages of forecasts.
+Contents: rows of any table, written once and read back; states of fitted models; vintages of
+forecasts.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from warehouse.store.schema import TABLES
 from warehouse.times import microseconds, moment, utc_index
 
 # ---
-# What was issued, decided and scored: written once, never overwritten, read back by column.
+# Rows of any table: written once, never overwritten, read back by column.
 
-#: Table -> its natural key: a row with the key of a stored one is repeated, whatever else it says.
+#: Table -> its natural key: a row with the key of a stored row is repeated, even if other columns
+#: differ.
 NATURAL_KEYS: Mapping[str, tuple[str, ...]] = {
     name: rule.key for name, rule in TABLES.items() if not rule.id and not rule.needs
 }
@@ -31,7 +33,7 @@ NATURAL_KEYS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Rows (or forecasts) that were added, and those whose key was there already."""
+    """Numbers of rows (or forecasts) that were added, and of those whose key was stored already."""
 
     added: int
     repeated: int
@@ -40,9 +42,10 @@ class Written:
 def write_rows(
     store: Store, table: str, rows: pd.DataFrame | pa.Table | Sequence[Mapping[str, Any]]
 ) -> Written:
-    """Add rows to one of the tables of `NATURAL_KEYS`; a key that is there already, or twice in ``rows``, counts as repeated.
+    """Add rows to a table of `NATURAL_KEYS`; rows whose key is stored already, or occurs earlier in ``rows``, count as repeated.
 
-    Columns that are left out are null. Raises `StoreError` for an unknown table or column, or a missing key column.
+    Missing columns are null. Raises `StoreError` for an unknown table or column, or a missing key
+    column.
     """
     key = NATURAL_KEYS.get(table)
     if key is None:
@@ -60,15 +63,16 @@ def write_rows(
 
 
 def _fresh(store: Store, table: str, incoming: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows whose key is neither stored nor that of an earlier row, in their order."""
-    # Found by their keys alone: sorted and joined whole, wide rows would be held several times over. What is stored is narrowed
-    # first, so that a table of millions is not taken into memory for a few rows; its bounds are given as values, since two more
-    # queries in the query would be half of what a few rows cost.
+    """Return the rows whose key is neither stored nor that of an earlier row, in their order."""
+    # Only keys are sorted and joined: with whole rows, wide tables would be in memory several
+    # times. Stored rows are filtered by the range of the first key column, so that a table of
+    # millions is not loaded for a few rows; the range is passed as values, since two subqueries
+    # would take half the time for a few rows.
     keys = ", ".join(key)
     bounds = pc.min_max(incoming[key[0]]).as_py()
     there = f"SELECT {keys} FROM {table} WHERE {key[0]} BETWEEN $least AND $most"
     with store.registered("incoming", incoming.select(list(key))):
-        if incoming.num_rows == 1:  # as most often: nothing beside it to be the same
+        if incoming.num_rows == 1:  # the usual case: no duplicates within the rows
             known = store.execute(f"SELECT 1 FROM {table} SEMI JOIN incoming USING ({keys}) LIMIT 1")
             return incoming.slice(0, 0) if known else incoming
         places = store.arrays(
@@ -101,10 +105,11 @@ def _check_columns(store: Store, table: str, names: Sequence[str], key: Sequence
 def read_rows(
     store: Store, table: str, *, where: Mapping[str, object] | None = None, order_by: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Rows of a table, in the order written unless ``order_by`` names columns.
+    """Return rows of a table, in the order written unless ``order_by`` names columns.
 
-    ``where`` maps a column to a value (equal), a list or tuple (one of), or a slice (start <= column < stop, either may be
-    None). Raises `StoreError` for an unknown table or column. Times are UTC.
+    ``where`` maps a column to a value (equal), a list or tuple (any of), or a slice (start <=
+    column < stop, either may be None). Raises `StoreError` for an unknown table or column. Times
+    are UTC.
     """
     if table not in TABLES:
         raise StoreError(f"table {table!r}", expected=f"one of {', '.join(TABLES)}")
@@ -142,7 +147,7 @@ def _plain(value: object) -> object:
 
 
 def record_assumptions(store: Store, history: History) -> Written:
-    """Keep what a history assumed, per market and source."""
+    """Store the assumptions of a history, per market and source."""
     return write_rows(
         store,
         "assumptions",
@@ -154,17 +159,18 @@ def record_assumptions(store: Store, history: History) -> Written:
 
 
 # ---
-# Estimated forecasters as they were estimated (M6.4): written once, so that a turn between two refits need not estimate.
+# States of fitted forecasters (M6.4): written once, so that turns between two refits need no fit.
 #
-# The warehouse knows no model: a state is text that `forecasting.predictor` writes and reads.
+# The warehouse does not interpret a state: it is text that `forecasting.predictor` writes and reads.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedState:
-    """What ``predictor`` learned of one variable from the series called ``panel``, on slots of ``step``.
+    """State of ``predictor`` for one variable, fitted on the series ``panel`` with slots of ``step``.
 
-    ``fitted_at`` is the last slot it was estimated on, ``known_at`` (not before it) when all of that was known. ``panel`` names
-    the series: a ``market@source`` for a market estimated alone, a source or any other name for several together.
+    ``fitted_at``: last slot used for the fit; ``known_at`` (not before it): when all these rows
+    were known. ``panel`` names the series: ``market@source`` for a market fitted alone, a source or
+    any other name for several markets fitted together.
     """
 
     predictor: str
@@ -184,7 +190,7 @@ class FittedState:
 
 
 def save_fitted(store: Store, states: Iterable[FittedState]) -> Written:
-    """Keep estimated forecasters; one whose predictor, variable, panel, step and fit time are there already is left as it is."""
+    """Store fitted states; a stored state with the same predictor, variable, panel, step and fit time remains unchanged."""
     rows = [
         {
             "predictor": one.predictor,
@@ -201,7 +207,7 @@ def save_fitted(store: Store, states: Iterable[FittedState]) -> Written:
 
 
 def forget_fitted(store: Store, states: Iterable[FittedState]) -> None:
-    """Drop the stored states of the same predictor, variable, panel, step and fit time: they cannot be read any more."""
+    """Delete stored states of the same predictor, variable, panel, step and fit time, because they are no longer readable."""
     with store.transaction():
         for one in states:
             store.execute(
@@ -226,9 +232,9 @@ def load_fitted(
     fitted_at: pd.Timestamp,
     known_at: pd.Timestamp,
 ) -> dict[tuple[str, str], FittedState]:
-    """The states estimated at exactly ``fitted_at`` from what was known at ``known_at`` (M1.2), by (panel, variable).
+    """Return the states fitted at exactly ``fitted_at`` and known at ``known_at`` (M1.2), by (panel, variable).
 
-    One query, however many panels; a panel that was not estimated then is absent.
+    Runs a single query for all panels; panels without such a state are absent.
     """
     if not panels:
         return {}
@@ -258,22 +264,22 @@ def load_fitted(
 
 
 # ---
-# Forecasts as they were issued (M6.1): each vintage is written once and read back as the value it was.
+# Forecasts as they were issued (M6.1): each vintage is written once and read back unchanged.
 
 _QUANTILES = tuple(f"q{level:02d}" for level in range(5, 100, 5))
 ForecastT = TypeVar("ForecastT")
 
 
 class ForecastValue(Protocol):
-    """What the warehouse, which knows no model, needs of a forecast; `forecasting.quantiles.Forecast` has it."""
+    """Interface of a forecast needed for storage, implemented by `forecasting.quantiles.Forecast`."""
 
     @property
     def market(self) -> Market:
-        """The market it speaks of."""
+        """Market of the forecast."""
 
     @property
     def issued_at(self) -> pd.Timestamp:
-        """The slot it was issued in."""
+        """Slot in which the forecast was issued."""
 
     @property
     def step(self) -> pd.Timedelta:
@@ -285,7 +291,7 @@ class ForecastValue(Protocol):
 
     @property
     def newest_row(self) -> pd.Timestamp:
-        """The slot of the newest value it knew."""
+        """Slot of the newest value known to the forecaster."""
 
     @property
     def price(self) -> np.ndarray:
@@ -305,25 +311,26 @@ class ForecastValue(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Largest count the market can show."""
+        """Largest count that the market can show."""
 
     @property
     def price_fallback(self) -> str:
-        """Why a simpler model answered for the price, "" if none did."""
+        """Reason why a simpler model was used for the price, "" if none was."""
 
     @property
     def count_fallback(self) -> str:
-        """The same for the count."""
+        """Reason why a simpler model was used for the count, "" if none was."""
 
     @property
     def backfilled(self) -> bool:
-        """Made later for a past time."""
+        """Whether it was computed afterwards for a past time."""
 
 
 def write_forecasts(store: Store, forecasts: Iterable[ForecastValue], *, source: str) -> Written:
-    """Keep forecasts of markets of one source, counted in forecasts; nothing overwrites one (M6.1).
+    """Store forecasts for markets of one source, counted in forecasts; existing forecasts are never overwritten (M6.1).
 
-    The key of a vintage is (market, source, model, issued_at, step); one that is there already is left as it is.
+    The key of a vintage is (market, source, model, issued_at, step); a vintage whose key is stored
+    remains unchanged.
     """
     forecasts = list(forecasts)
     known = {tuple(row) for row in _vintage_keys(store, source, forecasts)}
@@ -347,7 +354,7 @@ def write_forecasts(store: Store, forecasts: Iterable[ForecastValue], *, source:
 
 
 def _vintage_keys(store: Store, source: str, forecasts: Sequence[ForecastValue]) -> list[tuple[Any, ...]]:
-    """The keys of stored vintages of a source issued within the time of some forecasts."""
+    """Return the keys of a source's stored vintages issued within the time range of the forecasts."""
     if not forecasts:
         return []
     issued = [forecast.issued_at for forecast in forecasts]
@@ -384,7 +391,7 @@ def _vintage(forecast: ForecastValue, vid: int, source: str) -> dict[str, object
 
 
 def _values(forecasts: Sequence[ForecastValue], vids: Sequence[int]) -> pa.Table:
-    """The rows of several forecasts: of each first its prices, then its counts, by step."""
+    """Return the rows of several forecasts: for each first the prices, then the counts, by lead time."""
     horizons = np.array([forecast.price.shape[0] for forecast in forecasts])
     twice = np.repeat(horizons, 2)
     columns: dict[str, pa.Array] = {
@@ -414,9 +421,10 @@ def read_forecasts(
     end: pd.Timestamp | None = None,
     step: pd.Timedelta | None = None,
 ) -> list[ForecastT]:
-    """The forecasts issued from ``start`` to ``end`` (both inclusive), ascending, rebuilt by ``make`` (pass `Forecast`).
+    """Return the forecasts issued from ``start`` to ``end`` (both inclusive), ascending, rebuilt by ``make`` (pass `Forecast`).
 
-    The warehouse knows no forecaster: ``make`` is called with the fields of the value by name. ``step`` None: all slot lengths.
+    ``make`` is called with the fields of the forecast by name, as the warehouse does not import any
+    forecaster. ``step`` None: all slot lengths.
     """
     bounds = {"start": start, "end": end}
     parameters: dict[str, object] = {
@@ -438,7 +446,7 @@ def read_vintages(
     end: pd.Timestamp,
     step: pd.Timedelta,
 ) -> dict[tuple[str, str, str], list[ForecastT]]:
-    """What `read_forecasts` gives for several markets of a source and models, by (market, source, model), in two statements."""
+    """Return the forecasts of `read_forecasts` for several markets and models, by (market, source, model), in two statements."""
     named = {(market.key, source): market for market, source in markets}
     return _read(store, make, named, _asked(named, models, start=start, end=end, step=step))
 
@@ -452,7 +460,7 @@ def vintage_times(
     end: pd.Timestamp,
     step: pd.Timedelta,
 ) -> dict[tuple[str, str, str], set[pd.Timestamp]]:
-    """When forecasts of several markets and models were issued from ``start`` to ``end``, by (market, source, model)."""
+    """Return the issue times of stored forecasts from ``start`` to ``end``, by (market, source, model)."""
     named = {(market.key, source): market for market, source in markets}
     columns = store.arrays(
         f"SELECT market, source, model, epoch_us(issued_at) AS issued_us FROM ({_CHOSEN})",
