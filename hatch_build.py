@@ -1,10 +1,12 @@
-"""The wheel's build step: the four folders of the repository become one package, ``slackwater``.
+"""Build hook of the wheel: moves the four packages of the repository below one package, ``slackwater``.
 
-In the repository the layers are top-level packages. Installed under such names they would be hidden by any folder of the same
-name in which a command runs, and every user of Prefect has a folder ``flows``. So the wheel holds ``slackwater/flows`` and so on,
-with the names of modules rewritten where they are absolute: in imports, in strings that hold the dotted name of a module that is
-there (entrypoints, tables of lazy imports, docstrings), and in calls that look a package up by its bare name (`LOOKUPS`). Positions
-come from the syntax tree, and a file in which one is left over stops the build. An editable install is of the repository as it is.
+In the repository the layers are top-level packages. Installed under these names they would be
+hidden by any folder of the same name in the working directory, and every user of Prefect has a
+folder ``flows``. Therefore the wheel contains ``slackwater/flows`` etc., and absolute module names
+are rewritten: in imports, in strings with the dotted name of an existing module (entrypoints,
+tables of lazy imports, docstrings), and in calls that look up a package by its bare name
+(`LOOKUPS`). Positions are taken from the syntax tree, and a file in which a name remains unchanged
+stops the build. An editable install uses the repository unchanged.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-#: The name that is installed, and the folders below it.
+#: Name of the installed package, and its subpackages.
 TOP = "slackwater"
 LAYERS = ("flows", "forecasting", "optimization", "warehouse")
-#: What else is put beside the layers, as it lies beside them in the repository.
+#: Other files and folders of the repository that are copied into the package.
 BESIDE = ("examples", "prefect.yaml", "automations.yaml")
-#: Functions whose first argument is a package's name: a bare name elsewhere is a word like any other.
+#: Functions whose first argument is a package name; elsewhere a bare name is treated as an ordinary
+#: word.
 LOOKUPS = ("files", "import_module", "PackageLoader", "read_data", "read_sql")
 
 _LAYER = "|".join(LAYERS)
@@ -56,7 +59,7 @@ def __dir__() -> list[str]:
 
 
 def known_modules(root: Path) -> frozenset[str]:
-    """``layer.module`` of all that lies directly in a layer: with these a dotted name of ours begins."""
+    """Return ``layer.module`` for each module or folder directly inside a layer; dotted names to rewrite begin with these."""
     inside = (path for layer in LAYERS for path in (root / layer).iterdir())
     return frozenset(
         f"{path.parent.name}.{path.stem}" for path in inside if path.is_dir() or path.suffix == ".py"
@@ -64,12 +67,15 @@ def known_modules(root: Path) -> frozenset[str]:
 
 
 def named_modules(text: bytes, known: Set[str]) -> Iterator[int]:
-    """Where in a text the dotted name of a module begins."""
+    """Yield the positions in a text at which the dotted name of a known module begins."""
     return (found.start() for found in _DOTTED.finditer(text) if found[0].decode() in known)
 
 
 def absolute_names(source: bytes, known: Set[str]) -> Iterator[tuple[int, bytes]]:
-    """What to put in where, so that a Python file means the same below `TOP`; raises `ValueError` for what it cannot."""
+    """Yield the insertions (position, text) that make a Python file valid below `TOP`.
+
+    Raises `ValueError` for import statements that cannot be rewritten.
+    """
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -78,7 +84,7 @@ def absolute_names(source: bytes, known: Set[str]) -> Iterator[tuple[int, bytes]
         node = nodes.pop()
         if not isinstance(
             node, ast.JoinedStr
-        ):  # as a whole: what is in it has no places of its own before Python 3.12
+        ):  # treated as a whole: its parts have no positions before Python 3.12
             nodes += ast.iter_child_nodes(node)
         at = starts[node.lineno - 1] + node.col_offset if hasattr(node, "lineno") else 0
         if isinstance(node, ast.ImportFrom) and not node.level and _layer_of(node.module):
@@ -107,14 +113,14 @@ def _layer_of(module: str | None) -> bool:
 
 
 def _looked_up(call: ast.Call) -> ast.Constant | None:
-    """The first argument of a call of `LOOKUPS` if it is the name of a layer."""
+    """Return the first argument of a call of `LOOKUPS` if it is the name of a layer, else None."""
     name = getattr(call.func, "id", getattr(call.func, "attr", None))
     first = call.args[0] if call.args else None
     return first if name in LOOKUPS and isinstance(first, ast.Constant) and first.value in LAYERS else None
 
 
 def rewritten(source: bytes, known: Set[str]) -> bytes:
-    """A Python file as it stands below `TOP`; raises `ValueError` for what cannot be rewritten."""
+    """Return the source of a Python file for use below `TOP`; raises `ValueError` if it cannot be rewritten."""
     done = source
     for place, text in sorted(set(absolute_names(source, known)), reverse=True):
         done = done[:place] + text + done[place:]
@@ -124,7 +130,7 @@ def rewritten(source: bytes, known: Set[str]) -> bytes:
 
 
 def write_package(root: Path, target: Path) -> None:
-    """Write the package into an empty folder ``target``; raises `ValueError` naming the file that cannot be rewritten."""
+    """Write the package into the empty folder ``target``; raises `ValueError` naming a file that cannot be rewritten."""
     skipped = shutil.ignore_patterns("__pycache__", "*.py[co]", ".*")
     for name in LAYERS:
         shutil.copytree(root / name, target / name, ignore=skipped)
@@ -150,12 +156,12 @@ def write_package(root: Path, target: Path) -> None:
 
 
 class WheelHook(BuildHookInterface[Any]):
-    """Puts the rewritten package into the wheel, and the command's entry point behind it."""
+    """Hook that adds the rewritten package to the wheel and adapts the entry points of the commands."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called by hatchling before a wheel is made; ``version`` is "standard" or "editable"."""
+        """Prepare the package before hatchling builds a wheel; ``version`` is "standard" or "editable"."""
         if version != "standard":
             return
         self._folder = tempfile.TemporaryDirectory(prefix="slackwater-wheel-")
@@ -163,11 +169,11 @@ class WheelHook(BuildHookInterface[Any]):
         package.mkdir()
         write_package(Path(self.root), package)
         build_data["force_include"][str(package)] = TOP
-        scripts = self.metadata.core.scripts  # of the repository, where the command is flows.cli:main
+        scripts = self.metadata.core.scripts  # as in the repository, e.g. flows.cli:main
         for name, place in scripts.items():
             scripts[name] = f"{TOP}.{place}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Called by hatchling when the wheel is there."""
+        """Remove the temporary folder after hatchling has built the wheel."""
         if version == "standard":
             self._folder.cleanup()

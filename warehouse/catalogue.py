@@ -15,20 +15,21 @@ from importlib.resources import files
 
 from warehouse.errors import SettingsError
 
-#: The price of a type that its provider does not sell on demand, as the file writes it.
+#: Text in the price column for types not sold on demand.
 NOT_SOLD = "not sold"
-#: The region of a row that holds everywhere.
+#: Region of a row that applies everywhere.
 ANYWHERE = "*"
-#: The end of a marketplace's type of which machines of N GPUs are listed as ``<type>_xN``.
+#: Suffix of marketplace types whose machines with N GPUs are named ``<type>_xN``.
 SIZES = "_x*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceType:
-    """One row of the catalogue: an instance type in the regions where the same terms hold.
+    """Row of the catalogue: an instance type in the regions with the same terms.
 
-    None is unknown; ``gpu_model`` and ``gpus`` are None also where an instance has no GPU. Without ``sold`` the provider does not
-    sell the type on demand. ``valid_from`` is the first day of the price as ISO 8601, "" where it is not known.
+    None means unknown; ``gpu_model`` and ``gpus`` are None also for instances without GPU. ``sold``
+    False: the provider does not sell the type on demand. ``valid_from``: first day of the price
+    (ISO 8601), "" if unknown.
     """
 
     provider: str
@@ -44,7 +45,7 @@ class InstanceType:
     source_date: str
 
     def of_size(self, size: int) -> InstanceType:
-        """The machine of ``size`` GPUs that a row of a marketplace stands for."""
+        """Return the row for a machine with ``size`` GPUs, from a marketplace row that lists one GPU."""
         usd = None if self.on_demand_usd is None else self.on_demand_usd * size
         gpus = None if self.gpus is None else self.gpus * size
         name = f"{self.instance_type.removesuffix(SIZES)}_x{size}"
@@ -53,9 +54,10 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPrice:
-    """The on-demand list price that applies to a market at a time.
+    """On-demand list price of a market at a given time.
 
-    ``usd`` None: the type is not sold on demand. ``elsewhere``: the price is of another region. ``words``: region, date and source.
+    ``usd`` None: the type is not sold on demand. ``elsewhere``: the price is from another region.
+    ``words``: region, date and source.
     """
 
     usd: float | None
@@ -65,7 +67,7 @@ class ListPrice:
 
 @cache
 def catalogue() -> tuple[InstanceType, ...]:
-    """All rows of the file, in its order."""
+    """Return all rows of the file, in its order."""
     text = files(__package__).joinpath("data/catalogue.csv").read_text(encoding="utf-8")
     rows = csv.reader(text.splitlines())
     next(rows)
@@ -98,7 +100,7 @@ def _by_type() -> dict[tuple[str, str], tuple[InstanceType, ...]]:
 
 @lru_cache(maxsize=4096)
 def rows_of(provider: str, instance_type: str) -> tuple[InstanceType, ...]:
-    """The rows of an instance type, also of a marketplace's ``<type>_xN``; none for a type that is not listed.
+    """Return the rows of an instance type, including ``<type>_xN`` of marketplaces; empty for an unlisted type.
 
     >>> rows_of("primeintellect", "A100_80GB_SXM4_x4")[0].gpus
     4
@@ -112,7 +114,7 @@ def rows_of(provider: str, instance_type: str) -> tuple[InstanceType, ...]:
 
 
 def is_named(wanted: str, name: str) -> bool:
-    """Whether ``wanted`` is a part of a name, or a shell pattern for a part, in any case.
+    """Return whether a name contains ``wanted``, text or a shell pattern, ignoring case.
 
     >>> is_named("h100", "NVIDIA-H100-SXM5-80GB"), is_named("A100*80GB", "NVIDIA-A100-SXM4-40GB")
     (True, False)
@@ -121,22 +123,22 @@ def is_named(wanted: str, name: str) -> bool:
 
 
 def highest_list_price(provider: str, instance_type: str) -> float | None:
-    """The highest list price of a type in any region at any time; None where none is listed."""
+    """Return the highest list price of a type in any region at any time; None if there is none."""
     prices = (row.on_demand_usd for row in rows_of(provider, instance_type) if row.on_demand_usd is not None)
     return max(prices, default=None)
 
 
 @cache
 def highest_of_all() -> float:
-    """The highest list price of the catalogue."""
+    """Return the highest list price of the catalogue."""
     return max(row.on_demand_usd for row in catalogue() if row.on_demand_usd is not None)
 
 
 def list_price(provider: str, region: str, instance_type: str, at: dt.datetime) -> ListPrice | None:
-    """The list price that applies at a time: of the region, else of the region with the most similar name (M1.1).
+    """Return the list price of a region at a time, else that of the region with the most similar name (M1.1).
 
-    A price applies from its first day on; one whose first day is not known applies until another one of its region does.
-    None where the catalogue has no price for the time.
+    A price applies from its first day; a price whose first day is unknown applies until the next
+    price of its region. None if the catalogue has no price for the time.
     """
     day = at.date().isoformat()
     current: dict[str, InstanceType] = {}
@@ -169,7 +171,7 @@ def _words(row: InstanceType, region: str, place: str, day: str) -> str:
 
 
 def _alike(one: str, other: str) -> int:
-    """How many of the first characters of two region names are the same: ``us-east-1`` is near ``us-east-2``."""
+    """Return the length of the common prefix of two region names: ``us-east-1`` is similar to ``us-east-2``."""
     return next(
         (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )
@@ -177,7 +179,7 @@ def _alike(one: str, other: str) -> int:
 
 @cache
 def _breadth(provider: str) -> dict[str, int]:
-    """In how many rows of a provider each region stands: its main region stands in most."""
+    """Return the number of catalogue rows per region of a provider; its main region has the most."""
     found: dict[str, int] = {}
     for row in catalogue():
         if row.provider == provider:
@@ -187,15 +189,16 @@ def _breadth(provider: str) -> dict[str, int]:
 
 
 # ---
-# On-demand terms that a job or the settings state: they go before any observation or list (M1.1).
+# On-demand terms given by a job or the settings; they take precedence over observations and the
+# catalogue (M1.1).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDemandTerms:
-    """The on-demand price of the markets that match a pattern, as a job or the settings state it.
+    """On-demand price, given by a job or the settings, of the markets that match a pattern.
 
-    ``market`` is ``provider/region/zone/type`` with ``*`` for any part; ``usd`` None: not sold on demand there.
-    ``stated_in`` is "job" or "settings".
+    ``market`` is ``provider/region/zone/type`` with ``*`` for any part; ``usd`` None: not sold on
+    demand there. ``stated_in`` is "job" or "settings".
     """
 
     market: str
@@ -209,7 +212,7 @@ class OnDemandTerms:
 
 
 def terms_for(market: str, terms: Sequence[OnDemandTerms]) -> OnDemandTerms | None:
-    """The first terms whose pattern matches ``provider/region/zone/type``, part by part."""
+    """Return the first terms whose pattern matches ``provider/region/zone/type``, part by part; None without a match."""
     own = market.split("/")
     for one in terms:
         parts = one.market.split("/")

@@ -1,4 +1,4 @@
-"""A warehouse out of its file and back: export, import, share, compact."""
+"""Export, import, publication and compaction of a warehouse."""
 
 from __future__ import annotations
 
@@ -53,16 +53,17 @@ from warehouse.store.schema import (
 from warehouse.times import moment
 
 # ---
-# The warehouse as Parquet files in a folder that appears whole or not at all.
+# Export to Parquet files in a folder, which is created completely or not at all.
 
 
 def export_store(
     store: Store, folder: Path, *, tables: Sequence[str] = (), since: pd.Timestamp | None = None
 ) -> Manifest:
-    """Write tables (none named: all; with those they refer to) into a new folder: a Parquet file each, and a manifest.
+    """Write tables (default all; including the tables they refer to) into a new folder: Parquet files and a manifest.
 
-    ``since`` leaves out rows of earlier times, as `TABLES` says which. The folder is written under another name and renamed.
-    Raises `InputError` if there is something at ``folder`` already, `StoreError` if it cannot be written.
+    ``since`` leaves out rows of earlier times, by the time filters of `TABLES`. The folder is
+    written under a temporary name and renamed. Raises `InputError` if ``folder`` exists and is not
+    empty, `StoreError` if it cannot be written.
     """
     names = with_needs(tables)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -73,7 +74,7 @@ def export_store(
 
 @contextmanager
 def appearing(folder: Path) -> Iterator[Path]:
-    """A folder to fill under another name, which gets its own when the block has come to its end and goes otherwise."""
+    """Context manager that yields a temporary folder and renames it to ``folder`` at the end, or removes it on errors."""
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
@@ -93,7 +94,7 @@ def appearing(folder: Path) -> Iterator[Path]:
 def write_export(
     store: Store, folder: Path, names: Sequence[str], since: pd.Timestamp | None = None
 ) -> Manifest:
-    """Write the files of some tables, their views and the manifest into an existing folder; all show one state of the store."""
+    """Write the files of some tables, their views and the manifest into an existing folder, from one state of the store."""
     files: dict[str, TableFile] = {}
     at = None if since is None else moment(since, "since")
     with store.transaction():
@@ -118,7 +119,7 @@ def write_export(
 
 
 def _write_parquet(store: Store, sql: str, parameters: Mapping[str, object], path: Path) -> int:
-    """Write the result of a query as a Parquet file; returns its number of rows."""
+    """Write the result of a query to a Parquet file; return the number of rows."""
     rows = 0
     with store.batches(sql, parameters, rows=EXPORT_ROWS) as reader:
         schema = reader.schema
@@ -130,18 +131,19 @@ def _write_parquet(store: Store, sql: str, parameters: Mapping[str, object], pat
 
 
 # ---
-# An exported folder into a warehouse, new or not: verified first, then merged in one transaction.
+# Import of an exported folder: verified first, then merged in one transaction.
 #
-# Ids are the exporting warehouse's own, so markets, series, imports and vintages are found again by what they are, and given new
-# ids where they are new. The same folder again adds nothing.
+# Ids are local to the exporting warehouse, so markets, series, imports and vintages are matched by their keys and
+# get new ids if they are new. The same folder again adds nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """Rows of one table that were added, were there already, or were set aside.
+    """Rows of one table that were added, were stored already, or were set aside.
 
-    ``reasons`` counts the rows that were set aside by what is wrong with them; a row that contradicts a stored row of its key is
-    one of them: the stored row stays. ``brought_up`` rows of an older schema were changed by its later steps first.
+    ``reasons`` counts the rows set aside by reason, including rows that contradict a stored row of
+    the same key: the stored row remains. ``brought_up``: rows of an older schema that were first
+    updated by later migration steps.
     """
 
     added: int
@@ -151,11 +153,12 @@ class Imported:
     brought_up: int = 0
 
 
-#: Tables whose rows have ids that others carry.
+#: Tables whose row ids are used in other tables.
 _OWNERS: Mapping[str, TableRule] = {name: rule for name, rule in TABLES.items() if rule.id}
-#: Tables that are not imported: fitted models are estimated again from the observations, never read from somebody else.
+#: Tables that are not imported: models are fitted again from the observations, as foreign states
+#: are not trusted.
 NOT_IMPORTED = ("fitted",)
-#: Rows of an exported table that are written at a time.
+#: Rows of an exported table written at a time.
 EXPORT_ROWS = 100_000
 #: Observations merged at a time.
 PART_ROWS = 2_000_000
@@ -166,12 +169,13 @@ _CONFLICTS = "contradicts a stored row"
 def import_folder(
     store: Store, folder: Path, *, judges: Mapping[tuple[str, str], Judge] | None = None
 ) -> dict[str, Imported]:
-    """Merge a folder written by `export_store` into the warehouse; counts by table.
+    """Merge a folder written by `export_store` into the warehouse; return counts by table.
 
-    Every file is compared with the manifest and read by the warehouse's own schema before anything is touched, and everything is
-    added in one transaction. A row that cannot be used costs itself and the rows that refer to it (`warehouse.foreign`);
-    ``judges`` gives, by table and column, a function that says why a stored JSON text cannot be used. Raises `InputError` for a
-    folder that is incomplete, changed or of another form, `SchemaError` for one of a newer schema.
+    Every file is first compared with the manifest; all rows are added in one transaction. An
+    unusable row is set aside together with the rows that refer to it (`warehouse.foreign`).
+    ``judges`` maps table and column to a function that returns why a stored JSON text is unusable.
+    Raises `InputError` for a folder that is incomplete, changed or of another form, `SchemaError`
+    for a folder of a newer schema.
     """
     manifest = read_manifest(folder)
     _verify(folder, manifest)
@@ -179,7 +183,7 @@ def import_folder(
         try:
             return _merge_all(store, folder, manifest, judges or {})
         finally:
-            with suppress(StoreError):  # a failed transaction takes them with it
+            with suppress(StoreError):  # a failed transaction has already dropped them
                 for name in ("part", "found_rows", *(f"new_{owner}" for owner in _OWNERS)):
                     store.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
@@ -228,7 +232,7 @@ def _merge_all(
         done[name] = Imported(
             added=added, repeated=repeated, rejected=rejected, reasons=reasons, brought_up=brought_up
         )
-    # A failure counts until the stage is done, whichever warehouse knows of that.
+    # A failed stage that is done according to either warehouse is no longer a failure.
     store.execute(
         "DELETE FROM runs AS f USING runs AS d "
         "WHERE f.status = 'failed' AND d.status = 'done' AND f.run = d.run AND f.stage = d.stage"
@@ -236,13 +240,13 @@ def _merge_all(
     return done
 
 
-#: The rows of the file at hand that can be used.
+#: Usable rows of the current file.
 _USABLE = "(SELECT * EXCLUDE (set_aside) FROM found_rows WHERE set_aside IS NULL)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TableRows:
-    """The rows of one exported table on their way in: they stand in the temporary table ``found_rows``."""
+    """Rows of one exported table during the import, in the temporary table ``found_rows``."""
 
     store: Store
     name: str
@@ -253,7 +257,7 @@ class _TableRows:
         return ", ".join(self.columns)
 
     def set_aside_orphans(self) -> None:
-        """Set aside the rows that refer to a row which was set aside, or is not there."""
+        """Set aside the rows that refer to a missing row or a row that was set aside."""
         for owner in TABLES[self.name].needs:
             own = _OWNERS[owner].id
             self.store.execute(
@@ -262,14 +266,14 @@ class _TableRows:
             )
 
     def reasons(self) -> dict[str, int]:
-        """How many rows were set aside, by the reason."""
+        """Return the number of rows set aside, by reason."""
         rows = self.store.execute(
             "SELECT set_aside, count(*) FROM found_rows WHERE set_aside IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1"
         )
         return {str(reason): int(count) for reason, count in rows}
 
     def _mapped(self, columns: Sequence[str], source: str = _USABLE) -> str:
-        """SQL: the usable rows with this warehouse's ids in the place of the exporting one's."""
+        """Return SQL for the usable rows, with the ids of this warehouse instead of the exporting warehouse."""
         joins, chosen = "", {name: f"f.{name}" for name in columns}
         if "old_id" in chosen:
             chosen["old_id"] = f"f.{_OWNERS[self.name].id}"
@@ -281,7 +285,10 @@ class _TableRows:
         return f"(SELECT {ids} FROM {source} AS f{joins})"
 
     def own(self) -> int:
-        """Rows that others refer to: known ones keep this warehouse's id, new ones get the next; kept in ``new_<table>``."""
+        """Insert rows that other tables refer to, with new ids unless their key is stored; return their number.
+
+        The mapping of old to new ids is written to ``new_<table>``.
+        """
         owner = _OWNERS[self.name]
         rest = [name for name in self.columns if name != owner.id]
         key, names = ", ".join(owner.key), ", ".join(rest)
@@ -299,7 +306,7 @@ class _TableRows:
         return self._size() - before
 
     def by_key(self, key: tuple[str, ...]) -> int:
-        """Rows with a natural key: those whose key is there already are repeated."""
+        """Insert the rows whose natural key is not stored yet; return their number."""
         keys = ", ".join(key)
         return self._inserted(
             f"INSERT INTO {self.name} ({self._names}) SELECT {self._names} FROM "
@@ -308,14 +315,17 @@ class _TableRows:
         )
 
     def forecasts(self) -> int:
-        """Rows of vintages, by vintage, variable and step."""
+        """Insert forecasts whose vintage, variable and step are not stored yet; return their number."""
         return self._inserted(
             f"INSERT INTO forecasts ({self._names}) SELECT {self._names} FROM {self._mapped(self.columns)} AS f "
             "ANTI JOIN forecasts USING (vid, variable, step_ahead)"
         )
 
     def rejected(self) -> int:
-        """Rows without a key: as often as the more generous of the two warehouses has each."""
+        """Insert rows without a key; return their number.
+
+        Afterwards each distinct row occurs as often as in the warehouse that has more copies of it.
+        """
         names = self._names
         copies = f"row_number() OVER (PARTITION BY {names}) AS copy"
         return self._inserted(
@@ -325,7 +335,7 @@ class _TableRows:
         )
 
     def observations(self) -> tuple[int, int]:
-        """Observed rows by (series, observed_at, known_at): how many were added, and how many contradict a stored row."""
+        """Insert observations by (series, observed_at, known_at); return the numbers of added and of contradicting rows."""
         value = _OBSERVATIONS[self.name]
         added = rejected = 0
         for first, last in self._parts():
@@ -345,7 +355,7 @@ class _TableRows:
         return added, rejected
 
     def _parts(self) -> Iterator[tuple[int, int]]:
-        """Ranges of series, about `PART_ROWS` rows together, so that sorting needs little memory."""
+        """Yield ranges of series with about `PART_ROWS` rows each, to limit the memory for sorting."""
         sizes = self.store.execute(
             "SELECT sid, count(*) FROM found_rows WHERE set_aside IS NULL GROUP BY 1 ORDER BY 1"
         )
@@ -357,7 +367,7 @@ class _TableRows:
                 first, held = None, 0
 
     def _keep_conflicts(self, value: str) -> int:
-        """Keep the rows of the part that contradict a stored row of their key among the rejected ones; their number."""
+        """Store the part's rows that contradict a stored row of their key in ``rejected``; return their number."""
         conflicts = f"FROM part AS f JOIN {self.name} AS t USING (sid, observed_at, known_at) WHERE f.{value} <> t.{value}"
         (rejected,) = self.store.execute(f"SELECT count(*) {conflicts}")[0]
         if rejected:
@@ -376,25 +386,26 @@ class _TableRows:
 
 
 # ---
-# The warehouse for many readers on shared storage: whole generations of Parquet files behind one pointer, or a DuckLake.
+# Publication for many readers on shared storage: generations of Parquet files with a pointer, or a DuckLake.
 #
-# A shared folder (`warehouse.store.folders`) gets a new export under ``generations/<number>/``, then the pointer is replaced at
-# once. No file that is named there is ever changed, so readers need no locks, on network file systems neither. The
-# generations before it stay until ``keep`` newer ones are there.
+# A shared folder (`warehouse.store.folders`) gets a new export under ``generations/<number>/``, then the pointer is
+# replaced atomically. Published files never change, so readers need no locks, not even on network file systems.
+# The last ``keep`` generations are preserved.
 #
-# A DuckLake is a catalogue over Parquet files that never change. DuckLake's own catalogue in a DuckDB file knows one process at a
-# time; here it is changed as a copy and renamed, so a reader goes on with the one it opened. It needs the extension as a Python
-# package (``slackwater[ducklake]``), since it is loaded offline.
+# A DuckLake is a catalogue over immutable Parquet files. A catalogue in a DuckDB file allows one process at a time;
+# here a copy is changed and renamed, so that readers continue with the file they opened. The DuckLake extension is
+# loaded offline from a Python package (``slackwater[ducklake]``).
 
 CATALOGUE = "catalog.ducklake"
 _PACKAGE = "duckdb_extension_ducklake"
 
 
 def publish_generation(store: Store, folder: Path, *, keep: int = 3) -> Generation:
-    """Write the store as a new generation and point readers to it; nothing new if the current one has the same contents.
+    """Write the store as a new generation of a shared folder; return the current generation if its content is the same.
 
-    ``keep`` generations stay, so a reader has that many publications' time. Raises `StoreLockedError` while another process
-    publishes there, `StoreError` if it cannot be written; readers then go on with the one before.
+    The last ``keep`` generations are preserved for readers that still use them. Raises
+    `StoreLockedError` while another process publishes there, `StoreError` if the folder cannot be
+    written; readers then continue with the previous generation.
     """
     try:
         (folder / "generations").mkdir(parents=True, exist_ok=True)
@@ -418,7 +429,7 @@ def publish_generation(store: Store, folder: Path, *, keep: int = 3) -> Generati
 
 @contextmanager
 def publishing(folder: Path) -> Iterator[None]:
-    """One publisher at a time, by a lock on a file in the folder."""
+    """Context manager that locks the folder for one publishing process; raises `StoreLockedError`."""
     descriptor = os.open(folder / ".publishing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -432,7 +443,7 @@ def publishing(folder: Path) -> Iterator[None]:
 
 
 def point_to(folder: Path, number: int) -> None:
-    """Replace the pointer at once; only to a generation that is whole on the disk."""
+    """Replace the pointer atomically; the generation must be completely written to disk."""
     part = folder / f".{POINTER}.part"
     part.write_text(json.dumps({"format": SHARED, "version": SHARED_VERSION, "generation": number}) + "\n")
     sync_file(part)
@@ -441,7 +452,10 @@ def point_to(folder: Path, number: int) -> None:
 
 
 def extension_file(version: str) -> Path:
-    """The DuckLake extension for a DuckDB ``version`` ("v1.5.5"); raises `StoreError` naming the extra that brings it."""
+    """Return the DuckLake extension for a DuckDB ``version`` ("v1.5.5").
+
+    Raises `StoreError` naming the extra that installs it.
+    """
     found = find_spec(_PACKAGE)
     remedy = "pip install 'slackwater[ducklake]', or publish with --form parquet"
     if found is None or not found.submodule_search_locations:
@@ -457,10 +471,12 @@ def extension_file(version: str) -> Path:
 
 
 def publish_to_lake(store: Store, folder: Path, *, keep: int = 3) -> Generation:
-    """Bring the DuckLake in ``folder`` to the state of a store that was opened for reading, as one snapshot of it.
+    """Update the DuckLake in ``folder`` to the state of a store opened for reading, as one snapshot.
 
-    Rows that are new are added, a table that lost any is written anew; nothing changed is no new snapshot. The last ``keep``
-    snapshots stay readable (``AT (VERSION => n)``). Raises `StoreLockedError` while another process publishes there.
+    New rows are added; a table that lost rows is rewritten; without changes there is no new
+    snapshot. The last ``keep`` snapshots remain readable (``AT (VERSION => n)``). Raises
+    `StoreLockedError` while another process publishes there, `StoreError` for a store without a
+    file or a folder that cannot be written.
     """
     ((source,),) = store.execute(
         "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
@@ -497,7 +513,7 @@ def _published(source: Path, folder: Path, part: Path, keep: int) -> Generation:
 
 
 def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int, int]:
-    """Change the catalogue at ``part``; the numbers of its newest snapshot before and after."""
+    """Update the catalogue at ``part``; return the numbers of its newest snapshot before and after."""
     with open_store(":memory:", sealed=False) as store:
         (version,) = store.execute("SELECT version()")[0]
         store.execute(f"LOAD {quoted(extension_file(str(version)))}")
@@ -519,7 +535,7 @@ def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int,
 
 
 def _describe(store: Store) -> None:
-    """The views of a warehouse and the words of its columns, in the lake."""
+    """Update the views and table comments of the lake."""
     there = f"FROM duckdb_views() WHERE database_name = 'lake' AND view_name = {quoted(DESCRIBED)}"
     known = store.execute(f"SELECT digest, views FROM lake.{DESCRIBED}") if store.execute(there) else [None]
     store.execute("USE lake")
@@ -534,7 +550,7 @@ def _newest(store: Store) -> int:
 
 
 def _expire(store: Store, oldest: int) -> None:
-    """Forget snapshots up to ``oldest`` and delete the files that only they read."""
+    """Expire snapshots up to ``oldest`` and delete the files used by them only."""
     rows = store.execute("SELECT snapshot_id FROM lake.snapshots() WHERE snapshot_id <= ?", [oldest])
     if rows:
         numbers = ", ".join(str(int(row[0])) for row in rows)
@@ -570,16 +586,16 @@ def _bring_up(store: Store, table: str) -> None:
 
 
 # ---
-# A warehouse rewritten without what it no longer needs: deleted rows, and estimated forecasters that are never read again.
+# Compaction: the warehouse is rewritten without deleted rows and old fitted forecasters.
 
-#: Estimations are read back at their own fit time only (M6.4): those behind every refit in use serve backfills, which can make
-#: them again.
+#: Age beyond which fitted forecasters are dropped. States are read at their fit time only (M6.4):
+#: older states serve backfills only, which can fit them again.
 KEEP_FITTED = pd.Timedelta(days=14)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """Bytes of the file before and after, and estimated forecasters dropped."""
+    """Size of the file in bytes before and after compaction, and number of fitted forecasters dropped."""
 
     bytes_before: int
     bytes_after: int
@@ -589,9 +605,10 @@ class Compacted:
 def compact(store: Store, *, keep_fitted: pd.Timedelta = KEEP_FITTED) -> Compacted:
     """Rewrite the warehouse behind a store open for writing, and close that store.
 
-    Estimated forecasters fitted more than ``keep_fitted`` before the newest one are dropped. The new file is written beside the
-    old one, compared with it table by table as it stands on the disk, and then takes its place at once; until then the old one is
-    as it was. Raises `StoreError` if there is no room, `StoreLockedError` if this process has other stores of it open.
+    Forecasters fitted more than ``keep_fitted`` before the newest fit are dropped. The new file is
+    written next to the old file, read back from disk and compared with it table by table, and then
+    replaces it atomically; until then the old file is used. Raises `StoreError` if there is no
+    room, `StoreLockedError` if this process has other stores of it open.
     """
     if keep_fitted < pd.Timedelta(0):
         raise SettingsError(f"keep estimated forecasters for {keep_fitted}", expected="0 days or more")
@@ -625,7 +642,7 @@ def _drop_fitted(store: Store, keep: pd.Timedelta) -> int:
 
 
 def _copy(store: Store, part: Path) -> None:
-    """Copy every table, in one transaction, and compare what stands on the disk then with what was copied."""
+    """Copy every table in one transaction, then read the copy from disk and compare it with the source."""
     (here,) = store.execute("SELECT current_database()")[0]
     name = as_name(str(here))
     store.execute(attach_new(part, "compacted"))
@@ -642,7 +659,7 @@ def _copy(store: Store, part: Path) -> None:
 
 
 def _compare(store: Store, name: str, table: str) -> None:
-    """Same number of rows, and the same contents whatever their order; raises `DamagedStoreError`."""
+    """Compare row counts and contents (in any order) of a table; raises `DamagedStoreError`."""
     sums = [
         store.execute(
             f"SELECT count(*), coalesce(bit_xor(hash(t)), 0), coalesce(sum(hash(t)), 0) FROM {where}.{table} AS t"

@@ -1,7 +1,8 @@
-"""Read the table files of an exported folder: by the warehouse's own schema, every row judged before it is used.
+"""Reader for the table files of an exported folder, which checks every row before use.
 
-A folder may come from anybody. Its files are read by Arrow, never by SQL; columns must have the names and types of the warehouse;
-a row that cannot be used keeps the reason, and costs no other row.
+A folder may come from any source. Its files are read by Arrow, never by SQL; columns must have the
+names and types of the warehouse's schema. An unusable row is set aside with a reason and does not
+affect other rows.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from warehouse.errors import InputError
 from warehouse.store.connection import Store
 from warehouse.store.folders import EXPORT_AGAIN
 
-#: Returns why a text cannot be used, "" where it can.
+#: Function that returns why a text is unusable, "" if it is usable.
 Judge = Callable[[str], str]
 
-#: Bounds of a file: what no warehouse of this program comes near.
+#: Limits for a file, far above those of any real warehouse.
 MOST_ROWS, MOST_CHUNK_BYTES, LONGEST_TEXT = 1_000_000_000, 1 << 31, 1 << 24
-#: Rows that are read and judged at a time.
+#: Rows read and checked at a time.
 _BATCH_ROWS = 50_000
-#: Characters of a name, and of a reason that is shown.
+#: Maximum number of characters of a name, and of a reason.
 _LONGEST_NAME, _LONGEST_REASON = 1000, 200
 _UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]"
 
-#: DuckDB's type of a column -> the type it is read as.
+#: DuckDB's type of a column -> Arrow type used for reading.
 _KINDS: Mapping[str, pa.DataType] = {
     "INTEGER": pa.int32(),
     "BIGINT": pa.int64(),
@@ -41,12 +42,13 @@ _KINDS: Mapping[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", tz="UTC"),
 }
-#: Texts that are no names: sentences, documents, paths.
+#: Text columns that are not names: sentences, documents, paths.
 _TEXTS = {
     "spec", "details", "allocations", "more", "options", "assumptions", "raw", "reason", "text", "note", "watermark", "state",
     "file", "price_fallback", "count_fallback", "subject",
 }  # fmt: skip
-#: Columns with a JSON text -> what it holds. None and "" are no JSON and allowed where the column may be empty.
+#: Columns with a JSON text -> type of the JSON value. None and "" are allowed in columns that may
+#: be empty.
 JSON_COLUMNS: Mapping[tuple[str, str], type] = {
     ("jobs", "spec"): dict,
     ("terms", "spec"): dict,
@@ -61,7 +63,7 @@ _COUNT = "{0} IS NOT NULL AND {0} NOT BETWEEN 0 AND " + str(LARGEST_COUNT)
 _STEP = "{0} NOT BETWEEN 1 AND 31536000"
 _AHEAD = "{0} NOT BETWEEN 0 AND 100000"
 _LATE = "known_at < observed_at"
-#: What a row of a table cannot be: a condition, and the words for it.
+#: Conditions for unusable rows by table, each with its reason.
 _WRONG: Mapping[str, Sequence[tuple[str, str]]] = {
     "markets": [
         (f"contains({part}, '/') OR contains({part}, '@') OR {part} = ''", f"{part} is empty or contains / or @")
@@ -115,7 +117,7 @@ _WRONG: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 def rows_of_file(path: Path) -> int:
-    """The number of rows of a Parquet file; raises `InputError` for another file, and one that is too large to be an export."""
+    """Return the number of rows of a Parquet file; raises `InputError` for other files and for files too large for an export."""
     try:
         found = pyarrow.parquet.read_metadata(path)
         chunks = (
@@ -138,10 +140,11 @@ def rows_of_file(path: Path) -> int:
 def load_foreign(
     store: Store, name: str, path: Path, *, judges: Mapping[str, Judge] | None = None
 ) -> tuple[str, ...]:
-    """Read the file of table ``name`` into the temporary table ``found_rows``; returns the columns it has.
+    """Read the file of table ``name`` into the temporary table ``found_rows``; return the names of its columns.
 
-    ``found_rows`` has these columns, and ``set_aside``: why a row cannot be used, null where it can. ``judges`` says more of
-    the JSON texts of a column. Raises `InputError` for columns of other names or types, and a file that cannot be read.
+    ``found_rows`` has these columns and ``set_aside``: the reason if a row is unusable, else null.
+    ``judges`` maps columns to additional checks of their JSON texts. Raises `InputError` for
+    columns of other names or types, and for an unreadable file.
     """
     described = {
         str(column): (str(kind), str(null) == "YES")
@@ -184,7 +187,7 @@ def _checked_columns(
 
 
 def _holds(found: pa.DataType, kind: str) -> bool:
-    """Whether a column of a file is one of a DuckDB type."""
+    """Return whether a column type of a file is valid for a DuckDB type."""
     if kind == "VARCHAR":
         plain = found.value_type if types.is_dictionary(found) else found
         return bool(types.is_string(plain) or types.is_large_string(plain))
@@ -199,7 +202,7 @@ def _batches(
     columns: Sequence[str],
     described: Mapping[str, tuple[str, bool]],
 ) -> Iterator[pa.Table]:
-    """The rows of a file in batches, every column of the type of the warehouse; raises `InputError` on texts without end."""
+    """Yield the rows of a file in batches with the warehouse's column types; raises `InputError` for overlong texts."""
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns)):
         arrays = []
         for column in columns:
@@ -244,12 +247,12 @@ def _insert(
 
 
 def _speaks_of(condition: str, columns: Sequence[str], described: Mapping[str, tuple[str, bool]]) -> bool:
-    """Whether all the columns of a condition are in the file: an older export lacks some."""
+    """Return whether all columns of a condition are in the file; files of older exports lack some."""
     return all(column in columns for column in described if column in condition.split())
 
 
 def _tests_of(column: str, kind: str) -> list[tuple[str, str]]:
-    """What a value of a column cannot be, whatever its table."""
+    """Return the checks for a column's values that apply in every table."""
     if kind.startswith("TIMESTAMP"):
         inside = (
             f"{column} >= CAST('1900-01-01' AS TIMESTAMPTZ) AND {column} < CAST('2201-01-01' AS TIMESTAMPTZ)"
@@ -267,7 +270,7 @@ def _tests_of(column: str, kind: str) -> list[tuple[str, str]]:
 
 
 def _wrong_documents(name: str, batch: pa.Table, judges: Mapping[str, Judge]) -> pa.Array:
-    """For each row what is wrong with its first JSON text that cannot be used, null where nothing is."""
+    """Return for each row the problem of its first unusable JSON text, null if there is none."""
     reasons = np.full(batch.num_rows, None, dtype=object)
     for (table, column), form in JSON_COLUMNS.items():
         if table != name or column not in batch.column_names:
@@ -288,7 +291,7 @@ def _accept(text: str) -> str:
 
 
 def unreadable_rows(store: Store) -> list[str]:
-    """Return in words how many stored rows have a JSON text that cannot be read, by table and column."""
+    """Return messages with the number of stored rows whose JSON text is unreadable, by table and column."""
     told = []
     for (table, column), form in JSON_COLUMNS.items():
         kind = "OBJECT" if form is dict else "ARRAY"
