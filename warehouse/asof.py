@@ -1,6 +1,6 @@
-"""Histories of markets on a slot grid, as known at one time (M1.2, M1.3).
+"""Histories of markets on a slot grid, as known at a given time (M1.2, M1.3).
 
-Contents: the choice of series for a market, histories as known at one time, and readers for many
+Contents: the choice of series for a market, histories as known at a given time, readers for many
 times.
 """
 
@@ -75,7 +75,7 @@ class SlotGrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownSeries:
-    """Summary of a series as known at one time; times in microseconds since the epoch.
+    """Summary of a series as known at a given time; times in microseconds since the epoch.
 
     ``latest_us``: newest observation at or before the grid's last slot. ``single``: only one
     distinct value, never repeated within the maximal age of a price. ``nominal_us``: stated gap,
@@ -163,7 +163,7 @@ def pick_series(
     trust: Sequence[str],
     product: str | None = None,
 ) -> KnownSeries | None:
-    """Return the series used for one variable (``kind``), None if there is none.
+    """Return the series used for a variable (``kind``), None if there is none.
 
     It is the series of the preferred source if that has any, else of the most trusted source that
     has a value in the grid. Without a preferred source, a source that does not reach the grid is
@@ -344,7 +344,7 @@ def only_product(known: Sequence[KnownSeries], market: Market, product: str | No
 
 
 # ---
-# Values of series on a slot grid, as known at one time (M1.2, M1.3).
+# Values of series on a slot grid, as known at a given time (M1.2, M1.3).
 
 _Asked = TypeVar("_Asked", bound=Hashable)
 #: Time at which gaps became known: the integer of NaT.
@@ -380,7 +380,7 @@ class PathAsked:
 
 
 def grid_paths(store: Store, asked: Sequence[PathAsked]) -> list[GridPath]:
-    """Read several series of one kind on grids with the same step and ``known_at``, in a single query."""
+    """Read several series of the same kind on grids with equal step and ``known_at``, in a single query."""
     if not asked:
         return []
     grids = [one.grid for one in asked]
@@ -437,7 +437,7 @@ def grid_slots(grid: SlotGrid) -> np.ndarray:
 
 
 class Reader:
-    """Cached queries of the store; create a reader per call, as its answers are valid for one state of the file only.
+    """Cached queries of the store; create a reader per call, as its answers are valid only while the file is unchanged.
 
     `fetch_known` and `fetch_paths` read many series at once; anything else is read when needed.
     ``conventions``: properties of the sources that are not in their rows, by default those shipped
@@ -674,7 +674,7 @@ def _elsewhere(
 
 
 # ---
-# Histories of markets on a slot grid, as known at one time (M1.2, M1.3).
+# Histories of markets on a slot grid, as known at a given time (M1.2, M1.3).
 #
 # A request is answered in three steps: choose the series, read their values on the slots, and add assumptions,
 # described in words, where nothing was measured.
@@ -1121,7 +1121,7 @@ class Span:
 class MovingReader(Reader):
     """Reader for the times of a span, with the same answers as a new `Reader` at each of them.
 
-    It is valid for one state of the observations: rows ingested after its creation are not seen.
+    Rows ingested after its creation are not seen.
     Requests that do not fit the span (another time, a series with rows learned late) are answered
     by separate queries.
     """

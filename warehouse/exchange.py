@@ -94,7 +94,7 @@ def appearing(folder: Path) -> Iterator[Path]:
 def write_export(
     store: Store, folder: Path, names: Sequence[str], since: pd.Timestamp | None = None
 ) -> Manifest:
-    """Write the files of some tables, their views and the manifest into an existing folder, from one state of the store."""
+    """Write the files of some tables, their views and the manifest into an existing folder, from a single state of the store."""
     files: dict[str, TableFile] = {}
     at = None if since is None else moment(since, "since")
     with store.transaction():
@@ -131,7 +131,7 @@ def _write_parquet(store: Store, sql: str, parameters: Mapping[str, object], pat
 
 
 # ---
-# Import of an exported folder: verified first, then merged in one transaction.
+# Import of an exported folder: verified first, then merged in a single transaction.
 #
 # Ids are local to the exporting warehouse, so markets, series, imports and vintages are matched by their keys and
 # get new ids if they are new. The same folder again adds nothing.
@@ -139,7 +139,7 @@ def _write_parquet(store: Store, sql: str, parameters: Mapping[str, object], pat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """Rows of one table that were added, were stored already, or were set aside.
+    """Rows of a table that were added, were stored already, or were set aside.
 
     ``reasons`` counts the rows set aside by reason, including rows that contradict a stored row of
     the same key: the stored row remains. ``brought_up``: rows of an older schema that were first
@@ -171,7 +171,7 @@ def import_folder(
 ) -> dict[str, Imported]:
     """Merge a folder written by `export_store` into the warehouse; return counts by table.
 
-    Every file is first compared with the manifest; all rows are added in one transaction. An
+    Every file is first compared with the manifest; all rows are added in a single transaction. An
     unusable row is set aside together with the rows that refer to it (`warehouse.foreign`).
     ``judges`` maps table and column to a function that returns why a stored JSON text is unusable.
     Raises `InputError` for a folder that is incomplete, changed or of another form, `SchemaError`
@@ -246,7 +246,7 @@ _USABLE = "(SELECT * EXCLUDE (set_aside) FROM found_rows WHERE set_aside IS NULL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TableRows:
-    """Rows of one exported table during the import, in the temporary table ``found_rows``."""
+    """Rows of an exported table during the import, in the temporary table ``found_rows``."""
 
     store: Store
     name: str
@@ -429,7 +429,7 @@ def publish_generation(store: Store, folder: Path, *, keep: int = 3) -> Generati
 
 @contextmanager
 def publishing(folder: Path) -> Iterator[None]:
-    """Context manager that locks the folder for one publishing process; raises `StoreLockedError`."""
+    """Context manager that locks the folder for the publishing process; raises `StoreLockedError`."""
     descriptor = os.open(folder / ".publishing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -471,7 +471,7 @@ def extension_file(version: str) -> Path:
 
 
 def publish_to_lake(store: Store, folder: Path, *, keep: int = 3) -> Generation:
-    """Update the DuckLake in ``folder`` to the state of a store opened for reading, as one snapshot.
+    """Update the DuckLake in ``folder`` to the state of a store opened for reading, as a single snapshot.
 
     New rows are added; a table that lost rows is rewritten; without changes there is no new
     snapshot. The last ``keep`` snapshots remain readable (``AT (VERSION => n)``). Raises
@@ -535,7 +535,7 @@ def _brought_up(source: Path, folder: Path, part: Path, keep: int) -> tuple[int,
 
 
 def _describe(store: Store) -> None:
-    """Update the views and table comments of the lake."""
+    """Update the views and comments of the lake."""
     there = f"FROM duckdb_views() WHERE database_name = 'lake' AND view_name = {quoted(DESCRIBED)}"
     known = store.execute(f"SELECT digest, views FROM lake.{DESCRIBED}") if store.execute(there) else [None]
     store.execute("USE lake")
@@ -642,7 +642,7 @@ def _drop_fitted(store: Store, keep: pd.Timedelta) -> int:
 
 
 def _copy(store: Store, part: Path) -> None:
-    """Copy every table in one transaction, then read the copy from disk and compare it with the source."""
+    """Copy every table in a single transaction, then read the copy from disk and compare it with the source."""
     (here,) = store.execute("SELECT current_database()")[0]
     name = as_name(str(here))
     store.execute(attach_new(part, "compacted"))

@@ -86,7 +86,7 @@ OBSERVED = OnDemandOrigin(kind="observed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Price and number of available instances of one market on a regular slot grid, as known at one time.
+    """Price and number of available instances of a market on a regular slot grid, as known at a given time.
 
     ``frame`` has one row per slot [t, t + step), indexed by the slot's start (UTC, ascending,
     regular), with float columns ``price_usd`` (USD per instance-hour) and ``available`` (whole

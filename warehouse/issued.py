@@ -166,7 +166,7 @@ def record_assumptions(store: Store, history: History) -> Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedState:
-    """State of ``predictor`` for one variable, fitted on the series ``panel`` with slots of ``step``.
+    """State of ``predictor`` for a variable, fitted on the series ``panel`` with slots of ``step``.
 
     ``fitted_at``: last slot used for the fit; ``known_at`` (not before it): when all these rows
     were known. ``panel`` names the series: ``market@source`` for a market fitted alone, a source or
@@ -327,7 +327,7 @@ class ForecastValue(Protocol):
 
 
 def write_forecasts(store: Store, forecasts: Iterable[ForecastValue], *, source: str) -> Written:
-    """Store forecasts for markets of one source, counted in forecasts; existing forecasts are never overwritten (M6.1).
+    """Store forecasts for markets of a source, counted in forecasts; existing forecasts are never overwritten (M6.1).
 
     The key of a vintage is (market, source, model, issued_at, step); a vintage whose key is stored
     remains unchanged.

@@ -168,7 +168,7 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, t
 
     Its columns: n, pid, tsid, line, times, value, sides, reason (null if usable), raw (JSON).
     ``incoming`` has the columns of the schema, n (row number) and pid (number of the row's series).
-    With ``told`` False reasons have no text and raw is left out, which halves the statement.
+    With ``told`` False, reasons have no text and raw is left out, which halves the statement.
     """
     found = _Found(schema)
     columns = [
@@ -260,7 +260,7 @@ def _first(reasons: list[tuple[str, str]]) -> str:
 
 
 class _Found:
-    """SQL expressions for the columns of one batch, by their Arrow type; a missing column is null."""
+    """SQL expressions for the columns of a batch, by their Arrow type; a missing column is null."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._types = {field.name: field.type for field in schema}
@@ -575,7 +575,7 @@ _IN_PART = "sid BETWEEN $first_sid AND $last_sid AND observed_at >= $start AND o
 
 
 class Stage:
-    """Temporary tables with the rows of one import before the merge; DuckDB spills them to disk when they grow."""
+    """Temporary tables with the rows of an import before the merge; DuckDB spills them to disk when they grow."""
 
     def __init__(self, store: Store, rule: str, bounds: Bounds = USUAL) -> None:
         self._store = store
@@ -729,7 +729,7 @@ def _serialised(table: pa.Table) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """Numbers of rows of one variable that were added, and of rows without new information."""
+    """Numbers of rows of a variable that were added, and of rows without new information."""
 
     added: int
     repeated: int
@@ -764,7 +764,7 @@ def _find_series(store: Store) -> None:
 
 
 def merge(store: Store, variable: Variable, batch: int) -> Merged:
-    """Merge the staged rows of one variable, in parts of bounded size; rejected rows go to ``staged_rejected``."""
+    """Merge the staged rows of a variable, in parts of bounded size; rejected rows go to ``staged_rejected``."""
     added = rejected = 0
     if not store.execute(f"SELECT 1 FROM staged_{variable.kind} LIMIT 1"):
         return Merged(added=0, repeated=0)
@@ -1117,7 +1117,7 @@ def ingest(
     standard_input: Path | None = None,
     **options: str | Mapping[str, str],
 ) -> Appended:
-    """Import every file of a source found in ``paths`` (files or folders), in one transaction per file; return summed counts.
+    """Import every file of a source found in ``paths`` (files or folders), with a transaction per file; return summed counts.
 
     ``options`` are specific to the source (`slackwater ingest --list`). ``progress`` is called with
     each file's name, ``rows`` with the name and the number of rows read so far; ``bounds``:
@@ -1174,7 +1174,7 @@ def ingest_file(
     bounds: Bounds = USUAL,
     name: str | None = None,
 ) -> Appended:
-    """Import one file with ``source`` in one transaction and return its row counts.
+    """Import a file with ``source`` in a single transaction and return its row counts.
 
     A file that was imported before (same bytes, path, source, options, rule and bounds) is not read
     again, unless some of its rows were dated in the future then: its usable rows count as repeated,
@@ -1475,7 +1475,7 @@ def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.Da
 
 
 def list_markets_at(store: Store, times: pd.DatetimeIndex) -> dict[pd.Timestamp, pd.DataFrame]:
-    """Return `list_markets` as known at each of ``times`` (ascending, evenly spaced), in one query."""
+    """Return `list_markets` as known at each of ``times`` (ascending, evenly spaced), in a single query."""
     first_us, last_us = (microseconds(at, "time") for at in (times[0], times[-1]))
     step_us = (last_us - first_us) // max(1, len(times) - 1) or 1
     frame = _listed(store, first_us, last_us, step_us)

@@ -3,7 +3,7 @@
 Readers open numbered copies of the file, so they block no writer and see complete turns only. The
 copies are ``<database>.read/<number>-<size>-<changed>.duckdb``, with the size and change time of
 the file they were copied from: a snapshot whose name matches the present file is current. A new
-snapshot is written under another name, flushed and renamed; then older ones are unlinked, which
+snapshot is written under another name, flushed and renamed; then older snapshots are unlinked, which
 does not affect readers that have them open.
 
 A writer publishes a snapshot when it closes the file, and between turns on request, when all
@@ -68,7 +68,7 @@ from warehouse.store.schema import (
 #: Environment variable: "off" disables snapshots; readers then open the file itself, and readers
 #: and writers exclude each other.
 SNAPSHOTS_VARIABLE = "SLACKWATER_SNAPSHOTS"
-#: Environment variable: threads of DuckDB in one process; default: the number of cores.
+#: Environment variable: threads of DuckDB in a process; default: the number of cores.
 THREADS_VARIABLE = "SLACKWATER_THREADS"
 _NAME = re.compile(r"(\d{9,})-([0-9a-f]+)-([0-9a-f]+)\.duckdb")
 #: Size of DuckDB's headers in bytes; their content changes with every checkpoint that wrote
@@ -242,7 +242,7 @@ def _publish_changes(lock: WriterLock) -> bool:
 
 
 def readable_snapshot(database: Path, settle: Callable[[], None], patience: Patience) -> Path | None:
-    """Return the snapshot to read: a current one, created if no process is writing, else the newest.
+    """Return the snapshot to read: a current one, created if no process is writing, else the newest existing snapshot.
 
     ``settle`` merges the log left by a killed writer into the file. Returns None if no snapshot
     exists and the folder is not writable: then nobody can write, and the file itself may be opened.
@@ -267,7 +267,7 @@ def readable_snapshot(database: Path, settle: Callable[[], None], patience: Pati
 
 
 def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path:
-    """Create a snapshot of the file; return the existing one if the last writer was stopped in the middle."""
+    """Create a snapshot of the file; return the existing snapshot if the last writer was stopped in the middle."""
     try:
         newest = newest_snapshot(lock.database)
         if newest is not None and (lock.unfinished or newest.of == identity_of(lock.database)):
@@ -300,7 +300,7 @@ MEMORY_LIMIT = "1GB"
 #: Attempts to open a snapshot, which may be replaced between listing and opening.
 _READER_TRIES = 20
 Parameters = Sequence[Any] | Mapping[str, Any]
-#: Held while settings are applied: threads of one process that open the same file share them.
+#: Held while settings are applied: threads of the process that open the same file share them.
 _SETTING_UP = threading.Lock()
 
 
@@ -534,7 +534,7 @@ def _holds_rows(connection: duckdb.DuckDBPyConnection) -> bool:
 class Store:
     """Open warehouse, returned by `open_store`; close it with ``with`` or `close`.
 
-    Several threads of one process may share it: statements run one at a time, and a transaction
+    Several threads of a process may share it: statements run one at a time, and a transaction
     blocks other threads until it ends.
     """
 
@@ -642,7 +642,7 @@ class Store:
         return self._lock is not None and is_waited_for(self._lock.database)
 
     def execute(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-        """Run one statement and return all its rows; raises `StoreError` or a subclass."""
+        """Run a statement and return all its rows; raises `StoreError` or a subclass."""
         with self._turn, translated(self.name):
             return self._connection.execute(sql, parameters).fetchall()
 
@@ -653,19 +653,19 @@ class Store:
         return self._columns[table]
 
     def arrays(self, sql: str, parameters: Parameters = ()) -> dict[str, np.ndarray]:
-        """Run one query and return its columns as arrays; the query must replace nulls."""
+        """Run a query and return its columns as arrays; the query must replace nulls."""
         with self._turn, translated(self.name):
             columns = self._connection.execute(sql, parameters).fetchnumpy()
             return {name: np.asarray(column) for name, column in columns.items()}
 
     def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
-        """Run one query and return an Arrow table."""
+        """Run a query and return an Arrow table."""
         with self._turn, translated(self.name):
             return self._connection.sql(sql, params=parameters or None).to_arrow_table()
 
     @contextmanager
     def batches(self, sql: str, parameters: Parameters = (), *, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Run one query and yield a reader of Arrow batches of about ``rows`` rows, valid inside the block."""
+        """Run a query and yield a reader of Arrow batches of about ``rows`` rows, valid inside the block."""
         with self._turn, translated(self.name):
             yield self._connection.execute(sql, parameters).to_arrow_reader(rows)
 

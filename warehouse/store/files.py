@@ -39,7 +39,7 @@ def real_file(name: Path | str) -> Path:
 
 
 def wal_path(database: Path) -> Path:
-    """Return the path of DuckDB's write-ahead log: it exists only while a writer is open, or after one was killed."""
+    """Return the path of DuckDB's write-ahead log: it exists only while a writer is open, or after a writer was killed."""
     return database.with_name(f"{database.name}.wal")
 
 
@@ -172,7 +172,7 @@ def check_place(path: Path, *, read_only: bool) -> None:
 # The right to write: one process at a time, by an advisory lock on a small file next to the warehouse.
 #
 # The lock is taken with ``flock``, so the system releases it when the process ends for any reason. The file records
-# the holder. The record is only displayed, with one exception: if it remains after the lock is released, the holder
+# the holder. The record is only displayed, with an exception: if it remains after the lock is released, the holder
 # was stopped in the middle. DuckDB's lock is not enough: it is dropped as soon as the process closes any descriptor
 # of the file, and it cannot wait.
 
@@ -269,7 +269,7 @@ def default_wait() -> float:
 
 
 class Patience:
-    """Bounded wait: reports once what it waits for, then sleeps in increasing pauses until the bound."""
+    """Bounded wait: reports its reason once, then sleeps in increasing pauses until the bound."""
 
     def __init__(self, seconds: float, say: Say) -> None:
         self._left = seconds
@@ -277,7 +277,7 @@ class Patience:
         self._pause = _FIRST_PAUSE
 
     def wait(self, why: str) -> bool:
-        """Sleep for one pause; return False, without sleeping, once the bound is reached."""
+        """Sleep for a pause; return False, without sleeping, once the bound is reached."""
         if self._left <= 0:
             return False
         if self._say is not None:
@@ -291,7 +291,7 @@ class Patience:
 
 
 class WriterLock:
-    """Exclusive right to write one warehouse; shared by all stores that one process opens for writing.
+    """Exclusive right to write a warehouse; shared by all stores that a process opens for writing.
 
     ``source``: descriptor of the warehouse, open for copying; ``published``: the warehouse's
     headers at the time of the newest snapshot; ``log``: state of its log when it was opened;
@@ -421,7 +421,7 @@ _HELD: dict[str, WriterLock] = {}
 
 
 def _rewrite(descriptor: int, content: bytes) -> None:
-    """Replace the content of the lock file by one write over its whole length.
+    """Replace the content of the lock file by a single write over its whole length.
 
     The file is never emptied first: a writer killed in between would leave an empty file, which
     means that the lock was never taken, and the incomplete turn of the previous writer would be

@@ -1,6 +1,6 @@
 """Readers for a warehouse stored as folders of Parquet files; `warehouse.exchange` writes them.
 
-An *exported* folder contains one Parquet file per table, ``manifest.json`` with schema, row counts
+An *exported* folder contains a Parquet file per table, ``manifest.json`` with schema, row counts
 and content hashes, and ``views.sql``. A *shared* folder contains complete exports under
 ``generations/<number>/``; ``current.json`` names the current generation.
 """

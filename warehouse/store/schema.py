@@ -1,4 +1,4 @@
-"""Schema of the warehouse: named migration steps, each applied with its record in one transaction, after a backup.
+"""Schema of the warehouse: named migration steps, each applied with its record in a single transaction, after a backup.
 
 The steps are the files of ``warehouse/store/sql``. `TABLES` describes the key, the references and
 the time filter of every table, for operations on all tables (export, sharing, compacting). Views
@@ -85,9 +85,9 @@ def pending_steps(applied: Sequence[str], steps: Sequence[str] = MIGRATIONS) -> 
 def migrate(
     connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRATIONS, *, say: Say | None = None
 ) -> list[str]:
-    """Apply the pending steps and return their names; each step and its record are committed in one transaction.
+    """Apply the pending steps and return their names; each step and its record are committed together.
 
-    For a new file all steps share one transaction. ``say`` receives the messages of the steps: the
+    For a new file all steps share a transaction. ``say`` receives the messages of the steps: the
     rows of a step's last statement if that is a query with the column ``said``.
     """
     applied = applied_steps(connection)
@@ -169,7 +169,7 @@ def description(*, columns_of_views: bool = True) -> Description:
 
 
 def describe(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Update views and comments to the text of `DESCRIPTION` in one transaction; return False if they are up to date."""
+    """Update views and comments to the text of `DESCRIPTION` in a single transaction; return False if they are up to date."""
     known: tuple[str, Sequence[str]] | None = None
     with suppress(duckdb.CatalogException):
         known = connection.execute(f"SELECT digest, views FROM {DESCRIBED}").fetchone()
