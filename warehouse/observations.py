@@ -202,6 +202,19 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, t
     )
 
 
+def shortened_names(table: pa.Table) -> pa.Table:
+    """Return the table with names cut that are far longer than `LONGEST_NAME`: they are rejected, and repeat in every row."""
+    for k, name in enumerate(table.column_names):
+        column = table.column(k)
+        if (
+            name in IDENTITY
+            and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+            and column.nbytes > 4 * LONGEST_NAME * max(len(column), 1)
+        ):
+            table = table.set_column(k, name, pc.utf8_slice_codeunits(column, 0, 2 * LONGEST_NAME))
+    return table
+
+
 def numbered_places(table: pa.Table) -> tuple[pa.Array, pa.Table]:
     """Return the number of each row's place (pid), and a table with one row per place in the order of pid.
 
@@ -626,7 +639,7 @@ class Stage:
         unsaid = [
             name for name in JUDGED if name in table.column_names and table[name].null_count == len(table)
         ]
-        table = table.drop_columns(unsaid)
+        table = shortened_names(table.drop_columns(unsaid))
         schema = table.schema
         pid, places = numbered_places(table)
         with store.registered("found_places", places):

@@ -35,7 +35,7 @@ from storeprocess import FORKS
 from benchmarks.ingest import run as run_ingest
 from warehouse.errors import SettingsError, SourceFileError, StoreError
 from warehouse.issued import read_rows
-from warehouse.observations import Appended, append, ingest_file
+from warehouse.observations import LONGEST_NAME, Appended, append, ingest_file, shortened_names
 from warehouse.sources.contract import Batch, SourceOptions
 from warehouse.store.connection import open_store
 
@@ -528,3 +528,15 @@ def data_folder(pytestconfig):
     if not folder.is_dir():
         pytest.skip(f"no open histories in {folder}: set SLACKWATER_DATA")
     return folder
+
+
+def test_a_name_of_a_million_characters_in_every_row_is_rejected_without_its_weight():
+    """Each row repeats it: 500 rows would take a gigabyte."""
+    rows = 500
+    table = pa.table(
+        {"source": ["s"] * rows, "instance_type": ["z" * 1_000_000] * rows, "price_usd": [1.0] * rows}
+    )
+    short = shortened_names(table)
+    assert set(short["instance_type"].to_pylist()) == {"z" * 2 * LONGEST_NAME}
+    assert short["source"].to_pylist() == table["source"].to_pylist()
+    assert shortened_names(short).equals(short)
