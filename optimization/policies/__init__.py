@@ -1,4 +1,4 @@
-"""The policies by the name of their family; a pool is a grid over their parameters (M4.8)."""
+"""Registry of the policies by family name; the pool is a grid over their parameters (M4.8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optimization.policies.stochastic import Stochastic
 from optimization.policies.trust import Trust
 from optimization.policies.uncertain_window import UncertainWindow
 
-#: Family name -> how one of its policies is made from its parameters.
+#: Maps a family name to the constructor of its policies.
 POLICIES: dict[str, Callable[..., Policy[Any]]] = {
     "OD-only": OnDemandOnly,
     "MSU": MaximalSpot,
@@ -34,7 +34,7 @@ POLICIES: dict[str, Callable[..., Policy[Any]]] = {
     "Trust": Trust,
     "ROSS": Ross,
 }
-#: Families after other published ideas (M10), which the pool experiment reports apart.
+#: Families that implement other published ideas (M10); the pool experiment reports them separately.
 PUBLISHED_IDEAS = ("AdaSwitch", "RHIG", "Window", "Trust", "ROSS")
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""AdaSwitch: follow the predictions while they perform, a robust policy while they do not (M10).
+"""AdaSwitch: follow the forecasts while they perform well, a robust policy otherwise (M10).
 
-After "AdaSwitch: an adaptive switching meta-algorithm for learning-augmented bounded-influence problems" (arXiv
-2509.02302, 2025).
+Based on "AdaSwitch: an adaptive switching meta-algorithm for learning-augmented bounded-influence
+problems" (arXiv 2509.02302, 2025).
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from optimization.window.plan import Allocation, EndRule
 from warehouse.amounts import usd
 from warehouse.errors import SettingsError
 
-#: The policies that may stand in for the predictions, by name: neither reads a forecast.
+#: Robust policies by name; none of them reads a forecast.
 ROBUST: dict[str, Policy[Any]] = {"UP": UniformProgress(), "MSU-trim": MaximalSpot(trim=True)}
-#: Price threshold of the policy that follows predictions: it takes all spot that is not nearly as dear as on-demand.
+#: Price threshold of the forecast-based policy: it buys spot up to 90 % of the on-demand price.
 SIGMA = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """The policy not followed, run on paper from where the job stood at the last switch.
+    """Simulated run of the policy that is not followed, starting from the job state at the last switch.
 
-    ``state`` is that policy's own; ``lead`` in USD is by how much it has done better than the job since.
+    ``state`` is the state of that policy. ``lead`` is its advantage over the job since the switch,
+    in USD.
     """
 
     progress: Progress
@@ -38,7 +39,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """Whether predictions are followed, the state of the policy that is, and its rival."""
+    """State of `AdaSwitch`: whether the forecasts are followed, the state of the active policy, and its rival."""
 
     predicting: bool = True
     state: Any = None
@@ -47,18 +48,22 @@ class Switching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaSwitch:
-    """AdaSwitch(omega, theta): AHAP(omega, 1) while it performs, else a robust policy, and back (M10).
+    """AdaSwitch(omega, theta): switch between AHAP(omega, 1) and a robust policy by performance (M10).
 
-    The paper's idea is kept: both rules are compared on what was observed, and the switch is made when the one in force
-    has fallen too far behind what the other would have had. Past decisions have a bounded influence on what can still be
-    had, here a change of size and the slack spent, so either rule can take over at any time. What is measured, and when,
-    is ours: since the last switch the rule not followed is run on paper from where the job then stood; performance is
-    what the job is expected to be worth from there on (M3.3c), minus what was paid; the other takes over once it is ahead
-    by more than ``theta`` of the job's whole on-demand cost. The paper's guarantee is for its own form and is not
-    claimed. In a gap only the safety net acts, by either rule.
+    As in the paper, the two policies are compared on observed data, and the active policy is
+    replaced once it has fallen too far behind the other. A past decision has a bounded influence on
+    later ones (the loss of a size change and the slack used), so either policy can take over at any
+    time.
 
-    ``robust`` is "MSU-trim" or "UP". Raises `SettingsError` for a window below 1, theta outside [0, 1], or another robust
-    policy.
+    The measure of performance and the time of a switch are ours: since the last switch the inactive
+    policy is simulated from the job state at that switch. Performance is the expected value of the
+    job from the current state on (M3.3c) minus the cost so far. The inactive policy takes over once
+    it leads by more than ``theta`` times the on-demand cost of the whole job. The guarantee of the
+    paper holds for its original form and is not claimed here. In a gap both policies leave the
+    decision to the safety net.
+
+    ``robust`` is "MSU-trim" or "UP". Raises `SettingsError` for a window below 1, theta outside [0,
+    1], or an unknown robust policy.
     """
 
     omega: int
@@ -76,7 +81,8 @@ class AdaSwitch:
         followed = Ahap(
             omega=self.omega, commitment=1, sigma=SIGMA, end_rule=EndRule.EXPECTED_TO_GO, solve=self.solve
         )
-        # A plan on paper is nobody's business: only plans that are followed go to the solver of live decisions.
+        # Plans that are only simulated need no external solver: it is reserved for plans that are
+        # followed.
         on_paper = followed.with_solver(solve_by_labels)
         object.__setattr__(self, "rules", (followed, on_paper, ROBUST[self.robust]))
         words = [] if self.robust == "MSU-trim" else [self.robust]
@@ -85,16 +91,16 @@ class AdaSwitch:
         )
 
     def with_solver(self, solve: Solve) -> AdaSwitch:
-        """The same policy with its programs answered by ``solve``."""
+        """Return the same policy with ``solve`` as the solver of its planning problems."""
         return replace(self, solve=solve)
 
     def start(self, job: Job) -> Switching:
-        """The predictions are followed first; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return the initial state, which follows the forecasts; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
         return Switching(state=self.rules[0].start(job))
 
     def decide(self, state: Switching, view: View) -> tuple[Allocation, Switching]:
-        """What the rule in force says, after the switch if there is one."""
+        """Return the allocation of the active policy, after a switch if one is due, and the new state."""
         if is_done(view):
             return HOLD_NOTHING, state
         state = self._switched(state, view)
@@ -103,7 +109,7 @@ class AdaSwitch:
         return allocation, Switching(state.predicting, own, self._run_on(state, view, allocation))
 
     def explain(self, state: Switching, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot, which rule is followed and how the other stands beside it."""
+        """Describe pace, slack and spot of the slot, the active policy and the lead of the other."""
         if not view.observed or is_done(view):
             return narrate(view, allocation)
         state = self._switched(state, view)
@@ -117,7 +123,7 @@ class AdaSwitch:
         return narrate(view, allocation, rule=said)
 
     def _switched(self, state: Switching, view: View) -> Switching:
-        """The state with the rules exchanged where the rival's lead is too large, and with a rival."""
+        """Return the state with the active policy replaced if the rival leads too far, and with a rival in any case."""
         if state.rival is None:
             return replace(state, rival=self._rival(view, not state.predicting))
         if state.rival.lead <= self.theta * view.job.workload * work_price(view):
@@ -130,7 +136,7 @@ class AdaSwitch:
         return Rival(progress=view.progress, state=rule.start(view.job))
 
     def _run_on(self, state: Switching, view: View, held: Allocation) -> Rival | None:
-        """The rival after this slot, beside the job after ``held``."""
+        """Advance the rival by this slot and update its lead over the job, which runs ``held``."""
         rival = state.rival
         if rival is None:
             return None
@@ -145,9 +151,9 @@ class AdaSwitch:
 
 
 def worth_after(view: View, after: Progress) -> float:
-    """What the job is expected to be worth once the slot of ``view`` has ended on ``after``, USD, costs so far not counted.
+    """Return the expected value of the job in state ``after`` at the end of the slot, USD, past costs excluded.
 
-    The end rules of M3.3: expected to go (c), and at the deadline on-demand to go (b).
+    Uses the end rules of M3.3: expected to go (c), and on-demand to go (b) at the deadline.
     """
     job, end = view.job, view.slot + 1
     if finished(after.done, job.workload):

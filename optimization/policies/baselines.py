@@ -1,4 +1,4 @@
-"""The baselines: on-demand only, maximal spot utilisation, uniform progress (M4.1-M4.3)."""
+"""Baseline policies: on-demand only, maximal spot utilisation, uniform progress (M4.1-M4.3)."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ from optimization.window.plan import Allocation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDemandOnly:
-    """OD-only: the least constant n on demand that meets d, its first slot counted at mu_up (M4.1).
+    """OD-only: the smallest constant number of on-demand instances that meets the deadline d (M4.1).
 
-    If no n meets d it holds the n that does most work by d (N_max where H grows), and M2.6 ends the job from
-    there like every other. The number is chosen once and kept, unless the job fell behind for another reason;
-    a gap changes nothing. State: that number.
+    The first slot counts with efficiency mu_up. If no number meets d, the policy runs the number
+    that does most work by d (N_max if H increases), and M2.6 ends the job as for every policy. The
+    number is chosen once and changes only if the job falls behind for another reason; a gap has no
+    effect. The state is that number.
     """
 
     name: str = "OD-only"
 
     def start(self, job: Job) -> int:
-        """Nothing chosen yet; spot is never held, so the job need not be resumable."""
+        """Return 0: no number is chosen yet. The job need not be resumable, since it never runs on spot."""
         return 0
 
     def decide(self, state: int, view: View) -> tuple[Allocation, int]:
-        """The constant number."""
+        """Return the constant number of on-demand instances."""
         if is_done(view):
             return HOLD_NOTHING, state
         n = state if state and _meets_deadline(view, state) else _least_constant(view)
         return Allocation(n, 0), n
 
     def explain(self, state: int, view: View, allocation: Allocation) -> str:
-        """Whether the number meets the deadline."""
+        """Describe whether the number meets the deadline."""
         if is_done(view):
             return narrate(view, allocation)
         n, left = allocation.on_demand, slots_left(view)
@@ -77,11 +78,13 @@ def _least_constant(view: View) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaximalSpot:
-    """MSU: all spot up to N_max, on-demand only once waiting one more slot would miss d; then N_max (M4.2).
+    """MSU: all spot up to N_max; N_max with on-demand once waiting another slot would miss d (M4.2).
 
-    Spot below n_min, dearer than or as dear as on-demand, or not observed, is not taken. "Waiting would miss d" is exact, with
-    the loss of growing again (ours). With ``trim`` (ours) it never holds more than finishes the job in the slot: the published
-    rule pays for N_max to the end. It has no state.
+    Spot is skipped if fewer than n_min instances are available, if it costs as much as on-demand or
+    more, or if the slot was not observed. The test whether waiting would miss d is exact and
+    includes the loss of growing again (ours). With ``trim`` (ours) the policy never runs more
+    instances than finish the job within the slot; the published rule pays for N_max to the end. The
+    policy has no state.
     """
 
     trim: bool = False
@@ -91,11 +94,11 @@ class MaximalSpot:
         object.__setattr__(self, "name", "MSU-trim" if self.trim else "MSU")
 
     def start(self, job: Job) -> None:
-        """No state; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return no state; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
 
     def decide(self, state: None, view: View) -> tuple[Allocation, None]:
-        """All spot, or N_max when the safety net calls."""
+        """Return all spot, or N_max where the safety net requires it."""
         if is_done(view):
             return HOLD_NOTHING, None
         if self.trim:
@@ -105,37 +108,41 @@ class MaximalSpot:
         return (wish if keeps_deadline(view, wish.total) else split(view, fastest_size(view))), None
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot."""
+        """Describe pace, slack and spot of the slot."""
         return narrate(view, allocation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformProgress:
-    """UP: spot up to N_max whenever there is any, on-demand only while behind Zexp, safety net as in MSU (M4.3).
+    """UP: all spot up to N_max, on-demand only while behind uniform progress, safety net as in MSU (M4.3).
 
-    Behind means z < Zexp(t); then n is the least that reaches Zexp(t + 1), spot first. After a slot with
-    on-demand both are taken two changeovers of 1 - mu_up slots later, so on-demand is left only when that far
-    ahead (the paper's rule c_p(t) >= c_e(t + 2d), "Can't Be Late", NSDI 2024), and only for spot: without any, and in a
-    gap, what is held on demand stays. Else only the safety net acts in a gap (ours). The paper's own form, one cluster of N
-    instances, is `optimization.policies.single_cluster`. State: how many were held on demand in the slot before.
+    Behind means z < Zexp(t); n is then the least size that reaches Zexp(t + 1), spot first. After a
+    slot with on-demand, both times are shifted by two changeovers of 1 - mu_up slots: the job
+    leaves on-demand only once it is that far ahead (the rule c_p(t) >= c_e(t + 2d) of "Can't Be
+    Late", NSDI 2024), and only for spot. Without spot, and in a gap, the on-demand instances keep
+    running. Apart from this only the safety net acts in a gap (ours).
+
+    The published form of the policy, a single cluster of N instances, is
+    `optimization.policies.single_cluster`. The state is the number of on-demand instances in the
+    previous slot.
     """
 
     name: str = "UP"
 
     def start(self, job: Job) -> int:
-        """No on-demand held; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return 0 on-demand instances; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
         return 0
 
     def decide(self, state: int, view: View) -> tuple[Allocation, int]:
-        """Spot, topped up to uniform progress."""
+        """Return all spot, topped up with on-demand to uniform progress."""
         if is_done(view):
             return HOLD_NOTHING, 0
         allocation = safety_net(view, self._wish(state, view))
         return allocation, allocation.on_demand
 
     def explain(self, state: int, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot, and whether the hysteresis holds it."""
+        """Describe pace, slack and spot of the slot, and whether the hysteresis keeps on-demand running."""
         held = state and allocation.on_demand > 0 and not behind(view, 0.0)
         return narrate(view, allocation, rule=LEFT_FOR_SPOT if held else "")
 
@@ -148,23 +155,23 @@ class UniformProgress:
         return kept(state, view) if state and on_demand_stays(spot.total > 0, short) else spot
 
 
-#: Why a job ahead of uniform progress is still on on-demand.
+#: Reason shown when a job ahead of uniform progress still runs on on-demand.
 LEFT_FOR_SPOT = "on-demand is left only for spot, and two changeovers ahead"
 
 
 def kept(held: int, view: View) -> Allocation:
-    """As many on demand as the ``held`` of the slot before, in n_min .. what finishes the job in this slot (M4.3)."""
+    """Return the on-demand instances of the previous slot, at least n_min and no more than finish the job (M4.3)."""
     n, enough = max(held, view.job.n_min), finishing_size(view)
     return Allocation(n if enough is None else min(n, enough), 0)
 
 
 def changeovers(on_demand_held: bool, view: View) -> float:
-    """Two changeovers to N_max, in slots, after a slot with on-demand, else 0: the lead that UP asks for (M4.3)."""
+    """Return the lead that UP requires to leave on-demand: two changeovers to N_max, in slots, or 0 (M4.3)."""
     job = view.job
     return 2.0 * (1.0 - after_growing(job.restart, job.n_max)) if on_demand_held else 0.0
 
 
 def behind(view: View, lead: float) -> bool:
-    """True if less is done than uniform progress comes to ``lead`` slots from now (M4.3)."""
+    """Return True if less work is done than uniform progress reaches ``lead`` slots from now (M4.3)."""
     job = view.job
     return view.progress.done < expected_progress(job, view.slot + lead) - WORK_TOLERANCE * job.workload

@@ -1,4 +1,4 @@
-"""AHAP, committed horizon control with predictions (M4.5; paper A, CHC)."""
+"""AHAP: committed horizon control with forecasts (M4.5; paper A, CHC)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from optimization.window.plan import Allocation, EndRule, ExpectedToGo, HorizonP
 from warehouse.errors import SettingsError
 
 Solve = Callable[[HorizonProblem], Plan]
-#: What the job is expected to be worth from a slot on, as seen in the slot of the view (M3.3c).
+#: Returns the expected value of the job from a later slot on, given the information of the view
+#: (M3.3c).
 Expectation = Callable[[View, int], ExpectedToGo]
 
 
 class Commit(StrEnum):
-    """How plans bind over the v slots they commit to (M4.5)."""
+    """Ways in which plans bind over the v slots of their commitment (M4.5)."""
 
     MEAN = "mean"
     LAST = "last"
 
 
-#: How canonical names write what is not the default.
+#: Words in canonical names for end rules other than the default.
 END_RULE_NAMES = {
     EndRule.TARGET: "target",
     EndRule.ON_DEMAND_TO_GO: "on_demand",
@@ -45,14 +46,14 @@ END_RULE_NAMES = {
 
 
 def solve_by_labels(problem: HorizonProblem) -> Plan:
-    """The exact twin of M3.2, imported when first used: its compiled code is slow to load."""
+    """Solve the problem with the label-setting solver (M3.2), imported on first use because it is slow to load."""
     from optimization.window.twin import solve_window
 
     return solve_window(problem)
 
 
 def expected_by_chains(view: View, slot: int) -> ExpectedToGo:
-    """The value function of the stochastic policy (M4.6), imported when first used."""
+    """Return the value function of the stochastic policy (M4.6), imported on first use."""
     from optimization.policies.stochastic import expected_to_go
 
     return expected_to_go(view, slot)
@@ -60,29 +61,34 @@ def expected_by_chains(view: View, slot: int) -> ExpectedToGo:
 
 @dataclass(frozen=True, slots=True)
 class Commitments:
-    """The plans that may still bind, newest last: (slot it was made in, its allocations)."""
+    """Plans that may still bind, newest last: pairs of (slot of the plan, allocations)."""
 
     plans: tuple[tuple[int, tuple[Allocation, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahap:
-    """AHAP(omega, v, sigma): solve M3 over omega slots, act on the plans that commit to this slot (M4.5).
+    """AHAP(omega, v, sigma): solve M3 over omega slots and act on the plans that commit to this slot (M4.5).
 
-    A plan made at slot k commits to k..k+v-1. With ``commit`` *mean* one is made every slot, so at most v cover a slot, and the
-    action is their mean; v = 1 is receding horizon, v = omega averages fixed horizons (CHC). With *last* (ours, the other
-    reading of paper A) the last plan is followed for its v slots and only then is the next one made; for v = 1 the
-    two are one, the former. The means of on-demand and spot are rounded half up, clipped to the spot that is there, and
-    on-demand gives way to cheaper spot of the same slot (M3.2); more than finishes the job in the slot is not held.
+    A plan of slot k commits to slots k..k+v-1. With ``commit`` *mean* a plan is computed in every
+    slot, so at most v plans cover a slot, and the action is their mean; v = 1 is receding horizon
+    control, v = omega averages fixed horizons (CHC). With *last* (ours, the other reading of paper
+    A) the last plan is followed for its v slots before the next plan is computed; for v = 1 the two
+    are identical and named *mean*. The means of on-demand and spot are rounded half up and clipped
+    to the available spot; cheaper spot of the same slot replaces on-demand (M3.2). The policy never
+    runs more instances than finish the job in the slot.
 
-    Where M4.5 leaves the terms open they are ours, as measured (decision 0005). The *need* that the size never falls below when
-    behind is that of the deadline: the least with which on-demand can still finish by d, which is what the safety net
-    of every policy adds. *Far enough ahead* is z >= Zexp(t + omega), the end of the window is reached already; then spot only,
-    all of it, at up to sigma p_o. In a gap nothing is planned and only the net acts.
+    Terms that M4.5 leaves open were chosen by measurement (decision 0005). *Needed size* when
+    behind: the least size with which on-demand can still finish by d, which the safety net adds for
+    every policy. *Far enough ahead*: z >= Zexp(t + omega), the target at the end of the window is
+    already reached; the policy then runs all spot at up to sigma p_o and nothing else. In a gap no
+    plan is computed and only the safety net acts.
 
-    ``end_rule`` defaults to on-demand to go (M3.3b), which was worth more than the target with issued, perfect and held
-    forecasts alike. Expected to go (M3.3c) takes its table from ``expected``, by default the value function of M4.6; a
-    window that ends at d ends on M2.6 itself. ``solve`` answers the horizon programs; results do not depend on who does.
+    ``end_rule`` defaults to on-demand to go (M3.3b), which did better than the target with issued,
+    perfect and persistence forecasts alike. Expected to go (M3.3c) takes its table from
+    ``expected``, by default the value function of M4.6; a window that ends at d uses M2.6 instead.
+    ``solve`` solves the planning problems; results do not depend on the solver.
+
     Raises `SettingsError` unless 1 <= v <= omega and 0 < sigma <= 1.
     """
 
@@ -112,16 +118,16 @@ class Ahap:
         object.__setattr__(self, "name", f"AHAP({','.join(terms)})")
 
     def with_solver(self, solve: Solve) -> Ahap:
-        """The same policy with its programs answered by ``solve``."""
+        """Return the same policy with ``solve`` as the solver of its planning problems."""
         return replace(self, solve=solve)
 
     def start(self, job: Job) -> Commitments:
-        """No plan yet; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return no plans; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
         return Commitments()
 
     def decide(self, state: Commitments, view: View) -> tuple[Allocation, Commitments]:
-        """What the plans that commit to this slot say, or spot only when far enough ahead."""
+        """Return the allocation of the plans that commit to this slot, or spot only when far enough ahead."""
         kept = tuple(plan for plan in state.plans if plan[0] > view.slot - self.commitment)
         if is_done(view):
             return HOLD_NOTHING, Commitments(kept)
@@ -138,7 +144,7 @@ class Ahap:
         return (least_net(view, wish) if deadline_in_reach(view) else wish), Commitments(plans)
 
     def explain(self, state: Commitments, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot, and how many plans had a say."""
+        """Describe pace, slack and spot of the slot, and the number of plans behind the allocation."""
         if not view.observed or is_done(view):
             return narrate(view, allocation)
         if self._far_ahead(view):
@@ -155,7 +161,10 @@ class Ahap:
         return narrate(view, allocation, rule=f"{said} {over}")
 
     def _plans_now(self, kept: tuple[tuple[int, tuple[Allocation, ...]], ...], far: bool) -> bool:
-        """Whether a plan is made: every slot, or once the last is used up; not where none of its slots would be asked for."""
+        """Return whether to compute a plan: in every slot, or once the last plan is used up.
+
+        No plan is computed if none of its slots would be used.
+        """
         if self.commitment == 1 and far:
             return False
         return self.commit is Commit.MEAN or not kept
@@ -168,7 +177,7 @@ class Ahap:
         elif (
             end_rule is EndRule.ON_DEMAND_TO_GO and not view.on_demand.sold and end < view.job.deadline_slots
         ):
-            end_rule = EndRule.TARGET  # there is no on-demand to go
+            end_rule = EndRule.TARGET  # no on-demand instances are sold
         problem = HorizonProblem(
             job=view.job,
             slot=view.slot,

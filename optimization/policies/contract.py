@@ -1,4 +1,4 @@
-"""What a policy is: a pure function of what is known in a slot (M4, M4.9)."""
+"""Interface of a policy: a pure function of the information available in a slot (M4, M4.9)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,23 @@ Windows = dict[tuple[object, ...], tuple[PointForecast | None, MarketWindow]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """All a policy sees in slot ``slot``: the job, its progress, this slot's price and count, and the newest forecast.
+    """All information that a policy receives in slot ``slot``.
 
-    ``observed`` is False in a gap (then ``available`` is 0 and ``price`` the on-demand price). ``forecast``
-    was issued in this slot or before (element 0 of it is slot ``slot + 1`` whatever its age; the maker of the view shifts it);
-    None if there is none. ``past`` is the record of the market up to this slot, None where none was kept. ``windows`` is where
-    the views of one replay keep the windows they have made, by everything a window is made of (with the forecast, so that its
-    identity stays its own); ``tables`` is where they keep what else depends on the market alone, and ``beliefs`` what is believed
-    of it, slot by slot. ``others`` is the spot that other jobs are promised in this slot: ``available`` is what they leave of the
-    market's ``count``. ``on_demand`` says where the on-demand price comes from, and whether instances are sold on demand at all.
-    ``quoted`` is the spot price in the market where the job has a highest spot price, else None (`SpotCeiling`).
+    ``price`` (USD per instance-hour) and ``available`` describe the spot market of this slot. In a
+    gap ``observed`` is False, ``available`` is 0 and ``price`` is the on-demand price. ``forecast``
+    was issued in this slot or earlier and is shifted so that its element 0 is slot ``slot + 1``;
+    None if there is no forecast. ``past`` is the market history up to this slot, None if none was
+    recorded.
+
+    ``others`` is the number of spot instances allocated to other jobs in this slot; ``available``
+    is the rest of the market's ``count``. ``on_demand`` gives the origin of the on-demand price,
+    and whether on-demand instances are sold at all. ``quoted`` is the market's spot price if the
+    job limits the spot price, else None (`SpotCeiling`).
+
+    ``windows``, ``tables`` and ``beliefs`` are caches shared by the views of one replay:
+    ``windows`` holds market windows by all inputs of a window (and the forecast itself, so that its
+    identity is not reused), ``tables`` other results that depend on the market alone, and
+    ``beliefs`` the belief about the market, slot by slot.
     """
 
     job: Job
@@ -52,30 +59,30 @@ class View:
 
     @property
     def above_ceiling(self) -> bool:
-        """Whether spot costs more than the job's highest spot price (M2.10)."""
+        """Whether spot costs more than the job's maximal spot price (M2.10)."""
         return self.quoted is not None and self.quoted > self.job.max_spot_usd
 
     @property
     def count(self) -> int:
-        """All the spot instances of the market, also those that are not left to this job: the state it is in."""
+        """Number of spot instances in the market, including those allocated to other jobs."""
         return self.available + self.others
 
     @property
     def knows_count(self) -> bool:
-        """Whether the count of this slot was observed, and not too long ago (M1.3); never where availability is assumed."""
+        """Whether the count of this slot was observed recently enough (M1.3); False if availability is assumed."""
         return self.availability_observed and bool(np.isfinite(self.market_beliefs().available[self.slot]))
 
     def left(self, count: int) -> View:
-        """The slot of a job to which others leave ``count`` of the spot instances; what is believed of the market stays."""
+        """Return the view of a job to which other jobs leave ``count`` spot instances; the belief is unchanged."""
         kept = min(count, self.available)
         return replace(self, available=kept, others=self.count - kept, beliefs=self.market_beliefs())
 
     def belief(self, forgetting: Forgetting) -> Belief:
-        """What is believed in this slot of the slots to come (M6.9)."""
+        """Return the belief of this slot about later slots (M6.9)."""
         return self.market_beliefs().at(self.slot, forgetting)
 
     def market_beliefs(self) -> Believed:
-        """The beliefs of the market; a view that stands alone knows this slot and no other."""
+        """Return the beliefs about the market; without stored beliefs they rest on this slot alone."""
         if self.beliefs is not None:
             return self.beliefs
         before = np.full(self.slot, np.nan)
@@ -89,8 +96,11 @@ class View:
         )
 
     def window(self, width: int) -> MarketWindow:
-        """This slot as observed and the next ``width - 1`` as forecast, cut at the deadline; the last forecast is held
-        beyond the forecast's horizon, and the present is held where there is no forecast at all (ours)."""
+        """Return the observed present slot followed by ``width - 1`` forecast slots, cut at the deadline.
+
+        The last forecast value is repeated beyond the horizon of the forecast; without a forecast
+        the present values are repeated (ours).
+        """
         width = max(1, min(width, self.job.deadline_slots - self.slot))
         if self.windows is None:
             return self._window(width)
@@ -119,31 +129,32 @@ class View:
 
 
 class Policy(Protocol[S]):
-    """A rule that chooses the instances of the present slot."""
+    """Rule that chooses the instances of the present slot."""
 
     @property
     def name(self) -> str:
-        """The canonical name, such as ``AHAP(5,1,0.9)``."""
+        """Canonical name, such as ``AHAP(5,1,0.9)``."""
         ...
 
     def start(self, job: Job) -> S:
-        """The policy's own state before the first slot."""
+        """Return the state of the policy before the first slot."""
         ...
 
     def decide(self, state: S, view: View) -> tuple[Allocation, S]:
-        """Choose the slot's allocation; pure: the same state and view give the same answer."""
+        """Return the allocation of the slot and the new state; pure: equal inputs give equal results."""
         ...
 
     def explain(self, state: S, view: View, allocation: Allocation) -> str:
-        """Why it chose that, in one short sentence a person can act on ("on-demand because slack is 2 slots")."""
+        """Return the reason for the allocation in a short sentence ("on-demand because slack is 2 slots")."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """Where a job stands in one slot on each of many futures, and what that slot gives: arrays of shape (paths,).
+    """Job states and market states of one slot on many sampled paths: arrays of shape (paths,).
 
-    ``done`` and ``n_previous`` as in `Progress`, ``price`` (USD per instance-hour) and ``available`` as in `View`.
+    ``done`` and ``n_previous`` as in `Progress`, ``price`` (USD per instance-hour) and
+    ``available`` as in `View`.
     """
 
     done: np.ndarray
@@ -153,7 +164,7 @@ class Paths:
 
 
 def on_path(view: View, paths: Paths, p: int) -> View:
-    """The slot of ``view`` as future ``p`` sees it; what it has paid so far is not said."""
+    """Return ``view`` with the job and market state of path ``p``; the cost so far is not set."""
     return replace(
         view,
         progress=Progress(done=float(paths.done[p]), n_previous=int(paths.n_previous[p])),
@@ -164,38 +175,39 @@ def on_path(view: View, paths: Paths, p: int) -> View:
 
 @runtime_checkable
 class Believing(Protocol):
-    """A policy that plans by the belief of the market, and says how its chains forget."""
+    """Policy that plans with the belief about the market and sets how its Markov chains forget."""
 
     @property
     def forgetting(self) -> Forgetting:
-        """How they do."""
+        """Forgetting of the Markov chains."""
         ...
 
 
 @runtime_checkable
 class Memoryless(Protocol):
-    """A policy that carries nothing from slot to slot: what it knows is in the view."""
+    """Policy without state between slots: all its information is in the view."""
 
     memoryless: bool
 
 
 def forgetting_of(policy: object) -> Forgetting:
-    """How the chains forget where ``policy`` decides: as it says, if it plans by a belief."""
+    """Return the forgetting of the chains of ``policy``, or the default for a policy without a belief."""
     return policy.forgetting if isinstance(policy, Believing) else Forgetting()
 
 
 def belief_of(policy: object, view: View) -> Belief:
-    """What is believed in the slot of ``view`` where ``policy`` decides: what it plans by, if it plans by a belief."""
+    """Return the belief of the slot of ``view`` under the forgetting of ``policy``."""
     return view.belief(forgetting_of(policy))
 
 
 @runtime_checkable
 class Together(Protocol[S_contra]):
-    """A policy that can decide one slot of many futures at once."""
+    """Policy that can decide one slot of many sampled paths at once."""
 
     def decide_together(self, state: S_contra, view: View, paths: Paths) -> np.ndarray | None:
-        """The sizes n (paths,) that `Policy.decide` would choose on each, spot first (M3.2); None: ask it one by one.
+        """Return the sizes n, shape (paths,), that `Policy.decide` would choose on each path, spot first (M3.2).
 
-        ``view`` is the slot as the first of the futures sees it.
+        ``view`` is the slot as on the first path. None means that the paths must be decided
+        individually.
         """
         ...

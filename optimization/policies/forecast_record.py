@@ -1,8 +1,8 @@
-"""How far off the forecasts of this job have been so far, step by step ahead, beside holding the present (M6.5) (ours).
+"""Errors of the forecasts of this job so far, by lead time, compared with persistence (M6.5) (ours).
 
-Views hold point forecasts, and the same forecasts may come from a store, be perfect or be made wrong on purpose. So a
-policy that asks how good they are measures them itself: it keeps what was said of the next slots and looks at what then
-came.
+Views hold point forecasts, which may be stored, perfect or deliberately wrong. A policy that
+depends on their accuracy therefore measures it: it stores the forecasts of the next slots and
+compares them with the later observations.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 from optimization.market.window import Past
 from optimization.policies.contract import View
 
-#: Share of what was learned that a slot later still counts: half of it is gone after about eleven slots.
+#: Weight of an observation one slot later; the weight halves after about eleven slots.
 MEMORY = 0.94
-#: Slots of the record before the job that say how restless the market is, and how many observations they count for.
+#: Number of slots before the job that give the prior errors, and the number of observations they
+#: count for.
 PRIOR_SLOTS, PRIOR_WEIGHT = 48, 4.0
 
 Ahead = tuple[tuple[float, ...], tuple[float, ...]]
@@ -24,9 +25,10 @@ Ahead = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Mean absolute errors by step ahead, element k - 1 for k slots: prices in USD per instance-hour, counts in instances.
+    """Mean absolute errors by lead time; element k - 1 is a lead of k slots.
 
-    ``weight`` is the number of observations behind them, discounted.
+    Prices are in USD per instance-hour, counts in instances. ``weight`` is the discounted number of
+    observations.
     """
 
     price: tuple[float, ...]
@@ -36,10 +38,11 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class ForecastRecord:
-    """What was forecast for the slots to come, and how far off such forecasts were; a plain value.
+    """Recent forecasts and observations with the mean forecast errors; an immutable value.
 
-    ``issued`` and ``seen`` hold the last slots, newest last: (slot, forecast) and (slot, price, count). ``forecast`` are
-    the errors of the forecasts, ``held`` those of saying that the present stays.
+    ``issued`` holds (slot, forecast) and ``seen`` (slot, price, count) of the last slots, newest
+    last. ``forecast`` are the errors of the forecasts, ``held`` the errors of persistence (the
+    present values repeated).
     """
 
     issued: tuple[tuple[int, Ahead], ...] = ()
@@ -49,9 +52,10 @@ class ForecastRecord:
 
 
 def noted(record: ForecastRecord, view: View, steps: int) -> ForecastRecord:
-    """The record with the slot of ``view`` noted: what was said of it is scored, what is said now is kept for later.
+    """Return the record updated with the slot of ``view``: earlier forecasts are scored, the new forecast stored.
 
-    Up to ``steps`` slots ahead. A gap scores nothing. Without a forecast the present is held, as `View.window` does.
+    Covers lead times of up to ``steps`` slots. In a gap nothing is scored. Without a forecast the
+    present values are repeated, as in `View.window`.
     """
     if record.forecast is None or record.held is None:
         start = _restlessness(view.past, view.job.n_max, steps)
@@ -77,7 +81,7 @@ def noted(record: ForecastRecord, view: View, steps: int) -> ForecastRecord:
 
 
 def _ahead(view: View, steps: int) -> Ahead:
-    """The next ``steps`` slots as forecast; counts above what the job can hold say nothing more to it."""
+    """Return prices and counts forecast for the next ``steps`` slots; counts are capped at the job's n_max."""
     forecast, most = view.forecast, view.job.n_max
     if forecast is None or not len(forecast.price):
         count = float(min(view.available, most))
@@ -89,7 +93,7 @@ def _ahead(view: View, steps: int) -> Ahead:
 
 
 def _scored(errors: Errors, said: dict[int, tuple[float, float]], came: tuple[float, float]) -> Errors:
-    """``errors`` with what was said ``k`` slots before of what came, for every k."""
+    """Update the mean error of each lead time k with the error of the forecast issued k slots earlier."""
     price, count, weight = list(errors.price), list(errors.count), list(errors.weight)
     for k, (said_price, said_count) in said.items():
         if not 1 <= k <= len(weight):
@@ -102,9 +106,10 @@ def _scored(errors: Errors, said: dict[int, tuple[float, float]], came: tuple[fl
 
 
 def _restlessness(past: Past | None, most: int, steps: int) -> Errors:
-    """Mean absolute change over k slots of the record before the job; nothing known (weight 0) where there is none.
+    """Return the mean absolute change over k slots of the history before the job; weight 0 without a history.
 
-    It is what both ways of looking ahead begin with: a forecast is thought no better than holding until it has shown so.
+    It is the prior error of both the forecasts and persistence: a forecast counts as no better than
+    persistence until its record shows otherwise.
     """
     nothing = (0.0,) * steps
     if past is None or len(past.price) < 2:
@@ -125,10 +130,10 @@ def _mean_change(values: np.ndarray, k: int) -> float:
 
 
 def usd_per_slot(errors: Errors, view: View) -> tuple[float, ...]:
-    """What errors of this size cost in a slot, USD, by step ahead (ours).
+    """Return the cost of such forecast errors in a slot, USD, by lead time (ours).
 
-    A spot instance that does not come is bought on demand, or one that comes unexpected is not used: |count| (p_o - p); a
-    wrong price is paid on the spot that is there: |price| n.
+    A missing spot instance is replaced on demand, an unexpected instance is not used: |count| (p_o
+    - p). A wrong price is paid for the available spot: |price| n.
     """
     dearer = max(0.0, view.on_demand_usd - view.price)
     there = min(view.available, view.job.n_max)

@@ -1,4 +1,4 @@
-"""Uniform progress, least sizes and the safety net: what the policies share (M4.2, M4.3; the net is ours)."""
+"""Uniform progress, least sizes and the safety net shared by the policies (M4.2, M4.3; the net is ours)."""
 
 from __future__ import annotations
 
@@ -29,22 +29,25 @@ from optimization.policies.contract import View
 from optimization.window.plan import Allocation
 from warehouse.amounts import price as usd_price
 
-#: Relative slack of a comparison of work, below the one that declares a job finished, so that the net errs to the safe side.
+#: Relative tolerance of comparisons of work; below the tolerance that declares a job finished, so
+#: that the safety net errs on the safe side.
 WORK_TOLERANCE = TOLERANCE / 10
 HOLD_NOTHING = Allocation(0, 0)
-#: Why a deadline that on-demand can still meet is not kept in its reach (`priced_net`).
+#: Reason shown when a deadline that on-demand could still meet is given up (`priced_net`).
 LETS_GO = "on demand the rest would cost more than the job is worth"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Numbers of one job that every slot asks for, computed once.
+    """Constants of a job that are needed in every slot, computed once.
 
-    ``gain[n]`` is H(n) Delta, work units in a slot at full efficiency, ``work[n_previous][n]`` the work of this slot,
-    mu H(n) Delta (M2.4), negative where the change lasts longer than the slot. ``reach[k][n_previous]`` is the most work k
-    slots of on-demand can do after holding ``n_previous``, the recursion max over n of work[n_previous][n] + reach[k - 1][n];
-    it is max over n of (mu(n, n_previous) + k - 1) H(n) Delta while H grows and no change lasts longer than a slot.
-    ``fastest[k][n_previous]`` is the first n of a way to do it, 0 only where every other comes to less.
+    ``gain[n]`` is H(n) Delta, work units in a slot at full efficiency. ``work[n_previous][n]`` is
+    the work of this slot, mu H(n) Delta (M2.4), negative if the change lasts longer than the slot.
+    ``reach[k][n_previous]`` is the most work that k slots of on-demand can do after a slot on
+    ``n_previous`` instances, the recursion max over n of work[n_previous][n] + reach[k - 1][n]; it
+    equals max over n of (mu(n, n_previous) + k - 1) H(n) Delta while H increases and no change
+    lasts longer than a slot. ``fastest[k][n_previous]`` is the first n of a sequence that reaches
+    it, 0 only if every other choice does less work.
     """
 
     gain: tuple[float, ...]
@@ -54,7 +57,7 @@ class Pace:
 
 
 def pace(job: Job, slot_hours: float) -> Pace:
-    """The `Pace` of a job on slots of ``slot_hours`` hours."""
+    """Return the `Pace` of a job on slots of ``slot_hours`` hours."""
     known = _RECENT.get(id(job))
     if known is not None and known[0] is job and known[1] == slot_hours:
         return known[2]
@@ -66,7 +69,8 @@ def pace(job: Job, slot_hours: float) -> Pace:
     return found
 
 
-#: Paces by the identity of their job: policies ask several times a slot, and hashing a job costs more than the answer.
+#: Cache by the identity of the job: policies need the pace several times a slot, and hashing a job
+#: takes longer than the lookup.
 _RECENT: dict[int, tuple[Job, float, Pace]] = {}
 MOST_RECENT = 64
 
@@ -80,7 +84,7 @@ def _pace(shape: tuple[Throughput, int, int, Restart], slots: int, slot_hours: f
     reach, fastest = [tuple(most.tolist())], [(0,) * most.size]
     for _ in range(slots):
         work = now[:, sizes] + most[sizes]
-        # Of sizes that differ by rounding only the least is taken, and holding nothing only where it is truly better.
+        # Of sizes that differ by rounding, the least; no instances only if that is truly better.
         slack = WORK_TOLERANCE * np.abs(work).max(axis=1)
         held = work.max(axis=1)
         idle = most[0] > held + slack
@@ -93,27 +97,27 @@ def _pace(shape: tuple[Throughput, int, int, Restart], slots: int, slot_hours: f
 
 
 def expected_progress(job: Job, slot: float) -> float:
-    """Zexp: the work done by the start of ``slot`` at uniform progress, L min(1, t / d) (M3.3a)."""
+    """Return Zexp, the work done by the start of ``slot`` at uniform progress: L min(1, t / d) (M3.3a)."""
     return job.workload * min(1.0, slot / job.deadline_slots)
 
 
 def work_left(view: View) -> float:
-    """L - z, at least 0, in work units; above L while progress is owed."""
+    """Return L - z, at least 0, in work units; more than L while progress is owed."""
     return max(0.0, view.job.workload - view.progress.done)
 
 
 def is_done(view: View) -> bool:
-    """True when no work is left."""
+    """Return True if no work is left."""
     return work_left(view) <= WORK_TOLERANCE * view.job.workload
 
 
 def slot_gain(view: View, n: int) -> float:
-    """mu H(n) Delta of this slot on ``n`` instances (M2.4)."""
+    """Return the work of this slot on ``n`` instances, mu H(n) Delta (M2.4)."""
     return pace(view.job, view.slot_hours).work[view.progress.n_previous][n]
 
 
 def step(progress: Progress, allocation: Allocation, view: View) -> Progress:
-    """Pay for the slot of ``view``, then make its progress: the second half of M2.4; work stops at the workload."""
+    """Return the progress after the slot of ``view``: cost, then work, capped at the workload (M2.4, second half)."""
     job, n = view.job, allocation.total
     paid = (allocation.on_demand * view.on_demand_usd + allocation.spot * view.price) * view.slot_hours
     done = progress.done + slot_gain(view, n)
@@ -125,14 +129,18 @@ def step(progress: Progress, allocation: Allocation, view: View) -> Progress:
 
 
 def work_price(view: View) -> float:
-    """The least on-demand price of a unit of work, USD: p_o Delta min over n of n / (H(n) Delta)."""
+    """Return the least on-demand price of a work unit, USD: p_o Delta min over n of n / (H(n) Delta)."""
     gain = pace(view.job, view.slot_hours).gain
     least = min(n / gain[n] for n in range(view.job.n_min, view.job.n_max + 1))
     return view.on_demand_usd * view.slot_hours * least
 
 
 def least_size(view: View, target: float) -> int:
-    """The least n with which work after this slot is at least ``target`` units; if none, `soonest_size`."""
+    """Return the least n with which the work after this slot is at least ``target``.
+
+    If no size reaches it: the size of most work in this slot, or `soonest_size` if growing to n_max
+    makes no progress within the slot.
+    """
     job, before = view.job, view.progress.n_previous
     slack = WORK_TOLERANCE * job.workload
     missing = min(target, job.workload) - view.progress.done - slack
@@ -149,10 +157,11 @@ def least_size(view: View, target: float) -> int:
 
 
 def soonest_size(view: View, target: float) -> int:
-    """The least n now with which on-demand is soonest back on uniform progress through ``target`` after this slot (ours).
+    """Return the least n with which on-demand is soonest back on uniform progress through ``target`` (ours).
 
-    It is asked where a restart eats the whole slot or more, so that no size may gain anything within it: the line is followed
-    beyond this slot, k slots on it is min(target + (k - 1) L / d, L). If it is not met by d the answer is `fastest_size`.
+    Used when a restart takes a whole slot or longer, so that no size may gain work within the slot.
+    The target line is extended beyond this slot: after k slots it is min(target + (k - 1) L / d,
+    L). Returns `fastest_size` if the line is not met by d.
     """
     job, done, left = view.job, view.progress.done, slots_left(view)
     numbers = pace(job, view.slot_hours)
@@ -166,10 +175,10 @@ def soonest_size(view: View, target: float) -> int:
 
 
 def fastest_size(view: View) -> int:
-    """The first size of the most on-demand work until d.
+    """Return the first size of the sequence that does most on-demand work until d.
 
-    Out of reach of d, where changes last so long that holding nothing comes to most work by d, it is the size that finishes first
-    after d (ours): whoever waits starts over all the same.
+    If d is out of reach and changes last so long that no instances is the best choice until d,
+    returns the size that finishes first after d (ours): waiting would only postpone the restart.
     """
     job, before = view.job, view.progress.n_previous
     numbers = pace(job, view.slot_hours)
@@ -183,7 +192,7 @@ def fastest_size(view: View) -> int:
 
 
 def finishing_size(view: View) -> int | None:
-    """The least n that finishes the job in this very slot, None if none does."""
+    """Return the least n that finishes the job in this slot, or None."""
     job, before = view.job, view.progress.n_previous
     missing = work_left(view) - WORK_TOLERANCE * job.workload
     if missing > pace(job, view.slot_hours).reach[1][before]:
@@ -192,20 +201,20 @@ def finishing_size(view: View) -> int | None:
 
 
 def spot_is_cheaper(view: View) -> bool:
-    """True when a spot instance is there and costs less than on-demand (M3.2)."""
+    """Return True if spot instances are available and cost less than on-demand (M3.2)."""
     return bool(usable_spot(view.available, view.price, view.on_demand_usd))
 
 
 def split(view: View, n: int) -> Allocation:
-    """The cheapest allocation of ``n`` instances: spot first if it is cheaper, the rest on demand (M3.2)."""
+    """Return the cheapest allocation of ``n`` instances: spot first if it is cheaper, then on-demand (M3.2)."""
     spot = spot_held(n, view.available, view.price, view.on_demand_usd)
     return Allocation(n - spot, spot)
 
 
 def all_spot(view: View) -> Allocation:
-    """All spot up to n_max if it is cheaper than on-demand and at least n_min are there, else nothing.
+    """Return all spot up to n_max if it is cheaper than on-demand and at least n_min are available, else nothing.
 
-    Never more than finishes the job in this slot (ours): the rest would be paid for nothing.
+    Never more than finishes the job in this slot (ours), since the rest would be paid for nothing.
     """
     n = min(view.available, view.job.n_max)
     if not spot_is_cheaper(view) or n < view.job.n_min:
@@ -215,41 +224,41 @@ def all_spot(view: View) -> Allocation:
 
 
 def slots_left(view: View) -> int:
-    """Slots from this one to the deadline, this one included."""
+    """Return the number of slots to the deadline, including this slot."""
     return view.job.deadline_slots - view.slot
 
 
 def keeps_deadline(view: View, n: int) -> bool:
-    """True if after this slot on ``n`` instances on-demand alone can still finish by d."""
+    """Return True if on-demand alone can still finish by d after this slot on ``n`` instances."""
     numbers = pace(view.job, view.slot_hours)
     left = work_left(view) - numbers.work[view.progress.n_previous][n]
     return left <= numbers.reach[slots_left(view) - 1][n] + WORK_TOLERANCE * view.job.workload
 
 
 def deadline_in_reach(view: View) -> bool:
-    """True if on-demand alone can finish by d from here."""
+    """Return True if on-demand alone can finish by d from this slot on."""
     reach = pace(view.job, view.slot_hours).reach[slots_left(view)][view.progress.n_previous]
     return work_left(view) <= reach + WORK_TOLERANCE * view.job.workload
 
 
 def rush(view: View) -> Allocation:
-    """The size that does most work until d, trimmed in the finishing slot; spot first where it is cheaper."""
+    """Return the size that does most work until d, spot first if cheaper; in the last slot only the size needed."""
     enough = finishing_size(view)
     return split(view, fastest_size(view) if enough is None else enough)
 
 
 def safety_net(view: View, wish: Allocation) -> Allocation:
-    """``wish`` if waiting one more slot with it still leaves d in reach of on-demand alone, else N_max (M4.2; exact form ours).
+    """Return ``wish`` if d stays within reach of on-demand alone after this slot, else N_max (M4.2; exact form ours).
 
-    The spot of this slot counts, none is assumed later, and the loss of mu_up on growing again is in the
-    reach. If d is in reach at the first slot it therefore stays in reach whatever the market does. Where it
-    is out of reach the answer is the size that does most work by d.
+    The spot of this slot counts, later spot is not assumed, and the reach includes the loss of
+    mu_up on growing again. A deadline within reach at the first slot therefore stays within reach
+    whatever the market does. A deadline out of reach gives the size that does most work by d.
     """
     return wish if keeps_deadline(view, wish.total) else rush(view)
 
 
 def least_net(view: View, wish: Allocation) -> Allocation:
-    """The same promise as `safety_net`, kept with the least size at or above ``wish`` (ours)."""
+    """Return an allocation with the guarantee of `safety_net`, of the least size at or above ``wish`` (ours)."""
     if keeps_deadline(view, wish.total):
         return wish
     job = view.job
@@ -260,8 +269,10 @@ def least_net(view: View, wish: Allocation) -> Allocation:
 
 
 def worth_finishing(view: View) -> bool:
-    """Whether M2.6, asked in this slot in the place of d, would finish the job on demand and not give it up; always true of a job
-    that must finish (ours)."""
+    """Return whether M2.6, applied in this slot instead of at d, would finish the job on demand (ours).
+
+    Always True for a job with a hard deadline.
+    """
     job = view.job
     if job.must_finish:
         return True
@@ -277,7 +288,7 @@ def worth_finishing(view: View) -> bool:
 
 
 def priced_net(view: View, wish: Allocation) -> Allocation:
-    """`least_net` where d is in reach and finishing is worth its price on demand (`worth_finishing`), else ``wish`` (M4; ours)."""
+    """Return `least_net` if d is within reach and finishing on demand pays (`worth_finishing`), else ``wish`` (M4; ours)."""
     if keeps_deadline(view, wish.total) or not deadline_in_reach(view) or not worth_finishing(view):
         return wish
     return least_net(view, wish)
@@ -285,9 +296,10 @@ def priced_net(view: View, wish: Allocation) -> Allocation:
 
 @lru_cache(maxsize=MOST_RECENT)
 def always_worth_finishing(job: Job, on_demand_usd: float, slot_hours: float) -> bool:
-    """Whether `priced_net` stands in every state of the job from which on-demand meets d: nobody lets this deadline go (ours).
+    """Return whether `priced_net` protects the deadline in every state from which on-demand meets d (ours).
 
-    Where the rest is dearest on demand decides: all of the work, or all that still can be done, with no slack left.
+    It is enough to check the states whose rest is most expensive on demand: all of the work, or all
+    that can still be done, with no slack left.
     """
     if job.must_finish:
         return True
@@ -309,9 +321,12 @@ def always_worth_finishing(job: Job, on_demand_usd: float, slot_hours: float) ->
 
 
 def guarded(view: View, *, runs: bool = False) -> bool:
-    """The guard of M4.3, of a job of 0 or N instances: after a slot that came to nothing, as that of a start may, a slot and a
-    restart stay beyond the work left, so that on-demand is in time even where its start loses a slot. Of spot that ``runs``
-    and is kept a slot loses the restart at most."""
+    """Return whether the guard of M4.3 allows a job of 0 or N instances to stay off on-demand.
+
+    After a slot without any progress, such as a failed start, at least a slot and a restart must
+    remain beyond the work left, so that on-demand is in time even if its start loses a slot. If
+    spot is running (``runs``) and continues, the slot loses at most the restart.
+    """
     job, n = view.job, view.job.n_max
     rest = work_left(view) / pace(job, view.slot_hours).gain[n]
     restart = max(0.0, 1.0 - after_growing(job.restart, n))
@@ -319,11 +334,11 @@ def guarded(view: View, *, runs: bool = False) -> bool:
 
 
 # ---
-# The one sentence that says why a slot looks as it does, with the slot's own numbers.
+# Parts of the sentence that explains a decision with the figures of the slot.
 
 
 def slack_slots(view: View) -> int:
-    """Slots that could be spent on nothing before only the fastest on-demand meets d; negative by how many it is missed."""
+    """Return how many idle slots remain before only the fastest on-demand meets d; negative if d is missed."""
     numbers = pace(view.job, view.slot_hours)
     left = work_left(view)
     for k in range(slots_left(view) + 1):
@@ -334,14 +349,14 @@ def slack_slots(view: View) -> int:
 
 
 def slots_ahead(view: View) -> float:
-    """(z - Zexp(t)) / (L / d): slots of uniform progress ahead, negative when behind."""
+    """Return the lead over uniform progress in slots, (z - Zexp(t)) / (L / d); negative when behind."""
     job = view.job
     ahead = view.progress.done - expected_progress(job, view.slot)
     return ahead * job.deadline_slots / job.workload
 
 
 def pace_text(view: View) -> str:
-    """``1.3 slots ahead of uniform progress`` or behind it; in the first slot, when no job is either, how many there are."""
+    """Return, for example, ``1.3 slots ahead of uniform progress``; in the first slot the number of slots."""
     if view.slot == 0:
         return f"first of {_slots(slots_left(view), 0)}"
     ahead = slots_ahead(view)
@@ -351,7 +366,7 @@ def pace_text(view: View) -> str:
 
 
 def spot_text(view: View) -> str:
-    """``5 of 8 spot instances are there at 0.31 of on-demand``."""
+    """Return, for example, ``5 of 8 spot instances are there at 0.31 of on-demand``."""
     if view.above_ceiling:
         return f"spot costs {usd_price(view.quoted)} USD, above the job's highest of {usd_price(view.job.max_spot_usd)}"
     there = min(view.available, view.job.n_max)
@@ -360,7 +375,7 @@ def spot_text(view: View) -> str:
 
 
 def slack_text(view: View) -> str:
-    """``slack is 2 slots``, or by how much the deadline is missed on the fastest on-demand."""
+    """Return ``slack is 2 slots``, or by how much the fastest on-demand misses the deadline."""
     if not view.on_demand.sold:
         return "no on-demand here: the deadline holds only while spot lasts"
     slack = slack_slots(view)
@@ -370,7 +385,7 @@ def slack_text(view: View) -> str:
 
 
 def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
-    """Why ``allocation`` was chosen in this slot, in one sentence; ``rule`` is what the policy itself adds."""
+    """Return the reason for ``allocation`` in one sentence; ``rule`` is the addition of the policy."""
     if is_done(view):
         return "nothing: the job is finished"
     tail = f" ({rule})" if rule else ""
@@ -388,7 +403,7 @@ def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
 
 
 def price_text(view: View) -> str:
-    """``0.31 of on-demand``; where no on-demand price is known, ``11.80 USD``."""
+    """Return ``0.31 of on-demand``, or ``11.80 USD`` if no on-demand price is known."""
     if view.on_demand.known:
         return f"{view.price / view.on_demand_usd:.2f} of on-demand"
     return f"{usd_price(view.price)} USD"

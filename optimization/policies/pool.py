@@ -1,4 +1,4 @@
-"""The pool of policies: a parameter grid read from a TOML file (M4.8)."""
+"""Pool of policies: a parameter grid read from a TOML file (M4.8)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from optimization.window.plan import EndRule
 from warehouse.errors import SettingsError
 
 DEFAULT_POOL = Path(__file__).parents[1] / "data" / "pool.toml"
-#: Parameters in the order in which canonical names give them, by family.
+#: Required parameters in the order of canonical names, by family.
 NAMED_PARAMETERS = {
     "AHANP": ("sigma",),
     "AHAP": ("omega", "commitment", "sigma"),
@@ -27,10 +27,10 @@ NAMED_PARAMETERS = {
     "Trust": ("caution",),
     "Window": ("most", "sigma"),
 }
-#: Those that a name may leave out.
+#: Parameters that are whole numbers.
 WHOLE_PARAMETERS = {"omega", "commitment", "horizon", "most", "seed"}
 OPTIONAL_PARAMETERS = {"UP-single": ("changeover_hours",), "Stochastic": ("half_life_hours",)}
-#: Words that may follow them, by family: the word and the parameter it sets.
+#: Optional words after the parameters, by family: the word and the parameter that it sets.
 NAMED_WORDS: dict[str, dict[str, dict[str, Any]]] = {
     "AHAP": {word.value: {"commit": word} for word in Commit}
     | {word: {"end_rule": rule} for rule, word in END_RULE_NAMES.items()},
@@ -42,7 +42,7 @@ NAMED_WORDS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def load_pool(path: Path = DEFAULT_POOL) -> list[Policy[Any]]:
-    """The policies of a pool file, in the order of the file; raises `SettingsError` naming what is wrong with it."""
+    """Return the policies of a pool file in file order; raises `SettingsError` for an invalid file."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -63,9 +63,9 @@ def load_pool(path: Path = DEFAULT_POOL) -> list[Policy[Any]]:
 
 
 def expand(grid: Mapping[str, Any]) -> list[Policy[Any]]:
-    """Every policy of one family's grid: ``name`` and parameters, each a value or a list of values to cross.
+    """Return every policy of a family's grid: ``name`` and parameters, each a value or a list of values to cross.
 
-    Points that come to the same policy (commitments of one slot, which bind alike) are one.
+    Grid points that give the same policy (commitments of a single slot bind alike) appear once.
 
     >>> [policy.name for policy in expand({"name": "AHANP", "sigma": [0.3, 0.7]})]
     ['AHANP(0.3)', 'AHANP(0.7)']
@@ -80,18 +80,18 @@ def expand(grid: Mapping[str, Any]) -> list[Policy[Any]]:
     return list({policy.name: policy for policy in made}.values())
 
 
-#: A family and its parameters.
+#: Family name with optional parameters.
 NAME = re.compile(r"([A-Za-z-]+)(?:\(([^()]*)\))?")
 
 
 def is_policy(name: str) -> bool:
-    """Whether a name is of a family of policies, whatever its parameters."""
+    """Return whether a name belongs to a family of policies, whatever its parameters."""
     match = NAME.fullmatch(name.strip())
     return match is not None and match.group(1) in POLICIES
 
 
 def policy_named(name: str) -> Policy[Any]:
-    """The policy of a canonical name, such as ``UP``, ``AHANP(0.7)`` or ``AHAP(5,1,0.9)``; `SettingsError` if there is none.
+    """Return the policy of a canonical name such as ``UP`` or ``AHAP(5,1,0.9)``; raises `SettingsError` if unknown.
 
     >>> policy_named("AHAP(5, 1, 0.9)").name
     'AHAP(5,1,0.9)'
@@ -122,7 +122,7 @@ def policy_named(name: str) -> Policy[Any]:
 
 
 def _left_out(parameters: Mapping[str, Any]) -> bool:
-    """A commitment longer than the window is no policy (M4.8: v <= omega)."""
+    """Return whether the commitment is longer than the window, which M4.8 excludes (v <= omega)."""
     return bool({"omega", "commitment"} <= set(parameters) and parameters["commitment"] > parameters["omega"])
 
 

@@ -1,4 +1,4 @@
-"""AHANP, the policy without predictions (M4.4, paper A)."""
+"""AHANP, the policy without forecasts (M4.4, paper A)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from warehouse.errors import SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahanp:
-    """AHANP(sigma): spot below sigma p_o while ahead of Zexp, the least n that catches up while behind (M4.4).
+    """AHANP(sigma): spot below sigma p_o while ahead of Zexp, the least size that catches up while behind (M4.4).
 
-    Behind, spot comes first and all of it is taken at p_s <= sigma p_o. The size of the slot before is kept
-    when the change would be one instance, progress stays at or above Zexp(t + 1), and, ahead, spot alone can
-    hold it. In a gap only the safety net acts; the net adds the least size that keeps d in reach (ours). It
-    has no state. Raises `SettingsError` for sigma outside (0, 1].
+    When behind, spot comes first, and all of it is used at p_s <= sigma p_o. The size of the
+    previous slot is retained if the change would be a single instance, progress stays at or above
+    Zexp(t + 1), and, when ahead, spot alone suffices. In a gap only the safety net acts; the net
+    adds the least size that keeps d within reach (ours). The policy has no state. Raises
+    `SettingsError` for sigma outside (0, 1].
     """
 
     sigma: float
@@ -43,17 +44,17 @@ class Ahanp:
         object.__setattr__(self, "name", f"AHANP({self.sigma:g})")
 
     def start(self, job: Job) -> None:
-        """No state; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return no state; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
 
     def decide(self, state: None, view: View) -> tuple[Allocation, None]:
-        """The rule of M4.4 under the safety net."""
+        """Return the allocation of M4.4, subject to the safety net."""
         if is_done(view):
             return HOLD_NOTHING, None
         return least_net(view, self._wish(view) if view.observed else HOLD_NOTHING), None
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot against the threshold."""
+        """Describe pace, slack and spot of the slot, and the price threshold."""
         return narrate(view, allocation, rule=f"spot is bought up to {self.sigma:g} of on-demand")
 
     def _wish(self, view: View) -> Allocation:
@@ -69,7 +70,7 @@ class Ahanp:
 
     @staticmethod
     def _keep(view: View, wish: Allocation, *, spot_only: bool) -> Allocation:
-        """The size of the slot before, where one instance is all that would change and progress stays on schedule."""
+        """Return the previous size if it differs from ``wish`` by one instance and stays on schedule, else ``wish``."""
         job, before = view.job, view.progress.n_previous
         if abs(wish.total - before) != 1 or not job.n_min <= before <= job.n_max:
             return wish

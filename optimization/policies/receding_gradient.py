@@ -1,6 +1,7 @@
 """RHIG: receding-horizon inexact gradient steps on the smoothed problem, then rounding (M10).
 
-After "Leveraging predictions in smoothed online convex optimization via gradient-based algorithms" (Li and Li, NeurIPS 2020).
+Based on "Leveraging predictions in smoothed online convex optimization via gradient-based
+algorithms" (Li and Li, NeurIPS 2020).
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from optimization.policies.pace import (
 from optimization.window.plan import Allocation
 from warehouse.errors import SettingsError
 
-#: Least weight of the switching cost, so that the problem stays strongly convex where a change costs nothing.
+#: Minimal weight of the switching cost: keeps the problem strongly convex where a change is free.
 LEAST_SMOOTHING = 0.05
-#: How fast the price of work falls with the lead over uniform progress, per workload.
+#: Decrease of the price of work with the lead over uniform progress, per workload.
 CURVATURE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Iterates:
-    """What is known of the forecasts, and the sizes planned for ``slot``, ``slot + 1``, ..., as shares of n_max."""
+    """Forecast record and the sizes planned for ``slot``, ``slot + 1``, ..., as shares of n_max."""
 
     record: ForecastRecord = field(default_factory=ForecastRecord)
     slot: int = 0
@@ -42,16 +43,20 @@ class Iterates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecedingGradient:
-    """RHIG(W, sigma): one gradient step a slot for each of the next W slots, on the forecasts that are accurate (M10).
+    """RHIG(W, sigma): one gradient step a slot for each of the next W slots, on accurate forecasts (M10).
 
-    From the paper: the size of a slot is first set W slots ahead by a simple rule and then improved by one gradient step
-    in each slot until its own, always on the newest forecast; forecasts are read only as far ahead as they are accurate,
-    because farther ones mislead. The problem is ours: stage cost (p_s - rho p_o) x for x spot instances within what is
-    forecast, rho p_o being what an instance's work is worth: p_o at uniform progress, falling with the lead to ``sigma``
-    p_o; switching cost beta / 2 (x - x')^2 with beta from mu_up (M2.4's loss is no square: the smoothing). *Accurate* is
-    ours as well: the steps ahead for which the forecasts of this job have erred no more than holding the present
-    (`forecast_record`). The simple rule is all spot worth its price. Steps use the newest neighbours (Gauss-Seidel). In
-    rounding the loss of a change counts as it is (`_rounded`); on-demand is the net's alone.
+    From the paper: the size of a slot is initialised W slots ahead by a simple rule and improved by
+    one gradient step in each later slot, always on the newest forecast. Forecasts are used only up
+    to the lead time at which they are accurate, because longer ones mislead.
+
+    The problem is ours. Stage cost: (p_s - rho p_o) x for x spot instances within the forecast
+    availability, where rho p_o is the value of an instance's work: p_o at uniform progress,
+    decreasing with the lead to ``sigma`` p_o. Switching cost: beta / 2 (x - x')^2 with beta from
+    mu_up (the loss of M2.4 is not quadratic: the smoothing). *Accurate* lead times are ours as
+    well: those at which the forecasts of this job had no larger errors than persistence
+    (`forecast_record`). The simple rule is all spot below the on-demand price. Steps use the newest
+    neighbours (Gauss-Seidel). Rounding counts the exact loss of a change (`_rounded`); only the
+    safety net uses on-demand.
 
     Raises `SettingsError` for a horizon below 1 or sigma outside (0, 1].
     """
@@ -70,12 +75,12 @@ class RecedingGradient:
         object.__setattr__(self, "name", f"RHIG({self.horizon},{self.sigma:g})")
 
     def start(self, job: Job) -> Iterates:
-        """No sizes yet; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return no planned sizes; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
         return Iterates()
 
     def decide(self, state: Iterates, view: View) -> tuple[Allocation, Iterates]:
-        """The size of this slot after its last gradient step, rounded."""
+        """Return the size of this slot after its last gradient step, rounded."""
         record = noted(state.record, view, self.horizon)
         if is_done(view):
             return HOLD_NOTHING, Iterates(record)
@@ -87,14 +92,14 @@ class RecedingGradient:
         return safety_net(view, wish), Iterates(record, view.slot, sizes)
 
     def explain(self, state: Iterates, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot, and how far ahead the forecasts are believed."""
+        """Describe pace, slack and spot of the slot, and the lead time up to which forecasts are used."""
         if not view.observed or is_done(view):
             return narrate(view, allocation)
         steps = accurate_steps(noted(state.record, view, self.horizon), view, self.horizon)
         return narrate(view, allocation, rule=f"forecasts are believed {steps} slots ahead")
 
     def _stepped(self, state: Iterates, record: ForecastRecord, view: View) -> tuple[float, ...]:
-        """The planned sizes from this slot on, each a gradient step further; those new in sight are set by the simple rule."""
+        """Return the planned sizes from this slot on after one gradient step; new slots start from the simple rule."""
         job, most = view.job, float(view.job.n_max)
         window = view.window(1 + accurate_steps(record, view, self.horizon))
         dear = [float(p) / view.on_demand_usd for p in window.price.tolist()]
@@ -115,11 +120,11 @@ class RecedingGradient:
         return tuple(x)
 
     def _rounded(self, sizes: tuple[float, ...], view: View) -> int:
-        """A whole size for this slot: the planned one or the largest planned, the size before, or none, whichever gains most.
+        """Return the whole size of most gain: the planned size, the largest planned, the previous size, or 0.
 
-        Gradient steps change a size little by little, but M2.4 takes (1 - mu) of the whole slot for any change. So a
-        change is made at once or not at all: each candidate is valued as if kept over the planned slots, on the forecast
-        spot.
+        Gradient steps change a size gradually, but M2.4 takes (1 - mu) of the whole slot for any
+        change. A change is therefore made at once or not at all: each candidate is valued as if
+        constant over the planned slots, on the forecast spot.
         """
         job, window = view.job, view.window(len(sizes))
         if not spot_is_cheaper(view.price, view.on_demand_usd):
@@ -139,7 +144,7 @@ class RecedingGradient:
         return chosen
 
     def _worth(self, view: View, sizes: list[float]) -> float:
-        """rho: what an instance's work is worth beside p_o, given where the planned sizes would lead."""
+        """Return rho: the value of an instance's work relative to p_o at the progress that the planned sizes reach."""
         job = view.job
         full = pace(job, view.slot_hours).gain[job.n_max]
         end = view.progress.done + full * sum(sizes)
@@ -148,7 +153,10 @@ class RecedingGradient:
 
 
 def accurate_steps(record: ForecastRecord, view: View, most: int) -> int:
-    """Slots ahead for which forecasts have cost no more than holding the present, up to ``most``; a miss ends them."""
+    """Return the number of lead times, up to ``most``, whose forecasts cost no more than persistence.
+
+    Counts up to the first lead time at which they cost more.
+    """
     if record.forecast is None or record.held is None:
         return 0
     made, held = usd_per_slot(record.forecast, view), usd_per_slot(record.held, view)

@@ -1,7 +1,7 @@
 """ROSS: a randomised choice between waiting for spot and buying on-demand (M10).
 
-After "Exploiting spot instances for time-critical cloud workloads using optimal randomized strategies" (arXiv 2601.14612,
-2026).
+Based on "Exploiting spot instances for time-critical cloud workloads using optimal randomized
+strategies" (arXiv 2601.14612, 2026).
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ from warehouse.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The lowest spot price seen, USD (infinite before any); in an outage its first slot, and whether on-demand is bought."""
+    """Lowest spot price observed, USD (infinite before any), and the current outage.
+
+    ``since`` is the first slot of the outage, None outside of an outage; ``buying`` is whether
+    on-demand is bought in it.
+    """
 
     cheapest: float = math.inf
     since: int | None = None
@@ -39,16 +43,20 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ross:
-    """ROSS(seed): all spot that is there; in an outage on-demand with probability 1 / sqrt(K), else wait (M10).
+    """ROSS(seed): all available spot; in an outage on-demand with probability 1 / sqrt(K), else wait (M10).
 
-    The abstract proves that no deterministic rule does better than a ratio of order K = p_o / p_s, the cost ratio of
-    on-demand to spot, and that a randomised one reaches sqrt(K) where the deadline leaves room. The inside of that rule
-    is not public in reach; what stands here is ours, and its guarantee is not claimed: at the beginning of each outage
-    (no spot worth holding) one draw decides for the whole of it. With probability 1 / sqrt(K) on-demand keeps the rest at
-    an even pace to d, so that a slot of outage costs sqrt(K) times a spot slot on average; else the slack is spent. p_s
-    is the lowest price the job has seen below p_o; before any the draw waits. The draw depends on the seed, the job's
-    name and the outage's first slot alone, so a replay and a live turn draw the same. A gap counts as neither spot nor
-    outage; the safety net keeps the deadline.
+    The abstract of the paper proves that no deterministic rule is better than a ratio of order K =
+    p_o / p_s, the cost ratio of on-demand to spot, and that a randomised rule reaches sqrt(K) if
+    the deadline leaves room. The details of that rule were not publicly accessible; this
+    implementation is ours, and the guarantee is not claimed.
+
+    At the start of each outage (no usable spot) one random draw decides for the whole outage. With
+    probability 1 / sqrt(K) on-demand does the remaining work at an even pace to d, so that an
+    outage slot costs sqrt(K) times a spot slot on average; otherwise the slack is used. p_s is the
+    lowest price below p_o observed by the job; before any such price the job waits. The draw
+    depends only on the seed, the job's name and the first slot of the outage, so that a replay and
+    a live turn draw the same. A gap counts as neither spot nor outage; the safety net protects the
+    deadline.
 
     Raises `SettingsError` for a negative seed.
     """
@@ -62,12 +70,12 @@ class Ross:
         object.__setattr__(self, "name", f"ROSS({self.seed})")
 
     def start(self, job: Job) -> Outage:
-        """No price seen; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return the state before any observed price; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
         return Outage()
 
     def decide(self, state: Outage, view: View) -> tuple[Allocation, Outage]:
-        """Spot if there is any, else what was drawn for this outage."""
+        """Return all spot if available, else the allocation drawn for this outage."""
         if is_done(view):
             return HOLD_NOTHING, state
         if not view.observed:
@@ -80,7 +88,7 @@ class Ross:
         return safety_net(view, wish), after
 
     def explain(self, state: Outage, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot, and what was drawn for the outage."""
+        """Describe pace, slack and spot of the slot, and the draw of the outage."""
         if not view.observed or is_done(view):
             return narrate(view, allocation)
         after = self._noted(state, view)
@@ -90,7 +98,7 @@ class Ross:
         return narrate(view, allocation, rule=f"{drawn} drawn in slot {after.since}")
 
     def _noted(self, state: Outage, view: View) -> Outage:
-        """The state with this observed slot: an outage begins, goes on, or is over."""
+        """Return the state updated with this observed slot: an outage begins, continues or ends."""
         cheapest = state.cheapest
         if usable_spot(view.available, view.price, view.on_demand_usd):
             cheapest = min(cheapest, view.price)
@@ -104,7 +112,7 @@ class Ross:
 
 
 def buying_chance(spot_usd: float, on_demand_usd: float) -> float:
-    """1 / sqrt(K) with K = p_o / p_s; 0 while no spot price is known.
+    """Return 1 / sqrt(K) with K = p_o / p_s; 0 while no spot price is known.
 
     >>> buying_chance(0.25, 1.0)
     0.5
@@ -113,6 +121,6 @@ def buying_chance(spot_usd: float, on_demand_usd: float) -> float:
 
 
 def _drawn(seed: int, job: str, slot: int) -> float:
-    """A number in [0, 1) that depends on its arguments alone, the same in every process."""
+    """Return a pseudo-random number in [0, 1) from the arguments alone, equal in every process."""
     digest = blake2b(f"{seed}|{slot}|{job}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2.0**64

@@ -1,4 +1,4 @@
-"""Uniform progress as its paper has it: one cluster of N like instances, or none (M4.3; "Can't Be Late", NSDI 2024)."""
+"""Uniform progress in its published form: a cluster of N instances, or none (M4.3; "Can't Be Late", NSDI 2024)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from warehouse.errors import SettingsError
 
 
 class Holding(StrEnum):
-    """What the cluster was on in the slot before; `TO_THE_END` is on-demand that the safety net will not leave any more."""
+    """Purchase option of the cluster in the previous slot.
+
+    `TO_THE_END` is on-demand that the safety net does not leave any more.
+    """
 
     NOTHING = "nothing"
     SPOT = "spot"
@@ -39,18 +42,25 @@ class Holding(StrEnum):
 class SingleCluster:
     """UP-single: 0 or N instances, all spot or all on-demand, with a changeover of delta hours (M4.3).
 
-    N is the size with the largest H, N_max where H grows. With R slots left, C slots of work at N and delta in slots, a slot
-    goes by the paper's rules. *Exploitation*: on spot the cluster stays while spot for all of it is there. *Hysteresis*: on-
-    demand is left only for spot, never for nothing, and only at progress of Zexp(t + 2 delta) or more. *Safety net*: with R -
-    1 < C + 2 delta, where one more idle slot leaves less than two changeovers, it takes on-demand to the end. *Uniform
-    progress*: otherwise spot where there is any, on-demand when behind Zexp(t), else nothing. *Thrifty*: nothing once
-    finished.
+    N is the size with the largest H, N_max if H increases. With R slots left, C slots of work at N
+    and delta in slots, the rules of the paper are:
 
-    ``changeover_hours`` may exceed a slot; None takes that of the job, (1 - mu_up) Delta, which is what a start costs here.
-    Another value makes the policy more or less careful, not the changes dearer. In a gap on-demand stays, and nothing is
-    begun unless the net calls. Under all this stands the exact net of every policy (ours), so that a job in reach of
-    on-demand is never late; its answer may be of another size in the finishing slot. With ``guard`` it takes on-demand to the
-    end where the guard of M4.3 fails. Raises `SettingsError` for a changeover that is negative or infinite.
+    - *Exploitation*: a cluster on spot stays on spot while spot is available for all of it.
+    - *Hysteresis*: on-demand is left only for spot, never to idle, and only at progress of Zexp(t +
+      2 delta) or more.
+    - *Safety net*: if R - 1 < C + 2 delta, another idle slot would leave less than two changeovers,
+      so the cluster runs on-demand to the end.
+    - *Uniform progress*: otherwise spot if available, on-demand when behind Zexp(t), else nothing.
+    - *Thrifty*: nothing once finished.
+
+    ``changeover_hours`` may exceed a slot; None takes the value of the job, (1 - mu_up) Delta, the
+    actual cost of a start. Another value makes the policy more or less careful, but does not change
+    the cost of a change. In a gap on-demand continues, and nothing is started unless the safety net
+    requires it. The exact safety net of all policies applies on top (ours), so that a job within
+    reach of on-demand is never late; in the last slot its size may differ. With ``guard`` the
+    cluster runs on-demand to the end once the guard of M4.3 fails.
+
+    Raises `SettingsError` for a changeover that is negative or infinite.
     """
 
     changeover_hours: float | None = None
@@ -65,12 +75,12 @@ class SingleCluster:
         object.__setattr__(self, "name", f"UP-single({','.join(said)})" if said else "UP-single")
 
     def start(self, job: Job) -> Holding:
-        """Nothing held; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return an idle cluster; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
         return Holding.NOTHING
 
     def decide(self, state: Holding, view: View) -> tuple[Allocation, Holding]:
-        """The paper's rules in their order, over the exact net."""
+        """Return the result of the paper's rules in their order, subject to the exact safety net."""
         if is_done(view):
             return HOLD_NOTHING, Holding.NOTHING
         n = cluster_size(view)
@@ -86,7 +96,7 @@ class SingleCluster:
         return held, after
 
     def explain(self, state: Holding, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot, and which of the rules holds the cluster where it is."""
+        """Describe pace, slack and spot of the slot, and the rule that determines the purchase option."""
         after = self.decide(state, view)[1]
         rule = ""
         if after is Holding.TO_THE_END:
@@ -117,7 +127,7 @@ class SingleCluster:
 
     @staticmethod
     def _runs_out(view: View, n: int, lead: float) -> bool:
-        """R - 1 < C + 2 delta."""
+        """Return R - 1 < C + 2 delta."""
         slots = work_left(view) / pace(view.job, view.slot_hours).gain[n]
         return slots_left(view) - 1 < slots + lead - WORK_TOLERANCE
 
@@ -128,6 +138,6 @@ class SingleCluster:
 
 
 def cluster_size(view: View) -> int:
-    """N: the least size with the largest H."""
+    """Return N: the least size with the largest H."""
     gain = pace(view.job, view.slot_hours).gain
     return max(range(view.job.n_min, view.job.n_max + 1), key=gain.__getitem__)

@@ -1,6 +1,6 @@
-"""The stochastic policy: the best answer to a market that moves by chains learned from its own past (M4.6) (ours).
+"""Stochastic policy: dynamic programming on Markov chains estimated from the market's history (M4.6) (ours).
 
-Its value tables of a job are also what the end rule (c) of M3.3 reads.
+The end rule (c) of M3.3 uses the value tables of this policy.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from optimization.policies.pace import (
 from optimization.window.plan import Allocation, ExpectedToGo, sizes
 from warehouse.errors import SettingsError
 
-#: Points of the grid of work left: parts of one instance's slot while there are at most so many.
+#: Maximal number of grid points of the work left with steps finer than a slot of one instance.
 FINE_POINTS = 240
-#: A grid of whole instance-slots is kept up to so many points.
+#: Maximal number of grid points with steps of a slot of one instance.
 MOST_POINTS = 600
-#: Cells of one induction, over all slots: longer jobs get a coarser grid.
+#: Maximal number of cells of an induction over all slots; longer jobs get a coarser grid.
 MOST_CELLS = 120_000_000
 FEWEST_POINTS = 60
-#: Points that the end rule's table is thinned to.
+#: Number of grid points in the table of the end rule.
 END_POINTS = 64
 
 
@@ -51,8 +51,9 @@ END_POINTS = 64
 class ValueTables:
     """Expected values after each of the slots ``game.slot`` .. ``game.slot + len(after) - 1``, USD.
 
-    ``after`` has shape (slots, S, K, M, points), as `kernels.induction.induct` gives it; ``counts`` and ``prices`` say
-    which state a count and a price (per slot) is. ``near`` (n,) is the grid's size that stands for each size the job may hold.
+    ``after`` has shape (slots, S, K, M, points), as returned by `kernels.induction.induct`.
+    ``counts`` and ``prices`` map a count and a price (per slot) to their states. ``near`` (n,) is
+    the index of the nearest grid size for each size of the job.
     """
 
     job: Job
@@ -65,9 +66,10 @@ class ValueTables:
     near: np.ndarray
 
     def worth(self, view: View, allocation: Allocation, left: float) -> float:
-        """USD that ``allocation`` is worth in the slot of ``view`` if it leaves so much work, less its cost in the slot (M3.7).
+        """Return the value of ``allocation`` in the slot of ``view`` minus its cost in the slot, USD (M3.7).
 
-        The market is in the state of all its spot, also of what other jobs hold.
+        ``left`` is the work left after the slot. The market state counts all of its spot instances,
+        including those of other jobs.
         """
         game, n = self.game, allocation.total
         after = float(view.job.completion_value(view.slot + 1))
@@ -79,7 +81,10 @@ class ValueTables:
         return after - paid * view.slot_hours
 
     def size(self, *, slot: int, rest: float, before: int, available: int, price: float) -> int:
-        """The size of most expected value in ``slot``, ``price`` in USD per instance-slot; of equal ones the least."""
+        """Return the size of highest expected value in ``slot``, the least of equal sizes.
+
+        ``price`` is in USD per instance-slot.
+        """
         game = self.game
         column = self.after[slot - game.slot, self.counts.index(available), self.prices.index(price)]
         asked = SlotState(
@@ -94,7 +99,7 @@ class ValueTables:
     def sizes(
         self, *, slot: int, rest: np.ndarray, before: np.ndarray, available: np.ndarray, price: np.ndarray
     ) -> np.ndarray:
-        """`size` of many paths in one slot, all of shape (paths,)."""
+        """Return `size` for many paths in one slot; all arrays have shape (paths,)."""
         columns, late = self.after[slot - self.game.slot], float(self.job.completion_value(slot + 1))
         return chosen_sizes(
             self.game, columns, self.all_sizes, self.all_gains, self.near, rest, before, available, price, late,
@@ -102,7 +107,7 @@ class ValueTables:
         )  # fmt: skip
 
     def to_go(self, *, slot: int, end: int, available: int, price: float) -> ExpectedToGo:
-        """W of M3.3 (c) at the start of slot ``end`` > ``slot``: expected over the market of the slots between, seen from ``slot``.
+        """Return W of M3.3 (c) at the start of slot ``end`` > ``slot``, expected over the market from ``slot`` on.
 
         The tables must reach to slot ``end - 1``.
         """
@@ -113,19 +118,19 @@ class ValueTables:
         for i in range(slot - game.slot, end - 1 - game.slot):
             states, levels = states @ game.chain[i], levels @ game.price_chain[i]
         points = end_points(game.points)
-        # Thinned before it is averaged: a look ahead asks for thousands of these.
+        # Thin before averaging: a simulation of future slots needs thousands of these tables.
         thinned = self.after[end - 1 - game.slot][..., points]
         table = np.tensordot(np.outer(states, levels), thinned, axes=2)
         work = self.job.workload - points * game.step
         value = table[self.near].T
-        # The tables are kept in single precision; rounding must not lift a value above the job's.
+        # The tables are in single precision; rounding must not lift a value above the job's.
         value = np.minimum(np.maximum.accumulate(value, axis=0), self.job.value)
         return ExpectedToGo(work=work, value_usd=value)
 
 
 @lru_cache(maxsize=64)
 def end_points(points: int) -> np.ndarray:
-    """The points of a grid that the end rule's table is thinned to, the most work left first; one array for all who ask."""
+    """Return the grid points of the end rule's table, the most work left first; a shared read-only array."""
     spread = np.linspace(0, points - 1, min(points, END_POINTS))
     kept: np.ndarray = np.unique(np.round(spread).astype(int))[::-1]
     kept.flags.writeable = False
@@ -133,10 +138,11 @@ def end_points(points: int) -> np.ndarray:
 
 
 def make_tables(job: Job, belief: Belief, *, keep: int, anywhere: bool = True) -> ValueTables:
-    """Backward induction from the deadline to the slot of ``belief``, for every amount of work left.
+    """Compute the value tables by backward induction from the deadline to the slot of ``belief``.
 
-    Without ``anywhere`` the amounts are those that a job begun at slot 0 can have left while on-demand still meets the deadline,
-    and a slot's work more. ``keep`` slots from the belief's on are kept.
+    ``keep`` is the number of slots to store, from the slot of the belief on. Without ``anywhere``
+    the tables cover only the work that a job begun at slot 0 can have left while on-demand still
+    meets the deadline, plus the work of a slot; with it, every amount of work.
     """
     slot, slot_hours = belief.slot, belief.slot_hours
     slots = job.deadline_slots - slot
@@ -176,13 +182,13 @@ def make_tables(job: Job, belief: Belief, *, keep: int, anywhere: bool = True) -
 
 
 def spread_sizes(held: np.ndarray) -> np.ndarray:
-    """About `MOST_STATES` of the sizes, the ends among them."""
+    """Return about `MOST_STATES` evenly spread sizes, including the smallest and the largest."""
     places = np.round(np.linspace(1, len(held) - 1, MOST_STATES - 1)).astype(int)
     return np.concatenate([held[:1], held[np.unique(places)]])
 
 
 def _band(job: Job, game: Game) -> tuple[np.ndarray, np.ndarray]:
-    """The points (first, end) that matter at the start of each slot and at the deadline, shapes (T + 1,)."""
+    """Return the relevant points (first, end) at the start of each slot and at the deadline, shapes (T + 1,)."""
     most = float(game.gain.max()) / game.step
     begun = game.slot + np.arange(game.chain.shape[0] + 1)
     low = np.floor(job.workload / game.step - begun * most).astype(np.int64) - 1
@@ -192,10 +198,12 @@ def _band(job: Job, game: Game) -> tuple[np.ndarray, np.ndarray]:
 
 
 def work_grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
-    """(step, points) of the grid of work left, from none to the workload and what a restart longer than a slot can owe.
+    """Return (step, points) of the grid of work left.
 
-    Steps are a whole part of one more instance's work, so that keeping a size leads from point to point and the edge of what
-    can still be finished in time lies on one.
+    The grid runs from 0 to the workload plus the work that a restart longer than a slot can owe.
+    The step is a whole fraction of the work of an additional instance, so that a constant size
+    leads from grid point to grid point, and the limit of the work that can be finished in time is a
+    grid point.
     """
     owed = max(-least_efficiency(job.restart, n) for n in range(1, job.n_max + 1))
     reach = job.workload + max(0.0, owed) * float(gain.max())
@@ -209,25 +217,30 @@ def work_grid(job: Job, gain: np.ndarray, *, most: int) -> tuple[float, int]:
     return step, math.ceil(reach / step - 1e-9) + 2
 
 
-#: How the chains forget that horizon programs end on.
+#: Forgetting of the chains that horizon programs end on.
 PLAIN = Forgetting()
-#: Most times that tables are made for one job: every slot of a job of up to so many.
+#: Maximal number of table computations per job; a job of up to this many slots computes them in
+#: every slot.
 MOST_TABLES = 96
-#: Slots that tables reach beyond those they decide, for the windows of AHAP that end on them.
+#: Additional slots that tables cover, for the windows of AHAP that end on them.
 REACH_BEYOND = 4
-#: Bytes of tables that the views of one replay keep: many short slots and a restless price would fill the memory.
+#: Maximal bytes of tables cached by the views of one replay: many short slots and a volatile price
+#: would fill the memory.
 MOST_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stochastic:
-    """Backward induction over (slot, work left, size before, count, price) on the belief of the market (M4.6, M6.9).
+    """Backward induction over (slot, work left, previous size, count, price) on the market belief (M4.6, M6.9).
 
-    The answer is the size of most expected value. The belief's chains forget with a half-life of ``half_life_hours``. Belief and
-    tables are made anew in every slot (`tables_in_force`). A deadline that on-demand can still meet is kept in its reach where
-    finishing is worth its price there (`priced_net`), which costs nothing measurable; else the tables decide. In a gap the count is
-    taken as 0 and only the net acts, or where the deadline is out of reach the tables: a job given up is not rushed. With ``guard``
-    a job of 0 or N instances whose deadline is in reach, and worth it, is on on-demand where the guard of M4.3 fails.
+    The policy chooses the size of highest expected value. The chains of the belief forget with a
+    half-life of ``half_life_hours``. Belief and tables are recomputed in every slot
+    (`tables_in_force`). A deadline that on-demand can still meet is protected if finishing on
+    demand pays (`priced_net`), at no measurable cost; otherwise the tables decide.
+
+    In a gap the count is taken as 0 and only the safety net acts, or the tables if the deadline is
+    out of reach: a job that is given up is not rushed. With ``guard`` a job of 0 or N instances,
+    whose deadline is within reach and pays, runs on-demand once the guard of M4.3 fails.
 
     Raises `SettingsError` for a half-life that is not positive.
     """
@@ -246,15 +259,15 @@ class Stochastic:
 
     @property
     def forgetting(self) -> Forgetting:
-        """How the chains of its belief forget."""
+        """Forgetting of the chains of the belief."""
         return Forgetting(own_hours=self.half_life_hours, peer_hours=self.half_life_hours)
 
     def start(self, job: Job) -> None:
-        """No state: what it knows is in the view; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return no state: all information is in the view; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
 
     def decide(self, state: None, view: View) -> tuple[Allocation, None]:
-        """The size of most expected value."""
+        """Return the allocation of highest expected value."""
         if is_done(view):
             return HOLD_NOTHING, None
         in_reach = deadline_in_reach(view)
@@ -272,10 +285,10 @@ class Stochastic:
         return priced_net(view, split(view, n)), None
 
     def decide_together(self, state: None, view: View, paths: Paths) -> np.ndarray | None:
-        """`decide` on many futures at once, from the one set of tables they share.
+        """Decide many paths at once with shared tables.
 
-        None where they may not share them: in a gap, or where one of the jobs has left the path of its tables; and under the guard,
-        which takes on-demand where spot is there.
+        Returns None if the paths cannot share tables: in a gap, if a job has left the range of the
+        tables, or with the guard, which uses on-demand where spot is available.
         """
         job, numbers = view.job, pace(view.job, view.slot_hours)
         slack = WORK_TOLERANCE * job.workload
@@ -300,7 +313,7 @@ class Stochastic:
         return chosen
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot, and that the deadline is let go where it is."""
+        """Describe pace, slack and spot of the slot, and whether the deadline is given up."""
         lets_go = deadline_in_reach(view) and not keeps_deadline(view, allocation.total)
         return narrate(view, allocation, rule=LETS_GO if lets_go else "")
 
@@ -309,12 +322,14 @@ class Stochastic:
 
 
 def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_BEYOND) -> ValueTables:
-    """The tables that hold in the slot of ``view``, with ``beyond`` slots more than until they are made anew.
+    """Return the tables for the slot of ``view``, covering ``beyond`` slots more than until the next computation.
 
-    They are made from the belief of the slot, in a job of more than `MOST_TABLES` slots from that of the last of as many evenly
-    spaced ones; in a look ahead those of the belief that is held go on to the end. A price between their levels counts as the
-    nearest. They depend on the market alone, not on what the job did (but for a job off the path of `make_tables`), so the views of
-    one replay share them. Where the deadline may be let go they are made for every amount of work left.
+    The tables are computed from the belief of the slot. In a job of more than `MOST_TABLES` slots
+    at most that many evenly spaced slots compute tables, and the slots between use the last of
+    them. In simulations of future slots the tables of the fixed belief apply to the end. A price
+    between two levels counts as the nearest level. The tables depend on the market alone, not on
+    earlier decisions of the job (except for a job outside the range of `make_tables`), so the views
+    of one replay share them. If the deadline may be given up, they cover every amount of work left.
     """
     return _in_force(view, forgetting, beyond, _anywhere(view))
 
@@ -330,7 +345,7 @@ def _in_force(view: View, forgetting: Forgetting, beyond: int, anywhere: bool) -
 
 
 def _belief_in_force(view: View, forgetting: Forgetting, beyond: int) -> tuple[Belief, int]:
-    """The belief that the tables in the slot of ``view`` are made of, and the slots from its own on that they hold."""
+    """Return the belief behind the tables of the slot of ``view``, and the number of slots the tables cover."""
     beliefs, d = view.market_beliefs(), view.job.deadline_slots
     if beliefs.holds(view.slot):
         belief = beliefs.at(view.slot, forgetting)
@@ -344,7 +359,11 @@ def _never_let_go(view: View) -> bool:
 
 
 def _anywhere(view: View) -> bool:
-    """Whether the job has more done than a job begun at slot 0 can have, or less than still meets the deadline, now or later."""
+    """Return whether the tables must cover every amount of work left.
+
+    True if the deadline may be given up, if the job has done more than a job begun at slot 0 can
+    have done, or if on-demand no longer meets the deadline.
+    """
     if not _never_let_go(view):
         return True
     fastest = max(pace(view.job, view.slot_hours).gain)
@@ -353,7 +372,7 @@ def _anywhere(view: View) -> bool:
 
 
 def _let_go(kept: dict[tuple[object, ...], object]) -> None:
-    """Drop the oldest tables beyond `MOST_BYTES`, never the newest; who asks for them again makes the same."""
+    """Drop the oldest tables beyond `MOST_BYTES`, never the newest; they are recomputed when needed."""
     held = {key: tables.after.nbytes for key, tables in kept.items() if isinstance(tables, ValueTables)}
     beyond = sum(held.values()) - MOST_BYTES
     for key in list(held)[:-1]:
@@ -364,7 +383,7 @@ def _let_go(kept: dict[tuple[object, ...], object]) -> None:
 
 
 def expected_to_go(view: View, slot: int) -> ExpectedToGo:
-    """The end rule (c) of M3.3: what the job is expected to be worth from ``slot`` on, as the belief in ``view`` has it."""
+    """Return the expected value of the job from ``slot`` on under the belief in ``view``, end rule (c) of M3.3."""
     price, beyond, anywhere = (
         view.price * view.slot_hours,
         max(REACH_BEYOND, slot - view.slot - 1),

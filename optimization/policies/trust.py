@@ -1,7 +1,8 @@
-"""Trust in the forecast by a parameter lambda: learning-augmented ski rental for every chance to grow (M10).
+"""Trust in the forecast with a parameter lambda: learning-augmented ski rental for each chance to grow (M10).
 
-After "Optimal robustness-consistency trade-offs for learning-augmented online algorithms" (Wei and Zhang, NeurIPS 2020),
-which shows that the rule for ski rental used here is the best of the deterministic ones.
+Based on "Optimal robustness-consistency trade-offs for learning-augmented online algorithms" (Wei
+and Zhang, NeurIPS 2020), which shows that the ski rental rule used here is the best deterministic
+rule.
 """
 
 from __future__ import annotations
@@ -30,18 +31,22 @@ from warehouse.errors import SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Trust(lambda): grow to all spot once what staying small has cost passes a threshold set by the forecast (M10).
+    """Trust(lambda): grow to all spot once the cost of staying small exceeds a threshold set by the forecast (M10).
 
-    The paper's problem is ski rental: rent day by day or buy once, with a predicted length of the season. Here (ours) the
-    season is a run of slots with more cheap spot than is held; the rent of a slot is what the spot not taken would have
-    saved beside on-demand; to buy is to grow, which costs b = (1 - mu_up) of a slot's work (M2.4). The rule is the known
-    one: where the forecast says that the season's rents come to b, buy once ``caution`` b of rent is paid, else only at b
-    / ``caution``. So lambda = 0 believes every forecast, lambda = 1 hears none and buys at the break-even point; in
-    between one season costs at most 1 + lambda times the best in hindsight if the forecast was right and 1 + 1 / lambda
-    times if it was not (for equal rents; ours vary). The last forecast is held to d. Where growing costs nothing all spot
-    is taken at once. On-demand is the net's alone.
+    The problem of the paper is ski rental: rent day by day or buy once, with a predicted length of
+    the season. Here (ours) the season is a run of slots with more cheap spot than the job runs; the
+    rent of a slot is the saving, compared with on-demand, that the unused spot would have given;
+    buying is growing, which costs b = (1 - mu_up) of the work of a slot (M2.4).
 
-    State: the rent paid so far this season, USD. Raises `SettingsError` for lambda outside [0, 1].
+    The rule is the known rule: if the forecast rents of the season reach b, buy once ``caution`` b
+    of rent is paid, else only at b / ``caution``. So lambda = 0 trusts every forecast, and lambda =
+    1 ignores the forecast and buys at the break-even point. In between a season costs at most 1 +
+    lambda times the hindsight optimum if the forecast was right and 1 + 1 / lambda times if it was
+    wrong (for equal rents; here they vary). The last forecast value is repeated to d. If growing is
+    free, all spot is used at once. Only the safety net uses on-demand.
+
+    The state is the rent paid so far in this season, USD. Raises `SettingsError` for lambda outside
+    [0, 1].
     """
 
     caution: float
@@ -53,12 +58,12 @@ class Trust:
         object.__setattr__(self, "name", f"Trust({self.caution:g})")
 
     def start(self, job: Job) -> float:
-        """No rent paid; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return a rent of 0; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
         return 0.0
 
     def decide(self, state: float, view: View) -> tuple[Allocation, float]:
-        """All spot, or the size before while the rent has not passed the threshold."""
+        """Return all spot, or the previous size while the rent is below the threshold."""
         if is_done(view):
             return HOLD_NOTHING, state
         if not view.observed:
@@ -72,7 +77,7 @@ class Trust:
         return safety_net(view, before), state + rent[0]
 
     def explain(self, state: float, view: View, allocation: Allocation) -> str:
-        """Pace, slack and spot of the slot, and rent and threshold where growing is in question."""
+        """Describe pace, slack and spot of the slot, and rent and threshold if the job could grow."""
         spot, before = all_spot(view), kept_spot(view)
         if not view.observed or is_done(view) or spot.total <= before.total:
             return narrate(view, allocation)
@@ -83,7 +88,7 @@ class Trust:
         return narrate(view, allocation, rule=said)
 
     def _threshold(self, view: View, rent: tuple[float, ...], size: int) -> float:
-        """The rent at which to grow, USD: lambda b if the forecast season is worth b, else b / lambda."""
+        """Return the rent at which to grow, USD: lambda b if the forecast rents of the season reach b, else b / lambda."""
         price = growth_cost(view, size)
         if sum(rent) >= price:
             return self.caution * price
@@ -91,20 +96,23 @@ class Trust:
 
 
 def kept_spot(view: View) -> Allocation:
-    """The size before as spot alone, where that much cheap spot is still there and it is not too much; else nothing."""
+    """Return the previous size on spot alone, cut to the cheap spot available and to the work left.
+
+    Returns nothing if this is below n_min.
+    """
     n = min(view.progress.n_previous, all_spot(view).total)
     return split(view, n) if n >= view.job.n_min else HOLD_NOTHING
 
 
 def growth_cost(view: View, size: int) -> float:
-    """What growing to ``size`` loses, USD: (1 - mu_up) of its slot's work at the least on-demand price of work."""
+    """Return the loss of growing to ``size``, USD: (1 - mu_up) of the slot's work at the least on-demand price."""
     job = view.job
     lost = 1.0 - after_growing(job.restart, size)
     return lost * pace(job, view.slot_hours).gain[size] * work_price(view)
 
 
 def _rents(view: View, small: int, large: int) -> tuple[float, ...]:
-    """What ``small`` instead of ``large`` spot loses in this slot and in each forecast one until the season's end, USD."""
+    """Return the losses of ``small`` instead of ``large`` spot, USD, for this slot and each forecast slot of the season."""
     gain, worth = pace(view.job, view.slot_hours).gain, work_price(view)
     window = view.window(slots_left(view))
     rents: list[float] = []

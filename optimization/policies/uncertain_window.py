@@ -1,6 +1,7 @@
-"""A planning window as long as the forecasts are worth it: uncertainty against the cost of a change (M10).
+"""Planning window that balances the forecast uncertainty against the cost of a change (M10).
 
-After "Smoothed online combinatorial optimization using imperfect predictions" (Wang, Song, Theocharous, Mahadevan, 2022).
+Based on "Smoothed online combinatorial optimization using imperfect predictions" (Wang, Song,
+Theocharous, Mahadevan, 2022).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from warehouse.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """What is known of the forecasts, the window in force and the plan that binds over it."""
+    """Forecast record, length of the current window and the plan that binds over it."""
 
     record: ForecastRecord = field(default_factory=ForecastRecord)
     width: int = 1
@@ -30,13 +31,14 @@ class Windowed:
 class UncertainWindow:
     """Window(most, sigma): plan over the number of slots that balances uncertainty against switching (M10).
 
-    The paper bounds the regret of planning over S slots by the predictive uncertainty added up over them plus one
-    switching cost, and so chooses the window that balances the two. Here S minimises (C + sum of epsilon_k for k < S) / S
-    over 1..``most`` (the form is ours): epsilon_k is what the forecast error k slots ahead has cost per slot on this job
-    so far, measured by the policy itself (`forecast_record`), C what one change of size costs, (1 - mu_up) of a slot's
-    work at its on-demand price. The plan is M3's with the end rule of the default pool. ``bind`` follows it for its S
-    slots, as the paper does; without, a new one is made every slot. Everything else, the price threshold sigma and the
-    net included, is `Ahap`'s.
+    The paper bounds the regret of planning over S slots by the sum of the predictive uncertainties
+    plus one switching cost, and chooses the window that balances the two. Here S minimises (C + sum
+    of epsilon_k for k < S) / S over 1..``most`` (the form is ours). epsilon_k is the cost per slot
+    of the forecast errors at a lead of k slots on this job so far, measured by the policy
+    (`forecast_record`). C is the cost of one size change, (1 - mu_up) of a slot's work at its
+    on-demand price. The plan is that of M3 with the end rule of the default pool. With ``bind`` the
+    plan is followed for its S slots, as in the paper; otherwise a new plan is computed in every
+    slot. Everything else, including the price threshold sigma and the safety net, is as in `Ahap`.
 
     Raises `SettingsError` for a window below 1 or sigma outside (0, 1].
     """
@@ -67,16 +69,16 @@ class UncertainWindow:
         object.__setattr__(self, "name", f"Window({','.join([str(self.most), f'{self.sigma:g}', *words])})")
 
     def with_solver(self, solve: Solve) -> UncertainWindow:
-        """The same policy with its programs answered by ``solve``."""
+        """Return the same policy with ``solve`` as the solver of its planning problems."""
         return replace(self, solve=solve)
 
     def start(self, job: Job) -> Windowed:
-        """Nothing known of the forecasts, no plan; raises `JobError` for a job that cannot resume (M2.7)."""
+        """Return an empty forecast record and no plan; raises `JobError` for a job that cannot resume (M2.7)."""
         check_job(job, uses_spot=True)
         return Windowed()
 
     def decide(self, state: Windowed, view: View) -> tuple[Allocation, Windowed]:
-        """What the plan in force says, or one over a window chosen anew."""
+        """Return the allocation of the current plan, or of a new plan over a newly chosen window."""
         record = noted(state.record, view, max(1, self.most - 1))
         if is_done(view):
             return HOLD_NOTHING, replace(state, record=record)
@@ -85,7 +87,7 @@ class UncertainWindow:
         return allocation, Windowed(record, width, plan)
 
     def explain(self, state: Windowed, view: View, allocation: Allocation) -> str:
-        """The window, and what `Ahap` says of the slot."""
+        """Describe the window, and the slot as `Ahap` does."""
         if not view.observed or is_done(view):
             return narrate(view, allocation)
         record = noted(state.record, view, max(1, self.most - 1))
@@ -93,7 +95,7 @@ class UncertainWindow:
         return self.planners[width - 1].explain(state.plan, view, allocation)
 
     def _width(self, state: Windowed, record: ForecastRecord, view: View) -> int:
-        """The window of the plan that binds this slot, or the best one now."""
+        """Return the window of the plan that binds this slot, or the best window now."""
         if any(made > view.slot - self.planners[state.width - 1].commitment for made, _ in state.plan.plans):
             return state.width
         if record.forecast is None:
@@ -104,9 +106,9 @@ class UncertainWindow:
 
 
 def balanced_window(uncertainty: tuple[float, ...], change: float, most: int) -> int:
-    """The S in 1..``most`` of the least (change + sum of uncertainty[:S - 1]) / S, the longest of those that tie.
+    """Return the S in 1..``most`` with the least (change + sum of uncertainty[:S - 1]) / S, the longest of ties.
 
-    A window of S slots reads the forecasts of S - 1: the present is observed.
+    A window of S slots uses the forecasts of S - 1 slots, since the present is observed.
 
     >>> balanced_window((0.5, 2.0, 2.0), 2.0, 4)
     2
