@@ -1,1 +1,1 @@
-"""Learning which policy to trust (M5)."""
+"""Selection of the policy to trust, learned from ended jobs (M5)."""

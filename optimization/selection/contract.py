@@ -1,4 +1,4 @@
-"""What every learner of the selection is, on weights over policies and utilities in [0, 1] (M5)."""
+"""Interface of the selection's learners: weights over policies from utilities in [0, 1] (M5)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from optimization.kernels.rules import least_efficiency
 from warehouse.errors import SettingsError
 
 # ---
-# Learn which policy to trust: exponentiated gradient with full information, and its regret (M5).
-#
-# Three schedules of the learning rate and share, each with its own bound, all on utilities in [0, 1]:
-#
+# Selection by exponentiated gradient with full information, and its regret (M5). Three schedules of
+# the learning rate and share, each with its bound, all on utilities in [0, 1]:
 # - ``known_rate(M, K)``: eta = sqrt(8 ln M / K), regret after K rounds <= sqrt(K ln M / 2) (M5.2);
-# - `ANYTIME`: eta_k = sqrt(8 ln M / k) for round k, the weights being exp(eta_k x summed utility), regret
-#   <= 2 sqrt(K ln M / 2) + sqrt(ln M / 8) at every K (Cesa-Bianchi and Lugosi 2006, theorem 2.3);
-# - fixed share (M5.4): after each round a share alpha of all weight is spread evenly, so that the regret against the
-#   best *sequence* of policies with m changes is bounded (same book, theorem 5.2; Herbster and Warmuth 1998).
+# - `ANYTIME`: eta_k = sqrt(8 ln M / k) for round k, weights exp(eta_k x summed utility), regret <=
+#   2 sqrt(K ln M / 2) + sqrt(ln M / 8) at every K (Cesa-Bianchi and Lugosi 2006, theorem 2.3);
+# - fixed share (M5.4): after each round a share alpha of all weight is spread evenly, so that the
+#   regret against the best *sequence* of policies with m changes is bounded (same book, theorem
+#   5.2; Herbster and Warmuth 1998).
 
-#: The rate for an unknown number of rounds.
+#: Learning rate for an unknown number of rounds.
 ANYTIME: Literal["anytime"] = "anytime"
 Rate = float | Literal["anytime"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Trust in each policy after ``rounds`` rounds: ``log_weight`` has shape (M,), largest 0, in the order of ``names``."""
+    """Weights of the policies after ``rounds`` rounds.
+
+    ``log_weight`` has shape (M,), with maximum 0, in the order of ``names``.
+    """
 
     log_weight: np.ndarray
     rounds: int
@@ -39,13 +41,13 @@ class Weights:
 
     @property
     def probability(self) -> np.ndarray:
-        """Weights that sum to 1, shape (M,)."""
+        """Weights normalised to sum 1, shape (M,)."""
         raised = np.exp(self.log_weight - self.log_weight.max())
         return np.asarray(raised / raised.sum())
 
 
 def even_weights(names: Sequence[str]) -> Weights:
-    """The weights before the first round; raises `SettingsError` for no policy or one named twice."""
+    """Return the weights before the first round; raises `SettingsError` for no policy or a repeated name."""
     if not names or len(set(names)) != len(names):
         raise SettingsError(
             f"{len(names)} policies, {len(set(names))} names", expected="at least one, each once"
@@ -54,16 +56,17 @@ def even_weights(names: Sequence[str]) -> Weights:
 
 
 def utility_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> tuple[float, float]:
-    """Fixed bounds of a job's utility in USD: the cost of N_max on-demand to gamma d below, v above (M5.2)."""
+    """Return fixed bounds of a job's utility, USD: minus the cost of N_max on-demand to gamma d, and v (M5.2)."""
     return -job.n_max * on_demand_usd * slot_hours * job.late_limit, job.value
 
 
 def attainable_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> tuple[float, float]:
-    """Tighter fixed bounds of a job's utility in USD, out of which no policy gets that never pays more than on-demand (ours).
+    """Return tighter bounds of a job's utility, USD, for policies that never pay more than on-demand (ours).
 
-    Above: v. Below: minus the most that can be spent up to d, because what comes after d is worth at least 0
-    (M2.6). That is d slots of N_max; and where a change of size lasts less than a slot, also p_o L / mu max_n
-    n / H(n) for the work, mu the least efficiency, plus one slot of N_max in which it is finished.
+    Upper bound: v. Lower bound: minus the most that can be spent up to d, because the ending after
+    d has a utility of at least 0 (M2.6). The most that can be spent is d slots of N_max and, if a
+    size change lasts less than a slot, no more than p_o L / mu max_n n / H(n) for the work, mu
+    being the least efficiency, plus one slot of N_max in which the job finishes.
     """
     slot = job.n_max * on_demand_usd * slot_hours
     most = job.deadline_slots * slot
@@ -76,23 +79,23 @@ def attainable_bounds(job: Job, *, on_demand_usd: float, slot_hours: float) -> t
 
 
 def normalised(utilities: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
-    """Utilities in USD as shares of the job's bounds, clipped to [0, 1] (M5.2)."""
+    """Return utilities in USD as shares of the job's bounds, clipped to [0, 1] (M5.2)."""
     low, high = bounds
     return np.clip((np.asarray(utilities, dtype=float) - low) / (high - low), 0.0, 1.0)
 
 
 def known_rate(policies: int, rounds: int) -> float:
-    """eta = sqrt(8 ln M / K) for K rounds known beforehand (M5.2)."""
+    """Return eta = sqrt(8 ln M / K) for a known number K of rounds (M5.2)."""
     return math.sqrt(8.0 * math.log(policies) / rounds)
 
 
 def update(weights: Weights, utilities: np.ndarray, *, rate: Rate, share: float = 0.0) -> Weights:
-    """The weights after one more round of normalised utilities, shape (M,) (M5.2, M5.4).
+    """Return the weights after another round of normalised utilities, shape (M,) (M5.2, M5.4).
 
-    w_i <- w_i exp(eta u_i), then w_i <- (1 - share) w_i + share sum(w) / M. With `ANYTIME` the weights after
-    k rounds are exp(eta_{k+1} (u_i summed over k rounds)); it is not meant with a share, which forgets on its
-    own. Raises `SettingsError` for utilities of another shape or outside [0, 1], a rate that is not positive
-    or a share outside [0, 1).
+    w_i <- w_i exp(eta u_i), then w_i <- (1 - share) w_i + share sum(w) / M. With `ANYTIME` the
+    weights after k rounds are exp(eta_{k+1} (u_i summed over k rounds)); `ANYTIME` excludes a
+    share, which forgets by itself. Raises `SettingsError` for utilities of another shape or outside
+    [0, 1], a negative rate or a share outside [0, 1).
     """
     utilities = _checked_round(weights, utilities)
     if not 0.0 <= share < 1.0 or (share > 0.0 and rate == ANYTIME):
@@ -118,9 +121,9 @@ def update(weights: Weights, utilities: np.ndarray, *, rate: Rate, share: float 
 def replay_weights(
     names: Sequence[str], utilities: np.ndarray, *, rate: Rate, share: float = 0.0
 ) -> list[Weights]:
-    """The weights before round 1, 2, ..., K and after K, rebuilt from stored normalised utilities of shape (K, M) (M5.3).
+    """Rebuild the weights before round 1, 2, ..., K and after K from stored utilities of shape (K, M) (M5.3).
 
-    The same utilities in the same order give the same weights to the last bit.
+    The utilities are normalised. Equal utilities in equal order give bitwise equal weights.
     """
     history = [even_weights(names)]
     for row in np.asarray(utilities, dtype=float):
@@ -129,20 +132,20 @@ def replay_weights(
 
 
 def leader(weights: Weights) -> str:
-    """The policy of the largest weight, the first of those that tie."""
+    """Return the policy of the largest weight, the first of ties."""
     return weights.names[int(np.argmax(weights.log_weight))]
 
 
 def sample(weights: Weights, rng: np.random.Generator) -> str:
-    """A policy drawn by weight: the choice that the regret bound speaks of, in expectation (M5.3)."""
+    """Return a policy drawn by weight; the regret bounds hold for this choice, in expectation (M5.3)."""
     return weights.names[int(rng.choice(len(weights.names), p=weights.probability))]
 
 
 def static_bound(policies: int, rounds: int, *, rate: Rate) -> float:
-    """Bound of the regret after ``rounds`` rounds against the best single policy.
+    """Return the bound of the regret after ``rounds`` rounds against the best single policy.
 
-    Fixed rate eta: ln M / eta + eta K / 8, which is sqrt(K ln M / 2) at `known_rate`. `ANYTIME`: 2 sqrt(K ln
-    M / 2) + sqrt(ln M / 8).
+    Fixed rate eta: ln M / eta + eta K / 8, which is sqrt(K ln M / 2) at `known_rate`. `ANYTIME`: 2
+    sqrt(K ln M / 2) + sqrt(ln M / 8).
     """
     log_size = math.log(policies)
     if policies == 1:
@@ -153,10 +156,10 @@ def static_bound(policies: int, rounds: int, *, rate: Rate) -> float:
 
 
 def shifting_bound(policies: int, rounds: int, *, rate: float, share: float, shifts: int) -> float:
-    """Bound of fixed share's regret against the best sequence of policies with ``shifts`` changes (M5.4).
+    """Return the regret bound of fixed share against the best sequence of policies with ``shifts`` changes (M5.4).
 
-    (m + 1) ln M / eta + ln(1 / (alpha^m (1 - alpha)^(K - m - 1))) / eta + eta K / 8, with m changes and share
-    alpha.
+    (m + 1) ln M / eta + ln(1 / (alpha^m (1 - alpha)^(K - m - 1))) / eta + eta K / 8, with m changes
+    and share alpha.
     """
     stay = max(rounds - shifts - 1, 0)
     changes = -shifts * math.log(share) - stay * math.log1p(-share)
@@ -164,7 +167,7 @@ def shifting_bound(policies: int, rounds: int, *, rate: float, share: float, shi
 
 
 def shifting_rates(policies: int, rounds: int, shifts: int) -> tuple[float, float]:
-    """(eta, share) that make `shifting_bound` least for ``shifts`` changes in ``rounds`` rounds: alpha = m / (K - 1)."""
+    """Return (eta, share) that minimise `shifting_bound` for ``shifts`` changes: alpha = m / (K - 1)."""
     share = shifts / max(rounds - 1, 1) if shifts else 0.5 / max(rounds, 2)
     share = min(share, 0.5)
     at_one = shifting_bound(policies, rounds, rate=1.0, share=share, shifts=shifts) - rounds / 8.0
@@ -172,9 +175,10 @@ def shifting_rates(policies: int, rounds: int, shifts: int) -> tuple[float, floa
 
 
 def best_sequence(utilities: np.ndarray, shifts: int) -> np.ndarray:
-    """Summed utility, after each round, of the best sequence of policies with at most ``shifts`` changes, shape (K,).
+    """Return the summed utility of the best policy sequence with at most ``shifts`` changes, by round, shape (K,).
 
-    Dynamic program over (round, changes used, policy): keep the policy, or change to it from the best of the round before.
+    Dynamic program over (round, changes used, policy): retain the policy, or change to it from the
+    best of the previous round.
     """
     utilities = np.asarray(utilities, dtype=float)
     best, sums = np.tile(utilities[0], (shifts + 1, 1)), [utilities[0].max()]
@@ -202,22 +206,22 @@ def _checked_round(weights: Weights, utilities: np.ndarray) -> np.ndarray:
 
 
 # ---
-# What every learner of the selection is: weights before each round, learned from full information, with a proven bound (M5).
-#
-# A learner sees one row of utilities a round, each in [0, 1] and one for each policy (M5.1, M5.2), and says beforehand how
-# far it trusts each policy. ``Learner`` is the protocol, `learners` holds the implementations; `play` runs one over a table.
-#
-# A `BanditLearner` is told less: of a round only what the policy earned that it played (M10). Nothing hands it the other
-# utilities, so it cannot read them; `play_bandit` runs one over a table.
+# Protocols of the learners: weights before each round, learned with full information, with a proven
+# bound (M5). A learner receives a row of utilities per round, each in [0, 1], with an entry for
+# each policy (M5.1, M5.2), and gives the weights of the policies before the round. ``Learner`` is
+# the protocol, `learners` holds the implementations, and `play` runs a learner over a table. A
+# `BanditLearner` receives only the utility of the policy that was played (M10); `play_bandit` runs
+# it over a table and passes no other utilities.
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """Rounds that were played: ``utilities`` and ``chances`` (what the weights were before each round), both (K, M).
+    """Played rounds: ``utilities`` and ``chances`` (the weights before each round), both of shape (K, M).
 
-    ``drawn`` (K,): the policy played in each round, where what was learned hung on it (bandit feedback), else None.
+    ``drawn`` (K,) is the policy played in each round if learning depended on it (bandit feedback),
+    else None.
     """
 
     names: tuple[str, ...]
@@ -232,53 +236,53 @@ class Played:
 
     @property
     def static_regret(self) -> np.ndarray:
-        """Utility of the best single policy so far minus what the weights expected to earn, shape (K,)."""
+        """Utility of the best single policy so far minus the expected utility under the weights, shape (K,)."""
         best = self.utilities.cumsum(axis=0).max(axis=1)
         return np.asarray(best - self.expected.cumsum())
 
 
 class Learner(Protocol[S]):
-    """How trust moves from round to round; a pure function of the rounds seen, so that weights can be rebuilt (M5.3).
+    """Update rule of the weights; a pure function of past rounds, so that weights can be rebuilt (M5.3).
 
-    ``memory`` says what the lead of one policy over another is made of: a number g in (0, 1] if it is a
-    common factor times the sum of utility differences, each g^age; None if it is no such sum.
+    ``memory`` describes the lead of a policy over another: a number g in (0, 1] if the lead is a
+    common factor times the sum of utility differences, each weighted by g^age; None if it is no
+    such sum.
     """
 
     @property
     def name(self) -> str:
-        """The name it is chosen by in the settings."""
+        """Name of the learner in the settings."""
         ...
 
     @property
     def memory(self) -> float | None:
-        """See above."""
+        """Decay factor g of the lead, or None (see the class)."""
         ...
 
     def start(self, names: Sequence[str]) -> S:
-        """The state before the first round."""
+        """Return the state before the first round."""
         ...
 
     def learn(self, state: S, utilities: np.ndarray) -> S:
-        """The state after one more round, ``utilities`` of shape (M,) in [0, 1]; raises `SettingsError` for others."""
+        """Return the state after a round of ``utilities`` (M,) in [0, 1]; raises `SettingsError` for other values."""
         ...
 
     def weights(self, state: S) -> Weights:
-        """The weights for the next round."""
+        """Return the weights for the next round."""
         ...
 
     def static_bounds(self, played: Played) -> np.ndarray:
-        """After each round a proven bound of the regret against the best single policy, shape (K,)."""
+        """Return a proven bound of the regret against the best single policy after each round, shape (K,)."""
         ...
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """The same against the best sequence of policies with ``shifts`` changes (M5.4); infinite where none is proven."""
+        """Return the bound against the best sequence with ``shifts`` changes (M5.4); infinite if none is proven."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BanditFeedback:
-    """All that a round shows under bandit feedback: the policy played (its place), what it earned in [0, 1], and the
-    chance that it had of being played."""
+    """Feedback of a round to a bandit: the policy played (its index), its utility in [0, 1] and its probability."""
 
     policy: int
     utility: float
@@ -286,45 +290,46 @@ class BanditFeedback:
 
 
 class BanditLearner(Protocol[S]):
-    """How trust moves when only the played policy's utility is seen (M10); a pure function of what was seen.
+    """Update rule of the weights under bandit feedback (M10); a pure function of the feedback.
 
-    The policy of a round is drawn by the weights, since what is learned rests on the chances that were really used.
-    Bounds speak of the expectation over the draws against rounds fixed beforehand, unless the learner says otherwise.
+    The policy of a round is drawn by the weights, because learning depends on the probabilities
+    actually used. Bounds hold in expectation over the draws against rounds fixed beforehand, unless
+    the learner states otherwise.
     """
 
     @property
     def name(self) -> str:
-        """The name it is shown by."""
+        """Name shown for the learner."""
         ...
 
     def start(self, names: Sequence[str]) -> S:
-        """The state before the first round."""
+        """Return the state before the first round."""
         ...
 
     def learn(self, state: S, seen: BanditFeedback) -> S:
-        """The state after one more round; raises `SettingsError` for a utility outside [0, 1] or a policy that is none."""
+        """Return the state after a round; raises `SettingsError` for a utility outside [0, 1] or an unknown policy."""
         ...
 
     def weights(self, state: S) -> Weights:
-        """The chances for the next round; a policy that will not be played has log weight -inf."""
+        """Return the probabilities for the next round; a policy that will not be played has log weight -inf."""
         ...
 
     def static_bounds(self, played: Played) -> np.ndarray:
-        """As `Learner.static_bounds`; infinite where none is proven."""
+        """Return the bounds as `Learner.static_bounds`; infinite if none is proven."""
         ...
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """As `Learner.shifting_bounds`."""
+        """Return the bounds as `Learner.shifting_bounds`."""
         ...
 
 
 def weigh(
     learner: Learner[Any], names: Sequence[str], utilities: np.ndarray, *, after: int = 0
 ) -> list[Weights]:
-    """The weights before round 1, 2, ..., K and after K, from stored utilities of shape (K, M) (M5.3).
+    """Return the weights before round 1, 2, ..., K and after K, from stored utilities of shape (K, M) (M5.3).
 
-    ``after`` leaves out those before so many rounds were seen. The same utilities in the same order give the same weights to the
-    last bit.
+    ``after`` omits the weights before that many rounds. Equal utilities in equal order give bitwise
+    equal weights.
     """
     state = learner.start(names)
     history = [] if after else [learner.weights(state)]
@@ -336,7 +341,7 @@ def weigh(
 
 
 def play(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray) -> Played:
-    """The rounds as the learner would have played them, each weight made from earlier rounds only."""
+    """Return the rounds as the learner would have played them, each with weights from earlier rounds only."""
     values = np.asarray(utilities, dtype=float)
     history = weigh(learner, names, values)[:-1]
     chances = np.array([weights.probability for weights in history]).reshape(values.shape)
@@ -346,9 +351,9 @@ def play(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray) -> 
 def play_bandit(
     learner: BanditLearner[Any], names: Sequence[str], utilities: np.ndarray, *, rng: np.random.Generator
 ) -> tuple[Played, list[Weights]]:
-    """Draw a policy by weight round after round, and tell the learner what that one earned, nothing else.
+    """Draw a policy by weight in each round and give the learner the utility of this policy only.
 
-    Returns the rounds with what was drawn, and the weights before round 1, 2, ..., K and after K. Raises
+    Returns the rounds with the draws, and the weights before round 1, 2, ..., K and after K. Raises
     `SettingsError` for utilities of another shape or outside [0, 1].
     """
     values = np.asarray(utilities, dtype=float)
@@ -369,7 +374,10 @@ def play_bandit(
 
 
 def checked_seen(names: Sequence[str], seen: BanditFeedback) -> BanditFeedback:
-    """``seen`` as it is; raises `SettingsError` unless it names a policy, a utility in [0, 1] and a chance in (0, 1]."""
+    """Return ``seen`` unchanged; raises `SettingsError` for an unknown policy or values out of range.
+
+    The utility must be in [0, 1] and the probability in (0, 1].
+    """
     if 0 <= seen.policy < len(names) and 0.0 <= seen.utility <= 1.0 and 0.0 < seen.chance <= 1.0 + 1e-9:
         return seen
     raise SettingsError(
@@ -380,7 +388,7 @@ def checked_seen(names: Sequence[str], seen: BanditFeedback) -> BanditFeedback:
 
 
 def checked_round(names: Sequence[str], utilities: np.ndarray) -> np.ndarray:
-    """``utilities`` as floats; raises `SettingsError` unless there is one in [0, 1] for each policy."""
+    """Return ``utilities`` as floats; raises `SettingsError` unless each policy has a utility in [0, 1]."""
     values = np.asarray(utilities, dtype=float)
     if values.shape != (len(names),):
         raise SettingsError(

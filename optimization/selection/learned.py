@@ -1,4 +1,4 @@
-"""What the selection has learned: utilities, leader and regret over its rounds (M5)."""
+"""Learned state of the selection: utilities, leader and regret over its rounds (M5)."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ from optimization.selection.contract import (
 from warehouse.errors import SettingsError
 
 # ---
-# What the selection has learned: the utility of each policy on each job that ended, and which policy leads by it (M5).
-#
-# A utility belongs to a policy and a job, not to a pool. A policy that comes to the pool later lacks the jobs before it until it
-# is replayed on them: on those it slept. A sleeper's utility is what the learner expected of the policies that were awake. So it
-# neither gains nor loses on them, and the others keep what they have earned (specialists that sleep: Freund, Schapire, Singer and
-# Warmuth 1997).
+# Utility of each policy on each ended job, and the leading policy. A utility belongs to a policy
+# and a job, not to a pool. A policy that joins the pool later has no utility on earlier jobs until
+# it is replayed on them; it sleeps on them. The utility of a sleeping policy is the learner's
+# expectation over the awake policies. So it neither gains nor loses on these jobs, and the others
+# retain their earnings (sleeping specialists: Freund, Schapire, Singer and Warmuth 1997).
 
-#: Newest jobs on which a policy that is new in the pool is replayed (ours); on older ones it sleeps.
+#: Number of newest jobs on which a policy new in the pool is replayed (ours); it sleeps on older
+#: jobs.
 REPLAYED_JOBS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """One round a job that ended, in the order in which they were learned.
+    """Rounds of the selection, a round per ended job, in the order in which they were learned.
 
-    ``utilities`` in [0, 1] has shape (rounds, policies), NaN where a policy slept; ``known_us`` of the same shape says when each
-    was learned, in microseconds since 1970 (UTC), 0 where there is none.
+    ``utilities`` in [0, 1] has shape (rounds, policies), NaN where a policy slept. ``known_us`` of
+    the same shape is the time at which each utility was learned, in microseconds since 1970 (UTC),
+    0 if there is none.
     """
 
     jobs: tuple[str, ...]
@@ -50,11 +51,11 @@ class Rounds:
 
     @property
     def asleep(self) -> np.ndarray:
-        """Where a policy slept, shape (rounds, policies)."""
+        """Mask of the rounds in which a policy slept, shape (rounds, policies)."""
         return np.asarray(np.isnan(self.utilities))
 
     def before(self, at_us: int) -> Rounds:
-        """What was learned before a time; what is learned at it counts after it (decision 3)."""
+        """Return the rounds learned before a time; utilities learned at exactly that time are excluded (decision 3)."""
         known = ~self.asleep & (self.known_us < at_us)
         rows = np.flatnonzero(known.any(axis=1))
         return Rounds(
@@ -65,7 +66,7 @@ class Rounds:
         )
 
     def only(self, jobs: Collection[str]) -> Rounds:
-        """The rounds of some jobs, in their order."""
+        """Return the rounds of the given jobs, in the stored order."""
         rows = [i for i, job in enumerate(self.jobs) if job in set(jobs)]
         return Rounds(
             jobs=tuple(self.jobs[i] for i in rows),
@@ -75,14 +76,14 @@ class Rounds:
         )
 
     def begins(self, longer: Rounds) -> bool:
-        """Whether these are the first rounds of ``longer``, so that their weights are among those of the longer ones."""
+        """Return whether these are the first rounds of ``longer``, so that its weights include the weights of these."""
         size = len(self.jobs)
         return self.jobs == longer.jobs[:size] and np.array_equal(
             self.utilities, longer.utilities[:size], equal_nan=True
         )
 
     def with_job(self, job: str, utilities: Mapping[str, float], at_us: int) -> Rounds:
-        """The rounds with what was learned of some policies on a job; what is known of them already stays."""
+        """Return the rounds with the utilities of some policies on a job added; known utilities are unchanged."""
         fresh = np.array([utilities.get(name, np.nan) for name in self.names])
         if job not in self.jobs:
             return Rounds(
@@ -98,33 +99,33 @@ class Rounds:
         return Rounds(jobs=self.jobs, names=self.names, utilities=values, known_us=known)
 
     def lacking(self, job: str) -> tuple[str, ...]:
-        """The policies that were not replayed on a job."""
+        """Return the policies that were not replayed on a job."""
         if job not in self.jobs:
             return self.names
         slept = self.asleep[self.jobs.index(job)]
         return tuple(name for name, sleeps in zip(self.names, slept, strict=True) if sleeps)
 
     def settled(self) -> set[str]:
-        """The jobs on which nothing is left to be replayed: no policy lacks them, or `REPLAYED_JOBS` newer ones are there."""
+        """Return the jobs that need no further replay: complete, or older than the newest `REPLAYED_JOBS` jobs."""
         complete = ~self.asleep.any(axis=1)
         old = np.arange(len(self.jobs)) < len(self.jobs) - REPLAYED_JOBS
         return {job for job, done in zip(self.jobs, complete | old, strict=True) if done}
 
     def full(self, learner: Learner[Any]) -> np.ndarray:
-        """The utilities with those of sleepers as ``learner`` expected of the others: full information again (M5.1)."""
+        """Return the utilities with sleepers filled in by ``learner``, so that information is full again (M5.1)."""
         return awakened(learner, self.names, self.utilities)
 
     def weights(self, learner: Learner[Any], *, after: int = 0) -> list[Weights]:
-        """The weights before each round and after the last, rebuilt from the utilities (M5.3); see `weigh` for ``after``."""
+        """Return the weights before each round and after the last (M5.3); see `weigh` for ``after``."""
         return weigh(learner, self.names, self.full(learner), after=after)
 
     def newest(self, learner: Learner[Any]) -> Weights:
-        """The last of `weights`."""
+        """Return the last of `weights`."""
         return self.weights(learner, after=len(self.jobs))[-1]
 
 
 def awakened(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray) -> np.ndarray:
-    """``utilities`` (rounds, policies), each NaN replaced by the mean of its round under the learner's weights of the others."""
+    """Replace each NaN of ``utilities`` (rounds, policies) by its round's mean under the weights of the other policies."""
     values = np.asarray(utilities, dtype=float)
     if not np.isnan(values).any():
         return values
@@ -141,7 +142,7 @@ def awakened(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray)
 
 
 def leading(weights: Weights, jobs: int) -> tuple[str, str]:
-    """The policy that leads by weights learned from so many jobs, and why it decides."""
+    """Return the leading policy by weights learned from ``jobs`` jobs, and the reason why it decides."""
     name = leader(weights)
     weight = float(weights.probability[list(weights.names).index(name)])
     since = f"leads after {jobs} jobs" if jobs else "leads by what was measured before the first job"
@@ -149,13 +150,14 @@ def leading(weights: Weights, jobs: int) -> tuple[str, str]:
 
 
 # ---
-# Regret of the selection over its rounds, and which jobs moved the leader (M5.2-M5.5).
+# Regret of the selection over its rounds, and the jobs that changed the leader (M5.2-M5.5).
 
 
 def round_table(rows: pd.DataFrame, *, value: str = "normalised") -> pd.DataFrame:
-    """Ledger rows (job, policy, ``value``) as one row per round and one column per policy, both in order of first appearance.
+    """Pivot ledger rows (job, policy, ``value``) to a row per round and a column per policy.
 
-    Raises `SettingsError` if a job lacks a policy: full information is what the bounds rest on (M5.1).
+    Both are in order of first appearance. Raises `SettingsError` if a job lacks a policy, since the
+    bounds require full information (M5.1).
     """
     jobs, policies = list(dict.fromkeys(rows["job"])), list(dict.fromkeys(rows["policy"]))
     table = rows.pivot(index="job", columns="policy", values=value).reindex(index=jobs, columns=policies)
@@ -170,13 +172,13 @@ def round_table(rows: pd.DataFrame, *, value: str = "normalised") -> pd.DataFram
 def regret(
     ledger: pd.DataFrame, *, rate: Rate, share: float = 0.0, shifts: int = 0, value: str = "normalised"
 ) -> pd.DataFrame:
-    """Cumulative regret per round of selection by weight and of following the leader (M5.3, M5.4).
+    """Return the cumulative regret per round of selection by weight and of following the leader (M5.3, M5.4).
 
-    ``ledger`` has rows (job, policy, ``value`` in [0, 1]), jobs in the order of the rounds. Columns: round,
-    job, leader, expected (mean utility under the weights), followed (the leader's), static_regret and
-    static_regret_leader (against the best single policy so far), static_bound (without a share only, else
-    NaN), shifting_regret (against the best sequence with ``shifts`` changes so far) and shifting_bound (with
-    a share only, else NaN).
+    ``ledger`` has rows (job, policy, ``value`` in [0, 1]), jobs in the order of the rounds.
+    Columns: round, job, leader, expected (mean utility under the weights), followed (utility of the
+    leader), static_regret and static_regret_leader (against the best single policy so far),
+    static_bound (without a share only, else NaN), shifting_regret (against the best sequence with
+    ``shifts`` changes so far) and shifting_bound (with a share only, else NaN).
     """
     table = round_table(ledger, value=value)
     utilities = table.to_numpy(dtype=float)
@@ -213,7 +215,10 @@ def regret(
 def learner_regret(
     ledger: pd.DataFrame, learner: Learner[Any], *, shifts: int = 0, value: str = "normalised"
 ) -> pd.DataFrame:
-    """`regret` for any learner, with its own bounds: the same columns, infinite where it has no shifting bound."""
+    """Return the columns of `regret` for any learner, with the bounds of the learner.
+
+    shifting_bound is infinite if the learner has none.
+    """
     table = round_table(ledger, value=value)
     utilities = table.to_numpy(dtype=float)
     history = weigh(learner, list(table.columns), utilities)
@@ -240,10 +245,11 @@ def learner_regret(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChange:
-    """In round ``round`` (1-based) job ``job`` put ``after`` ahead of ``before``.
+    """Change of the leader: in round ``round`` (1-based) job ``job`` put ``after`` ahead of ``before``.
 
-    ``moved`` lists the jobs since the start by how far each put ``after`` ahead of ``before`` in log weight,
-    furthest first; negative ones held it back. Their sum is the lead of ``after``.
+    ``moved`` lists the jobs since the start by how far each increased the lead of ``after`` over
+    ``before`` in log weight, largest first; negative values decreased it. The sum is the lead of
+    ``after``.
     """
 
     round: int
@@ -253,7 +259,7 @@ class LeaderChange:
     moved: tuple[tuple[str, float], ...]
 
     def sentence(self, most: int = 3) -> str:
-        """``AHANP(0.7) overtook UP after job j4, mostly by j4 (+0.31), j2 (+0.12)``."""
+        """Return, for example, ``AHANP(0.7) overtook UP after job j4, mostly by j4 (+0.31), j2 (+0.12)``."""
         named = ", ".join(f"{job} ({by:+.2f})" for job, by in self.moved[:most] if by > 0)
         return f"{self.after} overtook {self.before} after job {self.job}, mostly by {named or 'small steps'}"
 
@@ -265,12 +271,12 @@ def why_leader_changed(
     value: str = "normalised",
     memory: float | None = None,
 ) -> list[LeaderChange]:
-    """Every change of the leader, with the jobs that moved it (M5.5).
+    """Return every change of the leader, with the jobs that caused it (M5.5).
 
-    ``ledger`` as for `regret`; ``history`` the weights before each round and after the last (`learner.weigh`,
-    `replay_weights`). With ``memory`` g (`Learner.memory`) the lead is shared out among the jobs as g^age
-    (u_after - u_before), which is what it is made of; otherwise job k moved what log w_after - log w_before
-    changed by in its round.
+    ``ledger`` as for `regret`; ``history`` holds the weights before each round and after the last
+    (`weigh`, `replay_weights`). With ``memory`` g (`Learner.memory`) the lead is attributed to the
+    jobs in proportion to g^age (u_after - u_before), its exact components; otherwise job k is
+    attributed the change of log w_after - log w_before in its round.
     """
     table = round_table(ledger, value=value)
     jobs, utilities = [str(job) for job in table.index], table.to_numpy(dtype=float)
@@ -294,7 +300,7 @@ def why_leader_changed(
 
 
 def _shared_out(lead: float, ahead: np.ndarray, memory: float) -> np.ndarray:
-    """The lead shared out among the rounds as memory^age times how far each put the policy ahead."""
+    """Attribute the lead to the rounds in proportion to memory^age times the utility difference of each round."""
     parts = ahead * memory ** np.arange(len(ahead) - 1, -1, -1, dtype=float)
     whole = float(parts.sum())
     return np.asarray(parts * (lead / whole if whole else 0.0))

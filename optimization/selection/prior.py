@@ -1,4 +1,4 @@
-"""What was measured of policies before the first job, shipped as data, as rounds that a learner begins with (M5.6) (ours)."""
+"""Prior of the selection: policy measurements shipped as data, used as initial rounds of a learner (M5.6) (ours)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optimization.selection.learned import awakened
 from optimization.selection.learners.blend import Blend
 from warehouse.errors import SettingsError
 
-#: What `slackwater experiment selection --prior` and ``experiment markets`` have measured.
+#: Measurements of `slackwater experiment selection --prior` and ``experiment markets``.
 DEFAULT_PRIOR = Path(__file__).parents[1] / "data" / "prior.toml"
 
 
@@ -23,7 +23,8 @@ DEFAULT_PRIOR = Path(__file__).parents[1] / "data" / "prior.toml"
 class MeasuredWorld:
     """Mean share in [0, 1] (M5.2, M11.8) of each policy over ``jobs`` jobs of one source of markets.
 
-    ``source`` is the label of the source, or of what stands for several; ``command`` made it.
+    ``source`` is the label of the source, or of a group of sources; ``command`` is the command that
+    measured it.
     """
 
     source: str
@@ -33,7 +34,7 @@ class MeasuredWorld:
 
 
 def read_prior(path: Path = DEFAULT_PRIOR) -> tuple[MeasuredWorld, ...]:
-    """The worlds of a prior file; raises `SettingsError` naming what is wrong with it."""
+    """Return the worlds of a prior file; raises `SettingsError` for an invalid file."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         return tuple(_world(row) for row in table.get("world", []))
@@ -60,7 +61,7 @@ def _world(row: Mapping[str, Any]) -> MeasuredWorld:
 
 
 def write_prior(path: Path, worlds: Sequence[MeasuredWorld]) -> None:
-    """Write worlds as `read_prior` reads them, best policy first."""
+    """Write worlds in the format of `read_prior`, best policy first."""
     lines = ["# What was measured of policies before the first job: see optimization/selection/prior.py."]
     for world in worlds:
         lines += ["", "[[world]]", f'source = "{world.source}"', f"command = '{world.command}'"]
@@ -71,10 +72,10 @@ def write_prior(path: Path, worlds: Sequence[MeasuredWorld]) -> None:
 
 
 def prior_rounds(names: Sequence[str], worlds: Sequence[MeasuredWorld], *, jobs: int) -> np.ndarray:
-    """The rounds that stand for what was measured of these policies, worlds in turn, shape (at most ``jobs``, policies).
+    """Return the rounds that represent the measurements, worlds in turn, shape (at most ``jobs``, policies).
 
-    Worlds that know none of them are left out, and every other has as many rounds. A policy that a world does not know has NaN
-    there. Without such a world there is no round.
+    Worlds without any of the policies are omitted, all others have equally many rounds. A policy
+    that is missing in a world has NaN there. Without such a world there are no rounds.
     """
     rows = [[world.share.get(name, np.nan) for name in names] for world in worlds]
     known = np.array([row for row in rows if not np.isnan(row).all()]).reshape(-1, len(names))
@@ -82,10 +83,10 @@ def prior_rounds(names: Sequence[str], worlds: Sequence[MeasuredWorld], *, jobs:
 
 
 def informed(learner: Learner[Any], worlds: Sequence[MeasuredWorld], *, jobs: int) -> Learner[Any]:
-    """The learner as one that has seen ``worlds``, counted as so many ``jobs``.
+    """Return the learner with ``worlds`` as its prior, weighted as ``jobs`` jobs.
 
-    Of a blend its parts have: what was measured is means, and rounds without noise would teach it to trust the part that turns
-    fastest.
+    In a blend only the parts get the prior: the measurements are means, and rounds without noise
+    would teach the blend to trust the part that changes fastest.
     """
     if isinstance(learner, Blend):
         return Blend(learners=tuple(informed(part, worlds, jobs=jobs) for part in learner.learners))
@@ -94,9 +95,10 @@ def informed(learner: Learner[Any], worlds: Sequence[MeasuredWorld], *, jobs: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Informed:
-    """A learner that has seen ``worlds`` before the first round: what was measured elsewhere counts as so many ``jobs`` (ours).
+    """Learner with a prior: measurements of ``worlds`` count as so many ``jobs`` before the first round (ours).
 
-    It begins as the learner would after those rounds (`prior_rounds`), a policy that none of them knows asleep (M5.3).
+    It starts in the state of the learner after those rounds (`prior_rounds`); a policy in none of
+    the worlds is asleep (M5.3).
     """
 
     learner: Learner[Any]
@@ -106,20 +108,20 @@ class Informed:
 
     @property
     def name(self) -> str:
-        """That of the learner."""
+        """Name of the learner without the prior."""
         return self.learner.name
 
     @property
     def memory(self) -> float | None:
-        """None: the prior's share of a lead belongs to no job."""
+        """None: the part of a lead that stems from the prior belongs to no job."""
         return None
 
     def prior(self, names: Sequence[str]) -> np.ndarray:
-        """The rounds before the first, (K, policies), without NaN."""
+        """Return the rounds of the prior, shape (K, policies), without NaN."""
         return awakened(self.learner, names, prior_rounds(names, self.worlds, jobs=self.jobs))
 
     def start(self, names: Sequence[str]) -> Any:
-        """The learner's state after the prior; computed once, as states are never changed."""
+        """Return the learner's state after the prior; cached, since states are immutable."""
         asked = tuple(names)
         if asked not in self._started:
             state = self.learner.start(names)
@@ -129,18 +131,18 @@ class Informed:
         return self._started[asked]
 
     def learn(self, state: Any, utilities: np.ndarray) -> Any:
-        """As the learner."""
+        """Return the state after the round, as the learner without the prior."""
         return self.learner.learn(state, utilities)
 
     def weights(self, state: Any) -> Weights:
-        """As the learner."""
+        """Return the weights for the next round, as the learner without the prior."""
         return self.learner.weights(state)
 
     def static_bounds(self, played: Played) -> np.ndarray:
-        """The learner's bound over prior and rounds together, and what the best policy of the rounds earned less in the prior.
+        """Return the learner's bound over prior and rounds, plus the deficit of the rounds' best policy in the prior.
 
-        Regret over both is what it was over the prior plus what it is over the rounds; so a prior that is wrong costs at most what
-        it was wrong by.
+        The regret over both is the sum of the regret over the prior and that over the rounds; so a
+        wrong prior costs at most its error.
         """
         before, both = self._together(played)
         behind = (before.expected[:, None] - before.utilities).sum(axis=0)
@@ -148,14 +150,14 @@ class Informed:
         return np.asarray(self.learner.static_bounds(both)[len(before.utilities) :] + behind[best])
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """Likewise, as if the sequence began with the policy that the prior thinks least of."""
+        """Return the shifting bound likewise, for a sequence that starts with the policy of the lowest prior."""
         before, both = self._together(played)
         behind = (before.expected[:, None] - before.utilities).sum(axis=0)
         most = float(behind.max(initial=0.0))
         return np.asarray(self.learner.shifting_bounds(both, shifts)[len(before.utilities) :] + most)
 
     def _together(self, played: Played) -> tuple[Played, Played]:
-        """The rounds of the prior as the learner would have played them, and these before those that were played."""
+        """Return the prior's rounds as the learner would have played them, and these followed by the played rounds."""
         before = play(self.learner, played.names, self.prior(played.names))
         return before, Played(
             names=played.names,

@@ -1,4 +1,4 @@
-"""Sequences of jobs played afterwards: by learners, by bandits, and by choosers among predictors (M5, M10)."""
+"""Replay of job sequences by learners, by bandits and by selectors among forecasters (M5, M10)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ from optimization.selection.learners import LEARNERS, learner_named
 from warehouse.errors import SettingsError
 
 # ---
-# What a learner would have made of a sequence of jobs: utility, regret, weights, and the choice among learners (M5).
+# Results of a learner on a sequence of jobs: utility, regret, weights, and the choice among
+# learners (M5).
 
-#: The first jobs, over which weights settle: the claim about a selector is made for the jobs after these (E3).
+#: Number of first jobs in which the weights settle; the claim about a selector concerns the later
+#: jobs (E3).
 SETTLING = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Realised:
-    """Mean utility per job, in the unit of the raw utilities, over one stretch of rounds.
+    """Mean utility per job over a stretch of rounds, in the unit of the raw utilities.
 
-    ``sampled`` is the mean under the weights (what drawing by weight earns in expectation), ``drawn`` what
-    one seeded draw a round earned, ``leader`` what following the largest weight earned, ``best_fixed`` the
-    best single policy over the same jobs, and ``share`` = sampled / best_fixed utility (NaN unless that is
-    positive).
+    ``sampled`` is the mean under the weights (the expectation of drawing by weight), ``drawn`` the
+    utility of one seeded draw per round, ``leader`` that of following the largest weight, and
+    ``best_fixed`` the best single policy over the same jobs. ``share`` = sampled / best_fixed
+    utility (NaN unless the latter is positive).
     """
 
     jobs: int
@@ -58,13 +60,14 @@ class Realised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionSummary:
-    """One learner on K jobs and M policies.
+    """Results of a learner on K jobs and M policies.
 
-    ``overall`` and ``settled`` (after the first `SETTLING` jobs, or the second half of fewer) are in raw
-    utilities; regrets and bounds are cumulative over rounds, shape (K,), in normalised utilities, which the
-    guarantee speaks of. ``shifting_*`` are against the best sequence of policies with ``shifts`` changes.
-    ``weights`` has shape (K + 1, M): before round 1 .. K and after K; ``leaders`` holds the policy followed
-    in each round. ``stretches`` are the stretches between the rounds ``cuts`` after which the market changed.
+    ``overall`` and ``settled`` (after the first `SETTLING` jobs, or the second half of fewer) are
+    in raw utilities. Regrets and bounds are cumulative over rounds, shape (K,), in normalised
+    utilities, for which the guarantee holds. ``shifting_*`` compare with the best sequence of
+    policies with ``shifts`` changes. ``weights`` has shape (K + 1, M): before round 1 .. K and
+    after K; ``leaders`` holds the policy followed in each round. ``stretches`` are the stretches
+    between the rounds ``cuts`` after which the market changed.
     """
 
     learner: str
@@ -92,7 +95,7 @@ class SelectionSummary:
 
     @property
     def best_fixed(self) -> str:
-        """The best single policy by mean raw utility over all jobs."""
+        """Best single policy by mean raw utility over all jobs."""
         return self.overall.best_fixed
 
     @property
@@ -102,7 +105,7 @@ class SelectionSummary:
 
     @property
     def bound(self) -> float:
-        """Its bound."""
+        """Bound of the static regret after the last round."""
         return float(self.bound_curve[-1])
 
     @property
@@ -120,12 +123,13 @@ def select_over(
     learner: str | Learner[Any] = "default",
     cuts: Sequence[int] = (),
 ) -> SelectionSummary:
-    """Let a learner choose among policies job after job, each choice made from the jobs before (M5.1-M5.4).
+    """Run a learner that chooses among policies job after job, each choice from earlier jobs only (M5.1-M5.4).
 
-    Both tables have shape (K, M): utilities in [0, 1], which it learns from (`selection.normalised`), and the
-    same in the unit of the report. ``seed`` serves the draws only. ``cuts`` are the numbers of rounds after
-    which the market is known to have changed, ascending; the learner is not told. Raises `SettingsError` for
-    tables that do not match, an unknown learner or cuts outside the rounds.
+    Both tables have shape (K, M): utilities in [0, 1] for learning
+    (`selection.contract.normalised`), and the same utilities in the unit of the report. ``seed`` is
+    for the draws only. ``cuts`` are the numbers of rounds after which the market is known to have
+    changed, ascending; the learner does not receive them. Raises `SettingsError` for tables that do
+    not match, an unknown learner or cuts outside the rounds.
     """
     values, raw = checked_tables(utilities_normalised, raw_utilities, names)
     chosen = learner_named(learner) if isinstance(learner, str) else learner
@@ -148,9 +152,10 @@ def summary_of(
     *,
     cuts: Sequence[int] = (),
 ) -> SelectionSummary:
-    """What rounds that were played come to; ``history`` holds the weights before each round and after the last.
+    """Summarise played rounds; ``history`` holds the weights before each round and after the last.
 
-    ``raw`` (K, M) as for `select_over`; ``played.drawn`` says what was drawn. Raises `SettingsError` for cuts outside the rounds.
+    ``raw`` (K, M) as for `select_over`; ``played.drawn`` holds the draws. Raises `SettingsError`
+    for cuts outside the rounds.
     """
     values, drawn = played.utilities, np.asarray(played.drawn)
     led = np.array([int(np.argmax(each.log_weight)) for each in history[:-1]])
@@ -181,7 +186,10 @@ def compare_learners(
     *,
     learners: Mapping[str, Learner[Any]] | None = None,
 ) -> pd.DataFrame:
-    """Each learner over the same jobs, best first: columns learner, sampled_utility (raw), regret and bound (normalised)."""
+    """Compare learners on the same jobs, best first.
+
+    Columns: learner, sampled_utility (raw), regret and bound (normalised).
+    """
     values, raw = checked_tables(utilities_normalised, raw_utilities, names)
     rows = []
     for name, learner in (LEARNERS if learners is None else learners).items():
@@ -206,10 +214,10 @@ def train_learners(
     orders: Mapping[str, JobOrder],
     learners: Mapping[str, Learner[Any]] | None = None,
 ) -> pd.DataFrame:
-    """Mean raw utility of each learner in each order of the jobs of a training part, the best over all orders first.
+    """Return the mean raw utility of each learner in each order of the training jobs, best over all orders first.
 
-    Columns: learner, one of each order's name, mean. The first row is the learner to choose: nobody knows
-    beforehand in which order the jobs will come. Ties go to the learner named first.
+    Columns: learner, one of each order's name, mean. The first row is the learner to choose,
+    because the order of future jobs is unknown. Ties go to the learner named first.
     """
     table = pd.DataFrame()
     for name, order in orders.items():
@@ -226,7 +234,7 @@ def train_learners(
 def checked_tables(
     normalised: np.ndarray, raw: np.ndarray, names: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both as floats; raises `SettingsError` unless they are finite and of the same shape (jobs, policies)."""
+    """Return both tables as floats; raises `SettingsError` unless finite and of equal shape (jobs, policies)."""
     values, given = np.asarray(normalised, dtype=float), np.asarray(raw, dtype=float)
     if values.shape != given.shape or values.ndim != 2 or values.shape[1] != len(names) or not len(values):
         raise SettingsError(
@@ -241,9 +249,9 @@ def checked_tables(
 
 
 def _draws(chances: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One policy a round by weight, shape (K,)."""
+    """Draw a policy per round by weight, shape (K,)."""
     above = rng.random((len(chances), 1)) < chances.cumsum(axis=1)
-    above[:, -1] = True  # where rounding leaves the sum just below 1
+    above[:, -1] = True  # rounding may leave the sum just below 1
     return np.asarray(above.argmax(axis=1))
 
 
@@ -273,19 +281,20 @@ def _realised(
 
 
 # ---
-# The orders in which the selection meets the same jobs: as they came, and through switches of regime (M5.4, E3).
+# Orders in which the selection receives the same jobs: as recorded, and through switches of regime
+# (M5.4, E3).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOrder:
-    """An order of the jobs, as places, and the number of rounds after each of which the market changes."""
+    """Order of the jobs, as indices, and the numbers of rounds after which the market changes."""
 
     places: np.ndarray
     cuts: tuple[int, ...]
 
 
 def abundance(job: Job, window: MarketWindow) -> float:
-    """How often spot below on-demand's price alone could do the job's work by d, changes of size left aside."""
+    """Return how many times spot below the on-demand price could do the job's work by d, ignoring size changes."""
     usable = usable_spot(window.available, window.price, window.on_demand_usd)
     sizes = np.minimum(usable, job.n_max).astype(int)
     hourly = rates(job.throughput, job.n_max)
@@ -293,9 +302,9 @@ def abundance(job: Job, window: MarketWindow) -> float:
 
 
 def switch_order(kinds: Sequence[float] | np.ndarray) -> JobOrder:
-    """First the jobs of kind above the median, then the others, each half in its own order (E3's regime switch).
+    """Return the jobs of kind above the median first, then the others, both in the given order (regime switch of E3).
 
-    Raises `SettingsError` if all are of one kind.
+    Raises `SettingsError` if all jobs are of one kind.
     """
     values = np.asarray(kinds, dtype=float)
     above = values > np.median(values) if len(values) else np.zeros(0, dtype=bool)
@@ -309,11 +318,11 @@ def switch_order(kinds: Sequence[float] | np.ndarray) -> JobOrder:
 
 
 def hostile_order(utilities: np.ndarray) -> JobOrder:
-    """First the jobs on which the best policy beats a certain other, then all on which that one beats the best.
+    """Return an order that first favours the best policy and then a rival that beats it on all later jobs.
 
-    The other is the one that adds most to the best, so that the switch is worth as much as a switch between
-    two policies can be, and all that was learned before it speaks against it. Without such a policy the order
-    stays and there is no cut. ``utilities`` has shape (K, M).
+    The rival is the policy that adds most to the best, so that the switch matters as much as a
+    switch between two policies can, and all earlier experience speaks against it. Without such a
+    policy the order is unchanged and has no cut. ``utilities`` has shape (K, M).
     """
     values = np.asarray(utilities, dtype=float)
     best = values[:, [int(values.sum(axis=0).argmax())]]
@@ -324,7 +333,7 @@ def hostile_order(utilities: np.ndarray) -> JobOrder:
 
 
 def orders_of(raw_utilities: np.ndarray, kinds: Sequence[float] | np.ndarray) -> dict[str, JobOrder]:
-    """The orders in which E3 plays the same jobs: as they came, through a switch of market, and the hostile one."""
+    """Return the job orders of E3: as recorded, through a switch of market, and the hostile order."""
     return {
         "random_order": JobOrder(places=np.arange(len(raw_utilities)), cuts=()),
         "regime_switch": switch_order(kinds),
@@ -333,7 +342,8 @@ def orders_of(raw_utilities: np.ndarray, kinds: Sequence[float] | np.ndarray) ->
 
 
 # ---
-# What bandits would have made of a sequence of jobs, seeing only what the policy earned that they played (M10).
+# Results of bandits on a sequence of jobs, which receive only the utility of the policy they played
+# (M10).
 
 #: Normal quantile of a 95 % interval.
 _Z95 = 1.96
@@ -341,17 +351,17 @@ _Z95 = 1.96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BanditRuns:
-    """One bandit over the same jobs with several seeds of its draws.
+    """Results of a bandit on the same jobs with several seeds of its draws.
 
-    ``runs`` holds one summary a seed; of each, ``drawn`` utilities are what it really earned and regrets are expectations
-    under its own chances.
+    ``runs`` holds a summary per seed; its ``drawn`` utilities are actual earnings, its regrets are
+    expectations under the bandit's probabilities.
     """
 
     runs: tuple[SelectionSummary, ...]
 
     @property
     def learner(self) -> str:
-        """The name of the bandit."""
+        """Name of the bandit."""
         return self.runs[0].learner
 
     @property
@@ -361,12 +371,12 @@ class BanditRuns:
 
     @property
     def settled_utility(self) -> float:
-        """The same after the first jobs (`selecting.SETTLING`)."""
+        """Mean raw utility earned after the first `SETTLING` jobs, over all seeds."""
         return float(np.mean([run.settled.drawn for run in self.runs]))
 
     @property
     def settled_interval(self) -> tuple[float, float]:
-        """95 % interval of `settled_utility` over the seeds' draws, normal; NaN for one seed."""
+        """Normal 95 % interval of `settled_utility` over the seeds; NaN for a single seed."""
         values = np.array([run.settled.drawn for run in self.runs])
         if len(values) < 2:
             return math.nan, math.nan
@@ -375,7 +385,7 @@ class BanditRuns:
 
     @property
     def settled_share(self) -> float:
-        """`settled_utility` in the best fixed policy's over the same jobs; NaN unless that is positive."""
+        """Ratio of `settled_utility` to the best fixed policy on the same jobs; NaN unless the latter is positive."""
         best = self.runs[0].settled.best_fixed_utility
         return self.settled_utility / best if best > 0 else math.nan
 
@@ -392,17 +402,17 @@ class BanditRuns:
 
     @property
     def shifting_regret_curve(self) -> np.ndarray:
-        """The same against the best sequence of policies."""
+        """Mean expected regret against the best sequence of policies, normalised, shape (K,)."""
         return np.asarray(np.mean([run.shifting_regret_curve for run in self.runs], axis=0))
 
     @property
     def bound_curve(self) -> np.ndarray:
-        """The bound of `regret_curve`, infinite where none is proven."""
+        """Bound of `regret_curve`, infinite if none is proven."""
         return self.runs[0].bound_curve
 
     @property
     def shifting_bound_curve(self) -> np.ndarray:
-        """The bound of `shifting_regret_curve`."""
+        """Bound of `shifting_regret_curve`."""
         return self.runs[0].shifting_bound_curve
 
 
@@ -415,10 +425,10 @@ def select_with_bandit(
     seeds: Sequence[int],
     cuts: Sequence[int] = (),
 ) -> BanditRuns:
-    """Let a bandit choose among policies job after job, once for each seed.
+    """Run a bandit that chooses among policies job after job, once for each seed.
 
-    Tables and ``cuts`` as for `selecting.select_over`; of the first table the bandit sees one number a job. Raises
-    `SettingsError` for tables that do not match or cuts outside the rounds.
+    Tables and ``cuts`` as for `select_over`; the bandit receives a single number of the first table
+    per job. Raises `SettingsError` for tables that do not match or cuts outside the rounds.
     """
     values, raw = checked_tables(utilities_normalised, raw_utilities, names)
     runs = []
@@ -429,19 +439,21 @@ def select_with_bandit(
 
 
 # ---
-# Choose among predictors whose accuracy is unknown beforehand, by what planning with each was worth so far (M10).
-#
-# The aim is that of "Best of many in both worlds" (An, Li, Moseley and Visotsky, 2024): follow predictions when they are accurate
-# and ignore them when they are not, without being told which. Its setting is another one (shadow prices of resources that run
-# out); here the arms are several predictors and planning without any, and a learner of M5 does the choosing (ours). A job's
-# utility is known when the job has ended and not before, so that what overlaps in time teaches nothing to each other.
+# Selection among forecasters of unknown accuracy by the past utility of planning with each (M10).
+# The aim is that of "Best of many in both worlds" (An, Li, Moseley and Visotsky, 2024): follow
+# forecasts when they are accurate and ignore them when they are not, without knowing which case
+# applies. The setting there is different (shadow prices of resources that run out); here the arms
+# are several forecasters and planning without a forecast, and a learner of M5 chooses (ours). The
+# utility of a job is known only after its end, so that jobs that overlap in time cannot learn from
+# each other.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """When each job starts and when its utility is known, in one unit and of one length, starts ascending.
+    """Start of each job and the time at which its utility is known, in one unit, both of equal length.
 
-    Raises `SettingsError` for others.
+    Raises `SettingsError` for unequal lengths, for starts that are not ascending, and for a utility
+    known before the start.
     """
 
     start: np.ndarray
@@ -460,7 +472,7 @@ class Spans:
             )
 
     def lessons(self) -> Iterator[list[int]]:
-        """For every job the places of the jobs that became known since the one before, in the order they did."""
+        """Yield, for every job, the indices of the jobs whose utility became known since the previous job, in order."""
         waiting: list[tuple[float, int]] = []
         for k, start in enumerate(self.start.tolist()):
             ready = []
@@ -471,9 +483,10 @@ class Spans:
 
 
 def play_delayed(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray, spans: Spans) -> Played:
-    """The rounds as a learner plays them that learns a job's utilities when they are known; ``utilities`` (K, M) in [0, 1].
+    """Return the rounds of a learner that learns a job's utilities once they are known.
 
-    Its bounds are proven for rounds that end before the next begins; here they are not claimed.
+    ``utilities`` (K, M) in [0, 1]. The learner's bounds are proven for rounds that end before the
+    next starts and are not claimed here.
     """
     values = _table(names, utilities, spans)
     state, chances = learner.start(names), []
@@ -492,7 +505,10 @@ def play_delayed_bandit(
     *,
     rng: np.random.Generator,
 ) -> Played:
-    """The same for a bandit, which is told of each job what its own choice earned, at the chance it had when it was made."""
+    """Return the same rounds for a bandit, which learns only the utility of its choice for each job.
+
+    The feedback has the probability of the choice at the time of the choice.
+    """
     values = _table(names, utilities, spans)
     state = learner.start(names)
     chances: list[np.ndarray] = []
@@ -512,10 +528,10 @@ def play_delayed_bandit(
 
 
 def follow_least_loss(losses: np.ndarray, spans: Spans, *, first: int = 0) -> np.ndarray:
-    """The arm of the least mean loss among the jobs known when each job starts, shape (K,).
+    """Return the arm of the least mean loss over the jobs known at the start of each job, shape (K,).
 
-    ``losses`` (K, M), NaN where an arm has none: an arm without any known loss is not followed. Until something is known it
-    is arm ``first``.
+    ``losses`` (K, M), NaN where an arm has none; an arm without any known loss is not followed.
+    Before any loss is known the arm is ``first``.
     """
     values = np.asarray(losses, dtype=float)
     total, seen = np.zeros(values.shape[1]), np.zeros(values.shape[1])

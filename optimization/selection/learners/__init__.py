@@ -1,4 +1,4 @@
-"""The learners of the selection by name (M5)."""
+"""Registry of the selection's learners by name (M5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from optimization.selection.learners.exponentiated import Discounted, Exponentia
 from optimization.selection.learners.squint import Squint
 from warehouse.errors import SettingsError
 
-#: None of these need be told the number of rounds; fixed share is tuned for 1,000 with three changes.
+#: None of these learners needs the number of rounds; fixed share is tuned for 1,000 rounds with
+#: three changes.
 LEARNERS: dict[str, Learner[Any]] = {
     learner.name: learner
     for learner in (
@@ -28,12 +29,13 @@ LEARNERS: dict[str, Learner[Any]] = {
         Blend(learners=(AdaHedge(), *(FixedShare(haste=haste) for haste in (1.0, 8.0, 64.0, 512.0)))),
     )
 }
-#: What the selection uses unless told otherwise: the best on the training part of the open data over jobs in random order,
-#: through a switch of market, and in the order that is hardest to unlearn (`selecting.train_orders`).
+#: Default learner of the selection: the best on the training part of the open data over jobs in
+#: random order, through a switch of market, and in the order that is hardest to unlearn
+#: (`rounds.train_learners`).
 DEFAULT_LEARNER = "blend"
 
-#: Those that see only what the played policy earned (M10). The loop replays the whole pool, so that no job is decided by them;
-#: beside the others in E3 they show what replaying is worth.
+#: Learners that receive only the utility of the played policy (M10). The loop replays the whole
+#: pool, so that no job is decided by them; in E3 they show the benefit of replaying.
 BANDITS: dict[str, BanditLearner[Any]] = {
     learner.name: learner
     for learner in (Exp3(), Exp3(haste=16.0), Exp3IX(), Exp3S(), ArUcb(), ArUcb(pooled=True))
@@ -41,7 +43,7 @@ BANDITS: dict[str, BanditLearner[Any]] = {
 
 
 def learner_named(name: str) -> Learner[Any]:
-    """The learner of that name, ``default`` for the default one; raises `SettingsError` with the known names."""
+    """Return the learner of that name (``default``: the default learner); raises `SettingsError` if unknown."""
     known = DEFAULT_LEARNER if name == "default" else name
     if known not in LEARNERS:
         raise SettingsError(f"no learner {name!r}", expected=f"one of {', '.join(LEARNERS)}")
@@ -49,10 +51,11 @@ def learner_named(name: str) -> Learner[Any]:
 
 
 def learn(utilities: Mapping[str, Sequence[float]], *, learner: str = "default") -> Weights:
-    """How far each policy is to be trusted after the rounds it was scored in (M5.2).
+    """Return the weights of the policies after the given rounds (M5.2).
 
-    ``utilities`` has, for every policy by name, its utility in each round as a share in [0, 1] (`normalised` makes them). Raises
-    `SettingsError` for rounds that are not shares, or that not every policy has.
+    ``utilities`` maps every policy name to its utility in each round, a share in [0, 1] (see
+    `normalised`). Raises `SettingsError` for values outside [0, 1] and for policies with different
+    numbers of rounds.
     """
     rounds = {len(own) for own in utilities.values()}
     if len(rounds) > 1:

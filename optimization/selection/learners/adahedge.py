@@ -1,4 +1,4 @@
-"""AdaHedge: exponential weights whose rate follows from the rounds themselves, with no range to be told."""
+"""AdaHedge: exponential weights whose rate follows from the rounds, without a given range of utilities."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import numpy as np
 
 from optimization.selection.contract import Played, Weights, checked_round, even_weights
 
-#: A gap below this counts as none: a rate of ln M over it would not be a number.
+#: A smaller gap counts as zero: the rate ln M / gap would overflow.
 LEAST_GAP = 1e-200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaHedgeState:
-    """``gains``: summed utility, shape (M,); ``gap``: summed mixability gap, the Delta of the paper."""
+    """State of `AdaHedge`.
+
+    ``gains``: summed utility, shape (M,); ``gap``: summed mixability gap, Delta in the paper.
+    """
 
     names: tuple[str, ...]
     rounds: int
@@ -25,7 +28,7 @@ class AdaHedgeState:
 
 
 def _log_weight(state: AdaHedgeState) -> np.ndarray:
-    """eta (G - max G) with eta = ln M / Delta; while Delta is 0 every policy has earned the same and weights are even."""
+    """Return eta (G - max G) with eta = ln M / Delta; even weights while Delta is 0 (all policies earned the same)."""
     if state.gap <= LEAST_GAP:
         return np.zeros(len(state.names))
     lead = state.gains - state.gains.max()
@@ -36,9 +39,9 @@ def _log_weight(state: AdaHedgeState) -> np.ndarray:
 class AdaHedge:
     """AdaHedge of de Rooij, van Erven, Grünwald and Koolen (JMLR 15, 2014), on utilities instead of losses.
 
-    Weights exp(eta_k G) with eta_k = ln M / Delta_{k-1}; Delta sums the mixability gaps, by how much (1/eta)
-    ln sum w exp(eta u) exceeds the mean utility sum w u. Weights do not change when all utilities are shifted
-    or scaled, so that bounds far wider than the utilities cost nothing.
+    Weights exp(eta_k G) with eta_k = ln M / Delta_{k-1}; Delta sums the mixability gaps, the excess
+    of (1/eta) ln sum w exp(eta u) over the mean utility sum w u. Shifting or scaling all utilities
+    does not change the weights, so that bounds far wider than the utilities do no harm.
     """
 
     @property
@@ -52,12 +55,12 @@ class AdaHedge:
         return 1.0
 
     def start(self, names: Sequence[str]) -> AdaHedgeState:
-        """Nothing earned, no gap."""
+        """Return a state without gains and gap."""
         known = even_weights(names).names
         return AdaHedgeState(names=known, rounds=0, gains=np.zeros(len(known)), gap=0.0)
 
     def learn(self, state: AdaHedgeState, utilities: np.ndarray) -> AdaHedgeState:
-        """Add the round's utilities and its mixability gap."""
+        """Add the utilities of the round and its mixability gap."""
         values = checked_round(state.names, utilities)
         log_weight = _log_weight(state)
         raised = np.exp(log_weight)
@@ -65,7 +68,7 @@ class AdaHedge:
         if state.gap > LEAST_GAP:
             rate = math.log(len(state.names)) / state.gap
             exponents = log_weight + rate * values
-            top = float(exponents.max())  # rates may be so high that plain exponentials vanish
+            top = float(exponents.max())  # high rates would underflow plain exponentials
             mixed = (top + math.log(float(np.exp(exponents - top).sum()) / float(raised.sum()))) / rate
         else:
             mixed = float(values.max())
@@ -77,14 +80,14 @@ class AdaHedge:
         )
 
     def weights(self, state: AdaHedgeState) -> Weights:
-        """exp(eta G), the largest scaled to 1."""
+        """Return exp(eta G), scaled to a maximum of 1."""
         return Weights(log_weight=_log_weight(state), rounds=state.rounds, names=state.names)
 
     def static_bounds(self, played: Played) -> np.ndarray:
-        """2 sqrt(V ln M) + S (4/3 ln M + 2) (the paper's theorem 6), after each round.
+        """Return 2 sqrt(V ln M) + S (4/3 ln M + 2) (theorem 6 of the paper) after each round.
 
-        V sums the variance of the utilities under the weights, S is the largest range of utilities in a
-        round.
+        V sums the variance of the utilities under the weights, S is the largest range of utilities
+        in a round.
         """
         size = len(played.names)
         if size == 1:
@@ -96,5 +99,5 @@ class AdaHedge:
         return np.asarray(2.0 * np.sqrt(spread * log_size) + width * (4.0 / 3.0 * log_size + 2.0))
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """The static bound without a change; with one, none is proven."""
+        """Return the static bound for no changes; infinite otherwise, since none is proven."""
         return self.static_bounds(played) if shifts == 0 else np.full(len(played.utilities), np.inf)

@@ -1,4 +1,4 @@
-"""AR-UCB: optimism when utilities are autocorrelated and only the played policy's utility is seen (M10)."""
+"""AR-UCB: optimism for autocorrelated utilities under bandit feedback (M10)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import numpy as np
 from optimization.selection.contract import BanditFeedback, Played, Weights, checked_seen, even_weights
 from warehouse.errors import SettingsError
 
-#: Optimistic values nearer than this tie, and are drawn evenly.
+#: Optimistic values closer than this are ties, drawn evenly.
 _TIE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArState:
-    """What was seen, summed: ``squares`` (M, k + 1, k + 1), ``products`` (M, k + 1), ``energy`` the squared utilities.
+    """Sums over the observed rounds: ``squares`` (M, k + 1, k + 1), ``products`` (M, k + 1), ``energy``.
 
-    ``last`` (k,) holds the utilities seen last, newest first, 0 before the first. ``price`` sums twice the confidence width of
-    every policy played: what being unsure may have cost so far.
+    ``energy`` is the sum of squared utilities. ``last`` (k,) holds the last observed utilities,
+    newest first, 0 before the first. ``price`` sums twice the confidence width of every policy
+    played: the possible cost of uncertainty so far.
     """
 
     names: tuple[str, ...]
@@ -36,15 +37,18 @@ class ArState:
 class ArUcb:
     """AR-UCB of "Autoregressive bandits" (Bacchiocchi, Genalti, Maran, Mussi, Restelli, Gatti and Metelli, 2022).
 
-    Model: the played policy a earns x_t = g_0(a) + sum_i g_i(a) x_{t-i} + noise, with the k utilities seen last, whoever
-    earned them. Ridge regression per policy, and the policy of the largest optimistic value <g, z> + beta |z|_{V^-1} is
-    played, beta = sqrt(ridge (m^2 + 1)) + noise sqrt(2 ln(M / delta) + ln det(V / ridge)), m = 1. If the
-    model holds with sub-Gaussian ``noise`` then with probability 1 - delta the best policy's mean given the same past exceeds
-    the played one's by at most ``ArState.price`` in sum; the paper turns that into a regret of order
-    (k + 1)^(3/2) sqrt(M T) / (1 - Gamma)^2. Against tables that do not follow the model nothing is proven.
+    Model: the played policy a earns x_t = g_0(a) + sum_i g_i(a) x_{t-i} + noise, with the last k
+    observed utilities of any policy. Ridge regression per policy; the policy with the largest
+    optimistic value <g, z> + beta |z|_{V^-1} is played, with beta = sqrt(ridge (m^2 + 1)) + noise
+    sqrt(2 ln(M / delta) + ln det(V / ridge)), m = 1. If the model holds with sub-Gaussian
+    ``noise``, then with probability 1 - delta the summed difference between the best policy's mean
+    given the same past and that of the played policy is at most ``ArState.price``; the paper
+    derives a regret of order (k + 1)^(3/2) sqrt(M T) / (1 - Gamma)^2. For tables that do not follow
+    the model nothing is proven.
 
-    ``pooled`` (ours): coefficients are pulled toward those of all policies together, as if ``ridge`` rounds had shown them,
-    and the noise is what those leave unexplained: a hundred policies share what few rounds show. Nothing is proven of it.
+    ``pooled`` (ours): the coefficients are shrunk toward those of all policies together, with the
+    weight of ``ridge`` rounds, and the noise is the residual of the pooled fit: a hundred policies
+    share the information of few rounds. Nothing is proven for it.
     """
 
     lags: int = 1
@@ -66,7 +70,7 @@ class ArUcb:
         return "ar-ucb pooled" if self.pooled else "ar-ucb"
 
     def start(self, names: Sequence[str]) -> ArState:
-        """Nothing seen."""
+        """Return a state without observations."""
         known = even_weights(names).names
         size, width = len(known), self.lags + 1
         return ArState(
@@ -80,7 +84,7 @@ class ArUcb:
         )
 
     def learn(self, state: ArState, seen: BanditFeedback) -> ArState:
-        """Add what was seen to the played policy's regression, and what its width may have cost."""
+        """Add the feedback to the regression of the played policy, and its width to the price."""
         checked_seen(state.names, seen)
         z = np.concatenate([[1.0], state.last])
         _, width = self.outlook(state)
@@ -98,7 +102,7 @@ class ArUcb:
         )
 
     def outlook(self, state: ArState) -> tuple[np.ndarray, np.ndarray]:
-        """Expected utility of every policy in the next round, and the width of confidence around it, both (M,)."""
+        """Return the expected utility of every policy in the next round and the confidence width, both (M,)."""
         size, dim = state.products.shape
         z = np.concatenate([[1.0], state.last])
         own = state.squares + self.ridge * np.eye(dim)
@@ -113,24 +117,24 @@ class ArUcb:
         return coefficients @ z, beta * np.sqrt(np.einsum("i,aij,j->a", z, inverse, z))
 
     def _shared(self, state: ArState) -> tuple[np.ndarray, float]:
-        """Coefficients of all policies together, and the standard deviation of what they leave unexplained."""
+        """Return the coefficients of all policies together and the standard deviation of their residual."""
         dim = state.products.shape[1]
         squares, products = state.squares.sum(axis=0), state.products.sum(axis=0)
         centre = np.linalg.solve(squares + 1e-3 * np.eye(dim), products)
         left = state.energy - 2.0 * float(centre @ products) + float(centre @ squares @ centre)
-        # Before anything is seen the noise is the one assumed; it counts as one round.
+        # The assumed noise counts as one round and is the only source before the first observation.
         return centre, math.sqrt((max(left, 0.0) + self.noise**2) / (state.rounds + 1.0))
 
     def weights(self, state: ArState) -> Weights:
-        """All weight on the most optimistic policy, evenly on those that tie."""
+        """Return all weight on the most optimistic policy, evenly over ties."""
         mean, width = self.outlook(state)
         best = (mean + width) >= float((mean + width).max()) - _TIE
         return Weights(log_weight=np.where(best, 0.0, -np.inf), rounds=state.rounds, names=state.names)
 
     def static_bounds(self, played: Played) -> np.ndarray:
-        """Infinite: a table of utilities need not follow the model (see `ArState.price` for one that does)."""
+        """Return infinity: a table need not follow the model (`ArState.price` bounds tables that do)."""
         return np.full(len(played.utilities), np.inf)
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """Infinite, as above."""
+        """Return infinity, as `static_bounds`."""
         return self.static_bounds(played)

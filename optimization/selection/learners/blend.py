@@ -1,4 +1,4 @@
-"""A blend of learners: AdaHedge over learners, each of which weighs the policies its own way (ours)."""
+"""Blend of learners: AdaHedge over learners that weigh the policies in different ways (ours)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warehouse.errors import SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlendState:
-    """The state of each learner, in order, and of the AdaHedge over them."""
+    """State of each learner, in order, and of the AdaHedge over them."""
 
     names: tuple[str, ...]
     parts: tuple[Any, ...]
@@ -24,11 +24,12 @@ class BlendState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blend:
-    """Weights sum_j q_j w_j of ``learners``' weights w_j, with q by AdaHedge on what each of them expected to earn.
+    """Weights sum_j q_j w_j of the weights w_j of ``learners``, with q by AdaHedge on their expected utilities.
 
-    Steady markets suit a learner that never forgets, changing ones a learner that does; which it will be
-    need not be known. The regret against anything is at most the best learner's plus AdaHedge's over so few
-    of them, so its bounds are the least of theirs plus that.
+    Steady markets suit a learner that never forgets, changing markets a learner that does; the
+    blend needs no knowledge of the case. Its regret is at most that of the best learner plus the
+    regret of AdaHedge over the few learners, so its bound is the least of their bounds plus that of
+    AdaHedge.
     """
 
     learners: tuple[Learner[Any], ...]
@@ -45,11 +46,11 @@ class Blend:
 
     @property
     def memory(self) -> float | None:
-        """None: its parts remember differently."""
+        """None: the learners forget at different rates."""
         return None
 
     def start(self, names: Sequence[str]) -> BlendState:
-        """Every learner at its start, trusted alike."""
+        """Return every learner at its start, with even trust."""
         return BlendState(
             names=tuple(names),
             parts=tuple(learner.start(names) for learner in self.learners),
@@ -57,7 +58,7 @@ class Blend:
         )
 
     def learn(self, state: BlendState, utilities: np.ndarray) -> BlendState:
-        """One round for every learner, and one for AdaHedge over what they expected."""
+        """Update every learner with the round, and AdaHedge with their expected utilities."""
         values = checked_round(state.names, utilities)
         pairs = list(zip(self.learners, state.parts, strict=True))
         earned = [float(learner.weights(part).probability @ values) for learner, part in pairs]
@@ -68,7 +69,7 @@ class Blend:
         )
 
     def weights(self, state: BlendState) -> Weights:
-        """sum_j q_j w_j, in logs so that no policy's weight vanishes."""
+        """Return sum_j q_j w_j, computed in logs so that no weight underflows."""
         trust = _log_share(AdaHedge().weights(state.over))
         logs = [
             log_q + _log_share(learner.weights(part))
@@ -78,11 +79,11 @@ class Blend:
         return Weights(log_weight=log_weight - log_weight.max(), rounds=state.over.rounds, names=state.names)
 
     def static_bounds(self, played: Played) -> np.ndarray:
-        """The least static bound of a learner plus AdaHedge's over them, after each round."""
+        """Return the least static bound of a learner plus that of AdaHedge over them, after each round."""
         return self.shifting_bounds(played, 0)
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """The least shifting bound of a learner plus AdaHedge's static one over them, after each round."""
+        """Return the least shifting bound of a learner plus the static bound of AdaHedge, after each round."""
         parts = [play(learner, played.names, played.utilities) for learner in self.learners]
         earned = np.clip(np.stack([part.expected for part in parts], axis=1), 0.0, 1.0)
         over = play(AdaHedge(), [learner.name for learner in self.learners], earned)
@@ -94,6 +95,6 @@ class Blend:
 
 
 def _log_share(weights: Weights) -> np.ndarray:
-    """The logs of the weights that sum to 1."""
+    """Return the logs of the weights normalised to sum 1."""
     raised = np.exp(weights.log_weight - weights.log_weight.max()).sum()
     return np.asarray(weights.log_weight - weights.log_weight.max() - np.log(raised))

@@ -29,7 +29,10 @@ def _rounds(played: Played) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentiatedGradient:
-    """Weights exp(eta x summed utility) (M5.2): at eta_k = sqrt(8 ln M / k), or for ``rounds`` known beforehand."""
+    """Weights exp(eta x summed utility) (M5.2).
+
+    eta_k = sqrt(8 ln M / k), or the rate for a known number of ``rounds``.
+    """
 
     rounds: int | None = None
 
@@ -47,34 +50,34 @@ class ExponentiatedGradient:
         return ANYTIME if self.rounds is None else known_rate(size, self.rounds)
 
     def start(self, names: Sequence[str]) -> Weights:
-        """Even weights."""
+        """Return even weights."""
         return even_weights(names)
 
     def learn(self, state: Weights, utilities: np.ndarray) -> Weights:
-        """One update of M5.2."""
+        """Return the weights after an update of M5.2."""
         return update(state, utilities, rate=self._rate(len(state.names)))
 
     def weights(self, state: Weights) -> Weights:
-        """The state is the weights."""
+        """Return the state, which is the weights."""
         return state
 
     def static_bounds(self, played: Played) -> np.ndarray:
-        """`selection.static_bound` after each round."""
+        """Return `static_bound` after each round."""
         size = len(played.names)
         return np.array([static_bound(size, k, rate=self._rate(size)) for k in _rounds(played)])
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """The static bound without a change; with one, none is proven."""
+        """Return the static bound for no changes; infinite otherwise, since none is proven."""
         return self.static_bounds(played) if shifts == 0 else np.full(len(played.utilities), np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedShare:
-    """Exponentiated gradient that spreads a share of all weight evenly after each round (Herbster and Warmuth 1998; M5.4).
+    """Exponentiated gradient that spreads a share of all weight evenly each round (Herbster and Warmuth 1998; M5.4).
 
-    Rate and share make the bound least for ``shifts`` changes in ``rounds`` rounds; the rate is then
-    multiplied by ``haste``, which pays where utilities differ by far less than the 1 that the bound must
-    allow for. The bounds hold at any rate and for any number of rounds.
+    Rate and share minimise the bound for ``shifts`` changes in ``rounds`` rounds; the rate is then
+    multiplied by ``haste``, an advantage if utilities differ by far less than the 1 that the bound
+    must allow for. The bounds hold at any rate and for any number of rounds.
     """
 
     rounds: int = 1000
@@ -83,38 +86,38 @@ class FixedShare:
 
     @property
     def name(self) -> str:
-        """``fixed-share``, with the haste if there is any."""
+        """``fixed-share``, followed by the haste if it is not 1."""
         return "fixed-share" if self.haste == 1.0 else f"fixed-share x{self.haste:g}"
 
     @property
     def memory(self) -> float | None:
-        """None: what is shared out does not add up."""
+        """None: the lead is no sum, because of the share."""
         return None
 
     def rates(self, size: int) -> tuple[float, float]:
-        """(eta, share) for ``size`` policies."""
+        """Return (eta, share) for ``size`` policies."""
         rate, share = shifting_rates(max(size, 2), self.rounds, self.shifts)
         return rate * self.haste, share
 
     def start(self, names: Sequence[str]) -> Weights:
-        """Even weights."""
+        """Return even weights."""
         return even_weights(names)
 
     def learn(self, state: Weights, utilities: np.ndarray) -> Weights:
-        """One update of M5.2 with a share."""
+        """Return the weights after an update of M5.2 with a share."""
         rate, share = self.rates(len(state.names))
         return update(state, utilities, rate=rate, share=share)
 
     def weights(self, state: Weights) -> Weights:
-        """The state is the weights."""
+        """Return the state, which is the weights."""
         return state
 
     def static_bounds(self, played: Played) -> np.ndarray:
-        """The shifting bound without a change."""
+        """Return the shifting bound for no changes."""
         return self.shifting_bounds(played, 0)
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """`selection.shifting_bound` after each round; no sequence changes more than once a round."""
+        """Return `shifting_bound` after each round; at most one change per round is counted."""
         size = len(played.names)
         if size == 1:
             return np.zeros(len(played.utilities))
@@ -129,14 +132,14 @@ class FixedShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discounted:
-    """Exponentiated gradient on utilities that count less the older they are (ours; M5.4).
+    """Exponentiated gradient on utilities that are discounted by age (ours; M5.4).
 
-    Weights exp(eta sum_s g^(k-s) u_s) with g = 2^(-1/half_life). Let R_k be the regret in which old rounds
-    are discounted alike. As ln mean exp(eta g R) <= g ln mean exp(eta R) (Jensen) and a round adds at most
-    eta^2 / 8 to it (Hoeffding), R_k <= B = ln M / eta + eta / (8 (1 - g)); eta makes B least, times
-    ``haste``. The regret of rounds r+1..s is R_s - R_r + (1 - g) (R_r + ... + R_{s-1}), whence the plain
-    regret after K rounds is at most (1 + (1 - g) (K - 1)) B, and with m changes of policy at most
-    (1 + (1 - g) (K - 1)) B + m (B + 1 / (1 - g)).
+    Weights exp(eta sum_s g^(k-s) u_s) with g = 2^(-1/half_life). Let R_k be the regret with the
+    same discount. As ln mean exp(eta g R) <= g ln mean exp(eta R) (Jensen) and a round adds at most
+    eta^2 / 8 to it (Hoeffding), R_k <= B = ln M / eta + eta / (8 (1 - g)); eta minimises B, times
+    ``haste``. The regret of rounds r+1..s is R_s - R_r + (1 - g) (R_r + ... + R_{s-1}), hence the
+    undiscounted regret after K rounds is at most (1 + (1 - g) (K - 1)) B, and with m changes of
+    policy at most (1 + (1 - g) (K - 1)) B + m (B + 1 / (1 - g)).
     """
 
     half_life: float = 100.0
@@ -150,43 +153,43 @@ class Discounted:
 
     @property
     def name(self) -> str:
-        """``discounted``, with the half-life if it is another and the haste if there is any."""
+        """``discounted``, followed by the half-life and the haste unless they are 100 and 1."""
         own = "" if self.half_life == 100.0 else f" {self.half_life:g}"
         return f"discounted{own}" + ("" if self.haste == 1.0 else f" x{self.haste:g}")
 
     @property
     def keep(self) -> float:
-        """g, what is left of a round's utility one round later."""
+        """g, the discount factor per round."""
         return float(2.0 ** (-1.0 / self.half_life))
 
     @property
     def memory(self) -> float | None:
-        """g."""
+        """g, the discount factor per round."""
         return self.keep
 
     def rate(self, size: int) -> float:
-        """eta for ``size`` policies."""
+        """Return eta for ``size`` policies."""
         return self.haste * math.sqrt(8.0 * (1.0 - self.keep) * math.log(size))
 
     def start(self, names: Sequence[str]) -> Weights:
-        """Even weights."""
+        """Return even weights."""
         return even_weights(names)
 
     def learn(self, state: Weights, utilities: np.ndarray) -> Weights:
-        """log w <- g log w, then one update of M5.2."""
+        """Return the weights after log w <- g log w and an update of M5.2."""
         faded = Weights(log_weight=self.keep * state.log_weight, rounds=state.rounds, names=state.names)
         return update(faded, utilities, rate=self.rate(len(state.names)))
 
     def weights(self, state: Weights) -> Weights:
-        """The state is the weights."""
+        """Return the state, which is the weights."""
         return state
 
     def static_bounds(self, played: Played) -> np.ndarray:
-        """(1 + (1 - g) (k - 1)) B."""
+        """Return (1 + (1 - g) (k - 1)) B."""
         return self.shifting_bounds(played, 0)
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """(1 + (1 - g) (k - 1)) B + m (B + 1 / (1 - g)), with m no more than k - 1."""
+        """Return (1 + (1 - g) (k - 1)) B + m (B + 1 / (1 - g)), with m limited to k - 1."""
         size, lost = len(played.names), 1.0 - self.keep
         if size == 1:
             return np.zeros(len(played.utilities))

@@ -1,4 +1,4 @@
-"""Squint: a prior on learning rates instead of one rate, paid by the variance against the best policy alone."""
+"""Squint: a prior over learning rates; the regret depends on the variance against the best policy alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from optimization.selection.contract import Played, Weights, checked_round, even_weights
 
-#: Rates 2^-1 .. 2^-24 serve up to 2^48 rounds; rate 2^-i has prior mass 1/(i (i+1)), in all below 1.
+#: Rates 2^-1 .. 2^-24 serve up to 2^48 rounds; rate 2^-i has prior mass 1/(i (i+1)), in total below
+#: 1.
 _STEPS = np.arange(1, 25, dtype=float)
 _RATES = 2.0**-_STEPS
 _LOG_PRIOR = -np.log(_STEPS * (_STEPS + 1.0))
@@ -18,7 +19,11 @@ _LOG_PRIOR = -np.log(_STEPS * (_STEPS + 1.0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SquintState:
-    """``regret``: summed utility of each policy beyond what the weights expected, ``variance``: its squares; both (M,)."""
+    """State of `Squint`, both arrays of shape (M,).
+
+    ``regret``: summed difference of each policy's utility to the expected utility under the
+    weights; ``variance``: sum of its squares.
+    """
 
     names: tuple[str, ...]
     rounds: int
@@ -30,10 +35,11 @@ class SquintState:
 class Squint:
     """Squint of Koolen and van Erven (COLT 2015) with a discrete prior on rates 2^-i of mass 1/(i (i+1)).
 
-    Weights w_j ~ sum_i prior_i eta_i exp(eta_i R_j - eta_i^2 V_j). As exp(x - x^2) <= 1 + x from -1/2 on, and
-    the weights make sum_j w_j r_j zero, the potential (1/M) sum_j sum_i prior_i exp(eta_i R_j - eta_i^2 V_j)
-    never grows above its start below 1. So for every policy j and every rate of the grid R_j <= eta_i V_j +
-    (ln M - ln prior_i) / eta_i: the bound sqrt(V_j (ln M + ln ln V_j)) up to a factor, with its constants.
+    Weights w_j ~ sum_i prior_i eta_i exp(eta_i R_j - eta_i^2 V_j). As exp(x - x^2) <= 1 + x for x
+    >= -1/2, and the weights make sum_j w_j r_j zero, the potential (1/M) sum_j sum_i prior_i
+    exp(eta_i R_j - eta_i^2 V_j) never exceeds its initial value, which is below 1. So for every
+    policy j and every rate of the grid R_j <= eta_i V_j + (ln M - ln prior_i) / eta_i: the bound
+    sqrt(V_j (ln M + ln ln V_j)) up to a factor, with explicit constants.
     """
 
     @property
@@ -43,17 +49,17 @@ class Squint:
 
     @property
     def memory(self) -> float | None:
-        """None: many rates at once do not add up."""
+        """None: the lead under several rates is no sum."""
         return None
 
     def start(self, names: Sequence[str]) -> SquintState:
-        """No regret, no variance."""
+        """Return a state without regret and variance."""
         known = even_weights(names).names
         zero = np.zeros(len(known))
         return SquintState(names=known, rounds=0, regret=zero, variance=zero)
 
     def learn(self, state: SquintState, utilities: np.ndarray) -> SquintState:
-        """Add the round's regrets and their squares."""
+        """Add the regrets of the round and their squares."""
         values = checked_round(state.names, utilities)
         beyond = values - float(self.weights(state).probability @ values)
         return SquintState(
@@ -64,7 +70,7 @@ class Squint:
         )
 
     def weights(self, state: SquintState) -> Weights:
-        """The evidence of each policy over all rates, summed in logs."""
+        """Return the evidence of each policy over all rates, summed in logs."""
         rate = _RATES[:, None]
         terms = (_LOG_PRIOR + np.log(_RATES))[:, None] + rate * state.regret - rate**2 * state.variance
         top = terms.max(axis=0)
@@ -72,7 +78,7 @@ class Squint:
         return Weights(log_weight=log_weight - log_weight.max(), rounds=state.rounds, names=state.names)
 
     def static_bounds(self, played: Played) -> np.ndarray:
-        """min_i eta_i V + (ln M - ln prior_i) / eta_i with V of the best policy so far, after each round."""
+        """Return min_i eta_i V + (ln M - ln prior_i) / eta_i with V of the best policy so far, after each round."""
         size = len(played.names)
         if size == 1:
             return np.zeros(len(played.utilities))
@@ -83,5 +89,5 @@ class Squint:
         return np.asarray((_RATES * variance[:, None] + price).min(axis=1))
 
     def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """The static bound without a change; with one, none is proven."""
+        """Return the static bound for no changes; infinite otherwise, since none is proven."""
         return self.static_bounds(played) if shifts == 0 else np.full(len(played.utilities), np.inf)
