@@ -1,1 +1,1 @@
-"""One job, many markets: it runs in one of them at a time and may move (M11) (ours)."""
+"""Multi-market jobs: a job runs in one of several markets at a time and may move between them (M11) (ours)."""

@@ -1,8 +1,8 @@
-"""A job that may move, what a mover sees in a slot, and the promise it keeps (M11.1-M11.4) (ours).
+"""Multi-market job, its view of a slot, and its safety net (M11.1-M11.4) (ours).
 
-In a slot the job runs in one of its markets, all its instances together, or nowhere. Its *place* is where its checkpoint
-is: an idle job keeps it, and leaving it costs the move whenever it is left. On-demand is there in every market at its own
-list price.
+In a slot the job runs in a single market, with all its instances, or in none. Its *place* is the
+market of its checkpoint: an idle job retains its place, and leaving the place costs a move whenever
+it happens. On-demand is available in every market at the list price of that market.
 """
 
 from __future__ import annotations
@@ -33,13 +33,17 @@ from warehouse.errors import JobError, PolicyError
 
 S = TypeVar("S")
 NOTHING = Allocation(0, 0)
-#: What the runs of one job must agree in: the work is the same work wherever it is done.
+#: Attributes in which the runs of a job must agree: the work is the same in every market.
 SAME_EVERYWHERE = ("name", "workload", "deadline_slots", "value", "gamma", "resumable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moving:
-    """What a move costs: the share ``taken`` of a slot beside the restart, and ``usd`` (M, M) from a row to a column (M11.2)."""
+    """Cost of a move (M11.2).
+
+    ``taken`` is the share of a slot lost in addition to the restart; ``usd`` (M, M) is the cost
+    from the market of the row to that of the column.
+    """
 
     taken: float
     usd: np.ndarray
@@ -58,18 +62,19 @@ class Moving:
 
 
 def even_moving(markets: int, *, taken: float, usd: float) -> Moving:
-    """Moves that cost the same between any two of ``markets``."""
+    """Return moves of equal cost between any two of ``markets``."""
     return Moving(taken=taken, usd=usd * (1.0 - np.eye(markets)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MovableJob:
-    """A job and the markets it may run in.
+    """Job and the markets in which it may run.
 
-    ``runs`` is the job as each market runs it: workload, deadline and value are the same, throughput, sizes and restart may differ
-    (M11.3). ``home`` is the market where its data are at first; None: nowhere, and its first start is no move. A job of one
-    market is at home there: what waiting nowhere is worth would forget the count that is seen in it (M11.6). ``sold`` says in which
-    markets instances are sold on demand; empty: in all.
+    ``runs`` is the job as each market runs it: workload, deadline and value are equal, throughput,
+    sizes and restart may differ (M11.3). ``home`` is the market of its data at the start; None: no
+    market, and the first start is no move. A job of a single market has that market as its home,
+    because the value of waiting in no market would ignore the observed count (M11.6). ``sold``
+    states in which markets on-demand instances are sold; empty: in all.
     """
 
     runs: tuple[Job, ...]
@@ -106,20 +111,23 @@ class MovableJob:
 
     @property
     def job(self) -> Job:
-        """Any one of its runs: for what is the same everywhere."""
+        """First of the runs, for the attributes that are equal in all markets."""
         return self.runs[0]
 
     @property
     def nowhere(self) -> int:
-        """The place of a job that is nowhere yet: one beyond the markets."""
+        """Place of a job that has no market yet: the number of markets."""
         return len(self.runs)
 
     def begin(self) -> Progress:
-        """Its progress before the first slot."""
+        """Return the progress before the first slot."""
         return Progress(place=self.nowhere if self.home is None else self.home)
 
     def ground(self, on_demand_usd: Sequence[float], slot_hours: float) -> Ground:
-        """The job as kernels read it, all of its sizes; ``on_demand_usd`` per instance-hour in each market."""
+        """Return the job in the form of the kernels, with all of its sizes.
+
+        ``on_demand_usd`` is the price per instance-hour in each market.
+        """
         held = [np.arange(run.n_min, run.n_max + 1) for run in self.runs]
         most = 1 + max(len(sizes) for sizes in held)
         sizes, gain = np.zeros((len(held), most), np.int64), np.zeros((len(held), most))
@@ -140,7 +148,7 @@ class MovableJob:
         )
 
     def promise(self, slot_hours: float) -> KeptDeadline:
-        """The deadline that is kept where it is worth its price, as kernels read it."""
+        """Return the protected deadline (as long as finishing pays) in the form of the kernels."""
         run = self.job
         return KeptDeadline(
             self.pace(slot_hours).reach,
@@ -152,7 +160,7 @@ class MovableJob:
     def worth_finishing(
         self, on_demand_usd: Sequence[float], slot_hours: float, slot: int, progress: Progress
     ) -> bool:
-        """Whether M2.6 in ``slot`` would finish the job on demand in some market, a move there paid (M11.2)."""
+        """Return whether M2.6 in ``slot`` would finish the job on demand in some market, including a move (M11.2)."""
         if self.job.must_finish:
             return True
         rest = needed(self.job.workload) - progress.done
@@ -162,8 +170,10 @@ class MovableJob:
         return bool(size > 0)
 
     def always_worth_finishing(self, on_demand_usd: Sequence[float], slot_hours: float) -> bool:
-        """`worth_finishing` wherever on-demand meets d: from every place with all of the work, or all that still can be done, and
-        no slack left."""
+        """Return whether `worth_finishing` holds wherever on-demand meets d.
+
+        Checks every place with all of the work, or all that can still be done, and no slack left.
+        """
         key = (tuple(on_demand_usd), slot_hours)
         known = self._worth.get(key)
         if known is None:
@@ -183,7 +193,7 @@ class MovableJob:
         return True
 
     def pace(self, slot_hours: float) -> _Pace:
-        """What on-demand can do from every place, computed once."""
+        """Return the on-demand work possible from every place, computed once."""
         known = self._pace.get(slot_hours)
         if known is None:
             known = self._pace[slot_hours] = _pace(self, slot_hours)
@@ -191,8 +201,12 @@ class MovableJob:
 
 
 class _Pace(NamedTuple):
-    """``work`` (M + 1, n, M, n') is the work of a slot at (market, n') after (place, n); a move is in it. ``reach`` (d + 1,
-    M + 1, n) is the most work that k slots of on-demand in any market can do from there (M11.6)."""
+    """Arrays of the work that on-demand can do.
+
+    ``work`` (M + 1, n, M, n') is the work of a slot at (market, n') after (place, n), including the
+    loss of a move. ``reach`` (d + 1, M + 1, n) is the most work that k slots of on-demand in any
+    market can do from there (M11.6).
+    """
 
     work: np.ndarray
     reach: np.ndarray
@@ -223,9 +237,10 @@ def _pace(job: MovableJob, slot_hours: float) -> _Pace:
 
 
 class MovingHold(NamedTuple):
-    """What a mover holds in a slot: ``allocation`` in ``market``; None where it holds nothing.
+    """Instances of a multi-market job in a slot: ``allocation`` in ``market``, None without instances.
 
-    An allocation of nothing in a market that is not seen means: go there, look, and choose the size then.
+    An empty allocation in an unobserved market means: go there, observe the market, and then choose
+    the size.
     """
 
     market: int | None
@@ -237,11 +252,12 @@ IDLE = MovingHold(None, NOTHING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketsView:
-    """All a mover sees in slot ``slot``.
+    """All information that a multi-market policy receives in slot ``slot``.
 
-    ``views`` has each market as a policy that runs there sees it; in those that are not its place it holds nothing before.
-    ``seen`` says of which markets the count of this slot is known; the view of another one shows none. ``committed`` is the market
-    that the job has gone to without having seen it: there, or nowhere, it holds its instances in this slot.
+    ``views`` has the view of a policy in each market; in markets other than the place of the job,
+    the previous size is 0. ``seen`` states in which markets the count of this slot is known; the
+    view of other markets shows no count. ``committed`` is a market to which the job has gone
+    without observing it: in this slot it runs there or in no market.
     """
 
     job: MovableJob
@@ -253,7 +269,7 @@ class MarketsView:
 
     @property
     def place(self) -> int:
-        """Where the job is; `MovableJob.nowhere` if it is nowhere yet."""
+        """Market of the job; `MovableJob.nowhere` if it has none yet."""
         return self.progress.place
 
     @property
@@ -268,23 +284,23 @@ class MarketsView:
 
     @property
     def slots_left(self) -> int:
-        """Slots from this one to the deadline, this one included."""
+        """Number of slots to the deadline, including this slot."""
         return self.job.job.deadline_slots - self.slot
 
     def left(self, counts: Sequence[int]) -> MarketsView:
-        """The slot of a job to which others leave so many spot instances in each market (`View.left`)."""
+        """Return the view of a job to which other jobs leave ``counts`` spot instances in the markets (`View.left`)."""
         return replace(
             self, views=tuple(own.left(count) for own, count in zip(self.views, counts, strict=True))
         )
 
     def work(self, market: int, n: int) -> float:
-        """Work units of this slot on ``n`` instances of ``market`` (M2.4, M11.2)."""
+        """Return the work units of this slot on ``n`` instances of ``market`` (M2.4, M11.2)."""
         if not n:
             return 0.0
         return float(self.job.pace(self.slot_hours).work[self.place, self.progress.n_previous, market, n])
 
     def usd(self, held: MovingHold) -> float:
-        """What this slot costs, a move in it."""
+        """Return the cost of this slot, USD, including a move."""
         if held.market is None or not held.allocation.total:
             return 0.0
         view = self.views[held.market]
@@ -292,11 +308,11 @@ class MarketsView:
         return paid * self.slot_hours + self.move_usd(held.market)
 
     def move_usd(self, market: int) -> float:
-        """USD of coming to ``market`` from where the job is."""
+        """Return the cost of moving to ``market`` from the place of the job, USD."""
         return 0.0 if self.place == self.job.nowhere else float(self.job.moving.usd[self.place, market])
 
     def split(self, market: int, n: int) -> MovingHold:
-        """The cheapest way to hold ``n`` instances in ``market``: spot first if it is cheaper (M3.2)."""
+        """Return the cheapest allocation of ``n`` instances in ``market``: spot first if it is cheaper (M3.2)."""
         if not n:
             return IDLE
         view = self.views[market]
@@ -304,11 +320,11 @@ class MarketsView:
         return MovingHold(market, Allocation(n - spot, spot))
 
     def can_hold(self, held: MovingHold) -> bool:
-        """Whether instances on demand are asked for only where they are sold."""
+        """Return whether on-demand instances are used only in a market that sells them."""
         return held.market is None or not held.allocation.on_demand or self.views[held.market].on_demand.sold
 
     def keeps_deadline(self, held: MovingHold) -> bool:
-        """True if after this slot on-demand alone, in any market, can still finish by d."""
+        """Return True if on-demand alone, in any market, can still finish by d after this slot."""
         n, job = held.allocation.total, self.job
         slack = WORK_TOLERANCE * job.job.workload
         reach = job.pace(self.slot_hours).reach[self.slots_left - 1]
@@ -318,36 +334,39 @@ class MarketsView:
 
     @property
     def deadline_in_reach(self) -> bool:
-        """True if on-demand alone, in any market, can finish by d from here."""
+        """True if on-demand alone, in any market, can finish by d from this slot on."""
         reach = self.job.pace(self.slot_hours).reach[self.slots_left, self.place, self.progress.n_previous]
         return self.work_left <= float(reach) + WORK_TOLERANCE * self.job.job.workload
 
     @property
     def promise(self) -> KeptDeadline:
-        """What is kept, as kernels read it."""
+        """Protected deadline in the form of the kernels."""
         return self.job.promise(self.slot_hours)
 
     @property
     def worth_finishing(self) -> bool:
-        """Whether M2.6, asked in this slot in the place of d, would finish the job on demand in some market and not give it up."""
+        """Whether M2.6, applied in this slot instead of at d, would finish the job on demand in some market."""
         return self.job.worth_finishing(
             [own.on_demand_usd for own in self.views], self.slot_hours, self.slot, self.progress
         )
 
     @property
     def never_let_go(self) -> bool:
-        """Whether `priced_net` stands in every state from which on-demand meets d (`pace.always_worth_finishing`)."""
+        """Whether `priced_net` protects the deadline in every state from which on-demand meets d.
+
+        See `pace.always_worth_finishing`.
+        """
         return self.job.always_worth_finishing([own.on_demand_usd for own in self.views], self.slot_hours)
 
     def may_go(self, market: int) -> bool:
-        """True if on-demand there still keeps the deadline in reach, whatever turns out to be there."""
+        """Return True if on-demand in ``market`` keeps the deadline within reach, whatever spot it has."""
         sizes = range(self.job.runs[market].n_min, self.job.runs[market].n_max + 1)
         return any(
             self.keeps_deadline(MovingHold(market, Allocation(n, 0))) for n in sizes
         ) or self.keeps_deadline(IDLE)
 
     def options(self) -> list[MovingHold]:
-        """Everything the job may hold in this slot: nothing, and every size in every market it may be in."""
+        """Return all options of the job in this slot: no instances, and every size in every market it may use."""
         markets = range(len(self.views)) if self.committed is None else [self.committed]
         found = [
             self.split(m, n)
@@ -358,10 +377,11 @@ class MarketsView:
 
 
 def net(view: MarketsView, wish: MovingHold) -> MovingHold:
-    """``wish`` if on-demand can still meet d after it, else the next best thing that keeps it so (M11.6).
+    """Return ``wish`` if on-demand can still meet d after it, else the closest option with that property (M11.6).
 
-    That is the least larger size in the same market that does; where none does, the cheapest way in any market, by this
-    slot with its move and the least that the rest costs on demand; where nothing does, the fastest.
+    That is the least larger size in the same market. Otherwise it is the cheapest option of any
+    market, by the cost of this slot and its move plus the least on-demand cost of the rest. If no
+    option keeps the deadline, it is the fastest.
     """
     if not view.deadline_in_reach:
         return fastest_way(view)
@@ -381,7 +401,7 @@ def net(view: MarketsView, wish: MovingHold) -> MovingHold:
 
 
 def priced_net(view: MarketsView, wish: MovingHold) -> MovingHold:
-    """`net` where d is in reach and finishing is worth its price on demand, else ``wish`` (M4, M11.6; ours)."""
+    """Return `net` if d is within reach and finishing on demand pays, else ``wish`` (M4, M11.6; ours)."""
     if not view.deadline_in_reach:
         return wish
     kept = net(view, wish)
@@ -389,7 +409,7 @@ def priced_net(view: MarketsView, wish: MovingHold) -> MovingHold:
 
 
 def _rest_usd(view: MarketsView, held: MovingHold) -> float:
-    """The least that the work left after ``held`` costs on demand, moves aside."""
+    """Return the least on-demand cost of the work left after ``held``, without moves, USD."""
     left = view.work_left - (0.0 if held.market is None else view.work(held.market, held.allocation.total))
     unit = min(
         n * own.on_demand_usd / run.throughput.rate(n)
@@ -400,7 +420,7 @@ def _rest_usd(view: MarketsView, held: MovingHold) -> float:
 
 
 def fastest_way(view: MarketsView) -> MovingHold:
-    """The cheapest of the ways that leave the least work to do by d."""
+    """Return the cheapest of the options that leave the least work to do by d."""
     reach = view.job.pace(view.slot_hours).reach[view.slots_left - 1]
 
     def most(held: MovingHold) -> float:
@@ -415,7 +435,7 @@ def fastest_way(view: MarketsView) -> MovingHold:
 
 
 def step(view: MarketsView, held: MovingHold) -> Progress:
-    """Pay for the slot, move in it, then make its progress (M2.4, M11.2); an idle job keeps its place."""
+    """Return the progress after the slot: cost and move, then work (M2.4, M11.2); an idle job retains its place."""
     job, n = view.job.job, held.allocation.total
     if held.market is None or not n:
         return replace(view.progress, n_previous=0)
@@ -429,9 +449,9 @@ def step(view: MarketsView, held: MovingHold) -> Progress:
 
 
 def checked(held: MovingHold, view: MarketsView, policy: str) -> MovingHold:
-    """``held``, its spot alone where nothing is sold on demand (M2.3).
+    """Return ``held``, reduced to its spot where no on-demand instances are sold (M2.3).
 
-    Raises `PolicyError` if it breaks M2.3 or M11.1, `JobError` if M2.7.
+    Raises `PolicyError` if it violates M2.3 or M11.1, `JobError` if it violates M2.7.
     """
     if held.market is None or not held.allocation.total:
         if held.market is None and held.allocation.total:
@@ -467,9 +487,10 @@ def checked(held: MovingHold, view: MarketsView, policy: str) -> MovingHold:
 
 
 def within_budget(held: MovingHold, view: MarketsView) -> MovingHold:
-    """Return ``held``, or what keeps the job within its budget in its place, as in one market (M2.10).
+    """Return ``held``, or an allocation that keeps the job within its budget, as in a single market (M2.10).
 
-    The rest is finished on demand in the market where the job is then.
+    The rest of the job is assumed to finish on demand in the market where the job is after this
+    slot.
     """
     limit = view.job.job.budget_usd + ROUNDING_USD
 
@@ -502,26 +523,26 @@ def within_budget(held: MovingHold, view: MarketsView) -> MovingHold:
 
 
 class Mover(Protocol[S]):
-    """A rule that chooses where to run in the present slot, and with how many instances."""
+    """Multi-market policy: rule that chooses the market and the number of instances of the present slot."""
 
     @property
     def name(self) -> str:
-        """The canonical name, such as ``MeanField``."""
+        """Canonical name, such as ``MeanField``."""
         ...
 
     def start(self, job: MovableJob) -> S:
-        """Its own state before the first slot."""
+        """Return the state of the policy before the first slot."""
         ...
 
     def decide(self, state: S, view: MarketsView) -> tuple[MovingHold, S]:
-        """Choose the slot's market and allocation; pure: the same state and view give the same answer."""
+        """Choose market and allocation of the slot; pure: equal inputs give equal results."""
         ...
 
 
 @runtime_checkable
 class Probing(Protocol):
-    """A mover that says where it would look next."""
+    """Multi-market policy that can name the market to observe next."""
 
     def probe(self, state: Any, view: MarketsView) -> int | None:
-        """The market whose count is worth most to know now; None: none."""
+        """Return the market whose count has the highest information value now, or None."""
         ...

@@ -1,4 +1,4 @@
-"""A running job that may move: where it stands, what it should do in the slot at hand, and what to expect (M11) (ours)."""
+"""Running multi-market job: its state, the decision of the present slot, and the expected outcome (M11) (ours)."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ from warehouse.amounts import price as usd_price
 from warehouse.amounts import usd
 from warehouse.errors import JobError
 
-#: The mover that decides unless another one leads, and that says what to expect.
+#: Policy that decides unless another policy leads, and that gives the expected outcome.
 LIVE_MOVER = MeanField()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveMovable:
-    """A running job that may move, at the slot to decide.
+    """Running multi-market job at the slot to decide.
 
-    ``lives`` is the job as each market alone would see it, in the order of the job's runs, all on the same slots; ``names``
-    says what the markets are called. ``decided`` is by slot. Reports say how far it is and how many it holds; where it is they
-    say by slot in ``places``, else that is where it was decided to be. ``mover`` decides the slot at hand.
+    ``lives`` is the job as seen in each market separately, in the order of the job's runs, all on
+    the same slots; ``names`` are the names of the markets. ``decided`` maps a slot to its decision.
+    ``reported`` gives progress and instances; ``places`` gives the reported market by slot,
+    otherwise the decided market applies. ``mover`` decides the present slot.
     """
 
     job: MovableJob
@@ -64,7 +65,7 @@ class LiveMovable:
 
     @property
     def slot(self) -> int:
-        """The slot to decide."""
+        """Slot to decide."""
         return self.lives[0].slot
 
     @property
@@ -78,10 +79,10 @@ class LiveMovable:
         return self.lives[0].deadline
 
     def standing(self) -> tuple[Progress, list[MarketsView]]:
-        """Where the job stands at the slot to decide, and the view of each slot before it.
+        """Return the job state at the slot to decide, and the view of each earlier slot.
 
-        It held what was decided for it, as far as it was there; a move that brought nothing, because no instance was there, is
-        none.
+        The job ran the decided instances as far as they were available; a move after which no
+        instance was available does not count as a move.
         """
         progress, views = self.job.begin(), []
         for slot in range(self.slot):
@@ -108,7 +109,7 @@ class LiveMovable:
         )
 
     def progress(self) -> Progress:
-        """Where the job stands at the slot to decide."""
+        """Return the job state at the slot to decide."""
         return self.standing()[0]
 
     @property
@@ -117,13 +118,14 @@ class LiveMovable:
         return finished(self.progress().done, self.job.job.workload)
 
     def view(self, progress: Progress, slot: int) -> MarketsView:
-        """What a mover sees in ``slot``: markets whose count is not known there are beliefs with an age."""
+        """Return the view of a multi-market policy in ``slot``; markets of unknown count are beliefs with an age."""
         views: list[View] = []
         for m, (run, live) in enumerate(zip(self.job.runs, self.lives, strict=True)):
             n = progress.n_previous if m == progress.place else 0
             there = Progress(done=progress.done, n_previous=n, cost_usd=progress.cost_usd, place=m)
             views.append(live.seen.view(run, there, slot))
-        # A job does not go blind: it cannot be asked again in the slot. Where nothing was seen nothing is promised.
+        # All markets count as seen: a running job cannot look and decide again within the slot. A
+        # view without observations promises no spot.
         return MarketsView(
             job=self.job, progress=progress, slot=slot, views=tuple(views), seen=(True,) * len(views)
         )
@@ -137,7 +139,10 @@ def live_movable(
     reported: Sequence[Reported] = (),
     mover: Mover[Any] = LIVE_MOVER,
 ) -> LiveMovable:
-    """Put the markets of a job together; raises `JobError` where they are not on the same slots, or not one for each run."""
+    """Combine the markets of a job.
+
+    Raises `JobError` if their slots differ or if their number differs from that of the runs.
+    """
     grids = {(live.start, live.step, live.slot) for live in lives}
     if len(lives) != len(job.runs) or len(names) != len(lives) or len(grids) != 1:
         raise JobError(
@@ -151,11 +156,12 @@ def live_movable(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedDecision(Decision):
-    """A `Decision` of a job that may move.
+    """`Decision` of a multi-market job.
 
-    ``market`` is where it holds its instances, or its place where it holds nothing (the number of markets: nowhere yet);
-    ``moved_from`` the place it leaves, None if it does not move, and ``move_usd`` what that costs. ``probe_next`` is the market
-    whose count it would be worth most to know, None where all counts are known or none can change anything.
+    ``market`` is the market of its instances, or its place if it has none (the number of markets:
+    no place yet); ``moved_from`` is the place it leaves, None without a move, and ``move_usd`` the
+    cost of the move. ``probe_next`` is the market whose count has the highest information value,
+    None if all counts are known or none can change the decision.
     """
 
     market: int
@@ -171,19 +177,23 @@ def decide_moving(
     left: Sequence[int] | None = None,
     taken: Sequence[int] | None = None,
 ) -> MovedDecision:
-    """Where to be in the slot at hand, with how many instances, why, and what to expect (M11.6, M11.9).
+    """Decide market and instances of the present slot, with the reason and the expected outcome (M11.6, M11.9).
 
-    ``left`` is the spot that other jobs leave to this one in each market in the slot (None: all of it), ``taken`` what they are
-    expected to take first in every later one (None: nothing). Expected cost and lateness are those of
-    sampled futures of every market, each from its own belief, on which the tables of the present belief hold to the end;
-    whichever mover decides, they are what the mean-field mover would come to from here.
+    ``left`` is the spot that other jobs leave in each market in this slot (None: all of it),
+    ``taken`` the instances that they are expected to take first in every later slot (None: none).
+    Expected cost and lateness come from sampled paths of every market, each from the belief of the
+    market, with the tables of the present belief fixed to the end. They are the outcome of the
+    mean-field policy, whichever policy decides.
     """
     view, tables = seen_by_mover(live, taken)
     return decided_by_tables(live, view if left is None else view.left(left), tables, effort)
 
 
 def seen_by_mover(live: LiveMovable, taken: Sequence[int] | None = None) -> tuple[MarketsView, MovingTables]:
-    """The slot at hand, and the tables of it and all later slots, in which others take ``taken`` of each market first."""
+    """Return the view of the present slot and the tables of this and all later slots.
+
+    In later slots other jobs take ``taken`` instances of each market first.
+    """
     view = live.view(live.progress(), live.slot)
     return view, LIVE_MOVER.tables(view, keep=view.slots_left, taken=taken)
 
@@ -191,7 +201,7 @@ def seen_by_mover(live: LiveMovable, taken: Sequence[int] | None = None) -> tupl
 def decided_by_tables(
     live: LiveMovable, view: MarketsView, tables: MovingTables, effort: Effort
 ) -> MovedDecision:
-    """`decide_moving` in the slot of ``view`` by tables that are made."""
+    """Return the decision of `decide_moving` for the slot of ``view`` from given tables."""
     progress, worth = view.progress, tables.worth(view)[0]
     if live.mover == LIVE_MOVER:
         m, n = tables.best(view, worth)
@@ -225,7 +235,10 @@ def decided_by_tables(
 
 
 def _wish(mover: Mover[Any], before: Sequence[MarketsView], view: MarketsView) -> MovingHold:
-    """What a mover holds in the slot of ``view``, had it been asked in those before; what was really held is in them."""
+    """Return the allocation of a policy in the slot of ``view`` after a replay of its decisions on earlier slots.
+
+    The earlier views contain the actual allocations.
+    """
     state = mover.start(view.job)
     for past in before:
         _, state = mover.decide(state, past)
@@ -234,9 +247,9 @@ def _wish(mover: Mover[Any], before: Sequence[MarketsView], view: MarketsView) -
 
 
 def capped_worth(view: MarketsView, tables: MovingTables) -> list[tuple[int | None, int, float]]:
-    """(market, spot instances held, USD) of what the mover would do with each cap on the spot of one market and none elsewhere.
+    """Return (market, spot instances, value in USD) of the best option under each cap on the spot of a single market.
 
-    The first is what it would do without any spot.
+    All other markets have no spot. The first entry is the best option without any spot.
     """
 
     def best(worth: np.ndarray) -> tuple[int, int, float]:
@@ -265,14 +278,14 @@ def capped_worth(view: MarketsView, tables: MovingTables) -> list[tuple[int | No
 
 
 def slack_of(view: MarketsView) -> int:
-    """Slots that could be spent on nothing before only the fastest on-demand of all markets meets d; below 0 where none does."""
+    """Return the idle slots that remain before only the fastest on-demand of all markets meets d; -1 if none does."""
     reach = view.job.pace(view.slot_hours).reach[: view.slots_left + 1, view.place, view.progress.n_previous]
     enough = np.flatnonzero(reach >= view.work_left * (1.0 - 1e-9))
     return view.slots_left - int(enough[0]) if len(enough) else -1
 
 
 def _as_believed(own: View) -> View:
-    """A market that was not seen, at the price that is believed of it: its view shows none."""
+    """Return an unobserved market at its expected price under the belief; its view has no price."""
     if own.observed:
         return own
     belief = own.belief(LIVE_MOVER.forgetting)
@@ -282,7 +295,7 @@ def _as_believed(own: View) -> View:
 def _reason(
     live: LiveMovable, view: MarketsView, wish: MovingHold, tables: MovingTables, worth: np.ndarray
 ) -> str:
-    """Why the job is where it is, why it holds what it holds, and that its deadline is let go where it is."""
+    """Return the reason for market and allocation, including that the deadline is given up where it is."""
     rule = LETS_GO if view.deadline_in_reach and not view.keeps_deadline(wish) else ""
     if wish.market is None:
         if view.place == live.job.nowhere:
@@ -299,7 +312,7 @@ def _reason(
 
 
 def _waiting(live: LiveMovable, view: MarketsView, tables: MovingTables, worth: np.ndarray) -> str:
-    """What the best start in this slot would cost in all beside waiting for a later one."""
+    """Return the total cost of the best start in this slot compared with waiting for a later slot."""
     m, j = np.unravel_index(int(np.argmax(worth[:-1])), worth[:-1].shape)
     start = view.split(int(m), int(tables.full.sizes[m, j])).allocation
     dearer = float(worth[-1, 0] - worth[m, j])
@@ -315,7 +328,7 @@ def _waiting(live: LiveMovable, view: MarketsView, tables: MovingTables, worth: 
 
 
 def _crowded(live: LiveMovable, view: MarketsView, tables: MovingTables) -> str:
-    """What others are expected to take later of the cheapest of the markets that they come to first."""
+    """Return the expected later use by other jobs in the cheapest of the markets they use first."""
     sought = np.flatnonzero(tables.taken)
     if not len(sought):
         return ""
@@ -324,7 +337,7 @@ def _crowded(live: LiveMovable, view: MarketsView, tables: MovingTables) -> str:
 
 
 def _gain(view: MarketsView, wish: MovingHold) -> str:
-    """What the other market has more of: instances, or dollars an hour."""
+    """Return the advantage of the other market: more instances, or fewer dollars per hour."""
     here, there = view.views[view.place], view.views[wish.market or 0]
     most = view.job.runs[wish.market or 0].n_max
     more = min(there.available, most) - min(here.available, most)
@@ -341,7 +354,7 @@ def _gain(view: MarketsView, wish: MovingHold) -> str:
 
 
 def expected_ahead(view: MarketsView, tables: MovingTables, effort: Effort) -> Expected:
-    """What the job comes to on sampled futures of its markets."""
+    """Return the expected outcome of the job over sampled paths of its markets."""
     later = view.slots_left - 1
     rng = np.random.default_rng(effort.seed)
     paths = effort.risk_paths
@@ -356,11 +369,11 @@ def expected_ahead(view: MarketsView, tables: MovingTables, effort: Effort) -> E
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedMarket:
-    """A market as a job that may move sees it in the slot at hand.
+    """Market as seen by a multi-market job in the present slot.
 
-    ``allocation`` is the best that it could hold there in the slot, and ``dearer_usd`` how much more the job is expected to
-    pay in all if it does that than if it does the best of all, later moves priced in. ``chance`` is that of at least one
-    slot's smallest size on spot in the next slot.
+    ``allocation`` is the best allocation there in the slot. ``dearer_usd`` is the increase of the
+    job's expected total cost over the best option of all markets, including later moves. ``chance``
+    is the probability of spot for at least the smallest size in the next slot.
     """
 
     market: int
@@ -375,7 +388,7 @@ class RankedMarket:
 
 
 def ranked_markets(live: LiveMovable) -> list[RankedMarket]:
-    """The markets of a job by what being there in the slot at hand is worth to it, the best first."""
+    """Return the markets of a job by the value of running there in the present slot, best first."""
     view = live.view(live.progress(), live.slot)
     tables = LIVE_MOVER.tables(view)
     worth = tables.credited(view, tables.worth(view)[0])
@@ -404,7 +417,7 @@ def ranked_markets(live: LiveMovable) -> list[RankedMarket]:
 
 
 def _why_there(live: LiveMovable, view: MarketsView, m: int, held: MovingHold) -> str:
-    """What a market has for the job, in a few words."""
+    """Return the spot situation of a market in a few words."""
     own, most = view.views[m], live.job.runs[m].n_max
     if not own.observed:
         return "not seen in this slot"

@@ -1,4 +1,7 @@
-"""Movers: rules that choose where to run and with how many instances (M11.5, M11.6) (ours, but for what is named)."""
+"""Multi-market policies: rules that choose the market and the number of instances (M11.5, M11.6).
+
+They are ours unless a source is named.
+"""
 
 from __future__ import annotations
 
@@ -29,42 +32,44 @@ from optimization.window.plan import Allocation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alone:
-    """A policy of one market in market ``market``, or in the one that is worth most to the stochastic policy at the start
-    (None)."""
+    """Single-market policy in market ``market``, or in the best market at the start (None).
+
+    The best market is the market of highest value under the stochastic policy.
+    """
 
     policy: Policy[Any]
     market: int | None = None
 
     @property
     def name(self) -> str:
-        """``UP in market 3``."""
+        """Name such as ``UP in market 3``."""
         return f"{self.policy.name} in {'the best at the start' if self.market is None else f'market {self.market}'}"
 
     def start(self, job: MovableJob) -> tuple[int | None, Any]:
-        """The market, and the policy's own state there."""
+        """Return the market and the state of the policy there."""
         m = self.market if self.market is not None else None
         return m, self.policy.start(job.runs[m or 0])
 
     def decide(
         self, state: tuple[int | None, Any], view: MarketsView
     ) -> tuple[MovingHold, tuple[int | None, Any]]:
-        """What the policy holds in its market."""
+        """Return the allocation of the policy in its market."""
         m, own = state
         if m is None:
             m = best_alone(view)
         if not view.seen[m] and view.committed is None:
-            return MovingHold(m, IDLE.allocation), (m, own)  # it goes there and sees
+            return MovingHold(m, IDLE.allocation), (m, own)  # go there and observe the market
         allocation, own = self.policy.decide(own, view.views[m])
         held = MovingHold(m, allocation) if allocation.total else IDLE
         if view.place != m and view.deadline_in_reach:
-            # The policy knows nothing of the way there.
+            # The policy ignores the cost of moving there.
             own_net = priced_net if isinstance(self.policy, Believing) else net
             held = own_net(replace(view, committed=m), held)
         return held, (m, own)
 
 
 def best_alone(view: MarketsView) -> int:
-    """The market in which the job would be worth most if it stayed there to its end, a move there paid."""
+    """Return the market of highest value if the job stayed there to its end, including the cost of the move."""
     worth = []
     for m, own in enumerate(view.views):
         tables = tables_in_force(own, Forgetting())
@@ -77,7 +82,7 @@ def best_alone(view: MarketsView) -> int:
 
 
 def alone_worth(view: MarketsView, m: int, n: int) -> float:
-    """USD that holding ``n`` in market ``m`` now and staying there is worth, before the move is paid."""
+    """Return the value of running ``n`` in market ``m`` now and staying there, USD, before the cost of the move."""
     own = view.views[m]
     tables = tables_in_force(own, Forgetting())
     return tables.worth(own, view.split(m, n).allocation, view.work_left - view.work(m, n))
@@ -85,15 +90,15 @@ def alone_worth(view: MarketsView, m: int, n: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneStep:
-    """One step over the tables of single markets: it goes where it would be worth most if it then stayed (M11.6)."""
+    """One-step lookahead on the tables of single markets: choose the market of highest value if the job then stayed (M11.6)."""
 
     name: str = field(default="OneStep", init=False)
 
     def start(self, job: MovableJob) -> None:
-        """No state."""
+        """Return no state."""
 
     def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
-        """The market and size of most worth."""
+        """Return the market and size of highest value, subject to the safety net."""
         found: list[tuple[float, int, MovingHold]] = []
         for held in view.options():
             m = view.place if held.market is None else held.market
@@ -111,7 +116,7 @@ class OneStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanField:
-    """The mover that prices the later option to move: the mean-field program on the beliefs of all markets (M11.6)."""
+    """Policy that values later moves: the mean-field program on the beliefs of all markets (M11.6)."""
 
     half_life_hours: float = Forgetting().own_hours
     draws: int = DRAWS
@@ -119,16 +124,16 @@ class MeanField:
 
     @property
     def forgetting(self) -> Forgetting:
-        """How the chains of its beliefs forget."""
+        """Forgetting of the chains of the beliefs."""
         return Forgetting(own_hours=self.half_life_hours, peer_hours=self.half_life_hours)
 
     def start(self, job: MovableJob) -> None:
-        """No state: what it knows is in the view."""
+        """Return no state: all information is in the view."""
 
     def tables(self, view: MarketsView, keep: int = 1, taken: Sequence[int] | None = None) -> MovingTables:
-        """The tables of the slot and of ``keep`` - 1 later ones, on the beliefs of all markets in it.
+        """Compute the tables of the slot and of ``keep`` - 1 later slots, on the beliefs of all markets in the slot.
 
-        Others take ``taken`` instances of each market first in every later slot (None: nothing).
+        Other jobs take ``taken`` instances of each market first in every later slot (None: none).
         """
         fastest = (
             max(float(run.throughput.rate(n)) for run in view.job.runs for n in (run.n_min, run.n_max))
@@ -148,7 +153,7 @@ class MeanField:
         )
 
     def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
-        """The market and size of most worth, among those that keep the deadline in reach where it is worth its price."""
+        """Return the market and size of highest value that keep the deadline within reach, as long as finishing pays."""
         tables = self.tables(view)
         m, n = tables.best(view, tables.worth(view)[0])
         if m == view.job.nowhere:
@@ -158,9 +163,10 @@ class MeanField:
         return view.split(m, n), None
 
     def probe(self, state: None, view: MarketsView) -> int | None:
-        """The market whose count is worth most to know before this slot is decided; None if none can change anything.
+        """Return the market whose count has the highest information value in this slot; None if no count can change the decision.
 
-        That is the expected worth of the better of the best way known and the best that could be there, less the former.
+        The information value is the expected maximum of the best known option and the best option
+        in that market, minus the former.
         """
         if all(view.seen):
             return None
@@ -176,11 +182,11 @@ class MeanField:
 
 
 # ---
-# The baselines of M11.5: rules of thumb that look at what is there now.
+# Baselines of M11.5: heuristics on the present state of the markets.
 
 
 def _spot(view: MarketsView, m: int) -> MovingHold:
-    """All spot of a market up to N_max, never more than finishes the job; nothing where it is dearer than on-demand (M4.2)."""
+    """Return all spot of a market up to N_max, no more than finishes the job; nothing if on-demand is cheaper (M4.2)."""
     own, run = view.views[m], view.job.runs[m]
     n = spot_held(run.n_max, own.available, own.price, own.on_demand_usd)
     if n < run.n_min:
@@ -191,22 +197,23 @@ def _spot(view: MarketsView, m: int) -> MovingHold:
 
 
 def _in_order(view: MarketsView) -> list[int]:
-    """The job's place first, then the other markets."""
+    """Return the place of the job first, then the other markets."""
     here = [view.place] if view.place < len(view.views) else []
     return here + [m for m in range(len(view.views)) if m != view.place]
 
 
 def _catching_up(view: MarketsView, spot: MovingHold, due: float) -> MovingHold:
-    """``spot`` if ``due`` work units are done after it, else the cheapest way to do them by the end of this slot (M4.3).
+    """Return ``spot`` if it completes ``due`` work units, else the cheapest option that does by the end of this slot (M4.3).
 
-    Where there is none, the way of most work in this slot: in the market of the spot, without spot in any. Where a restart
-    eats the slot, the cheapest way to be back on uniform progress soonest. In one market both are `pace.least_size`.
+    Without such an option, returns the option of most work in this slot: in the market of the spot,
+    or in any market without spot. If a restart takes the whole slot, returns the cheapest option
+    that is soonest back on uniform progress. In a single market both equal `pace.least_size`.
     """
     job, slack = view.job.job, WORK_TOLERANCE * view.job.job.workload
     due = min(due, job.workload) - slack
 
     def missing(held: MovingHold, slots: int = 1) -> float:
-        """What is due after so many slots, and on-demand from then on has not done."""
+        """Return the due work after ``slots`` slots that on-demand after this slot has not done."""
         m, n = held.market, held.allocation.total
         reach = view.job.pace(view.slot_hours).reach[slots - 1]
         line = min(due + (slots - 1) * job.workload / job.deadline_slots, job.workload - slack)
@@ -222,7 +229,7 @@ def _catching_up(view: MarketsView, spot: MovingHold, due: float) -> MovingHold:
     if enough:
         return min(enough, key=view.usd)
     ways = [held for held in ways if spot.market in (None, held.market)]
-    if not ways:  # no spot, and nothing is sold on demand
+    if not ways:  # no spot, and no on-demand instances are sold
         return spot
     least = min(missing(held) for held in ways)
     runs = {held.market: view.job.runs[held.market or 0] for held in ways}.values()
@@ -237,11 +244,13 @@ def _catching_up(view: MarketsView, spot: MovingHold, due: float) -> MovingHold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """UP over markets: its place while that has spot, else the cheapest market that has, else on-demand by UP (M11.5).
+    """UP over markets: spot in its place, else the cheapest market with spot, else on-demand by UP (M11.5).
 
-    With ``fullest`` it goes where most spot is, not where it is cheapest. After the multi-region form of "Can't Be Late"
-    (NSDI 2024); lead, hysteresis and what stays on demand are UP's own (`policies.baselines`, M4.3), spot being there
-    where any market has it. State: how many were held on demand in the slot before, in its place.
+    With ``fullest`` it goes to the market with most spot instead of the cheapest. Based on the
+    multi-region form of "Can't Be Late" (NSDI 2024); lead, hysteresis and the on-demand that
+    continues are those of UP (`policies.baselines`, M4.3), with spot counted as available if any
+    market has it. The state is the number of on-demand instances of the previous slot, in its
+    place.
     """
 
     fullest: bool = False
@@ -251,11 +260,11 @@ class Failover:
         object.__setattr__(self, "name", "UP, failover to the fullest" if self.fullest else "UP, failover")
 
     def start(self, job: MovableJob) -> int:
-        """No on-demand held."""
+        """Return 0 on-demand instances."""
         return 0
 
     def decide(self, state: int, view: MarketsView) -> tuple[MovingHold, int]:
-        """Spot where it is, on-demand where it falls behind; on-demand is left for spot alone."""
+        """Return spot where available, on-demand when behind; on-demand is left for spot only."""
         held = net(view, self._wish(state, view))
         return held, held.allocation.on_demand
 
@@ -266,7 +275,7 @@ class Failover:
         if short:
             need = _catching_up(view, spot, expected_progress(own.job, view.slot + 1 + lead))
             less = need.market == spot.market and need.allocation.total <= spot.allocation.total
-            return spot if less else need  # of spot all that is there
+            return spot if less else need  # all available spot
         if state and on_demand_stays(spot.market is not None, short):
             return MovingHold(view.place, kept(state, own))
         return spot
@@ -285,15 +294,15 @@ class Failover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GreedyMover:
-    """The cheapest spot that is there, wherever it is; of equal prices its place, then the most of it (M11.5)."""
+    """Cheapest available spot of all markets; of equal prices the place of the job, then the most instances (M11.5)."""
 
     name: str = field(default="Greedy", init=False)
 
     def start(self, job: MovableJob) -> None:
-        """No state."""
+        """Return no state."""
 
     def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
-        """All of it, up to N_max."""
+        """Return all spot of the chosen market, up to N_max."""
         there = [held for held in (_spot(view, m) for m in _in_order(view)) if held.market is not None]
 
         def rank(held: MovingHold) -> tuple[float, bool, int]:
@@ -304,21 +313,22 @@ class GreedyMover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlinePressure:
-    """A SkyNomad-like rule: progress is worth what the deadline makes it worth (arXiv 2601.06520; its inside is ours).
+    """Policy similar to SkyNomad: the deadline sets the value of progress (arXiv 2601.06520; the details are ours).
 
-    A unit of work is worth the least on-demand price times the share of the remaining time that the rest needs at full
-    size. Of all markets it takes the one where a slot of spot is worth most beyond its price, its restart and move being
-    spread over the slots that its spot is expected to last; none where it is not worth it.
+    The value of a work unit is the least on-demand price times the share of the remaining time that
+    the remaining work takes at full size. The policy takes the market in which a slot of spot has
+    the highest value minus price, with restart and move spread over the expected duration of its
+    spot; none if the result is not positive.
     """
 
     forgetting: Forgetting = field(default_factory=Forgetting)
     name: str = field(default="Pressure", init=False)
 
     def start(self, job: MovableJob) -> None:
-        """No state."""
+        """Return no state."""
 
     def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
-        """The market of most worth in this slot."""
+        """Return the spot of the market of highest net value in this slot."""
         fastest = max(run.throughput.rate(run.n_max) for run in view.job.runs) * view.slot_hours
         unit = min(
             own.on_demand_usd * run.n_max / run.throughput.rate(run.n_max)
@@ -343,14 +353,15 @@ class DeadlinePressure:
 
 
 def best_past(policy: Policy[Any], spot_usd: Sequence[float]) -> Alone:
-    """``policy`` in the market that saved most in the past.
+    """Return ``policy`` in the market with the highest past saving.
 
-    ``spot_usd`` is what the spot of each market saved a slot in the mean, against on-demand where that is cheapest: against each
-    market's own on-demand price the dear ones would look best.
+    ``spot_usd`` is the mean saving per slot of each market's spot, compared with on-demand in the
+    cheapest market: compared with the on-demand price of each market, expensive markets would look
+    best.
     """
     return Alone(policy=policy, market=int(np.argmax(spot_usd)))
 
 
 def stochastic_at_the_start() -> Alone:
-    """The stochastic policy in the market that is worth most at the start: the strongest that stays in one."""
+    """Return the stochastic policy in the best market at the start: the strongest policy that never moves."""
     return Alone(policy=Stochastic())

@@ -1,4 +1,4 @@
-"""Replay of a mover on known markets, its audit, and hindsight over markets (M11.2, M11.4, M11.7) (ours)."""
+"""Replay of multi-market policies on known markets, its audit, and the hindsight optimum (M11.2, M11.4, M11.7) (ours)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from optimization.window.plan import Allocation, Outcome
 from warehouse.errors import AuditError, MarketError
 
 S = TypeVar("S")
-#: Ways of a state that the first search of hindsight keeps: it finds a good one, by which the second drops what cannot beat it.
+#: Partial solutions per state in the first search for the hindsight optimum; it finds a good bound,
+#: with which the second search prunes.
 BEAM = 24
 
 
 class Sight(StrEnum):
-    """Which counts a mover sees in a slot: of all markets, of its own, or of its own and of one that it asks for (M11.4)."""
+    """Counts that a policy observes in a slot: of all markets, of its market, or also of a probed market (M11.4)."""
 
     ALL = "all"
     OWN = "own"
@@ -43,10 +44,11 @@ class Sight(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedOutcome(Outcome):
-    """An `Outcome` over markets: ``places`` is the market of each slot of ``allocations``, None where nothing was held.
+    """`Outcome` over several markets.
 
-    ``moves`` of them began elsewhere and cost ``moving_usd``, which is in ``cost_usd``; ``ended_in`` is the market of the
-    ending after d and its move is in ``termination_cost_usd``.
+    ``places`` is the market of each slot of ``allocations``, None without instances. ``moves`` is
+    the number of moves, which cost ``moving_usd``, part of ``cost_usd``. ``ended_in`` is the market
+    of the ending after d; the cost of the move there is part of ``termination_cost_usd``.
     """
 
     places: tuple[int | None, ...]
@@ -56,11 +58,11 @@ class MovedOutcome(Outcome):
 
 
 class Grounds:
-    """What the markets of a job show slot by slot to one mover.
+    """Observations of a job's markets, slot by slot, for one policy.
 
-    With `Sight.ALL` the views are those of each market's own replay and keep what they have made. Else the counts of a
-    job's slots are unknown until they are looked at, to the market itself as to its peers, and no forecast is read: whoever
-    made it had seen more.
+    With `Sight.ALL` the views are those of each market's replay and share their caches. Otherwise
+    the counts of the job's slots are unknown until observed, both to the market and as a peer of
+    other markets, and forecasts are not used, because they were issued with more information.
     """
 
     def __init__(
@@ -91,9 +93,9 @@ class Grounds:
                 self._hide(m)
 
     def of(self, job: MovableJob) -> Grounds:
-        """The same markets for another job with the same runs; with `Sight.ALL` the two share what views keep.
+        """Return the same markets for another job with the same runs; with `Sight.ALL` both share the caches of views.
 
-        What markets show does not hang on what a move costs, nor on where the job's data are.
+        Observations depend neither on the cost of a move nor on the location of the job's data.
         """
         shared = copy.copy(self)
         shared.job = job
@@ -105,7 +107,7 @@ class Grounds:
         self._seen[m] = replace(seen, beliefs=beliefs)
 
     def look(self, m: int, slot: int) -> None:
-        """Let the count of market ``m`` in ``slot`` be known."""
+        """Reveal the count of market ``m`` in ``slot``."""
         if self.sight is Sight.ALL or not self.windows[m].observed[slot]:
             return
         count = float(self.windows[m].available[slot])
@@ -123,7 +125,7 @@ class Grounds:
     def view(
         self, progress: Progress, slot: int, looked: Sequence[int] = (), committed: int | None = None
     ) -> MarketsView:
-        """What the mover sees in ``slot`` after it has looked at the counts of ``looked``."""
+        """Return the view of the policy in ``slot`` after it has observed the counts of ``looked``."""
         views, seen = [], []
         for m, (run, own) in enumerate(zip(self.job.runs, self._seen, strict=True)):
             there = Progress(
@@ -147,7 +149,7 @@ class Grounds:
 
 
 def _unseen(record: Record) -> Record:
-    """The record with the job's own slots not known, in arrays of its own."""
+    """Return a copy of the record with the job's slots unknown."""
     available, peers = record.available.copy(), record.peers.copy()
     available[record.first :] = np.nan
     peers[:, record.first :] = np.nan
@@ -164,10 +166,11 @@ def replay_mover(
     sight: Sight = Sight.ALL,
     grounds: Grounds | None = None,
 ) -> MovedOutcome:
-    """What ``mover`` makes of ``job`` on markets of at least d slots, in the order of the job's runs.
+    """Simulate ``mover`` on ``job`` over markets of at least d slots, in the order of the job's runs.
 
-    ``records`` and ``forecasts`` are those of each market; the peers of a record are the other markets in their order, or none.
-    ``grounds`` shares with `Sight.ALL` what views keep between movers of one job.
+    ``records`` and ``forecasts`` are those of each market; the peers of a record are the other
+    markets in their order, or none. ``grounds`` shares the caches of views between policies of one
+    job with `Sight.ALL`.
     """
     ground = grounds or Grounds(job, windows, records=records, forecasts=forecasts, sight=sight)
     state, progress, slot = mover.start(job), job.begin(), 0
@@ -240,7 +243,7 @@ def _settle(
 def _ending(
     job: MovableJob, progress: Progress, slot: int, windows: Sequence[MarketWindow]
 ) -> tuple[float, int, int, int]:
-    """(USD, market, size index, slots) of the ending of M2.6 in the market that is best for it, a move there paid."""
+    """Return (USD, market, size index, slots) of the ending of M2.6 in the best market, including a move there."""
     ground = job.ground([window.on_demand_usd for window in windows], windows[0].slot_hours)
     rest = needed(job.job.workload) - progress.done
     usd, market, size, slots = ending_at(ground, progress.place, progress.n_previous, slot, rest)
@@ -248,11 +251,11 @@ def _ending(
 
 
 # ---
-# The audit: the arithmetic of a moved outcome once more, by itself (M3.5).
+# Audit: independent recomputation of a multi-market outcome (M3.5).
 
 
 def audit_moved(job: MovableJob, windows: Sequence[MarketWindow], outcome: MovedOutcome) -> None:
-    """Recompute counts, moves, cost, progress, ending and utility of an outcome; raises `AuditError` on the first difference."""
+    """Recompute counts, moves, cost, progress, ending and utility; raises `AuditError` on the first difference."""
     run, moving, hours = job.job, job.moving, windows[0].slot_hours
     place, before, done, paid, moves = job.home, 0, 0.0, 0.0, 0
     for t, (market, held) in enumerate(zip(outcome.places, outcome.allocations, strict=True)):
@@ -297,7 +300,7 @@ def audit_moved(job: MovableJob, windows: Sequence[MarketWindow], outcome: Moved
 def _audited_ending(
     job: MovableJob, windows: Sequence[MarketWindow], place: int | None, before: int, done: float
 ) -> tuple[float, float]:
-    """(V, USD paid) of the best constant number of on-demand instances in one market after d, by trying all."""
+    """Return (V, USD paid) of the best constant on-demand size in a market after d, by trying all."""
     best, found = 0.0, (0.0, 0.0)
     hours = windows[0].slot_hours
     for market, (own, window) in enumerate(zip(job.runs, windows, strict=True)):
@@ -328,13 +331,15 @@ def _agree(policy: str, what: str, said: float, found: float) -> None:
 
 
 # ---
-# Hindsight over markets (M11.7).
+# Hindsight optimum over markets (M11.7).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedBracket:
-    """Hindsight over markets lies in [``low``, ``high``], USD of utility; ``low`` is what ``held`` achieves up to the finish
-    or d."""
+    """Bounds of the hindsight optimum over markets, USD of utility.
+
+    The optimum lies in [``low``, ``high``]; ``held`` achieves ``low`` up to the finish or d.
+    """
 
     low: float
     high: float
@@ -342,15 +347,16 @@ class MovedBracket:
 
     @property
     def exact(self) -> bool:
-        """True if the two ends meet."""
+        """True if the bounds coincide."""
         return self.high <= self.low
 
 
 def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> MovedBracket:
-    """The optimum of a job from slot 0 over all decisions of where and how many, its ending included (M11.7).
+    """Return the optimum of a job from slot 0 over all decisions of market and size, including its ending (M11.7).
 
-    Exact: a way to a state is dropped only if another way there has done as much work for less, or if the cheapest
-    conceivable work in the slots that are left cannot make it the best. Raises `MarketError` for windows shorter than d.
+    Exact: a partial solution is dropped only if another with the same state has done as much work
+    at lower cost, or if even the cheapest possible work in the remaining slots cannot make it
+    optimal. Raises `MarketError` for windows shorter than d.
     """
     run = job.job
     d = run.deadline_slots
@@ -382,7 +388,7 @@ def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> 
 
 
 def walk(job: MovableJob, windows: Sequence[MarketWindow], held: Sequence[MovingHold]) -> MovedOutcome:
-    """The outcome of given decisions, slot by slot up to the finish or d."""
+    """Return the outcome of given decisions, slot by slot up to the finish or d."""
     ground = Grounds(job, windows)
     progress, moves, moving_usd = job.begin(), 0, 0.0
     kept: list[MovingHold] = []

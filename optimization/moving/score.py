@@ -1,4 +1,4 @@
-"""Score an ended job that may move: every mover on the records of its markets, beside hindsight over them (M11.8) (ours)."""
+"""Scores of an ended multi-market job: every policy replayed on the records of its markets, with hindsight (M11.8) (ours)."""
 
 from __future__ import annotations
 
@@ -36,19 +36,22 @@ from warehouse.history import History
 if TYPE_CHECKING:
     from optimization.market.window import Record
 
-#: The movers that jobs are scored with, and of which one decides. The first does where nothing tells them apart.
+#: Policies with which jobs are scored, and from which the deciding policy is selected. The first
+#: decides on a tie.
 MOVERS: tuple[Mover[Any], ...] = (
     MeanField(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(), GreedyMover(), stochastic_at_the_start(),
 )  # fmt: skip
-#: What the outcome in the market is called in which the stochastic policy did best: a bound, as nobody knew which.
+#: Label of the outcome in the market in which the stochastic policy did best: a bound, since that
+#: market was unknown beforehand.
 BEST_MARKET = "Stochastic in the best market afterwards"
-#: What a job can lose of its value, in units of its on-demand-only cost, before its share is 0: the range of M5.2 at the centre of
-#: E6, a value of 1.5 and the bound n_max d gamma / L = 3 below 0. So jobs and what E6 measured are told in one currency.
+#: Largest loss relative to a job's value, in units of its on-demand-only cost, at which the share
+#: is 0: the range of M5.2 at the centre of E6, a value of 1.5 and the bound n_max d gamma / L = 3
+#: below 0. So jobs and the measurements of E6 share a scale.
 LOST_MOST = 4.5
 
 
 def mover_named(name: str) -> Mover[Any]:
-    """The mover of that name; raises `PolicyError` with the known ones."""
+    """Return the multi-market policy of that name; raises `PolicyError` listing the known names."""
     for mover in MOVERS:
         if mover.name == name:
             return mover
@@ -57,7 +60,7 @@ def mover_named(name: str) -> Mover[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedMovable:
-    """A job that may move, and what each of its markets, called ``markets``, was to it; in the order of the job's runs."""
+    """Ended multi-market job with its data in each market of ``markets``, in the order of the job's runs."""
 
     job: MovableJob
     alone: tuple[EndedJob, ...]
@@ -65,7 +68,7 @@ class EndedMovable:
 
     @property
     def windows(self) -> tuple[MarketWindow, ...]:
-        """What each market gave."""
+        """Recorded window of each market."""
         return tuple(one.window for one in self.alone)
 
 
@@ -88,11 +91,12 @@ def ended_movable(
 
 
 def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_market: bool = True) -> Scored:
-    """Replay movers on one job; every outcome is audited before it counts (M3.5).
+    """Replay multi-market policies on a job; every outcome is audited before it counts (M3.5).
 
-    With ``each_market`` the stochastic policy in every market alone as well, of which the best is kept (`BEST_MARKET`). Utilities
-    are in units of the least that on-demand alone costs in any market; what is learned by is a share of the range from `LOST_MOST`
-    such units below the value up to it.
+    With ``each_market`` the stochastic policy is also replayed in every single market, and the best
+    outcome is stored as `BEST_MARKET`. Utilities are in units of the least on-demand-only cost of
+    any market. The share used for learning covers the range from `LOST_MOST` such units below the
+    value up to the value.
     """
     job, windows = ended.job, ended.windows
     grounds = Grounds(

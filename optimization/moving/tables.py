@@ -1,4 +1,4 @@
-"""What a job that may move is worth from here on: the mean-field program on the beliefs of its markets (M11.6) (ours)."""
+"""Value function of a multi-market job: the mean-field program on the beliefs of its markets (M11.6) (ours)."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ from optimization.moving.definition import MarketsView, MovableJob
 from optimization.policies.stochastic import FEWEST_POINTS, spread_sizes, work_grid
 from optimization.window.plan import sizes
 
-#: Share of the job's value by which a choice must be worth more to be taken before one that comes first.
+#: Share of the job's value by which an option must exceed an earlier option to replace it.
 ROUNDING = 1e-9
-#: Draws of the other markets in each later slot; more of them change nothing measurable.
+#: Number of draws of the other markets in each later slot; more draws change no result measurably.
 DRAWS = 6
-#: Cells of one induction, over all markets and slots: longer jobs and more markets get a coarser grid of work left.
+#: Maximal number of cells of an induction, over all markets and slots; longer jobs and more markets
+#: get a coarser grid of work left.
 MOST_CELLS = 24_000_000
 MOST_POINTS = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovingTables:
-    """Expected values after the first slots from ``slot`` on, USD: ``after[m]`` (slots, S, K, J, points) in each market,
-    ``nowhere`` (slots, points).
+    """Expected values after the first slots from ``slot`` on, USD.
 
-    ``ground`` has the sizes of the tables, ``full`` all that the job may hold; ``near`` (M, A) says which of the former
-    stands for each of the latter. In every later slot others take ``taken`` (M,) instances of each market first; ``counts`` are
-    what that leaves.
+    ``after[m]`` (slots, S, K, J, points) is for each market, ``nowhere`` (slots, points) for a job
+    without a place. ``ground`` has the sizes of the tables, ``full`` all sizes of the job; ``near``
+    (M, A) maps each size of ``full`` to the nearest size of ``ground``. In every later slot other
+    jobs take ``taken`` (M,) instances of each market first; ``counts`` are the remaining instances.
     """
 
     job: MovableJob
@@ -61,11 +62,12 @@ class MovingTables:
     taken: np.ndarray
 
     def worth(self, view: MarketsView) -> tuple[np.ndarray, np.ndarray]:
-        """USD that each size in each market is worth in the slot of ``view``, net of the slot's cost and the move, (M + 1, A).
+        """Return the value of each size in each market, net of the slot's cost and the move, USD, shape (M + 1, A).
 
-        The columns are those of ``full``. The last row is staying nowhere. In a market whose count is not seen only the
-        first column is given: going there, seeing, and then holding the best. Beside it, (M, S): what that best is in each
-        state of such a market.
+        The columns are those of ``full``. The last row is staying without a market. For a market of
+        unknown count only the first column is set: going there, observing the count, and then
+        running the best size. The second result, shape (M, S), is the value of that best size in
+        each state of such a market.
         """
         hours = view.slot_hours
         price = np.array([own.price for own in view.views]) * hours
@@ -91,7 +93,7 @@ class MovingTables:
         return np.asarray(found), np.asarray(by_state)
 
     def credited(self, view: MarketsView, worth: np.ndarray) -> np.ndarray:
-        """Return ``worth`` with the credit for work of the present slot, by which `best` compares (M11.6)."""
+        """Return ``worth`` plus the credit for work of the present slot, by which `best` compares (M11.6)."""
         if not self.full.work_now:
             return worth
         found = worth.copy()
@@ -102,9 +104,10 @@ class MovingTables:
         return found
 
     def best(self, view: MarketsView, worth: np.ndarray) -> tuple[int, int]:
-        """(market, instances) of most worth of what keeps the deadline where it is worth its price; market M is staying nowhere.
+        """Return (market, instances) of highest value that keep the deadline, as long as finishing pays.
 
-        No instances in a market that is not seen: going there, then choosing.
+        Market M means staying without a market. No instances in an unobserved market means going
+        there and then choosing.
         """
         committed = -1 if view.committed is None else view.committed
         m, j = choose(
@@ -121,12 +124,11 @@ class MovingTables:
     def ahead(
         self, view: MarketsView, price: np.ndarray, available: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What the mover comes to from the slot of ``view`` on, on futures of every market, (paths, M, slots) from the next
-        slot on.
+        """Simulate the policy from the slot of ``view`` on over sampled paths, shape (paths, M, slots) from the next slot on.
 
-        USD paid from this slot on, slots from the job's first to its finish (-1: given up) and V, each (paths,). ``price``
-        is in USD per instance-hour. What is believed now holds to the end, as in `simulate_ahead`; all markets are seen in
-        every slot.
+        Returns USD paid from this slot on, slots from the job's first slot to its finish (-1: given
+        up) and V, each (paths,). ``price`` is in USD per instance-hour. The present belief is fixed
+        to the end, as in `simulate_ahead`; all markets are observed in every slot.
         """
         hours, paths = view.slot_hours, len(price)
         first = np.array([[own.price for own in view.views]] * paths)[:, :, None]
@@ -147,7 +149,7 @@ class MovingTables:
         return listed([chain.count.astype(np.int64) for chain in self.counts])
 
     def _others(self, view: MarketsView) -> np.ndarray:
-        """What is there beside what is available: with it the state of a market is that of the later slots' counts."""
+        """Return the spot beyond the available spot: with it the state of a market matches the counts of later slots."""
         others = np.array([own.others for own in view.views], np.int64)
         there = np.array([own.available for own in view.views], np.int64)
         return np.asarray(np.maximum(others - self.taken, -there))
@@ -174,13 +176,13 @@ def make_moving_tables(
     taken: Sequence[int] | None = None,
     certain_now: bool = False,
 ) -> MovingTables:
-    """The mean-field program from the deadline back to ``slot``, on the beliefs of all markets in it.
+    """Solve the mean-field program from the deadline back to ``slot``, on the beliefs of all markets in it.
 
-    Others take ``taken`` instances of each market first in every later slot (None: nothing).
-    With ``certain_now`` no market's availability is observed: later prices of the other markets are their medians, and work in the
-    present slot is credited (M11.6). ``keep`` slots from ``slot`` on are kept.
-    With ``begun`` only the amounts of work are sought that a job begun at slot 0
-    can have left while on-demand still meets the deadline.
+    Other jobs take ``taken`` instances of each market first in every later slot (None: none). With
+    ``certain_now`` availability is observed in no market: later prices of the other markets are
+    their medians, and work in the present slot is credited (M11.6). ``keep`` is the number of slots
+    to store, from ``slot`` on. With ``begun`` only the amounts of work are computed that a job
+    begun at slot 0 can have left while on-demand still meets the deadline.
     """
     slots, hours = job.job.deadline_slots - slot, beliefs[0].slot_hours
     full = job.ground([belief.on_demand_usd for belief in beliefs], hours)
@@ -245,7 +247,7 @@ def make_moving_tables(
 
 
 def _credit(ground: Ground, beliefs: Sequence[Belief]) -> float:
-    """USD for a unit of work done now: a slot at full size gets the price of one instance on demand in the place of spot."""
+    """Return USD per unit of work done now: a slot at full size is credited the extra cost of an on-demand over a spot instance."""
     spot = [float(belief.price_now @ belief.prices.level_usd) * belief.slot_hours for belief in beliefs]
     m = int(np.argmin(spot))
     return max(float(ground.on_demand[m]) - spot[m], 0.0) / float(ground.gain[m].max())
@@ -253,7 +255,7 @@ def _credit(ground: Ground, beliefs: Sequence[Belief]) -> float:
 
 @lru_cache(maxsize=512)
 def _table_sizes(job: Job, slot_hours: float) -> tuple[np.ndarray, np.ndarray]:
-    """The sizes that stand for all that a market's run may hold, and their work in a slot."""
+    """Return the sizes of the tables that represent all sizes of a market's run, and their work in a slot."""
     held = sizes(job)
     chosen = spread_sizes(held) if len(held) > MOST_STATES else held
     return chosen, rates(job.throughput, job.n_max)[chosen] * slot_hours
@@ -262,9 +264,9 @@ def _table_sizes(job: Job, slot_hours: float) -> tuple[np.ndarray, np.ndarray]:
 def _grid(
     job: MovableJob, ground: Ground, gains: list[np.ndarray], slot: int, slots: int, *, begun: bool, most: int
 ) -> WorkGrid:
-    """The grid of work left that all markets share; its steps are those of the market with the finest."""
+    """Return the grid of work left that all markets share, with the finest step of any market."""
     run = job.job
-    # Most markets run the job alike.
+    # Most markets have equal runs, which need one grid only.
     unlike = dict(zip(reversed(job.runs), reversed(gains), strict=True))
     step, points = min(
         (work_grid(own, gain, most=most) for own, gain in unlike.items()), key=lambda found: found[0]
@@ -290,7 +292,7 @@ def _grid(
 
 
 def _lumped(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarray:
-    """The shares ``now`` of ``counts``, by the states of ``chain``."""
+    """Aggregate the shares ``now`` of ``counts`` to the states of ``chain``."""
     found = np.zeros(len(chain.count))
     np.add.at(found, chain.indices(counts), now)
     return found
@@ -305,10 +307,11 @@ def _drawn(
     draws: int,
     median_prices: bool,
 ) -> np.ndarray:
-    """States of counts and prices of every market in each slot, drawn by Latin hypercube from what is believed now (T, R, M, 2).
+    """Draw count and price states of every market in each slot by Latin hypercube sampling (T, R, M, 2).
 
-    With ``median_prices`` every draw has the median price.
-    Per market the shares of the states now, (S,) and (K,), and the transitions into each slot.
+    Per market, the arguments are the present distributions over count and price states, (S,) and
+    (K,), and the transitions into each slot. With ``median_prices`` every draw has the median
+    price.
     """
     markets = len(count_now)
     found = np.zeros((slots, draws, markets, 2), np.int64)
@@ -329,9 +332,10 @@ def _drawn(
 
 @lru_cache(maxsize=256)
 def _strata(slots: int, draws: int, markets: int) -> np.ndarray:
-    """The middles of the strata in the order in which each slot, market and variable takes them, (T, R, M, 2).
+    """Return the midpoints of the strata in the order in which each slot, market and variable uses them, (T, R, M, 2).
 
-    The order is drawn from a generator of its own, the same for every job: nothing is left to chance.
+    The order comes from a generator with a fixed seed, equal for every job, so that results are
+    reproducible.
     """
     rng = np.random.default_rng(20_512)
     found = np.zeros((slots, draws, markets, 2))

@@ -1,4 +1,4 @@
-"""A request as a job that may move: which markets fit it, what its moves cost, how each market runs it (M11.1-M11.3) (ours)."""
+"""Multi-market job of a request: matching markets, costs of moves, and the run in each market (M11.1-M11.3) (ours)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from warehouse.packaged import read_data
 
 
 def fits(request: JobRequest, market: Market, source: str) -> bool:
-    """Whether a market of a source is one of those that the request names, and has the GPU and the region it asks for."""
+    """Return whether a market of a source is named by the request and has the requested GPU and region."""
     return may_run_in(request, market) and any(
         _fits(pattern_parts(text), market, source) for text in request.markets
     )
 
 
 def may_run_in(request: JobRequest, market: Market) -> bool:
-    """Whether a market has the GPU and the region that the request asks for, and whole instances within its sizes in GPUs."""
+    """Return whether a market has the requested GPU and region, and whole instances within the sizes in GPUs."""
     if not has_room(request, market):
         return False
     if request.gpu_type is not None:
@@ -43,10 +43,10 @@ def _fits(pattern: tuple[tuple[str, ...], str], market: Market, source: str) -> 
 
 
 def check_types(request: JobRequest, markets: Sequence[Market]) -> None:
-    """Raise `JobError` where markets of two instance types would run by the one throughput of the request.
+    """Raise `JobError` if markets of two instance types would use the single throughput of the request.
 
-    A throughput per GPU holds for all instance types with the same GPU. A number of GPUs that is stated for all types must not
-    contradict what is known of one of them.
+    A throughput per GPU holds for all instance types with the same GPU. A number of GPUs stated for
+    all types must not contradict the known number of any type.
     """
     types = {market.instance_type: market for market in markets}
     stated = request.gpus_per_instance
@@ -70,7 +70,7 @@ def check_types(request: JobRequest, markets: Sequence[Market]) -> None:
 
 
 def egress_usd_per_gb(a: Market, b: Market) -> float:
-    """List price of moving a GB from market ``a`` to market ``b``, USD; nothing inside a zone."""
+    """Return the list price of moving a GB from market ``a`` to market ``b``, USD; 0 inside a zone."""
     known = read_data("optimization", "egress")
     prices = known.get(a.provider, known["other"])
     if a.provider != b.provider:
@@ -81,7 +81,7 @@ def egress_usd_per_gb(a: Market, b: Market) -> float:
 
 
 def moves(terms: MovingTerms | None, markets: Sequence[Market], *, step: pd.Timedelta) -> Moving:
-    """What the moves between some markets take and cost (M11.2); without terms no more than a restart."""
+    """Return time and cost of the moves between markets (M11.2); without terms a move takes no more than a restart."""
     terms = terms or MovingTerms.model_validate({})
     given = terms.egress_usd_per_gb
     usd = np.zeros((len(markets), len(markets)))
@@ -94,10 +94,11 @@ def moves(terms: MovingTerms | None, markets: Sequence[Market], *, step: pd.Time
 
 
 def movable_job(request: JobRequest, histories: Sequence[History], home: int | None) -> MovableJob:
-    """The job in slots of a placed request in the markets of ``histories``; ``home`` counts among them.
+    """Return the job of a placed request in slots, over the markets of ``histories``; ``home`` is an index of these.
 
-    A job without a value has the one that is enough in each of them: where it stands must not decide whether it is given up. Raises
-    `JobError` as `slot_job` and `check_types` do.
+    A job with a hard deadline gets the largest value that any of its markets needs, so that its
+    market does not decide whether it is given up. Raises `JobError` as `slot_job` and `check_types`
+    do.
     """
     markets, step = [history.market for history in histories], histories[0].step
     check_types(request, markets)
