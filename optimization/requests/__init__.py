@@ -1,1 +1,1 @@
-"""Fill a request: from what to train by when to a configuration, a market and a plan (M9)."""
+"""Filling of requests: from model, work and deadline to a configuration, a market and a plan (M9)."""

@@ -1,4 +1,4 @@
-"""What a request could be filled with: markets that offer its GPUs, H(n) on them, and each way to run it (M9.1, M9.4)."""
+"""Candidates for a request: markets with its GPUs, H(n) on them, and the possible configurations (M9.1, M9.4)."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ from warehouse.errors import JobError, MarketError
 from warehouse.history import History, Market
 
 # ---
-# Markets that a request could run on: which GPUs their instances hold, and what they have shown lately (M9.1, M1.2).
+# Markets in which a request could run: the GPUs of their instances and their recent spot data
+# (M9.1, M1.2).
 
-#: Markets of the same GPU and the same number of GPUs an instance that are looked at closely.
+#: Number of markets per GPU model and GPUs per instance that are examined in detail.
 EACH_KIND = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer(Lately):
-    """A market with what its instances hold and what it has shown lately."""
+    """Market with the GPUs of its instances and its recent spot data."""
 
     gpu: GpuType
 
 
-#: Why a market of another GPU cannot be filled for.
+#: Reason shown when a market cannot be used because of its GPU.
 NO_GPU = "the GPU of its instance type is not known, or has no known peak figures"
 
 
 def rated_gpu(market: Market) -> GpuType | None:
-    """The GPUs of an instance of a market; None where they, or the peak figures of their model, are not known."""
+    """Return the GPUs of an instance of a market; None if they or the peak figures of their model are unknown."""
     held = gpu_type_of(market)
     return held if held is not None and held.gpu_model in known_gpus() else None
 
 
 def offer_of(history: History) -> Offer:
-    """What a market offers at the time its history is known; raises `MarketError` for an instance type whose GPU is not known."""
+    """Return the offer of a market at the end of its history; raises `MarketError` for an unknown GPU."""
     gpu = rated_gpu(history.market)
     if gpu is None:
         raise MarketError(
@@ -55,8 +56,9 @@ def offer_of(history: History) -> Offer:
 
 
 def cheapest_offers(offers: Sequence[Offer], left_out: list[str]) -> list[Offer]:
-    """Of every kind (GPU model and GPUs an instance) the `EACH_KIND` cheapest lately; why others are left out goes into
-    ``left_out``.
+    """Return the `EACH_KIND` recently cheapest offers of every kind (GPU model and GPUs per instance).
+
+    The reasons why other offers are omitted are appended to ``left_out``.
     """
     kinds: dict[tuple[str, int], list[Offer]] = {}
     for offer in offers:
@@ -75,28 +77,30 @@ def cheapest_offers(offers: Sequence[Offer], left_out: list[str]) -> list[Offer]
 
 
 def _wide(offer: Offer) -> int:
-    """Instances of 8 GPUs, or one."""
+    """Return the number of instances with 8 GPUs in total, at least 1."""
     return max(1, 8 // offer.gpu.gpus)
 
 
 # ---
-# H(n) of a filled request: how fast it trains on n instances while the samples of an optimizer step stay the same (M9.4,
-# M2.2).
+# H(n) of a filled request: training throughput on n instances with a constant number of samples per
+# optimizer step (M9.4, M2.2).
 #
-# What is assumed (ours). The optimizer step has B samples whatever n is, so that training is the same training. On n
-# instances of g GPUs there are G = n g of them, one node an instance. A step is done in k rounds of gradient accumulation
-# with m = ceil(B / (k G)) samples a GPU, k the least number of rounds whose round of m G samples fits into memory. Where k m
-# G > B some GPUs idle at the end of the step: only B of the k m G samples count, so H(n) is the predicted rate of rounds of m
-# G samples times B / (k m G). More GPUs than samples (G > B) are no width at all. Where k > 1 the optimizer works once in k
-# rounds and not in every one, which would be faster than predicted; that gain is not counted.
+# Assumptions (ours). The optimizer step has B samples for every n, so that the training is the
+# same. n instances of g GPUs have G = n g GPUs, a node per instance. A step consists of k rounds of
+# gradient accumulation with m = ceil(B / (k G)) samples per GPU; k is the least number of rounds
+# whose round of m G samples fits into memory. If k m G > B, some GPUs idle at the end of the step:
+# only B of the k m G samples count, so H(n) is the predicted throughput of rounds of m G samples
+# times B / (k m G). More GPUs than samples (G > B) are excluded. If k > 1 the optimizer runs once
+# in k rounds instead of in every round, which would be faster than predicted; that gain is not
+# counted.
 
-#: A width that runs with less than this probability is not planned on as long as a surer one is there.
+#: A width with a lower probability of running is planned only if no width reaches this probability.
 SURE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What stays the same over all widths: the training itself, the GPU, how many of them an instance has, and the batch."""
+    """Constants over all widths: the training, the GPU, the GPUs per instance, and the batch."""
 
     model_name: str
     method: str
@@ -107,7 +111,7 @@ class Terms:
     torch_dtype: str | None
 
     def configuration(self, instances: int, rounds: int) -> Configuration:
-        """What is run on ``instances`` when a step is done in ``rounds`` rounds."""
+        """Return the configuration on ``instances`` with a step of ``rounds`` rounds."""
         number = instances * self.gpus
         return Configuration(
             model_name=self.model_name,
@@ -121,8 +125,9 @@ class Terms:
         )
 
     def rounds(self, instances: int) -> list[int]:
-        """Numbers of rounds worth trying on ``instances``: powers of two up to one sample a GPU; none for more GPUs than
-        samples.
+        """Return the numbers of rounds to try on ``instances``: powers of two up to one sample per GPU.
+
+        Empty for more GPUs than samples.
         """
         number = instances * self.gpus
         if number > self.batch_size:
@@ -134,10 +139,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Width:
-    """H(n) at one n: tokens per second that count, with their 90 % interval; ``rounds`` of ``configuration.batch_size``
-    samples a step.
+    """H(n) at a single n: effective tokens per second with their 90 % interval.
 
-    An n that cannot run has no rate and says why in ``reason``.
+    A step has ``rounds`` rounds of ``configuration.batch_size`` samples. An n that cannot run has
+    rate 0 and the cause in ``reason``.
     """
 
     instances: int
@@ -152,7 +157,7 @@ class Width:
 
     @property
     def sure(self) -> bool:
-        """Whether it runs with a probability of `SURE` or more."""
+        """Whether it runs with a probability of at least `SURE`."""
         return self.runs and self.p_valid >= SURE
 
     @property
@@ -162,42 +167,45 @@ class Width:
 
 
 class Predictions(Protocol):
-    """What is predicted of configurations; `forecasting.configurations.model.ConfigurationModel` has it."""
+    """Predictions for configurations, implemented by `forecasting.configurations.model.ConfigurationModel`."""
 
     def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
-        """Tokens per second of each."""
+        """Return the tokens per second of each configuration."""
 
     def validity(self, configurations: Sequence[Configuration]) -> list[Validity]:
-        """Whether each runs."""
+        """Return whether each configuration runs."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Knowledge:
-    """Predictions that are asked for once each."""
+    """Cache of predictions: each configuration is predicted once."""
 
     model: Predictions
     _known: dict[Configuration, tuple[Predicted, Validity]] = field(default_factory=dict)
 
     def learn(self, configurations: Iterable[Configuration]) -> None:
-        """Ask the model about those it was not asked about, all at once."""
+        """Predict the configurations that are not cached, in a single call."""
         new = [one for one in dict.fromkeys(configurations) if one not in self._known]
         if new:
             answers = zip(self.model.predict(new), self.model.validity(new), strict=True)
             self._known.update(zip(new, answers, strict=True))
 
     def predicted(self, configuration: Configuration) -> Predicted:
-        """Tokens per second of one configuration."""
+        """Return the tokens per second of a configuration."""
         self.learn([configuration])
         return self._known[configuration][0]
 
     def validity(self, configuration: Configuration) -> Validity:
-        """Whether one configuration runs."""
+        """Return whether a configuration runs."""
         self.learn([configuration])
         return self._known[configuration][1]
 
 
 def widths_of(knowledge: Knowledge, terms: Sequence[Terms], most: int) -> Mapping[Terms, tuple[Width, ...]]:
-    """H(n) for n = 1..``most`` GPUs over an instance's GPUs, for several terms; the model is asked once for all of them."""
+    """Return H(n) on 1..``most`` GPUs for each of several terms, with a single call of the model.
+
+    The widths are n = 1, 2, ... instances, up to ``most`` divided by the GPUs of an instance.
+    """
     asked = {one: range(1, max(1, most // one.gpus) + 1) for one in terms}
     knowledge.learn(
         one.configuration(n, k) for one, instances in asked.items() for n in instances for k in one.rounds(n)
@@ -206,7 +214,7 @@ def widths_of(knowledge: Knowledge, terms: Sequence[Terms], most: int) -> Mappin
 
 
 def _width(knowledge: Knowledge, terms: Terms, instances: int) -> Width:
-    """The fewest rounds that surely run, else the fewest that run at all, else why none does."""
+    """Return the width with the fewest rounds that surely run, else the fewest that run, else the reason."""
     tried = [(rounds, terms.configuration(instances, rounds)) for rounds in terms.rounds(instances)]
     if not tried:
         number = instances * terms.gpus
@@ -246,9 +254,9 @@ def _no_width(instances: int, reason: str) -> Width:
 
 
 def usable(widths: Sequence[Width]) -> tuple[Width, ...]:
-    """The longest stretch of consecutive n that surely run, the later of equals; where none does, of those that run.
+    """Return the longest run of consecutive n that surely run, the later of equals; if none, of n that run.
 
-    A job holds any n between two bounds (M2.3), so that a hole would not do.
+    A job may use any n between two bounds (M2.3), so the range must have no gap.
     """
     return _stretch(widths, [one.sure for one in widths]) or _stretch(widths, [one.runs for one in widths])
 
@@ -264,21 +272,23 @@ def _stretch(widths: Sequence[Width], wanted: Sequence[bool]) -> tuple[Width, ..
 
 
 # ---
-# What a request could be filled with: offers, batches and number formats, with H(n) and what on-demand alone would cost
-# (M9.1, M9.4).
+# Candidates for a request: offers, batches and number formats, with H(n) and the cost of on-demand
+# only (M9.1, M9.4).
 
-#: Batches that are tried where the request names none: what most fine-tunings use.
+#: Batches to try if the request has none: those of most fine-tunings.
 BATCHES = (8, 16, 32, 64, 128)
-#: Most GPUs at once that are tried where the request names none; the measured runs end at 8 GPUs a node but for a few.
+#: Maximal number of GPUs to try if the request has none; almost all measured runs have at most 8
+#: GPUs per node.
 MOST_GPUS = 16
 DTYPES = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One way to fill the request: an offer, the terms of the training, and the widths it may have (consecutive n).
+    """Configuration for the request: an offer, the terms of the training, and its possible widths (consecutive n).
 
-    ``request`` is the job it becomes, placed, with the median as H(n), or the low end where the request says so.
+    ``request`` is the resulting job, placed, with the median as H(n), or the low end if the request
+    demands it.
     """
 
     offer: Offer
@@ -288,12 +298,12 @@ class Candidate:
 
     @property
     def gpus(self) -> int:
-        """Most GPUs held at once."""
+        """Maximal number of GPUs at a time."""
         return self.widths[-1].instances * self.terms.gpus
 
     @property
     def label(self) -> str:
-        """How tables name it."""
+        """Name of the candidate in tables."""
         widest = self.widths[-1].instances
         return (
             f"{self.gpus} x {self.terms.gpu_model} ({widest} x {self.offer.gpu.instance_type}), "
@@ -302,19 +312,21 @@ class Candidate:
 
     @property
     def named(self) -> str:
-        """How sentences name it: with its market."""
+        """Name of the candidate in sentences, with its market."""
         return f"{self.label} on {self.offer.key}"
 
     def job(self, step: pd.Timedelta, bound: str = "median") -> Job:
-        """The job in slots with the ``median``, ``low`` or ``high`` of the predicted throughput; its value is that of the
-        job as planned.
+        """Return the job in slots with the ``median``, ``low`` or ``high`` of the predicted throughput.
+
+        Its value is that of the job as planned.
         """
         job = slot_job(self.request, step=step, on_demand_usd=self.offer.on_demand_usd)
         return with_rates(job, filled_of(self.request), bound)
 
     def alone(self, step: pd.Timedelta, bound: str = "median") -> OnDemand:
-        """What on-demand alone would do."""
-        # Any value will do here: the least that never gives up takes longer to find than all the rest.
+        """Return the result of on-demand only."""
+        # The result does not depend on the value; computing the least value that never gives up
+        # takes longer than all the rest.
         priced = self.request.model_copy(update={"value_usd": self.request.value_usd or 1.0})
         job = slot_job(priced, step=step, on_demand_usd=self.offer.on_demand_usd)
         job = with_rates(job, filled_of(self.request), bound)
@@ -325,9 +337,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDemand:
-    """The cheapest constant number of on-demand instances that meets the deadline, or where none does the fastest.
+    """Cheapest constant number of on-demand instances that meets the deadline, else the fastest.
 
-    ``late_by`` slots it misses the deadline.
+    ``late_by`` is the number of slots by which it misses the deadline.
     """
 
     instances: int
@@ -337,14 +349,14 @@ class OnDemand:
 
 
 def filled_of(request: JobRequest) -> FilledConfiguration:
-    """The configuration of a filled job; raises `JobError` for one that was not."""
+    """Return the configuration of a filled job; raises `JobError` if it has none."""
     if request.configuration is None:
         raise JobError(f"job {request.name!r} was not filled", expected="a job made by `slackwater fill`")
     return request.configuration
 
 
 def with_rates(job: Job, filled: FilledConfiguration, bound: str) -> Job:
-    """The job with another end of the interval as its H(n); what n_min leaves out keeps the rate it has."""
+    """Return the job with the ``bound`` of the throughput interval as H(n); the rates below n_min are unchanged."""
     table = filled.low if bound == "low" else filled.high if bound == "high" else filled.tokens_per_second
     kept = [job.throughput.rate(n) for n in range(1, job.n_max + 1)]
     told = [rate * 3600.0 if rate > 0 else old for rate, old in zip(table, kept, strict=False)]
@@ -352,8 +364,9 @@ def with_rates(job: Job, filled: FilledConfiguration, bound: str) -> Job:
 
 
 def on_demand_alone(job: Job, *, on_demand_usd: float, slot_hours: float) -> OnDemand:
-    """On-demand only, whole slots paid (M2.4): the least cost that meets the deadline, else the earliest finish (ours: M4.1
-    takes the least n).
+    """Return the constant on-demand size of least cost that meets the deadline, else of earliest finish.
+
+    Whole slots are paid (M2.4). This is ours: M4.1 takes the least n.
     """
     hourly = rates(job.throughput, job.n_max)
     ends = []
@@ -370,7 +383,7 @@ def on_demand_alone(job: Job, *, on_demand_usd: float, slot_hours: float) -> OnD
 def candidates_of(
     asked: Completed, offers: Sequence[Offer], knowledge: Knowledge, rejected: list[str]
 ) -> list[Candidate]:
-    """Every candidate of the offers; why others cannot run goes into ``rejected``, one sentence each.
+    """Return every candidate of the offers; the reasons against others are appended to ``rejected``.
 
     Raises `JobError` if none can run, with the limit that was missed by least.
     """
@@ -429,7 +442,10 @@ def _terms(asked: Completed, offer: Offer, rejected: list[str]) -> list[Terms]:
 
 
 def model_name_of(asked: Completed) -> str:
-    """The name the measurements know the model by, or its own with the parameters in billions; raises `InputError` for neither."""
+    """Return the name of the model in the measurements, or its name with the parameters in billions.
+
+    Raises `InputError` if neither is known.
+    """
     request = asked.request
     name = (
         request.model if request.params_b is None else f"{request.model.split('@')[0]}@{request.params_b:g}b"
@@ -439,7 +455,7 @@ def model_name_of(asked: Completed) -> str:
 
 
 def _maxima(asked: Completed, run: Sequence[Width], terms: Terms) -> list[int]:
-    """The greatest numbers of instances that are tried: all powers of two in the run and its end, or the one that is asked for."""
+    """Return the maximal numbers of instances to try: the powers of two in the run and its end, or the requested number."""
     last = run[-1].instances
     if asked.request.number_gpus is not None:
         return [last]
@@ -490,7 +506,8 @@ def _job_request(
         "value_usd": request.value_usd,
         "decay": request.decay,
         "workload": {"amount": asked.tokens, "unit": "tokens"},
-        # Below n_min the job never runs: a table has no holes, so its first rate stands there.
+        # The job never runs below n_min; a table needs a rate for each n, so the first rate fills
+        # the gap.
         "throughput": {"form": "table", "rates": [3600.0 * (rate or first) for rate in table]},
         "checkpoint": {"resumable": True, "overhead_minutes": asked.overhead_minutes},
         "configuration": filled,
@@ -499,15 +516,15 @@ def _job_request(
     return placed.placed(at=offer.at, market=offer.market.key, source=offer.source)
 
 
-#: Bytes per parameter that a checkpoint has, by method: 16-bit weights and two 16-bit moments; with an adapter the weights that it
-#: needs beside it, and a hundredth of the former.
+#: Bytes of a checkpoint per parameter, by method: 16-bit weights and two 16-bit moments; for an
+#: adapter the base weights plus a hundredth of the full checkpoint.
 CHECKPOINT_BYTES = {"full": 6.0, "lora": 2.06, "gptq-lora": 0.66}
-#: What a checkpoint is sent at, 2 Gbit/s: cautious between regions (ours).
+#: Assumed transfer rate of a checkpoint, 2 Gbit/s: cautious between regions (ours).
 SENT_GB_PER_MINUTE = 15.0
 
 
 def moving_terms(terms: Terms) -> MovingTerms:
-    """What a move of a filled job is assumed to take: its checkpoint at `SENT_GB_PER_MINUTE` (ours)."""
+    """Return the assumed cost of a move of a filled job: its checkpoint at `SENT_GB_PER_MINUTE` (ours)."""
     size = architecture(terms.model_name).params_b * CHECKPOINT_BYTES[terms.method]
     return MovingTerms.model_validate(
         {"checkpoint_gb": round(size, 1), "bandwidth_gb_per_minute": SENT_GB_PER_MINUTE}
@@ -521,9 +538,10 @@ def _refusal(offer: Offer, terms: Terms, widths: Sequence[Width]) -> str:
 
 
 def _least_missed(knowledge: Knowledge, terms: Sequence[Terms], number_gpus: int | None) -> str:
-    """The configuration that came nearest to its GPU's memory, in words; of those estimated to fit, the likeliest to run.
+    """Describe the configuration that came closest to the memory of its GPU; of those that fit, the likeliest to run.
 
-    Where a number of GPUs is asked for it is one of these, or why there is none.
+    With a requested number of GPUs only configurations of that number count; if there are none, the
+    text gives the reason.
     """
     asked = [
         one.configuration(n, one.rounds(n)[-1])

@@ -1,4 +1,4 @@
-"""Fill a request: which configuration, why not the others, and what it is expected to cost (M9.1, M9.4)."""
+"""Choice of the configuration for a request, with the reasons against others and the expected cost (M9.1, M9.4)."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ from warehouse.errors import JobError
 from warehouse.history import History
 
 # ---
-# A policy that goes by a wrong H(n): what an error of the predicted throughput costs while progress is reported (M9.4) (ours).
+# Policy with a wrong H(n): the cost of an error of the predicted throughput while progress is
+# reported (M9.4) (ours).
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misjudged(Generic[S]):
-    """``policy`` deciding for the job it ``believes`` in, while progress is that of the job it is asked for.
+    """Policy that decides for the job ``believes``, while progress is that of the true job.
 
-    The two may differ in their throughput, not in their sizes or slots. Every slot the policy is told the true work done,
-    as if it were reported, but it never learns how fast the job is.
+    The two jobs may differ in throughput, not in sizes or slots. In every slot the policy receives
+    the true work done, as if it were reported, but it never learns the true throughput.
     """
 
     policy: Policy[S]
@@ -50,23 +51,23 @@ class Misjudged(Generic[S]):
 
     @property
     def name(self) -> str:
-        """The name of the policy that decides."""
+        """Name of the policy that decides."""
         return self.policy.name
 
     def start(self, job: Job) -> S:
-        """The policy's state for the job it believes in."""
+        """Return the policy's state for the believed job."""
         return self.policy.start(self.believes)
 
     def decide(self, state: S, view: View) -> tuple[Allocation, S]:
-        """What the policy decides for the job it believes in."""
+        """Return the policy's decision for the believed job."""
         return self.policy.decide(state, self._seen(view))
 
     def explain(self, state: S, view: View, allocation: Allocation) -> str:
-        """The policy's own reason."""
+        """Return the policy's reason."""
         return self.policy.explain(state, self._seen(view), allocation)
 
     def with_solver(self, solve: Solve) -> Misjudged[S]:
-        """The same with its programs answered by ``solve``; policies without any are left as they are."""
+        """Return the same policy with ``solve`` as its solver; policies without planning problems are unchanged."""
         inner = self.policy.with_solver(solve) if isinstance(self.policy, Planning) else self.policy
         return Misjudged(policy=inner, believes=self.believes)
 
@@ -75,17 +76,20 @@ class Misjudged(Generic[S]):
 
 
 # ---
-# Which configuration a request is filled with: what is worth a plan, what each is expected to cost, why others lost (M9).
+# Choice of the configuration: candidates to plan, expected cost of each, and the reasons against
+# the others (M9).
 
-#: Candidates of one GPU model and one number of GPUs an instance that are planned, so that others are looked at too.
+#: Maximal number of planned candidates with the same GPU model and GPUs per instance, so that other
+#: kinds are planned too.
 MOST_OF_A_KIND = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """A candidate with what on-demand alone would do at the median and at the low end, and a rough cost with spot.
+    """Candidate with the results of on-demand only at the median and at the low end, and a rough cost with spot.
 
-    ``cost_usd`` is that of the widest width for as long as the median needs, spot as over the last day: for ranking only.
+    ``cost_usd`` is the cost of the widest width for the duration at the median, with the spot of
+    the last day: for ranking only.
     """
 
     candidate: Candidate
@@ -101,7 +105,7 @@ class Screened:
 
 
 def screened_of(candidates: Sequence[Candidate], step: pd.Timedelta) -> list[Screened]:
-    """Every candidate screened, in the order given."""
+    """Screen every candidate, in the given order."""
     found = []
     for one in candidates:
         widest = one.widths[-1]
@@ -119,9 +123,9 @@ def screened_of(candidates: Sequence[Candidate], step: pd.Timedelta) -> list[Scr
 
 
 def finalists_of(screened: Sequence[Screened], *, most: int, objective: str) -> list[Screened]:
-    """Of those in time the ``most`` that look best, at most `MOST_OF_A_KIND` of a kind.
+    """Return the best ``most`` candidates that are in time, at most `MOST_OF_A_KIND` of a kind.
 
-    Of one market and one number of GPUs only the best batch and number format comes.
+    For each market and number of GPUs only the best batch and number format is included.
     """
     ranked = sorted((one for one in screened if one.in_time), key=lambda one: _rank(one, objective))
     kinds: dict[tuple[str, int], int] = {}
@@ -139,7 +143,7 @@ def finalists_of(screened: Sequence[Screened], *, most: int, objective: str) -> 
 
 
 def _rank(one: Screened, objective: str) -> tuple[float, ...]:
-    """Best first, what differs by less than about one per cent by the smaller batch; bfloat16 before float16."""
+    """Return the sort key, best first; within about 1 % the smaller batch, and bfloat16 before float16."""
     cost, hours = (round(math.log(max(value, 1e-9)), 2) for value in (one.cost_usd, one.hours))
     first, second = (hours, cost) if objective == "time" else (cost, hours)
     terms = one.candidate.terms
@@ -147,12 +151,13 @@ def _rank(one: Screened, objective: str) -> tuple[float, ...]:
 
 
 # ---
-# What finalists are expected to cost and when they finish, each planned on the current forecast of its market (M9.4, M4).
+# Expected cost and finish of the finalists, each planned on the current forecast of its market
+# (M9.4, M4).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketNow:
-    """What a market is planned on: its history up to now, the forecast issued in its last slot, and its peers (M4.6)."""
+    """Planning data of a market: its history up to now, the forecast issued in its last slot, and its peers (M4.6)."""
 
     history: History
     forecasts: Sequence[Forecast] = ()
@@ -161,10 +166,10 @@ class MarketNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A candidate planned on the current forecast: its first decision with what to expect, and what to expect at both ends.
+    """Candidate planned on the current forecast: its first decision and the expected outcomes.
 
-    ``low`` and ``high`` are expected where the throughput is really at that end, the plan goes on believing its own H(n),
-    and progress is reported every slot (`optimization.requests.choice`).
+    ``low`` and ``high`` are the expected outcomes if the true throughput is at that end of the
+    interval, while the plan uses the job's H(n) and progress is reported every slot (`Misjudged`).
     """
 
     screened: Screened
@@ -176,19 +181,19 @@ class Planned:
 
     @property
     def candidate(self) -> Candidate:
-        """The candidate that was planned."""
+        """Candidate that was planned."""
         return self.screened.candidate
 
     @property
     def expected(self) -> Expected:
-        """What to expect if the throughput is as the job says."""
+        """Expected outcome if the throughput is as predicted."""
         return self.decision.expected
 
 
 def planned_of(
     finalists: Sequence[Screened], markets: Mapping[str, MarketNow], policy: Policy[Any], effort: Effort
 ) -> list[Planned]:
-    """The finalists planned by one policy; ``markets`` by the `Offer.key` of each, with nothing later than the offer's time."""
+    """Plan the finalists with a policy; ``markets`` maps each `Offer.key` to data up to the time of the offer."""
     found = []
     for one in finalists:
         market = markets[one.candidate.offer.key]
@@ -213,34 +218,35 @@ def planned_of(
 
 
 def _at_end(candidate: Candidate, live: LiveJob, policy: Policy[Any], effort: Effort, bound: str) -> Expected:
-    """What to expect where the throughput is at one end of its interval and the plan does not know."""
+    """Return the expected outcome if the true throughput is at an end of its interval, unknown to the plan."""
     true = replace(candidate.job(pd.Timedelta(live.step), bound), value=live.job.value)
     other = replace(live, job=true, seen=replace(live.seen, windows={}, tables={}))
     return decide(other, Misjudged(policy=policy, believes=live.job), effort).expected
 
 
 # ---
-# Which configuration a request is filled with, and one sentence on why each other one lost (M9.1).
+# Choice of the configuration, and a sentence on the reason against each other configuration (M9.1).
 
-#: Costs (or times) this much above the least count as equal to it: forecasts are not surer than that (ours).
+#: Costs (or times) within this share of the least count as equal: forecasts are no more precise
+#: (ours).
 ALIKE = 0.01
 _AMONG = (
     "on the current spot forecast among configurations whose on-demand form alone meets the "
     "deadline at the low end of the predicted "
     "throughput; within one per cent the surer throughput, then the "
 )
-#: The rule, as it is told.
+#: Rule of each objective, as shown to the user.
 RULES = {
     "cost": f"the least expected cost {_AMONG}earlier finish",
     "time": f"the earliest expected finish {_AMONG}lower cost",
 }
-#: Losers that are told.
+#: Maximal number of rejected configurations that are shown.
 MOST_TOLD = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loser:
-    """A configuration that was not chosen and why; ``planned`` is None where it was screened only."""
+    """Configuration that was not chosen, with the reason; ``planned`` is None if it was only screened."""
 
     screened: Screened
     planned: Planned | None
@@ -248,7 +254,7 @@ class Loser:
 
 
 def require_in_time(asked: Completed, screened: Sequence[Screened], step: pd.Timedelta) -> None:
-    """Raise `JobError` if no candidate meets the deadline at the low end: by how much the best misses it."""
+    """Raise `JobError` if no candidate meets the deadline at the low end, with the least delay."""
     if any(one.in_time for one in screened):
         return
     best = min(screened, key=lambda one: (one.alone_low.late_by, one.alone_low.slots, one.alone_low.cost_usd))
@@ -265,7 +271,7 @@ def require_in_time(asked: Completed, screened: Sequence[Screened], step: pd.Tim
 
 
 def chosen_of(asked: Completed, planned: Sequence[Planned]) -> Planned:
-    """The winner by the rule of the request's objective; raises `JobError` where none stays within the budget."""
+    """Return the best plan by the request's objective; raises `JobError` if none stays within the budget."""
     budget = asked.request.budget_usd
     inside = [one for one in planned if budget is None or one.low.cost_usd <= budget]
     if not inside:
@@ -283,18 +289,18 @@ def chosen_of(asked: Completed, planned: Sequence[Planned]) -> Planned:
 
 
 def spread(one: Planned) -> float:
-    """High over low end of the throughput predicted for the widest width, to a tenth: how unsure it is."""
+    """Return the ratio of high to low throughput of the widest width, to a tenth: a measure of uncertainty."""
     widest = one.candidate.widths[-1]
     return round(widest.high / widest.low, 1)
 
 
 def _first(asked: Completed, one: Planned) -> float:
-    """What the request's objective counts: USD or slots."""
+    """Return the quantity of the request's objective: USD or slots."""
     return one.expected.finish_slots if asked.request.objective == "time" else one.expected.cost_usd
 
 
 def _order(asked: Completed, one: Planned) -> tuple[float, float]:
-    """Cost and finish, that of the objective first."""
+    """Return cost and finish, the quantity of the objective first."""
     cost, finish = one.expected.cost_usd, one.expected.finish_slots
     return (finish, cost) if asked.request.objective == "time" else (cost, finish)
 
@@ -306,7 +312,7 @@ def losers_of(
     screened: Sequence[Screened],
     step: pd.Timedelta,
 ) -> list[Loser]:
-    """The other configurations that were planned, and of every kind that was not the best one left, best first."""
+    """Return the other planned configurations, then the best unplanned configuration of every further kind, best first."""
     rest = sorted((one for one in planned if one is not winner), key=lambda one: _order(asked, one))
     losers = [Loser(screened=one.screened, planned=one, why=_why(asked, winner, one, step)) for one in rest]
     told = {(one.candidate.terms.gpu_model, one.candidate.terms.gpus) for one in planned}
@@ -351,17 +357,18 @@ def _why_not_planned(winner: Planned, one: Screened, step: pd.Timedelta) -> str:
 
 
 # ---
-# Fill a request: from a few fields to a configuration, a job, and what it is expected to cost (M9.1, M9.4).
+# Filling of a request: from a few fields to a configuration, a job, and its expected cost (M9.1,
+# M9.4).
 
-#: Configurations that are planned on forecasts.
+#: Number of configurations that are planned on forecasts.
 PLANS = 6
-#: What a person waits for: see `Effort`.
+#: Effort limits for interactive use: see `Effort`.
 EFFORT = Effort(solver_seconds=10.0, risk_paths=200, seed=7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A filled request: the configuration that won, those that lost and why, what could not run, and what was assumed."""
+    """Filled request: the chosen configuration, the others with reasons, the rejected options and the assumptions."""
 
     asked: Completed
     winner: Planned
@@ -380,11 +387,12 @@ def fill(
     effort: Effort = EFFORT,
     plans: int = PLANS,
 ) -> Filled:
-    """Choose GPU, market, number of instances and batch of a fine-tuning, and plan it, on markets as they are known now.
+    """Choose GPU, market, number of instances and batch of a fine-tuning, and plan it on current market data.
 
-    The histories share one slot length. ``predictions`` say how fast a configuration trains and whether it fits into memory
-    (`forecasting.configurations.model.fit_configurations` makes them). Raises `JobError` where nothing can run, nothing is
-    in time or nothing is within the budget; `MarketError` for a market whose GPU is not known.
+    The histories share a slot length. ``predictions`` give the throughput of a configuration and
+    whether it fits into memory (see `forecasting.configurations.model.fit_configurations`). Raises
+    `JobError` if nothing can run, nothing is in time or nothing is within the budget; `MarketError`
+    for a market with an unknown GPU.
     """
     known = {offer_of(one.history): one for one in markets}
     return fill_offers(
@@ -410,7 +418,10 @@ def fill_offers(
     effort: Effort = EFFORT,
     plans: int = PLANS,
 ) -> Filled:
-    """`fill` where forecasts cost more than screening: ``markets`` is asked once, for the offers of the finalists only."""
+    """Fill a request with a lazy ``markets``, called once for the offers of the finalists only.
+
+    Useful if forecasts take longer than screening; otherwise as `fill`.
+    """
     rejected: list[str] = []
     screened = screened_of(candidates_of(asked, offers, knowledge, rejected), step)
     require_in_time(asked, screened, step)
@@ -429,7 +440,7 @@ def fill_offers(
 
 
 def _assumed(winner: Candidate, asked: Completed) -> list[str]:
-    """What is assumed of how the job runs, beyond the defaults of the request."""
+    """Return the assumptions about the run of the job, beyond the defaults of the request."""
     request, terms = asked.request, winner.terms
     found = []
     if request.batch_size is None:

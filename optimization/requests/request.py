@@ -1,4 +1,4 @@
-"""Fine-tuning requests: the few fields a person gives, the defaults that are taken for the rest, each of them told (M9.1)."""
+"""Fine-tuning requests: the few fields of the user, and the defaults for the rest, each reported (M9.1)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from warehouse.errors import JobError
 from warehouse.files import read_toml
 
 EXAMPLE = "examples/requests/three-fields.toml"
-#: Defaults of a request, and how each is told.
+#: Defaults of a request; each use of a default is reported.
 DEFAULT_METHOD, DEFAULT_LENGTH = "lora", 2048
 DEFAULT_OVERHEAD_MINUTES = 5.0
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class TuningRequest(BaseModel):
-    """A fine-tuning as asked for: what to train on how much by when; everything else may be left out.
+    """Fine-tuning request: model, work and deadline; everything else is optional.
 
-    The work is ``samples`` of ``tokens_per_sample`` tokens, or ``tokens``, times ``epochs``. ``number_gpus`` is the most
-    GPUs held at once, ``batch_size`` the samples of one optimizer step over all GPUs. ``plan_by`` says which end of the
-    predicted throughput the job's H(n) takes.
+    The work is ``samples`` of ``tokens_per_sample`` tokens, or ``tokens``, times ``epochs``.
+    ``number_gpus`` is the maximal number of GPUs at a time, ``batch_size`` the samples of an
+    optimizer step over all GPUs. ``plan_by`` is the end of the predicted throughput that the job's
+    H(n) uses.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -62,7 +63,10 @@ class TuningRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """A request whose work is settled: method, length, tokens in all, overhead; ``assumed`` tells every default that was taken."""
+    """Request with its work settled: method, length, total tokens, overhead.
+
+    ``assumed`` has a sentence for every default that was used.
+    """
 
     request: TuningRequest
     name: str
@@ -74,13 +78,13 @@ class Completed:
 
 
 def read_tuning_request(path: Path) -> TuningRequest:
-    """Read a request file; raises `JobError` naming the file, the key and what was expected."""
+    """Read a request file; raises `JobError` with the file, the key and the expected value."""
     values = read_toml(path, "request file", expected=f"valid TOML, as in {EXAMPLE}")
     return parse_tuning_request(values, str(path))
 
 
 def parse_tuning_request(values: dict[str, object], where: str) -> TuningRequest:
-    """Check the values of a request file; raises `JobError` on the first that is wrong."""
+    """Check the values of a request file; raises `JobError` on the first invalid value."""
     try:
         return TuningRequest.model_validate(values)
     except ValidationError as error:
@@ -90,8 +94,9 @@ def parse_tuning_request(values: dict[str, object], where: str) -> TuningRequest
 
 
 def completed(request: TuningRequest) -> Completed:
-    """Settle what does not depend on markets or measurements; raises `JobError` for work or a deadline given twice or not
-    at all.
+    """Settle the fields that depend neither on markets nor on measurements.
+
+    Raises `JobError` if work or deadline are missing or given twice.
     """
     _one_of(request, "samples", "tokens", "for example samples = 50000")
     _one_of(request, "deadline", "deadline_in", 'for example deadline_in = "12h"')
