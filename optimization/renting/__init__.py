@@ -1,1 +1,1 @@
-"""GPUs for a stream of jobs within a budget (M8)."""
+"""Renting of GPUs for a stream of jobs within a budget (M8)."""

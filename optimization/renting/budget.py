@@ -1,9 +1,10 @@
-"""Renting GPUs for a stream of jobs on a budget: each type gets a fixed width at once and never queues (M8, paper B).
+"""Renting of GPUs for a stream of jobs on a budget: each type gets a fixed width at once, without queueing (M8, paper B).
 
-A type of jobs trades the GPUs it occupies against the delay it suffers, per unit of load (M8.2, M8.3). Minimise the cost of
-delay, sum over i of rho_i l_i(k_i), so that sum over i of rho_i p_i k_i / s_i(k_i) <= b. With l = 1 / s and p = 1 that is lambda
-E[T] within a budget of b GPUs (M8.2); other l and p are ours (M8.6). All types share one multiplier: the price of a GPU at which
-each type by itself would choose its width.
+A type of jobs trades the GPUs it occupies against its delay, per unit of load (M8.2, M8.3). The
+problem is to minimise the cost of delay, sum over i of rho_i l_i(k_i), subject to sum over i of
+rho_i p_i k_i / s_i(k_i) <= b. With l = 1 / s and p = 1 the objective is lambda E[T] within a budget
+of b GPUs (M8.2); other l and p are ours (M8.6). All types share a multiplier: the price of a GPU at
+which each type alone would choose its width.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from optimization.renting.price import Delay, PricedDelay
 from optimization.renting.speedup import ConcaveSpeedup, Speedup, TableSpeedup
 from warehouse.errors import JobError, SettingsError
 
-#: No width beyond this is looked at where a speedup has no largest width of its own.
+#: Maximal width to consider for a speedup without a largest width.
 WIDEST = 2**17
-#: Ratio of neighbouring widths of a type with a deadline where widths need not be whole; between them widths are mixed.
+#: Ratio of neighbouring widths in the grid of a type with a deadline and fractional widths; widths
+#: between them are mixtures.
 FINE = 1.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobType:
-    """Jobs of one kind (M8.1): arrivals per hour, mean size in hours on one GPU, speedup, and what delay costs."""
+    """Jobs of one kind (M8.1): arrivals per hour, mean size in hours on one GPU, speedup, and cost of delay."""
 
     name: str
     rate_per_hour: float
@@ -42,13 +44,13 @@ class JobType:
 
     @property
     def load(self) -> float:
-        """rho = lambda E[X]: GPUs that are busy on the mean at width 1."""
+        """rho = lambda E[X]: mean number of busy GPUs at width 1."""
         return self.rate_per_hour * self.mean_hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One width of a type: GPUs occupied per unit of load, k / s(k), and cost of delay per unit of load."""
+    """Width of a type with its GPUs per unit of load, k / s(k), and its cost of delay per unit of load."""
 
     width: float
     gpus: float
@@ -56,38 +58,41 @@ class Point:
 
 
 class Frontier(Protocol):
-    """The points of a type that are best at some price of a GPU."""
+    """Points of a type that are optimal at some price of a GPU."""
 
     def best(self, price: float) -> Point:
-        """The point of least loss + price x gpus; the one of fewer GPUs where two are equal."""
+        """Return the point of least loss + price x gpus; of equal points that with fewer GPUs."""
         ...
 
     def between(self, low: Point, high: Point) -> list[Point]:
-        """The points from ``low`` to ``high`` in steps that are ever less worth, without ``low``."""
+        """Return the points after ``low`` up to ``high``, in steps of decreasing benefit per GPU."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmoothFrontier:
-    """A concave speedup whose widths need not be whole, with a linear price of delay."""
+    """Frontier of a concave speedup with fractional widths and a linear price of delay."""
 
     speedup: ConcaveSpeedup
     delay_price: float
 
     def best(self, price: float) -> Point:
-        """By the speedup's own best width, at the price of a GPU in units of delay."""
+        """Return the best width of the speedup at the price of a GPU in units of delay."""
         width = self.speedup.best_width(price / self.delay_price)
         pace = self.speedup.at(width)
         return Point(width=width, gpus=width / pace, loss=self.delay_price / pace)
 
     def between(self, low: Point, high: Point) -> list[Point]:
-        """Both ends only: at one price they are one point."""
+        """Return ``high`` alone if it differs from ``low``: at the same price both are the same point."""
         return [high] if high.gpus > low.gpus else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HullFrontier:
-    """The lower convex hull of some points, gpus ascending and loss descending, shapes (n,) (M8.3)."""
+    """Lower convex hull of points, gpus ascending and loss descending, shapes (n,) (M8.3).
+
+    ``worth`` (n - 1,) is the loss saved per GPU in each step of the hull.
+    """
 
     width: np.ndarray
     gpus: np.ndarray
@@ -95,23 +100,23 @@ class HullFrontier:
     worth: np.ndarray
 
     def best(self, price: float) -> Point:
-        """After every step whose worth is above the price."""
+        """Return the point after every step whose benefit exceeds the price."""
         return self.point(int(np.searchsorted(-self.worth, -price, side="left")))
 
     def between(self, low: Point, high: Point) -> list[Point]:
-        """The hull's corners after ``low`` up to ``high``."""
+        """Return the corners of the hull after ``low`` up to ``high``."""
         first, last = np.searchsorted(self.gpus, [low.gpus, high.gpus], side="right")
         return [self.point(i) for i in range(int(first), int(last))]
 
     def point(self, i: int) -> Point:
-        """Corner ``i``."""
+        """Return corner ``i``."""
         return Point(width=float(self.width[i]), gpus=float(self.gpus[i]), loss=float(self.loss[i]))
 
 
 def hull_frontier(width: np.ndarray, gpus: np.ndarray, loss: np.ndarray) -> HullFrontier:
-    """The lower left convex hull of points (gpus, loss), each at its width, by the monotone chain; shapes (n,).
+    """Return the lower left convex hull of points (gpus, loss), each at its width; shapes (n,).
 
-    Where two widths are the same point the smaller one stays.
+    Uses the monotone chain. If two widths give the same point, the smaller width is retained.
     """
     order = np.lexsort((width, loss, gpus))
     kept: list[int] = []
@@ -129,12 +134,12 @@ def hull_frontier(width: np.ndarray, gpus: np.ndarray, loss: np.ndarray) -> Hull
 
 
 def _above(x: np.ndarray, y: np.ndarray, a: int, b: int, c: int) -> bool:
-    """Whether ``b`` lies on or above the line from ``a`` to ``c``."""
+    """Return whether ``b`` lies on or above the line from ``a`` to ``c``."""
     return bool((y[b] - y[a]) * (x[c] - x[a]) >= (y[c] - y[a]) * (x[b] - x[a]))
 
 
 def widths_of(speedup: Speedup, *, whole: bool, widest: int) -> np.ndarray:
-    """The widths to be looked at, ascending: measured ones, whole ones, or a fine grid; none above ``widest``."""
+    """Return the widths to consider, ascending: measured, whole, or a fine grid; none above ``widest``."""
     if isinstance(speedup, TableSpeedup):
         return np.array(speedup.gpus, dtype=float)
     last = min(speedup.most, float(widest))
@@ -145,7 +150,10 @@ def widths_of(speedup: Speedup, *, whole: bool, widest: int) -> np.ndarray:
 
 
 def frontier_of(kind: JobType, *, whole: bool, widest: int) -> Frontier:
-    """The frontier of a type; ``widest`` bounds the widths of a hull. Raises `SettingsError` for a speedup of no known kind."""
+    """Return the frontier of a type; ``widest`` limits the widths of a hull.
+
+    Raises `SettingsError` for a speedup that is neither concave nor a table.
+    """
     price = kind.delay.linear_price
     if price is not None and not whole and not isinstance(kind.speedup, TableSpeedup):
         if not isinstance(kind.speedup, ConcaveSpeedup):
@@ -160,17 +168,18 @@ def frontier_of(kind: JobType, *, whole: bool, widest: int) -> Frontier:
     return hull_frontier(width, width / pace, loss)
 
 
-#: Halvings of the interval of the multiplier's logarithm: enough for two neighbouring floating-point numbers.
+#: Bisections of the logarithm of the multiplier: enough to reach neighbouring floating-point
+#: numbers.
 HALVINGS = 200
-#: A multiplier is looked for within this factor of 1, either way.
+#: The multiplier is searched within this factor of 1, in both directions.
 REACH = 1e30
-#: Whole widths are looked at up to here first, and twice as far while the end is used.
+#: Initial maximal whole width; doubled while a type uses it.
 FIRST_WIDEST = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A width, and the probability that an arriving job gets it."""
+    """Width and the probability that an arriving job gets it."""
 
     width: float
     probability: float
@@ -178,10 +187,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeRental:
-    """What a type rents.
+    """Rental of a job type.
 
-    ``shares`` are one width, or two that are mixed; ``response_hours`` is the mean response time, ``gpus`` the mean number of
-    GPUs held, ``spend`` that times the type's price, ``loss_per_hour`` the cost of its delay.
+    ``shares`` is a single width or a mixture of two. ``response_hours`` is the mean response time,
+    ``gpus`` the mean number of GPUs, ``spend`` that number times the type's price,
+    ``loss_per_hour`` the cost of its delay.
     """
 
     kind: JobType
@@ -199,10 +209,11 @@ class TypeRental:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rental:
-    """Widths for all types: ``spend`` of ``budget`` is used, in the unit of the budget (GPUs, or USD per hour).
+    """Widths for all types; ``spend`` of ``budget`` is used, in the unit of the budget (GPUs, or USD per hour).
 
-    ``multiplier`` is what one more unit of budget would save in ``loss_per_hour``; 0 where more is of no use. Where delay counts
-    hours, loss per hour is lambda E[T], the mean number of jobs in the system.
+    ``multiplier`` is the reduction of ``loss_per_hour`` by an additional unit of budget; 0 if more
+    budget has no use. If delay is counted in hours, the loss per hour is lambda E[T], the mean
+    number of jobs in the system.
     """
 
     types: tuple[TypeRental, ...]
@@ -222,28 +233,30 @@ class Rental:
 
     @property
     def loss_per_hour(self) -> float:
-        """The minimised cost of delay of all types per hour."""
+        """Minimised cost of delay of all types per hour."""
         return sum(one.loss_per_hour for one in self.types)
 
     @property
     def gpus(self) -> float:
-        """Mean number of GPUs held."""
+        """Mean number of GPUs."""
         return sum(one.gpus for one in self.types)
 
     @property
     def mixed(self) -> str | None:
-        """The one type that mixes two widths, if any."""
+        """Name of the only type that mixes two widths, or None."""
         return next((one.kind.name for one in self.types if len(one.shares) > 1), None)
 
 
 def rent(
     types: Sequence[JobType], budget: float, *, whole: bool = False, prices: Sequence[float] | None = None
 ) -> Rental:
-    """The optimal fixed widths for ``budget``: GPUs on long-run average, or USD per hour with ``prices`` per GPU-hour and type.
+    """Return the optimal fixed widths for ``budget``.
 
-    ``whole``: widths are whole numbers of GPUs; measured tables are whole anyway. At most one type mixes two widths (M8.3), which
-    costs nothing: the mixture is a point of the convex hull. Raises `JobError` for types that cannot be compared, and
-    `SettingsError` for a budget that is no number or that does not cover the load (M8.1).
+    The budget is in GPUs on long-run average, or in USD per hour with ``prices`` per GPU-hour of
+    each type. With ``whole`` widths are whole numbers of GPUs; measured tables always are. At most
+    one type mixes two widths (M8.3), without loss: the mixture is a point of the convex hull.
+    Raises `JobError` for types that cannot be compared, and `SettingsError` for a budget that is
+    not a positive number or does not cover the load (M8.1).
     """
     paid = _prices(types, prices)
     _check_types(types)
@@ -276,7 +289,10 @@ Mixture = list[tuple[Point, float]]
 def _steepest(
     frontiers: Sequence[Frontier], loads: Sequence[float], prices: Sequence[float], budget: float
 ) -> tuple[list[Mixture], float]:
-    """The mixtures that use the budget, and the multiplier, by bisection on it and then by the steepest steps left (M8.2, M8.3)."""
+    """Return the mixtures that use the budget, and the multiplier (M8.2, M8.3).
+
+    Bisection on the multiplier, then the steepest remaining steps.
+    """
 
     def chosen(multiplier: float) -> list[Point]:
         return [one.best(multiplier * price) for one, price in zip(frontiers, prices, strict=True)]
@@ -303,7 +319,10 @@ def _fill(
     ends: tuple[Sequence[Point], Sequence[Point]],
     left: float,
 ) -> list[Mixture]:
-    """From the points just within the budget on towards those just beyond: all steps have the same worth, the last one is mixed."""
+    """Extend the points just within the budget towards those just beyond; the last step is mixed.
+
+    All of these steps have equal benefit per GPU.
+    """
     mixtures: list[Mixture] = [[(point, 1.0)] for point in ends[0]]
     for i, (frontier, load) in enumerate(zip(frontiers, loads, strict=True)):
         here = ends[0][i]
@@ -335,7 +354,7 @@ def _type_rental(kind: JobType, mixture: Mixture, price: float) -> TypeRental:
 
 
 def _used_up(kind: JobType, mixture: Mixture, widest: int) -> str:
-    """The type's name if it stands at the widest width looked at, although it could use more."""
+    """Return the name of the type if it uses the widest width considered and could use more, else ""."""
     if isinstance(kind.speedup, TableSpeedup) or kind.speedup.most <= widest:
         return ""
     return kind.name if max(point.width for point, _ in mixture) >= widest else ""
@@ -373,7 +392,7 @@ def _check_budget(
     *,
     money: bool,
 ) -> None:
-    """Stable iff the budget is above the load at the widths that occupy the fewest GPUs (M8.1)."""
+    """Raise `SettingsError` unless the budget exceeds the load at the widths with the fewest GPUs (M8.1)."""
     if not 0.0 < budget < math.inf:
         raise SettingsError(f"a budget of {budget}", expected="a positive number")
     least = sum(load * one.best(math.inf).gpus for load, one in zip(loads, frontiers, strict=True))

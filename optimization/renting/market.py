@@ -1,4 +1,4 @@
-"""A stream of jobs rented on a real market (M8.6), and prices on a budget that are learned while it is spent (M10)."""
+"""Stream of jobs rented on a real market (M8.6), and budget prices learned while the budget is spent (M10)."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from optimization.renting.simulation import Stream, shared_pace
 from warehouse.errors import SettingsError
 
 # ---
-# A price on a budget that is learned while it is spent: dual prices for an average budget (M10).
+# Price of the budget, learned while the budget is spent: dual prices for an average budget (M10).
 #
-# "Constrained online two-stage stochastic optimization" (2024) keeps a long-run average by a dual price that moves with the
-# gradient of the constraint after every arrival. What of it is not public is ours: the first stage is the price, set before the
-# arrival is seen, the second the choice that is best at that price once loss and cost of every choice are known.
+# "Constrained online two-stage stochastic optimization" (2024) keeps to a long-run average with a
+# dual price that moves along the gradient of the constraint after every arrival. Details that are
+# not public are ours: the first stage is the price, set before the arrival is observed; the second
+# stage is the best choice at that price once loss and cost of every choice are known.
 #
-# Spending by a plan: a budget that varies over time, followed by a dual price (M10).
+# Spending plans: a budget that varies over time, followed by a dual price (M10).
 #
-# "No-regret learning under adversarial resource constraints: a spending plan is all you need" (2025) replaces the average
-# budget of dual methods by a plan of what each round may spend, so that regret against whoever follows the plan is small even
-# where prices are adversarial. The update is the gradient step of `optimization.renting.market` against the plan's own
-# round (ours where the paper's inside is not public).
+# "No-regret learning under adversarial resource constraints: a spending plan is all you need"
+# (2025) replaces the average budget of dual methods by a plan of the spending in each round, so
+# that the regret against any strategy that follows the plan is small even for adversarial prices.
+# The update is the gradient step of `DualPrice.paid` against the plan's round (ours where the
+# paper's details are not public).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DualPrice:
-    """The price of a unit of budget in units of loss, and how far it moves for each unit overspent."""
+    """Price of a unit of budget in units of loss, and its change per unit overspent."""
 
     price: float
     step: float
@@ -46,19 +48,19 @@ class DualPrice:
             )
 
     def choose(self, loss: np.ndarray, cost: np.ndarray) -> int:
-        """argmin of loss + price x cost over the choices, shapes (K,); the cheapest of equal ones."""
+        """Return the argmin of loss + price x cost over the choices, shapes (K,); the cheapest of equal choices."""
         total = loss + self.price * cost
         best = np.flatnonzero(total <= total.min())
         return int(best[np.argmin(cost[best])])
 
     def paid(self, cost: float, budget: float) -> DualPrice:
-        """After a round: price + step (cost - budget), no less than 0."""
+        """Return the price after a round: price + step (cost - budget), at least 0."""
         return replace(self, price=max(0.0, self.price + self.step * (cost - budget)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What a sequence of choices came to: per round the choice, its loss and cost, and the price before it, shapes (T,)."""
+    """Results of a sequence of choices: per round the choice, its loss and cost, and the price before it, shapes (T,)."""
 
     choice: np.ndarray
     loss: np.ndarray
@@ -67,9 +69,10 @@ class Spent:
 
 
 def spend_along(loss: np.ndarray, cost: np.ndarray, budget: np.ndarray, dual: DualPrice) -> Spent:
-    """Choose round by round, shapes (T, K) of losses and costs and (T,) of budgets; nothing later is looked at.
+    """Choose round by round without information from later rounds.
 
-    A constant budget is the average one; one that varies is a spending plan. Raises `SettingsError` if shapes differ.
+    Losses and costs have shape (T, K), budgets (T,). A constant budget is an average budget, a
+    varying budget is a spending plan. Raises `SettingsError` if shapes differ.
     """
     if loss.shape != cost.shape or loss.ndim != 2 or budget.shape != loss.shape[:1]:
         raise SettingsError(
@@ -85,11 +88,12 @@ def spend_along(loss: np.ndarray, cost: np.ndarray, budget: np.ndarray, dual: Du
 
 
 def overspend_bound(loss: np.ndarray, cost: np.ndarray, budget: np.ndarray, dual: DualPrice) -> float:
-    """No sequence, adversarial or not, makes `spend_along` spend more than this beyond the sum of the budgets (ours).
+    """Return a bound of the spending of `spend_along` beyond the sum of the budgets, for any sequence (ours).
 
-    Above the dearest slope P = max over rounds and choices of (loss lost by the cheapest choice) / (its saving), the cheapest
-    choice is taken. So the price never passes max(P, start) + step (max cost - min budget)+ + step sum (cheapest - budget)+,
-    and the sum of the price's moves, step sum (cost - budget), is at most its end minus its start:
+    Above the steepest slope P = max over rounds and choices of (extra loss of the cheapest choice)
+    / (its saving), the cheapest choice is taken. So the price never exceeds max(P, start) + step
+    (max cost - min budget)+ + step sum (cheapest - budget)+, and the sum of the price changes, step
+    sum (cost - budget), is at most its end minus its start:
 
         sum (cost - budget) <= (max(P, start) - start) / step + (max cost - min budget)+ + sum (cheapest - budget)+.
     """
@@ -104,13 +108,13 @@ def overspend_bound(loss: np.ndarray, cost: np.ndarray, budget: np.ndarray, dual
     return (dearest - dual.price) / dual.step + jump + float(np.maximum(least - budget, 0.0).sum())
 
 
-#: Halvings of a multiplier's interval in hindsight.
+#: Bisections of the multiplier's interval in hindsight.
 HALVINGS = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendingPlan:
-    """What each round may spend, shape (T,), in the unit of the costs."""
+    """Spending of each round, shape (T,), in the unit of the costs."""
 
     budget: np.ndarray
 
@@ -128,7 +132,7 @@ class SpendingPlan:
 
     @property
     def average(self) -> SpendingPlan:
-        """The same money spread evenly: the plan of an average budget."""
+        """The same total spread evenly: the plan of an average budget."""
         return SpendingPlan(budget=np.full(len(self.budget), self.budget.mean()))
 
 
@@ -140,9 +144,9 @@ def daily_plan(
     slot_hours: float,
     busy_hours: tuple[float, float] = (8.0, 20.0),
 ) -> SpendingPlan:
-    """A plan over days: ``busy`` times the average from one hour of the day to another, what is left of it at the others.
+    """Return a daily plan: ``busy`` times the average in the busy hours, the remainder in the other hours.
 
-    Round 0 begins at midnight. Raises `SettingsError` if the busy hours would take more than everything.
+    Round 0 begins at midnight. Raises `SettingsError` if the busy hours would exceed the total.
     """
     hour = np.arange(rounds) * slot_hours % 24.0
     inside = (hour >= busy_hours[0]) & (hour < busy_hours[1])
@@ -160,10 +164,11 @@ def follow(loss: np.ndarray, cost: np.ndarray, plan: SpendingPlan, dual: DualPri
 
 
 def regret_bound(spent: Spent, plan: SpendingPlan, dual: DualPrice) -> float:
-    """Loss beyond that of any choices that stay within the plan in every round is at most this, whatever the sequence.
+    """Return a bound of the loss beyond that of any choices within the plan in every round, for any sequence.
 
-    start^2 / (2 step) + step / 2 sum (cost - plan)^2: at its price every round's choice is no worse than the comparator's, and
-    what the prices add is bounded by gradient descent against price 0.
+    start^2 / (2 step) + step / 2 sum (cost - plan)^2: at its price every round's choice is no worse
+    than the comparator's, and the contribution of the prices is bounded by gradient descent against
+    price 0.
     """
     return dual.price**2 / (2.0 * dual.step) + dual.step / 2.0 * float(
         ((spent.cost - plan.budget) ** 2).sum()
@@ -172,7 +177,10 @@ def regret_bound(spent: Spent, plan: SpendingPlan, dual: DualPrice) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hindsight:
-    """The best fixed multiplier: the least one at which all rounds together cost no more than the plan, with loss and cost."""
+    """Best fixed multiplier with its total loss and cost.
+
+    It is the least multiplier at which all rounds together cost no more than the plan.
+    """
 
     price: float
     loss: float
@@ -180,9 +188,10 @@ class Hindsight:
 
 
 def best_fixed(loss: np.ndarray, cost: np.ndarray, total: float) -> Hindsight:
-    """The best fixed multiplier in hindsight for ``total`` to spend over all rounds, by bisection.
+    """Return the best fixed multiplier in hindsight for ``total`` spending over all rounds, by bisection.
 
-    It may shift money between rounds, which a plan may not. Where even the cheapest choices cost more, these are taken.
+    It may shift money between rounds, unlike a plan. If even the cheapest choices cost more, these
+    are taken.
     """
 
     def at(price: float) -> tuple[float, float]:
@@ -202,18 +211,21 @@ def best_fixed(loss: np.ndarray, cost: np.ndarray, total: float) -> Hindsight:
 
 
 # ---
-# A stream of jobs on a real market: every job keeps the width it got, on spot where there is any, else on demand (M8.6) (ours).
+# Stream of jobs on a real market: every job retains its width, on spot if available, else on demand
+# (M8.6) (ours).
 #
-# In a slot, in this order (M2.4): price and count are seen; spot GPUs that are gone are taken from the newest jobs first; jobs
-# that hold on-demand GPUs move to free spot where that pays; jobs arrive and get their width; all pay and work. A job whose
-# GPUs change stands still for the restart time while it pays. Spot set free inside a slot is found at the next one.
+# Order within a slot (M2.4): price and count are observed; lost spot GPUs are taken from the newest
+# jobs first; jobs with on-demand GPUs move to free spot if that pays; jobs arrive and get their
+# width; all pay and work. A job whose GPUs change pauses for the restart time and pays meanwhile.
+# Spot freed inside a slot is available from the next slot.
 #
-# Who rents on a market: at list price, at the effective price, by a dual price, along a spending plan (M8.6, M10).
+# Renters on a market: at list price, at the effective price, by a dual price, along a spending plan
+# (M8.6, M10).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The widths of use, whole GPUs ascending from 1, and hours lost by a job whose GPUs change."""
+    """Possible widths, whole GPUs ascending from 1, and hours lost by a job whose GPUs change."""
 
     widths: np.ndarray
     restart_hours: float
@@ -221,9 +233,9 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """What is known when a job arrives: per width its expected loss and cost, shapes (K,).
+    """Information at the arrival of a job: expected loss and cost for each width, shapes (K,).
 
-    ``ticket`` is a uniform draw of the job's own, for renters that mix widths.
+    ``ticket`` is a uniform random number of the job, for renters that mix widths.
     """
 
     slot: int
@@ -234,26 +246,29 @@ class Arrival:
 
 
 class Renter(Protocol):
-    """Who chooses widths: asked at every arrival, told at the end of every slot what it committed to; knows nothing later."""
+    """Rule that chooses the width of every arriving job, without information from later slots.
+
+    At the end of each slot it receives the committed cost.
+    """
 
     uses_spot: bool = True
 
     def slot_begins(self, slot: int) -> None:
-        """A slot begins; its price and count are known."""
+        """Start a slot; its price and count are known."""
         return
 
     @abstractmethod
     def width(self, arrival: Arrival) -> int:
-        """Index of the width for the job that arrived."""
+        """Return the index of the width for the arriving job."""
 
     def slot_ends(self, slot: int, committed: float, paid: float) -> None:
-        """A slot ended in which jobs of expected cost ``committed`` were let in and ``paid`` was paid for all that ran."""
+        """End a slot: ``committed`` is the expected cost of the admitted jobs, ``paid`` the payment for all running jobs."""
         return
 
 
 @dataclass(slots=True, kw_only=True)
 class _Running:
-    """A job that runs: its place in the stream, width, spot part, work left on one GPU, and standstill left, hours."""
+    """Running job: index in the stream, width, spot part, work left on one GPU and remaining pause, in hours."""
 
     job: int
     kind: int
@@ -267,9 +282,9 @@ class _Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rented:
-    """What became of a stream on a market: per job response hours and USD, shape (n,); per slot USD paid; GPU-hours in all.
+    """Results of a stream on a market: per job response hours and USD, shape (n,); per slot USD; total GPU-hours.
 
-    ``restarts`` counts jobs stopped because spot was lost.
+    ``restarts`` counts the losses of spot that stopped a job.
     """
 
     response_hours: np.ndarray
@@ -282,7 +297,7 @@ class Rented:
 
 @dataclass(slots=True, kw_only=True)
 class _Books:
-    """Sums while a stream is played."""
+    """Running totals of a simulation."""
 
     response: np.ndarray
     cost: np.ndarray
@@ -301,9 +316,9 @@ def rent_on_market(
     outlook: Callable[[int], PriceOutlook],
     rules: Rules,
 ) -> Rented:
-    """Play a stream (hours from slot 0 of ``window``) to the end of its last job; after the window there is no spot.
+    """Simulate a stream (hours from slot 0 of ``window``) to the end of its last job; no spot after the window.
 
-    ``outlook`` of a slot must be made of what was known in it. Deterministic.
+    ``outlook`` of a slot must use only information of that slot. Deterministic.
     """
     ticket = np.random.default_rng(len(stream.time)).random(len(stream.time))
     paces = np.array([[shared_pace(kind.speedup, float(k)) for k in rules.widths] for kind in types])
@@ -351,14 +366,14 @@ def rent_on_market(
 
 
 def _spot(window: MarketWindow, slot: int, uses_spot: bool) -> tuple[float, int]:
-    """Price and count of spot of use in a slot: none at or above the on-demand price (M3.2), none after the record."""
+    """Return price and count of usable spot in a slot: none from the on-demand price up (M3.2), none after the record."""
     if not uses_spot or slot >= len(window) or not spot_is_cheaper(window.price[slot], window.on_demand_usd):
         return window.on_demand_usd, 0
     return float(window.price[slot]), int(window.available[slot])
 
 
 def _take_lost(running: Sequence[_Running], available: int, rules: Rules, books: _Books) -> int:
-    """Spot that is gone is taken from the newest jobs, which go on on demand after a restart; what is free is returned."""
+    """Take lost spot from the newest jobs, which continue on demand after a restart; return the free spot."""
     over = sum(one.spot for one in running) - available
     for one in reversed(running):
         if over <= 0:
@@ -375,7 +390,10 @@ def _take_lost(running: Sequence[_Running], available: int, rules: Rules, books:
 def _move(
     running: Sequence[_Running], types: Sequence[JobType], free: int, price: tuple[float, float], rules: Rules
 ) -> int:
-    """Jobs move to free spot, the oldest first, where the saving over a mean job's length pays for the restart."""
+    """Move jobs to free spot, oldest first, if the saving over a mean job's length pays for the restart.
+
+    Returns the spot that remains free.
+    """
     spot_usd, on_demand_usd = price
     for one in running:
         moved = min(one.width - one.spot, free)
@@ -399,7 +417,10 @@ def _offer(
     step: float,
     uses_spot: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Expected loss and cost of a job of mean size at each width, shapes (K,), behind ``held`` GPUs of older jobs."""
+    """Return expected loss and cost of a job of mean size at each width, shapes (K,).
+
+    ``held`` GPUs of older jobs have priority for spot.
+    """
     hours = kind.mean_hours / pace
     if not uses_spot:
         return kind.delay.expected(hours), hours * rules.widths * outlook.on_demand_usd
@@ -420,7 +441,7 @@ def _work(
     stream: Stream,
     books: _Books,
 ) -> list[_Running]:
-    """All jobs pay for and work to the end of the slot or their own; those that go on are returned."""
+    """Pay and work for all jobs until the end of the slot or of the job; return the unfinished jobs."""
     begin, end = span
     going: list[_Running] = []
     paid = 0.0
@@ -445,21 +466,24 @@ def _work(
 
 
 class FixedRenter(Renter):
-    """The widths of one rental, whole GPUs, mixed as it says; on demand alone unless ``uses_spot``."""
+    """Renter with the widths of a rental, whole GPUs, mixed as in the rental; on demand only unless ``uses_spot``."""
 
     def __init__(self, rental: Rental, *, uses_spot: bool) -> None:
         self.rental = rental
         self.uses_spot = uses_spot
 
     def width(self, arrival: Arrival) -> int:
-        """By the shares of the job's type and its ticket."""
+        """Return the width by the shares of the job's type and its ticket."""
         shares = self.rental.types[arrival.kind].shares
         last = arrival.ticket >= shares[0].probability
         return round(shares[-1 if last else 0].width) - 1
 
 
 class EffectiveRenter(FixedRenter):
-    """The rental of the budget at the effective price of a GPU, planned again every ``every`` slots from the outlook then."""
+    """Renter with the rental of the budget at the effective price of a GPU.
+
+    The rental is recomputed every ``every`` slots from the current outlook.
+    """
 
     def __init__(
         self,
@@ -475,7 +499,7 @@ class EffectiveRenter(FixedRenter):
         super().__init__(self._planned(0), uses_spot=True)
 
     def slot_begins(self, slot: int) -> None:
-        """Plan again where it is time to."""
+        """Recompute the rental if it is due."""
         if slot % self._every == 0:
             self.rental = self._planned(slot)
 
@@ -487,22 +511,23 @@ class EffectiveRenter(FixedRenter):
 
 
 class MultiplierRenter(Renter):
-    """The width that is best at one price of a USD for all jobs, with what spot is expected to be left for the job."""
+    """Renter that takes the best width at a fixed price of a USD, given the spot expected for the job."""
 
     def __init__(self, price: float) -> None:
         self.dual = DualPrice(price=price, step=1.0)
 
     def width(self, arrival: Arrival) -> int:
-        """argmin of loss + price x cost."""
+        """Return the argmin of loss + price x cost."""
         return self.dual.choose(arrival.loss, arrival.cost)
 
 
 class PlanRenter(MultiplierRenter):
-    """A factor on prices known beforehand that moves with what was committed: price(t) = factor x base(t) (ours).
+    """Renter along a spending plan: price(t) = factor x base(t), with a factor that follows the commitments (ours).
 
-    ``base`` is the multiplier of the rental that the plan's slot would pay for, at the effective price then: a gradient alone
-    cannot follow a plan that turns within a day. The factor moves after each slot by step x (what its jobs are expected
-    to cost - the plan's slot), and `overspend_bound` holds for it with P / min base in the place of P.
+    ``base`` is the multiplier of the rental that the plan's slot would pay for at the effective
+    price of the time: a gradient step alone cannot follow a plan that changes within a day. After
+    each slot the factor moves by step x (expected cost of the slot's jobs - the plan's slot), and
+    `overspend_bound` holds for it with P / min base in place of P.
     """
 
     def __init__(self, factor: DualPrice, plan: SpendingPlan, base: Callable[[int], float]) -> None:
@@ -510,17 +535,21 @@ class PlanRenter(MultiplierRenter):
         self._factor, self._plan, self._base = factor, plan, base
 
     def slot_begins(self, slot: int) -> None:
-        """The price of the slot."""
+        """Set the price of the slot."""
         self.dual = DualPrice(price=self._factor.price * self._base(slot), step=self._factor.step)
 
     def slot_ends(self, slot: int, committed: float, paid: float) -> None:
-        """The gradient step, on what was committed: what is paid comes too late to steer by."""
+        """Apply the gradient step on the committed cost: payments come too late for control."""
         budget = float(self._plan.budget[min(slot, len(self._plan.budget) - 1)])
         self._factor = self._factor.paid(committed, budget)
 
 
 def covered_rental(types: Sequence[JobType], budget_usd: float, price_usd: float) -> Rental:
-    """The whole widths for a budget; width 1 (or the cheapest) where the budget does not cover the load: jobs are not sent away."""
+    """Return the whole widths for a budget.
+
+    If the budget does not cover the load, widths are 1 (or the cheapest), because jobs are not
+    rejected.
+    """
     prices = [price_usd] * len(types)
     try:
         return rent(types, budget_usd, whole=True, prices=prices)

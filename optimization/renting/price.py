@@ -1,16 +1,17 @@
-"""What a GPU costs in a market whose spot instances come and go: the effective price of a GPU-hour (M8.6) (ours).
+"""Effective price of a GPU-hour on a market with interruptible spot instances, and cost of delay (M8.6) (ours).
 
-A fleet of N GPUs has as many as there are on spot and the rest on demand (M3.2), and an hour of overhead is paid, without work,
-whenever a GPU that was on spot is lost. With share = E[min(A, N)] / N of counts A, and nu losses per spot GPU and hour,
+A fleet of N GPUs uses all available spot and on-demand for the rest (M3.2), and pays for the hours
+of overhead, without work, after every loss of a spot GPU. With share = E[min(A, N)] / N of counts
+A, and nu losses per spot GPU and hour,
 
-    paid(N) = share min(p_s, p_o) + (1 - share) p_o    per GPU-hour held
+    paid(N) = share min(p_s, p_o) + (1 - share) p_o    per GPU-hour rented
     price(N) = paid(N) (1 + share nu overhead)         per GPU-hour of work
 
-N paid(N) grows with N, so that a budget of B USD per hour holds the one N with N paid(N) = B.
+N paid(N) grows with N, so that a budget of B USD per hour pays for the unique N with N paid(N) = B.
 
-Outlooks of a market slot by slot, each made of what was known in its slot (M8.6, M4.6) (ours).
-
-What delay costs: nothing but time, a price per hour, or the value lost after a deadline (M8.6) (ours).
+The module also has the outlooks of a market slot by slot, each from the information of its slot
+(M8.6, M4.6) (ours), and the cost of delay: time only, a price per hour, or the value lost after a
+deadline (M8.6) (ours).
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from warehouse.errors import SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceOutlook:
-    """What is expected of a market in the slots ahead.
+    """Expected market in the slots ahead.
 
-    ``count`` and ``weight`` have shape (h, m): values of the count and their probabilities, each row of which sums to 1;
-    ``price`` (h,) is the mean of the spot price, capped at on-demand; ``loss_rate`` the losses per spot GPU and hour.
+    ``count`` and ``weight`` have shape (h, m): values of the count and their probabilities, each
+    row of which sums to 1. ``price`` (h,) is the mean of the spot price, capped at on-demand;
+    ``loss_rate`` is the number of losses per spot GPU and hour.
     """
 
     count: np.ndarray
@@ -45,16 +47,16 @@ class PriceOutlook:
     loss_rate: float
 
     def expected_spot(self, gpus: float, held: float = 0.0) -> np.ndarray:
-        """E[min(max(A - held, 0), gpus)] per slot ahead, shape (h,): spot left for ``gpus`` beside ``held`` older ones."""
+        """Return E[min(max(A - held, 0), gpus)] per slot ahead, shape (h,): spot left after ``held`` older GPUs."""
         return np.asarray((np.clip(self.count - held, 0.0, gpus) * self.weight).sum(axis=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectivePrice:
-    """Price of a GPU-hour of work in USD for a fleet of ``gpus``, and what it is made of.
+    """Price of a GPU-hour of work in USD for a fleet of ``gpus``, with its components.
 
-    ``paid_usd`` is the price of a GPU-hour held, work or not; ``lost`` is the extra time a job takes for restarts, as a share of
-    the time without.
+    ``paid_usd`` is the price of a rented GPU-hour, with or without work; ``lost`` is the extra time
+    of a job for restarts, as a share of the time without restarts.
     """
 
     usd_per_gpu_hour: float
@@ -71,7 +73,8 @@ def forecast_outlook(
 ) -> PriceOutlook:
     """Return the outlook of a forecast: its 19 count quantiles as equally likely values, and its mean price (M6.1).
 
-    The forecast and ``on_demand_usd`` are of instances of ``gpus_per_instance`` GPUs, the outlook is of GPUs (M8.6).
+    The forecast and ``on_demand_usd`` refer to instances of ``gpus_per_instance`` GPUs, the outlook
+    to GPUs (M8.6).
     """
     count = forecast.quantiles("count") * gpus_per_instance
     return PriceOutlook(
@@ -84,9 +87,9 @@ def forecast_outlook(
 
 
 def effective_price(outlook: PriceOutlook, gpus: float, *, overhead_hours: float) -> EffectivePrice:
-    """The price of a GPU-hour of work for a fleet of ``gpus``, mean over the slots ahead.
+    """Return the price of a GPU-hour of work for a fleet of ``gpus``, mean over the slots ahead.
 
-    Raises `SettingsError` for a fleet or an overhead that is no number above (at least) 0.
+    Raises `SettingsError` for a fleet that is not a positive number or an overhead below 0.
     """
     if not 0.0 < gpus < np.inf or not 0.0 <= overhead_hours < np.inf:
         raise SettingsError(
@@ -108,9 +111,9 @@ def effective_price(outlook: PriceOutlook, gpus: float, *, overhead_hours: float
 
 
 def affordable(outlook: PriceOutlook, budget_usd: float, *, overhead_hours: float) -> EffectivePrice:
-    """The price at the fleet that ``budget_usd`` per hour holds: N paid(N) = budget.
+    """Return the price at the fleet that ``budget_usd`` per hour pays for: N paid(N) = budget.
 
-    Raises `SettingsError` for a budget that is no positive number.
+    Raises `SettingsError` for a budget that is not a positive number.
     """
     if not 0.0 < budget_usd < np.inf:
         raise SettingsError(f"a budget of {budget_usd} USD per hour", expected="a positive number")
@@ -125,7 +128,7 @@ def affordable(outlook: PriceOutlook, budget_usd: float, *, overhead_hours: floa
 
 
 def _root(over: Callable[[float], float], start: float) -> float:
-    """Where a growing function is 0, from a first guess."""
+    """Return the zero of an increasing function, from a first guess."""
     low = high = start
     while over(low) > 0:
         low /= 2.0
@@ -135,9 +138,10 @@ def _root(over: Callable[[float], float], start: float) -> float:
 
 
 def loss_rate(available: np.ndarray, gpus: float, *, slot_hours: float) -> float:
-    """Losses per spot GPU and hour for a fleet that takes up to ``gpus`` of what is there, from counts (k,), NaN in gaps.
+    """Return losses per spot GPU and hour for a fleet of up to ``gpus``, from counts (k,), NaN in gaps.
 
-    sum of (min(A_t, N) - min(A_t+1, N))+ over sum of min(A_t, N) times the slot; 0 where no spot was seen.
+    sum of (min(A_t, N) - min(A_t+1, N))+ over sum of min(A_t, N) times the slot; 0 if no spot was
+    observed.
     """
     held = np.minimum(np.asarray(available, dtype=float), gpus)
     before, after = held[:-1], held[1:]
@@ -146,16 +150,17 @@ def loss_rate(available: np.ndarray, gpus: float, *, slot_hours: float) -> float
     return float(np.maximum(before[known] - after[known], 0.0).sum()) / hours if hours > 0 else 0.0
 
 
-#: Days of counts from which losses of spot are counted.
+#: Days of counts from which losses of spot are estimated.
 LOSS_DAYS = 7.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Outlooks:
-    """The outlook of each slot of a record over ``horizon`` slots, the present one first; each is made once.
+    """Outlooks of each slot of a record over ``horizon`` slots, starting with the slot; each computed once.
 
-    The count follows the chain of M4.6, estimated in the slot from the record up to it; the price stays what it is.
-    ``capacity`` bounds the count, ``fleet`` is the number of GPUs of which losses are counted.
+    The count follows the chain of M4.6, estimated in the slot from the record up to it; the price
+    stays constant. ``capacity`` limits the count, ``fleet`` is the number of GPUs whose losses are
+    counted.
     """
 
     record: Record
@@ -166,7 +171,7 @@ class Outlooks:
     _made: dict[int, PriceOutlook] = field(default_factory=dict)
 
     def at(self, slot: int) -> PriceOutlook:
-        """The outlook in the slot (counted as the record does); in a gap, and after the record, nothing is on spot."""
+        """Return the outlook in the slot (indexed as in the record); no spot in a gap and after the record."""
         if slot not in self._made:
             self._made[slot] = self._make(slot)
         return self._made[slot]
@@ -201,7 +206,7 @@ class Outlooks:
 
 
 def _ahead(chain: CountChain, count: int, horizon: int) -> np.ndarray:
-    """Probabilities of the chain's states in this slot and the ``horizon`` - 1 after it, shape (horizon, states)."""
+    """Return the state probabilities in this slot and the next ``horizon`` - 1, shape (horizon, states)."""
     weight = np.zeros((horizon, len(chain.count)))
     weight[0, chain.index(count)] = 1.0
     for h in range(1, horizon):
@@ -210,30 +215,33 @@ def _ahead(chain: CountChain, count: int, horizon: int) -> np.ndarray:
 
 
 class Delay(Protocol):
-    """The cost of one job's response time."""
+    """Cost of the response time of a job."""
 
     @property
     def in_usd(self) -> bool:
-        """Whether the cost is money; else it is hours."""
+        """Whether the cost is in USD; otherwise it is in hours."""
         ...
 
     @property
     def linear_price(self) -> float | None:
-        """Cost per hour of response time where it is the same for every hour, else None."""
+        """Cost per hour of response time if it is constant, else None."""
         ...
 
     def expected(self, mean_hours: np.ndarray) -> np.ndarray:
-        """Expected cost of a job whose response time has these means, hours; same shape."""
+        """Return the expected cost of a job for these mean response times, hours; same shape."""
         ...
 
     def cost(self, hours: np.ndarray) -> np.ndarray:
-        """Cost of jobs that took ``hours``; same shape."""
+        """Return the cost of jobs that took ``hours``; same shape."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedDelay:
-    """``price`` for every hour of response time: as it stands it counts hours (M8.2), ``in_usd`` it is USD per hour."""
+    """Cost of ``price`` for every hour of response time.
+
+    By default it counts hours (M8.2); with ``in_usd`` the price is in USD per hour.
+    """
 
     price: float = 1.0
     in_usd: bool = False
@@ -244,28 +252,29 @@ class PricedDelay:
 
     @property
     def linear_price(self) -> float | None:
-        """The price."""
+        """Price per hour."""
         return self.price
 
     def expected(self, mean_hours: np.ndarray) -> np.ndarray:
-        """price x hours."""
+        """Return price x hours."""
         return self.price * np.asarray(mean_hours, dtype=float)
 
     def cost(self, hours: np.ndarray) -> np.ndarray:
-        """price x hours."""
+        """Return price x hours."""
         return self.price * np.asarray(hours, dtype=float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineDelay:
-    """The value a job loses by M2.5: none up to d = ``deadline_hours``, all of ``value_usd`` from gamma d on, linear between.
+    """Value lost by M2.5: none up to d = ``deadline_hours``, all of ``value_usd`` from gamma d on, linear between.
 
     A job of type i at width k has T = X_i / s_i(k), so that with m = E[T] and X = E[X] Y
 
         E[loss] = v / ((gamma - 1) d) * integral from d to gamma d of P(m Y > t) dt.
 
-    Its derivative in m is the price of delay at that width. The loss is not convex in m (a job that is hopelessly late has
-    nothing left to lose), so widths are taken from the lower convex hull, as for measured speedups (M8.3).
+    Its derivative in m is the price of delay at that width. The loss is not convex in m (a job that
+    is far too late has no value left to lose), so widths are taken from the lower convex hull, as
+    for measured speedups (M8.3).
     """
 
     deadline_hours: float
@@ -287,18 +296,18 @@ class DeadlineDelay:
 
     @property
     def linear_price(self) -> float | None:
-        """None: an hour after the deadline costs, one before it does not."""
+        """None: an hour costs only after the deadline."""
         return None
 
     def expected(self, mean_hours: np.ndarray) -> np.ndarray:
-        """The expected loss in USD at these mean response times."""
+        """Return the expected loss in USD at these mean response times."""
         d, end = self.deadline_hours, self.gamma * self.deadline_hours
         means = np.asarray(mean_hours, dtype=float)
         late = np.array([m * self.size_law.mean_between(d / m, end / m) for m in means.ravel()])
         return np.asarray(self.value_usd / (end - d) * late.reshape(means.shape))
 
     def cost(self, hours: np.ndarray) -> np.ndarray:
-        """The value lost by jobs that took ``hours``, USD."""
+        """Return the value lost by jobs that took ``hours``, USD."""
         d = self.deadline_hours
         late = (np.asarray(hours, dtype=float) - d) / ((self.gamma - 1.0) * d)
         return self.value_usd * np.clip(late, 0.0, 1.0)

@@ -1,6 +1,6 @@
-"""Streams of jobs played against fixed widths and against clusters of a fixed size (M8.5).
+"""Simulation of job streams with fixed widths and on clusters of a fixed size (M8.5).
 
-With them what a rental is compared with, and how it answers to the budget and to the arrivals.
+Also the baselines of a rental, and its sensitivity to the budget and the arrivals.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from optimization.renting.budget import JobType, Rental, Share, TypeRental, rent
 from optimization.renting.speedup import ArrivalLaw, SizeLaw, Speedup, TableSpeedup, arrival_times
 from warehouse.errors import SettingsError
 
-#: Share of a stream that passes before anything is measured, so that the system is in its steady state.
+#: Share of a stream that is excluded from measurements as warm-up, so that the system is in steady
+#: state.
 WARM = 0.1
 
 
@@ -33,13 +34,13 @@ class Stream:
 
     @property
     def warm(self) -> float:
-        """From this hour on it is measured."""
+        """Hour from which results are measured."""
         return WARM * self.hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamMeans:
-    """What became of a stream: mean response time of jobs that came after the warm-up, and mean GPUs held from then on."""
+    """Results of a stream after the warm-up: mean response time of arriving jobs, and mean number of GPUs."""
 
     response_hours: float
     gpus: float
@@ -58,7 +59,7 @@ class Estimate:
 def job_stream(
     types: Sequence[JobType], *, hours: float, arrivals: ArrivalLaw, sizes: SizeLaw, rng: np.random.Generator
 ) -> Stream:
-    """A stream of all types over ``hours``; each arrives by itself."""
+    """Return a stream of all types over ``hours``; the types arrive independently."""
     times = [arrival_times(arrivals, kind.rate_per_hour, hours, rng) for kind in types]
     size = [kind.mean_hours * sizes.draw(rng, len(own)) for kind, own in zip(types, times, strict=True)]
     index = np.repeat(np.arange(len(types)), [len(own) for own in times])
@@ -68,7 +69,7 @@ def job_stream(
 
 
 def drawn_widths(rental: Rental, stream: Stream, rng: np.random.Generator) -> np.ndarray:
-    """A width for each job by its type's shares, shape (n,)."""
+    """Draw a width for each job by the shares of its type, shape (n,)."""
     ticket = rng.random(len(stream.time))
     first = np.array([one.shares[0].width for one in rental.types])
     last = np.array([one.shares[-1].width for one in rental.types])
@@ -77,7 +78,7 @@ def drawn_widths(rental: Rental, stream: Stream, rng: np.random.Generator) -> np
 
 
 def play_widths(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> StreamMeans:
-    """Every job gets its width at once and holds it to its end: nothing queues (M8.1)."""
+    """Simulate jobs that get their width at once and retain it to the end: no queueing (M8.1)."""
     took = stream.size / paces(types, width, stream)
     begin, end = np.maximum(stream.time, stream.warm), np.minimum(stream.time + took, stream.hours)
     held = float((width * np.maximum(end - begin, 0.0)).sum()) / (stream.hours - stream.warm)
@@ -85,7 +86,7 @@ def play_widths(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> 
 
 
 def paces(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> np.ndarray:
-    """s(width) of each job, shape (n,)."""
+    """Return s(width) of each job, shape (n,)."""
     found = np.empty(len(width))
     for i, kind in enumerate(types):
         for own in np.unique(width[stream.kind == i]).tolist():
@@ -94,9 +95,9 @@ def paces(types: Sequence[JobType], width: np.ndarray, stream: Stream) -> np.nda
 
 
 def play_fifo(types: Sequence[JobType], gpus: int, width: int, stream: Stream) -> StreamMeans:
-    """A cluster of ``gpus``, cut into groups of ``width``; jobs wait in order of arrival for a free group.
+    """Simulate a cluster of ``gpus`` in groups of ``width``; jobs wait in order of arrival for a free group.
 
-    Raises `SettingsError` if the load is more than the groups can do.
+    Raises `SettingsError` if the load exceeds the capacity of the groups.
     """
     groups = gpus // width
     need = sum(kind.load / shared_pace(kind.speedup, float(width)) for kind in types)
@@ -113,9 +114,9 @@ def play_fifo(types: Sequence[JobType], gpus: int, width: int, stream: Stream) -
 
 
 def play_sharing(types: Sequence[JobType], gpus: int, stream: Stream) -> StreamMeans:
-    """A cluster of ``gpus`` of which every present job has an equal part, less than one GPU if they are many.
+    """Simulate a cluster of ``gpus`` shared equally by all present jobs, less than a GPU each if they are many.
 
-    Raises `SettingsError` if the load is more than the cluster can do.
+    Raises `SettingsError` if the load exceeds the capacity of the cluster.
     """
     _check_cluster(gpus, gpus, sum(kind.load for kind in types), "shared equally")
     most = 4096
@@ -131,14 +132,17 @@ def play_sharing(types: Sequence[JobType], gpus: int, stream: Stream) -> StreamM
 
 
 def shared_pace(speedup: Speedup, width: float) -> float:
-    """s at any width: within the widths of use as it is, no faster beyond them, and in proportion below the smallest."""
+    """Return s at any width: constant above the largest usable width, proportional below the smallest."""
     least = float(speedup.gpus[0]) if isinstance(speedup, TableSpeedup) else 1.0
     return width if width < least else speedup.at(min(width, speedup.most))
 
 
 @njit(cache=True)
 def _share(time: np.ndarray, kind: np.ndarray, size: np.ndarray, pace: np.ndarray) -> np.ndarray:
-    """End of each job under equal sharing, NaN from where more jobs are present than ``pace`` (types, jobs + 1) knows."""
+    """Return the end of each job under equal sharing.
+
+    NaN from the time at which more jobs are present than ``pace`` (types, jobs + 1) covers.
+    """
     most, count = pace.shape[1] - 1, time.shape[0]
     end = np.full(count, np.nan)
     left = np.empty(most + 1)
@@ -169,9 +173,10 @@ def _share(time: np.ndarray, kind: np.ndarray, size: np.ndarray, pace: np.ndarra
 
 
 def estimate(play: Callable[[np.random.Generator], StreamMeans], *, streams: int, seed: int) -> Estimate:
-    """Means of ``play`` over ``streams`` independent streams, with the standard errors of those means.
+    """Return means of ``play`` over ``streams`` independent streams, with the standard errors of the means.
 
-    Equal seeds give equal streams to whatever is compared. Raises `SettingsError` for fewer than two streams.
+    Equal seeds give equal streams to all compared systems. Raises `SettingsError` for fewer than
+    two streams.
     """
     if streams < 2:
         raise SettingsError(f"{streams} streams", expected="at least 2: an error needs a spread")
@@ -203,14 +208,14 @@ def _check_cluster(gpus: int, capacity: int, need: float, how: str) -> None:
         )
 
 
-#: Arrival rates of the sensitivity, in units of those given, and the step of the elasticity.
+#: Arrival rates of the sensitivity, relative to the given rates, and the step of the elasticity.
 FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 STEP = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateCase:
-    """How a rental answers to its arrival rate: at ``factor`` times the rate, None where the budget no longer covers the load."""
+    """Rental at ``factor`` times the arrival rate; None if the budget no longer covers the load."""
 
     factor: float
     rental: Rental | None
@@ -218,7 +223,7 @@ class RateCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renting:
-    """What is rented: types, a budget, whole widths or not, and the price of a GPU in units of the budget (1: GPUs)."""
+    """Renting problem: types, a budget, whole widths or not, and the price of a GPU in units of the budget (1: GPUs)."""
 
     types: tuple[JobType, ...]
     budget: float
@@ -227,21 +232,21 @@ class Renting:
 
     @property
     def least_budget(self) -> float:
-        """The budget below which the load is not covered, however narrow the widths (M8.1)."""
+        """Budget below which the load is not covered at any width (M8.1)."""
         return self.price * load_of(self.types)
 
     @property
     def covered(self) -> bool:
-        """Whether the budget is above the load."""
+        """Whether the budget exceeds the load."""
         return self.budget > self.least_budget * (1.0 + 1e-9)
 
     def rental(self) -> Rental:
-        """The optimal rental; raises as `optimization.renting.budget.rent`."""
+        """Return the optimal rental; raises as `optimization.renting.budget.rent`."""
         prices = None if self.price == 1.0 else [self.price] * len(self.types)
         return rent(self.types, self.budget, whole=self.whole, prices=prices)
 
     def arriving(self, factor: float, only: str | None = None) -> Renting:
-        """The same with all types, or the one called ``only``, arriving at ``factor`` times their rate."""
+        """Return the problem with all types, or only the type ``only``, arriving at ``factor`` times their rate."""
         changed = tuple(
             replace(kind, rate_per_hour=kind.rate_per_hour * factor) if only in (None, kind.name) else kind
             for kind in self.types
@@ -250,13 +255,13 @@ class Renting:
 
 
 def budget_frontier(renting: Renting, budgets: Sequence[float]) -> list[Rental]:
-    """The rental of each budget; those that do not cover the load are left out."""
+    """Return the rental of each budget, without the budgets that do not cover the load."""
     found = [replace(renting, budget=budget) for budget in budgets]
     return [one.rental() for one in found if one.covered]
 
 
 def load_of(types: Sequence[JobType]) -> float:
-    """The GPUs below which no budget is enough: sum of rho_i at the width that occupies the fewest (M8.1)."""
+    """Return the least budget in GPUs: sum of rho_i at the width that occupies the fewest (M8.1)."""
     return sum(kind.load * _least_occupied(kind) for kind in types)
 
 
@@ -266,15 +271,15 @@ def _least_occupied(kind: JobType) -> float:
 
 
 def sensitivity(renting: Renting, *, only: str | None = None) -> list[RateCase]:
-    """The rental of the same budget when all types, or the one called ``only``, arrive at each of `FACTORS` times their rate."""
+    """Return the rental of the same budget at each of `FACTORS` times the arrival rate of all types, or of ``only``."""
     changed = [(factor, renting.arriving(factor, only)) for factor in FACTORS]
     return [RateCase(factor=f, rental=one.rental() if one.covered else None) for f, one in changed]
 
 
 def elasticity(renting: Renting, *, only: str | None = None) -> tuple[float, float]:
-    """Percent that E[T], and the cost of delay, grow for one percent more arrivals.
+    """Return the percentage increase of E[T], and of the cost of delay, per percent of additional arrivals.
 
-    By a central difference; NaN right above the load.
+    Central difference; NaN just above the load.
     """
     ends = [renting.arriving(factor, only) for factor in (1.0 - STEP, 1.0 + STEP)]
     if not all(one.covered for one in ends):
@@ -288,9 +293,10 @@ def elasticity(renting: Renting, *, only: str | None = None) -> tuple[float, flo
 
 
 def equal_widths(types: Sequence[JobType], budget: float) -> Rental:
-    """All jobs at one width, the largest that the budget covers; a type is never wider than it can use.
+    """Return all jobs at the same width, the largest that the budget covers, limited by the largest of each type.
 
-    A table is interpolated between measured widths. Raises `SettingsError` if the budget does not cover the load.
+    A table is interpolated between measured widths. Raises `SettingsError` if the budget does not
+    cover the load.
     """
 
     def used(width: float) -> float:
@@ -311,7 +317,7 @@ def equal_widths(types: Sequence[JobType], budget: float) -> Rental:
 
 
 def fixed_rental(types: Sequence[JobType], width: float, budget: float) -> Rental:
-    """All jobs at ``width`` GPUs, or the nearest width of use of their type."""
+    """Return all jobs at ``width`` GPUs, or at the nearest usable width of their type."""
     chosen = []
     for kind in types:
         least = float(getattr(kind.speedup, "gpus", (1,))[0])

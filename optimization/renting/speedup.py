@@ -1,4 +1,4 @@
-"""What a type of jobs is made of: its speedup, its sizes, and how it arrives (M8.1, M8.5)."""
+"""Properties of a job type: its speedup, its size distribution, and its arrivals (M8.1, M8.5)."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from scipy.optimize import minimize_scalar
 from warehouse.errors import SettingsError
 
 # ---
-# How much faster a job runs on k GPUs than on one: s(k), for renting on a budget (M8.1).
+# Speedup of a job on k GPUs relative to one GPU: s(k), for renting on a budget (M8.1).
 
-#: Points at which a speedup given as a function is looked at before it is believed.
+#: Number of points at which a speedup function is checked.
 PROBES = 200
-#: How far s(1) may be from 1, and a speedup from concave, by rounding.
+#: Rounding tolerance of s(1) = 1 and of concavity.
 ROUNDING = 1e-9
 
 
 class Speedup(Protocol):
-    """s(k) for k >= 1 GPUs, with s(1) = 1, increasing; an immutable value."""
+    """Speedup s(k) for k >= 1 GPUs, with s(1) = 1, increasing; an immutable value."""
 
     @property
     def most(self) -> float:
-        """The largest width of use, infinite where there is none."""
+        """Largest usable width, infinite if there is none."""
         ...
 
     def at(self, width: float) -> float:
-        """s(width): how many times faster than on one GPU."""
+        """Return s(width), the speed relative to one GPU."""
         ...
 
 
 @runtime_checkable
 class ConcaveSpeedup(Speedup, Protocol):
-    """A concave speedup: one width is best at any price of a GPU (M8.2)."""
+    """Concave speedup: a single width is best at any price of a GPU (M8.2)."""
 
     def best_width(self, price: float) -> float:
-        """argmin over k of (1 + price k) / s(k), ``price`` > 0 in units of delay per GPU."""
+        """Return the argmin over k of (1 + price k) / s(k), ``price`` > 0 in units of delay per GPU."""
         ...
 
 
@@ -47,7 +47,8 @@ class ConcaveSpeedup(Speedup, Protocol):
 class AmdahlSpeedup:
     """s(k) = 1 / ((1 - f) + f / k): a share f of the work is parallel; best width sqrt(f / ((1 - f) price)) (M8.2).
 
-    Raises `SettingsError` unless 0 <= f <= 1, and for f = 1 without ``most``: its best width has no end.
+    Raises `SettingsError` unless 0 <= f <= 1, and for f = 1 without ``most``, where the best width
+    is unbounded.
     """
 
     parallel: float
@@ -60,11 +61,11 @@ class AmdahlSpeedup:
         _check_end(self.parallel == 1.0, self.most, "all work parallel")
 
     def at(self, width: float) -> float:
-        """s(width)."""
+        """Return s(width)."""
         return 1.0 / ((1.0 - self.parallel) + self.parallel / width)
 
     def best_width(self, price: float) -> float:
-        """argmin of (1 + price k) / s(k), within 1 and ``most``."""
+        """Return the argmin of (1 + price k) / s(k) between 1 and ``most``."""
         if self.parallel == 1.0:
             return self.most
         best = math.sqrt(self.parallel / ((1.0 - self.parallel) * price))
@@ -75,7 +76,8 @@ class AmdahlSpeedup:
 class PowerSpeedup:
     """s(k) = k^p; best width p / ((1 - p) price) (M8.2).
 
-    Raises `SettingsError` unless 0 < p <= 1, and for p = 1 without ``most``: its best width has no end.
+    Raises `SettingsError` unless 0 < p <= 1, and for p = 1 without ``most``, where the best width
+    is unbounded.
     """
 
     exponent: float
@@ -92,11 +94,11 @@ class PowerSpeedup:
         _check_end(self.exponent == 1.0, self.most, "an exponent of 1")
 
     def at(self, width: float) -> float:
-        """s(width)."""
+        """Return s(width)."""
         return float(width**self.exponent)
 
     def best_width(self, price: float) -> float:
-        """argmin of (1 + price k) / s(k), within 1 and ``most``."""
+        """Return the argmin of (1 + price k) / s(k) between 1 and ``most``."""
         if self.exponent == 1.0:
             return self.most
         best = self.exponent / ((1.0 - self.exponent) * price)
@@ -105,9 +107,10 @@ class PowerSpeedup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSpeedup:
-    """Any concave s(k) on 1..``most``, given as a function; the best width is found by search.
+    """Concave s(k) on 1..``most``, given as a function; the best width is found numerically.
 
-    Raises `SettingsError` if s(1) is not 1, or s is not increasing or not concave at one of `PROBES` widths.
+    Raises `SettingsError` if s(1) is not 1, or if s is not increasing or not concave at one of
+    `PROBES` widths.
     """
 
     function: Callable[[float], float]
@@ -131,16 +134,16 @@ class FunctionSpeedup:
             )
 
     def at(self, width: float) -> float:
-        """s(width)."""
+        """Return s(width)."""
         return float(self.function(width))
 
     def best_width(self, price: float) -> float:
-        """argmin of (1 + price k) / s(k): quasi-convex where s is concave, so that a bounded search finds it."""
+        """Return the argmin of (1 + price k) / s(k), quasi-convex for concave s, by bounded search."""
 
         def cost(width: float) -> float:
             return (1.0 + price * width) / self.at(width)
 
-        if self.most == 1.0 or math.isinf(price):  # k / s(k) grows where s is concave
+        if self.most == 1.0 or math.isinf(price):  # k / s(k) is increasing for concave s
             return 1.0
         found = minimize_scalar(cost, bounds=(1.0, self.most), method="bounded", options={"xatol": 1e-10})
         return min((1.0, self.most, float(found.x)), key=cost)
@@ -150,9 +153,9 @@ class FunctionSpeedup:
 class TableSpeedup:
     """Measured s at some whole widths, concave or not; only these widths are used (M8.3).
 
-    ``gpus`` ascends, and ``speedups`` has one value each. Where the smallest width is k0 > 1 (the job does not fit on fewer GPUs)
-    sizes are counted in GPU-hours on k0 GPUs, and s(k0) = k0 (ours). Raises `SettingsError` for s(k0) != k0 and for a
-    speedup that does not grow.
+    ``gpus`` ascends, and ``speedups`` has a value for each. If the smallest width is k0 > 1 (the
+    job does not fit on fewer GPUs), sizes are in GPU-hours on k0 GPUs, and s(k0) = k0 (ours).
+    Raises `SettingsError` for s(k0) != k0 and for a speedup that is not increasing.
     """
 
     gpus: tuple[int, ...]
@@ -174,11 +177,11 @@ class TableSpeedup:
 
     @property
     def most(self) -> float:
-        """The largest measured width."""
+        """Largest measured width."""
         return float(self.gpus[-1])
 
     def at(self, width: float) -> float:
-        """s(width); linear between measured widths. Raises `SettingsError` outside of them."""
+        """Return s(width), linear between measured widths; raises `SettingsError` outside of them."""
         if not self.gpus[0] <= width <= self.gpus[-1]:
             raise SettingsError(
                 f"a width of {width:g} GPUs", expected=f"{self.gpus[0]} to {self.gpus[-1]}, as measured"
@@ -225,61 +228,64 @@ def _check_increasing(widths: np.ndarray, values: np.ndarray) -> None:
 
 
 # ---
-# How sizes of jobs are distributed, and how they arrive: what renting is simulated with, and what deadlines need (M8.5).
+# Distributions of job sizes and arrivals, for simulations of renting and for deadlines (M8.5).
 
 ArrivalLaw = Literal["poisson", "batches", "modulated"]
 ARRIVAL_LAWS: tuple[ArrivalLaw, ...] = ("poisson", "batches", "modulated")
 
 
 class SizeLaw(Protocol):
-    """A distribution of sizes with mean 1; a job's size is its type's mean times a draw."""
+    """Distribution of sizes with mean 1; the size of a job is the mean of its type times a draw."""
 
     @property
     def name(self) -> str:
-        """What it is called in a file of types."""
+        """Name of the distribution in a file of types."""
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """``count`` sizes in units of their mean, shape (count,)."""
+        """Return ``count`` sizes in units of their mean, shape (count,)."""
         ...
 
     def mean_between(self, low: float, high: float) -> float:
-        """Integral of P(X > x) over 0 <= ``low`` <= x <= ``high``, in units of the mean: E[clip(X - low, 0, high - low)]."""
+        """Return E[clip(X - low, 0, high - low)], in units of the mean.
+
+        It equals the integral of P(X > x) over 0 <= ``low`` <= x <= ``high``.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exponential:
-    """P(X > x) = exp(-x)."""
+    """Exponential distribution, P(X > x) = exp(-x)."""
 
     name: str = "exponential"
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """``count`` sizes, shape (count,)."""
+        """Return ``count`` sizes, shape (count,)."""
         return rng.exponential(size=count)
 
     def mean_between(self, low: float, high: float) -> float:
-        """exp(-low) - exp(-high)."""
+        """Return exp(-low) - exp(-high)."""
         return math.exp(-low) - math.exp(-high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deterministic:
-    """X = 1 always."""
+    """Constant size X = 1."""
 
     name: str = "deterministic"
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """``count`` sizes, shape (count,)."""
+        """Return ``count`` sizes, shape (count,)."""
         return np.ones(count)
 
     def mean_between(self, low: float, high: float) -> float:
-        """The part of [low, high] below 1."""
+        """Return the length of the part of [low, high] below 1."""
         return max(0.0, min(1.0, high) - low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeavyTailed:
-    """Lomax (shifted Pareto): P(X > x) = (1 + x / (a - 1))^-a; a > 2, so its variance is finite."""
+    """Lomax distribution (shifted Pareto), P(X > x) = (1 + x / (a - 1))^-a; finite variance, since a > 2."""
 
     shape: float = 2.5
     name: str = "heavy-tailed"
@@ -289,31 +295,31 @@ class HeavyTailed:
             raise SettingsError(f"a tail of shape {self.shape}", expected="above 2: a finite variance")
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """``count`` sizes, shape (count,)."""
+        """Return ``count`` sizes, shape (count,)."""
         return (self.shape - 1.0) * rng.pareto(self.shape, size=count)
 
     def mean_between(self, low: float, high: float) -> float:
-        """(1 + low / (a - 1))^(1 - a) - (1 + high / (a - 1))^(1 - a)."""
+        """Return (1 + low / (a - 1))^(1 - a) - (1 + high / (a - 1))^(1 - a)."""
         scale, power = self.shape - 1.0, 1.0 - self.shape
         return float((1.0 + low / scale) ** power - (1.0 + high / scale) ** power)
 
 
-#: The laws a file of types may name.
+#: Size distributions by their name in a file of types.
 SIZE_LAWS: dict[str, SizeLaw] = {law.name: law for law in (Exponential(), Deterministic(), HeavyTailed())}
 
-#: Bursts: mean jobs of a batch; the rates of the two states of a modulated stream in units of the mean; how many mean gaps
-#: a state lasts on the mean.
+#: Bursts: mean batch size; rates of the two states of a modulated stream relative to the mean; mean
+#: duration of a state in mean gaps between arrivals.
 BATCH, CALM, BUSY, STAY = 4.0, 0.25, 1.75, 20.0
 
 
 def arrival_times(
     law: ArrivalLaw, rate_per_hour: float, hours: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Ascending arrival times in [0, ``hours``) at ``rate_per_hour`` on the mean, shape (n,).
+    """Return ascending arrival times in [0, ``hours``) at mean rate ``rate_per_hour``, shape (n,).
 
-    "poisson"; "batches": a Poisson stream of batches of geometric size, mean `BATCH`; "modulated": Poisson at `CALM` or
-    `BUSY` times the rate in turns of exponential length, mean `STAY` gaps. All are stationary. Raises `SettingsError` for
-    another law.
+    "poisson"; "batches": a Poisson stream of batches of geometric size, mean `BATCH`; "modulated":
+    Poisson at `CALM` or `BUSY` times the rate in turns of exponential length, mean `STAY` gaps. All
+    are stationary. Raises `SettingsError` for another distribution.
     """
     if law == "poisson":
         return np.sort(rng.uniform(0.0, hours, rng.poisson(rate_per_hour * hours)))
@@ -326,7 +332,7 @@ def arrival_times(
 
 
 def _modulated(rate_per_hour: float, hours: float, rng: np.random.Generator) -> np.ndarray:
-    """Both states last equally long on the mean, and the first is drawn, so that the stream is stationary."""
+    """Return a modulated stream; the initial state is random and both last equally long on average: stationary."""
     turn = STAY / rate_per_hour
     ends = np.cumsum(rng.exponential(turn, int(2 * hours / turn) + 50))
     while ends[-1] < hours:
