@@ -1,8 +1,9 @@
-"""Jobs that compete for the spot of one slot, and their decisions (M3.7) (ours).
+"""Decisions of jobs that compete for the spot of a slot (M3.7) (ours).
 
-Every job is first decided as if it were alone. Where there is enough for all that is it. Else each says what it would be
-worth with fewer spot instances (`Contender`), and `share_out` gives the counts to where they are worth most, at a price for each
-market, or by slack if that is worth no less. Whoever gets less than it asked for is decided again by its own policy, on what
+Every job is first decided as if alone. If there is enough spot for all, that is the result.
+Otherwise each job values smaller amounts of spot (`Contender`), and `share_out` allocates the spot
+to the jobs of highest value, with a price for each market, or in order of slack if that has no
+lower value. A job that gets less than its request is decided again by its policy, on the spot that
 is left to it.
 """
 
@@ -49,17 +50,20 @@ from warehouse.amounts import usd
 from warehouse.errors import PolicyError, why_raised
 
 # ---
-# Who may have how many: a pure function of what each job makes of fewer.
+# Allocation of spot: a pure function of the value of each job with fewer instances.
 
-#: Share of all that is at stake by which a way to share must be worth more to be taken before another.
+#: Share of the value at stake by which an allocation must exceed another to replace it.
 ROUNDING = 1e-9
-#: Times at most that every job of several markets is asked again which of them is best for all.
+#: Maximal number of rounds in which every multi-market job is reassigned to its best market.
 ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``spot`` instances of ``market`` in the slot (None: no spot anywhere), and what the job is worth with them, USD."""
+    """Possible use of spot by a job: ``spot`` instances of ``market`` in the slot, with the job's value, USD.
+
+    ``market`` is None without spot.
+    """
 
     market: str | None
     spot: int
@@ -71,7 +75,7 @@ NO_SPOT = Claim(None, 0, 0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A job in a slot: ``wish`` is what its policy asks for, ``claims`` all that it could make do with, ``wish`` among them.
+    """Job in a slot: ``wish`` is the request of its policy, ``claims`` are all acceptable amounts, including ``wish``.
 
     The first claim is no spot. ``slack`` is in slots.
     """
@@ -83,15 +87,15 @@ class Contender:
 
     @property
     def markets(self) -> list[str]:
-        """Where it could use spot, by name."""
+        """Names of the markets in which the job could use spot."""
         return sorted({one.market for one in self.claims if one.market is not None})
 
 
 def contender(job: str, slack: int, wish: tuple[str | None, int], found: Sequence[Claim]) -> Contender:
-    """A job from what its policy makes of caps on its spot: ``found`` in any order, no spot among them.
+    """Return the contender of a job from its policy's choices under caps on its spot.
 
-    Nothing is worth more than the wish, and having more than one uses no less than having less: a claim that is worth no more
-    than a smaller one of the same market is left out.
+    ``found`` has the choices in any order, including no spot. No claim has more value than the
+    wish, and a claim with no more value than a smaller claim of the same market is omitted.
     """
     top = max(one.value_usd for one in found)
     market, spot = wish
@@ -112,10 +116,10 @@ def contender(job: str, slack: int, wish: tuple[str | None, int], found: Sequenc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What each contender may have, in their order.
+    """Allocation for each contender, in their order.
 
-    ``prices`` in USD per instance of the slot, by market, are what one more instance would be worth, where counts went by price;
-    where they went by slack there is none.
+    ``prices`` by market, in USD per instance in the slot, are the value of an additional instance
+    if allocated by price; empty if allocated by slack.
     """
 
     claims: tuple[Claim, ...]
@@ -123,7 +127,7 @@ class Shares:
 
 
 def short_of(wishes: Sequence[tuple[str | None, int]], there: Mapping[str, int]) -> set[str]:
-    """The markets of which more spot is asked for than there is."""
+    """Return the markets in which the requested spot exceeds the available spot."""
     asked: dict[str, int] = {}
     for market, spot in wishes:
         if market is not None and spot:
@@ -132,11 +136,11 @@ def short_of(wishes: Sequence[tuple[str | None, int]], there: Mapping[str, int])
 
 
 def share_out(contenders: Sequence[Contender], there: Mapping[str, int]) -> Shares:
-    """Who may have how much of ``there``, the spot instances of each market; the order of ``contenders`` does not matter.
+    """Allocate ``there``, the spot instances of each market; the order of ``contenders`` does not matter.
 
-    Where there is enough everyone gets its wish. Else the sum of the jobs' values is never less than in the order of slack, and no
-    job is left short of its wish where what it lacks is left over. Jobs that have no market in common, also by way of
-    others, have no part in one another.
+    If there is enough, everyone gets its wish. Otherwise the sum of the jobs' values is never lower
+    than in order of slack, and no job falls short of its wish while the missing instances are
+    unused. Groups of jobs without common markets, directly or through other jobs, are independent.
     """
     claims, prices = [one.wish for one in contenders], dict[str, float]()
     for group in connected([set(one.markets) for one in contenders]):
@@ -151,7 +155,10 @@ def share_out(contenders: Sequence[Contender], there: Mapping[str, int]) -> Shar
 
 
 def connected(sets: Sequence[AbstractSet[Any]]) -> list[list[int]]:
-    """The places of sets that have something in common, also by way of others; those of an empty one by themselves."""
+    """Return the groups of indices of sets with common elements, directly or through others.
+
+    An empty set forms its own group.
+    """
     first: dict[Any, int] = {}
     group = list(range(len(sets)))
 
@@ -183,7 +190,7 @@ def _share_among(
 
 
 def in_order(contenders: Sequence[Contender], there: Mapping[str, int]) -> list[Claim]:
-    """The best claim of each in turn on what those before it have left."""
+    """Return the best claim of each contender in turn on the spot left by the previous contenders."""
     left = dict(there)
     return [_taken(one, left) for one in contenders]
 
@@ -191,15 +198,16 @@ def in_order(contenders: Sequence[Contender], there: Mapping[str, int]) -> list[
 def at_prices(
     contenders: Sequence[Contender], there: Mapping[str, int], begin: Sequence[Claim]
 ) -> tuple[list[Claim], dict[str, float]]:
-    """The claims of most worth together, and the price of each market: what one more instance there would be worth, USD.
+    """Return the claims of highest total value, and the price of each market: the value of another instance, USD.
 
-    It is exact for jobs that may use one market, by dynamic programming over its count. A job that may use several begins where
-    ``begin`` has it and is then put where it adds most, until none is better off elsewhere. What is left over in the
-    end goes in the order of ``contenders`` to those who can do more with it.
+    Exact for jobs that use a single market, by dynamic programming over its count. A job that may
+    use several starts in the market of ``begin`` and moves to the market where it adds most value,
+    until no job improves elsewhere. Remaining instances go, in the order of ``contenders``, to jobs
+    that gain from them.
     """
     place = [_only_market(one, claim) for one, claim in zip(contenders, begin, strict=True)]
     movers = [j for j, one in enumerate(contenders) if len(one.markets) > 1]
-    # No table reaches beyond what all of them together could take.
+    # The jobs together could not use more than this, so no table needs to be longer.
     wanted: Counter[str] = Counter()
     for one in contenders:
         for market in one.markets:
@@ -236,12 +244,12 @@ def at_prices(
 
 
 def _only_market(one: Contender, claim: Claim) -> str | None:
-    """Where a job begins: in the market of ``claim``; one that has no spot there in its only market, if it has one."""
+    """Return the initial market of a job: that of ``claim``, or its only market if it has just one."""
     return one.markets[0] if len(one.markets) == 1 else claim.market
 
 
 def _worths(own: Sequence[Contender], market: str, count: int) -> list[np.ndarray]:
-    """The most that the first 0, 1, ... of ``own`` gain on 0..``count`` instances of a market, USD, each (count + 1,)."""
+    """Return the highest gain of the first 0, 1, ... of ``own`` on 0..``count`` instances, USD, each (count + 1,)."""
     tables = [np.zeros(count + 1)]
     for one in own:
         tables.append(_with(tables[-1], one, market))
@@ -249,7 +257,7 @@ def _worths(own: Sequence[Contender], market: str, count: int) -> list[np.ndarra
 
 
 def _with(table: np.ndarray, one: Contender, market: str) -> np.ndarray:
-    """The table with one job more."""
+    """Return the table extended by another job."""
     best = table.copy()
     for claim in one.claims:
         if claim.market == market and claim.spot < len(table):
@@ -259,7 +267,7 @@ def _with(table: np.ndarray, one: Contender, market: str) -> np.ndarray:
 
 
 def _traced(own: Sequence[Contender], market: str, tables: Sequence[np.ndarray], count: int) -> list[Claim]:
-    """The claims that ``count`` instances are worth most by, job by job."""
+    """Return the claims of highest value on ``count`` instances, job by job."""
     found: list[Claim] = []
     for one, table in zip(reversed(own), reversed(tables[:-1]), strict=True):
         fitting = [c for c in one.claims if c.market in (None, market) and c.spot <= count]
@@ -270,7 +278,7 @@ def _traced(own: Sequence[Contender], market: str, tables: Sequence[np.ndarray],
 
 
 def _filled(contenders: Sequence[Contender], taken: Sequence[Claim], there: Mapping[str, int]) -> list[Claim]:
-    """``taken`` with what is left over given to those who can do more with it, in their order, until nobody can."""
+    """Give remaining instances to jobs that gain from them, in their order, until none does."""
     left, found = dict(there), list(taken)
     for claim in found:
         if claim.market is not None:
@@ -288,7 +296,7 @@ def _filled(contenders: Sequence[Contender], taken: Sequence[Claim], there: Mapp
 
 
 def _taken(one: Contender, left: dict[str, int], before: Claim | None = None) -> Claim:
-    """The claim of most worth that fits into ``left``, which it is taken from; of equal ones the wish, then ``before``."""
+    """Take the claim of highest value that fits into ``left``; on ties the wish, then ``before``."""
     fitting = [c for c in one.claims if c.market is None or c.spot <= left[c.market]]
     best = max(fitting, key=lambda c: (c.value_usd, c == one.wish, c == before))
     if best.market is not None:
@@ -297,16 +305,17 @@ def _taken(one: Contender, left: dict[str, int], before: Claim | None = None) ->
 
 
 # ---
-# What a job would make of fewer spot instances, by its own policy, in USD.
+# Value of a job with fewer spot instances under its policy, in USD.
 
-#: Caps on the spot of one job that its policy is asked about at most; of more, about as many evenly spread ones.
+#: Maximal number of caps on a job's spot to evaluate; a larger range is sampled evenly.
 MOST_CAPS = 24
 
 
 def claims_of(live: LiveJob, policy: Policy[Any], market: str, decision: Decision) -> Contender:
-    """A job that was decided alone: its policy is asked again with every cap below the spot it wants.
+    """Return the claims of a job that was decided alone: its policy decides again under each cap on its spot.
 
-    What it then holds is worth what the tables of M4.6 say, whoever decides: those of the policy itself where it has them.
+    Allocations are valued with the value tables of M4.6; a policy with its own belief uses the
+    tables of that belief.
     """
     progress, views = live.standing()
     view = live.seen.view(live.job, progress, live.slot)
@@ -329,21 +338,25 @@ def claims_of(live: LiveJob, policy: Policy[Any], market: str, decision: Decisio
 def claims_of_mover(
     names: Sequence[str], view: MarketsView, tables: MovingTables, decision: MovedDecision
 ) -> Contender:
-    """A job that may move: what it is worth with every cap on the spot of each of its markets, called ``names``, by M11.6."""
+    """Return the claims of a multi-market job: its value under every cap on the spot of each market (M11.6).
+
+    ``names`` are the names of its markets.
+    """
     spot = decision.allocation.spot
     found = [Claim(None if m is None else names[m], held, usd) for m, held, usd in capped_worth(view, tables)]
     return contender(decision.job, slack_of(view), (names[decision.market] if spot else None, spot), found)
 
 
 # ---
-# What the others take later: what a job that may move reckons with, for it could wait for the best of its markets.
+# Later use by other jobs, which a multi-market job must expect, since it could wait for its best
+# market.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a job needs in each of the ``slots`` that it has left: so many instances in any one of ``markets``.
+    """Need of a job in each of its remaining ``slots``: a number of instances in any of ``markets``.
 
-    The cheapest for it is the first of them. ``slack`` is in slots.
+    ``markets`` starts with the cheapest for the job. ``slack`` is in slots.
     """
 
     job: str
@@ -353,10 +366,10 @@ class Need:
 
 
 def come_first(needs: Sequence[Need], there: Mapping[str, int], slots: int) -> dict[str, int]:
-    """Instances of each market that jobs of ``needs`` come for in a slot, in the mean over the next ``slots``.
+    """Return the instances of each market that the jobs of ``needs`` request in a slot, mean over the next ``slots``.
 
-    Each comes to the cheapest of its markets, and for what those before it leave it lacking there to its next one. The order of
-    ``needs`` does not matter: the least slack comes first.
+    Each job requests its cheapest market, and its next market for the part that earlier jobs leave
+    it short of. The order of ``needs`` does not matter: the least slack goes first.
     """
     come, left = dict.fromkeys(there, 0.0), {market: float(count) for market, count in there.items()}
     for one in sorted(needs, key=lambda one: (one.slack, one.job)):
@@ -373,7 +386,7 @@ def come_first(needs: Sequence[Need], there: Mapping[str, int], slots: int) -> d
 
 
 def taken_later(needs: Sequence[Need], there: Mapping[str, int]) -> list[dict[str, int]]:
-    """Instances of each market that each job of ``needs`` leaves to the others in every later slot: to those with less slack."""
+    """Return, for each job of ``needs``, the instances of each market used in later slots by jobs with less slack."""
     return [
         come_first([one for one in needs if (one.slack, one.job) < (own.slack, own.job)], there, own.slots)
         for own in needs
@@ -381,14 +394,14 @@ def taken_later(needs: Sequence[Need], there: Mapping[str, int]) -> list[dict[st
 
 
 # ---
-# The decisions of jobs that compete, slot after slot.
+# Decisions of competing jobs, slot after slot.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """A job of one market at ascending slots that lack a decision, and who decides each of them.
+    """Single-market job at ascending slots without a decision, and the policy that decides each of them.
 
-    ``markets`` says whose count it is in each slot: jobs with the same name there share it.
+    ``markets`` names the market of each slot: jobs with the same name in a slot share its spot.
     """
 
     slots: tuple[LiveJob, ...]
@@ -398,9 +411,10 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovingCourse:
-    """A job that may move at ascending slots that lack a decision.
+    """Multi-market job at ascending slots without a decision.
 
-    ``keys`` names its markets in each of them, which may differ, and ``markets`` says whose counts they are.
+    ``keys`` are the markets of the job in each slot, which may differ; ``markets`` names the shared
+    spot of each.
     """
 
     slots: tuple[LiveMovable, ...]
@@ -408,15 +422,15 @@ class MovingCourse:
     markets: tuple[tuple[str, ...], ...]
 
 
-#: What becomes of a job in a slot; None where it has finished its work, and where its place is not known.
+#: Result of a job in a slot; None if it has finished its work or its place is unknown.
 Made = Decision | Undecided | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A job in one slot, knowing what was decided for it before: what `decide_one` takes.
+    """Job in a slot with its earlier decisions: the input of `decide_one`.
 
-    ``policy`` is None for a job that may move.
+    ``policy`` is None for a multi-market job.
     """
 
     live: LiveJob | LiveMovable
@@ -425,7 +439,7 @@ class Standing:
 
     @property
     def seen(self) -> tuple[LiveJob, ...]:
-        """The job as each of its markets sees it."""
+        """The job as seen in each of its markets."""
         return (self.live,) if isinstance(self.live, LiveJob) else self.live.lives
 
 
@@ -436,9 +450,9 @@ def decide_one(
     left: tuple[int, ...] | None = None,
     taken: tuple[int, ...] | None = None,
 ) -> Decision | Undecided:
-    """The decision of a job on what others leave to it in each of its markets (None: everything).
+    """Return the decision of a job on the spot that others leave to it in each of its markets (None: all).
 
-    ``taken`` is what they are expected to take in each later slot, for a job that may move.
+    ``taken`` is the expected use by others in each later slot, for a multi-market job.
     """
     live = standing.live
     try:
@@ -452,7 +466,7 @@ def decide_one(
 def decide_among(
     standing: Standing, effort: Effort, *, taken: tuple[int, ...] | None = None
 ) -> tuple[Decision, Contender] | tuple[Undecided, None]:
-    """The decision of a job that has the slot to itself, and what it would make of less; ``taken`` as in `decide_one`."""
+    """Return the decision of a job alone in the slot, and its claims; ``taken`` as in `decide_one`."""
     live = standing.live
     try:
         if isinstance(live, LiveMovable):
@@ -466,9 +480,9 @@ def decide_among(
 
 
 def need_of(standing: Standing) -> Need:
-    """What a job needs from the slot at hand on: the least instances of each market that do its work by d, or ``n_max``.
+    """Return the need of a job: the least instances of each market that do its work by d, or ``n_max``.
 
-    Markets whose spot is no cheaper than on-demand are left out.
+    Markets whose spot is no cheaper than on-demand are omitted.
     """
     live = standing.live
     if isinstance(live, LiveMovable):
@@ -506,7 +520,7 @@ def _undecided(live: LiveJob | LiveMovable, error: Exception) -> Undecided:
 
 
 class _Run:
-    """A course as far as it has been decided."""
+    """Course with its decisions so far."""
 
     def __init__(self, course: Course | MovingCourse) -> None:
         self.course = course
@@ -516,12 +530,12 @@ class _Run:
 
     @property
     def next_at(self) -> pd.Timestamp | None:
-        """The next slot that lacks a decision, None after the last."""
+        """Start of the next slot without a decision, None after the last."""
         slots = self.course.slots
         return slots[len(self.made)].now if len(self.made) < len(slots) else None
 
     def standing(self) -> Standing | None:
-        """The job in that slot; None where there is nothing to decide."""
+        """Return the job in the next slot; None if there is nothing to decide."""
         k, course = len(self.made), self.course
         if isinstance(course, Course):
             live = course.slots[k]
@@ -530,7 +544,7 @@ class _Run:
             return None if at.is_finished else asked
         keys = course.keys[k]
         if any(key is not None and key not in keys for key, _ in self._moved.values()):
-            return None  # where it is, is not known here
+            return None  # the place of the job is unknown here
         fresh = {
             slot: MovingHold(None if key is None else keys.index(key), allocation)
             for slot, (key, allocation) in self._moved.items()
@@ -540,7 +554,7 @@ class _Run:
         return None if there.is_finished else Standing(live=there, markets=course.markets[k])
 
     def add(self, made: Made) -> None:
-        """What became of the slot."""
+        """Add the result of the slot."""
         if isinstance(made, MovedDecision) and isinstance(self.course, MovingCourse):
             key = self.course.keys[len(self.made)][made.market] if made.allocation.total else None
             self._moved[made.slot] = (key, made.allocation)
@@ -550,7 +564,7 @@ class _Run:
 
 
 def decide_course(course: Course | MovingCourse, effort: Effort) -> list[Made]:
-    """Decide the slots of a job alone in its markets one after the other, each knowing those before it."""
+    """Decide the slots of a job alone in its markets in sequence, each with the earlier decisions."""
     run = _Run(course)
     for _ in course.slots:
         standing = run.standing()
@@ -558,7 +572,8 @@ def decide_course(course: Course | MovingCourse, effort: Effort) -> list[Made]:
     return run.made
 
 
-#: Spot of a market in a slot that is promised by decisions that were issued before: the start of the slot, and the market.
+#: Spot of a market in a slot that earlier decisions have allocated, by start of the slot and
+#: market.
 Promised = Mapping[tuple[pd.Timestamp, str], int]
 
 
@@ -569,9 +584,10 @@ def decide_all(
     promised: Promised | None = None,
     fan: Fan = in_turn,
 ) -> list[list[Made]]:
-    """Decide every job's slots; those that share a market in a slot are never promised more spot of it than there is (M3.7).
+    """Decide every job's slots; jobs in the same market and slot never get more spot than available (M3.7).
 
-    Jobs that never share one are decided each for itself, side by side. ``promised`` is taken already.
+    Jobs that never share a market are decided independently, in parallel. Spot in ``promised`` is
+    already allocated.
     """
     promised = promised or {}
     together = _sharing(courses, promised)
@@ -601,7 +617,7 @@ def _markets_at(course: Course | MovingCourse) -> set[tuple[pd.Timestamp, str]]:
 
 
 def _sharing(courses: Sequence[Course | MovingCourse], promised: Promised) -> list[list[int]]:
-    """The courses that share a market in some slot, or find some of it promised, directly or by way of others."""
+    """Return groups of courses that share a market in a slot, or use spot allocated earlier, directly or through others."""
     where = [_markets_at(course) for course in courses]
     return [
         group
@@ -611,7 +627,7 @@ def _sharing(courses: Sequence[Course | MovingCourse], promised: Promised) -> li
 
 
 def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: Fan) -> None:
-    """Decide the next slot of some jobs, which is the same one, each once more where it gets less than it asked for."""
+    """Decide a common slot of some jobs; jobs that get less than their request are decided again."""
     asked = [(run, standing) for run in runs if (standing := run.standing()) is not None]
     there: dict[str, int] = {}
     hours = 1.0
@@ -655,7 +671,7 @@ def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: 
 
 
 def _taken_later(standings: Sequence[Standing], there: Mapping[str, int]) -> list[tuple[int, ...] | None]:
-    """What is taken later of the markets of each job that may move; None of a job of one market, and of one by itself."""
+    """Return the later use of each multi-market job's markets; None for single-market jobs and for a job alone."""
     if len(standings) < 2 or not any(isinstance(one.live, LiveMovable) for one in standings):
         return [None] * len(standings)
     later = taken_later([_needed(one) for one in standings], there)
@@ -666,7 +682,7 @@ def _taken_later(standings: Sequence[Standing], there: Mapping[str, int]) -> lis
 
 
 def _needed(standing: Standing) -> Need:
-    """`need_of`; nothing where the job cannot be read: then it has no decision either, which says why."""
+    """Return `need_of`, or an empty need if the job raises: its decision then reports the error."""
     try:
         return need_of(standing)
     except RAISED as error:
@@ -674,7 +690,7 @@ def _needed(standing: Standing) -> Need:
 
 
 def _told(one: Contender, claim: Claim, count: int, prices: Mapping[str, float], hours: float) -> str:
-    """Why a job got less spot than it asked for."""
+    """Return the reason why a job got less spot than its request."""
     market = one.wish.market or ""
     kept = claim.spot if claim.market == market else 0
     where = "here" if kept else f"in {market.partition('@')[0]}"
