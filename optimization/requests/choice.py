@@ -246,7 +246,10 @@ MOST_TOLD = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loser:
-    """Configuration that was not chosen, with the reason; ``planned`` is None if it was only screened."""
+    """Configuration that was not chosen, with the reason.
+
+    ``planned`` is None if the configuration was only screened.
+    """
 
     screened: Screened
     planned: Planned | None
@@ -254,7 +257,10 @@ class Loser:
 
 
 def require_in_time(asked: Completed, screened: Sequence[Screened], step: pd.Timedelta) -> None:
-    """Raise `JobError` if no candidate meets the deadline at the low end, with the least delay."""
+    """Raise `JobError` if no candidate meets the deadline at the low end of its predicted throughput.
+
+    The message names the fastest candidate and its delay.
+    """
     if any(one.in_time for one in screened):
         return
     best = min(screened, key=lambda one: (one.alone_low.late_by, one.alone_low.slots, one.alone_low.cost_usd))
