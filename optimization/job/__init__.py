@@ -1,1 +1,1 @@
-"""A job: workload, throughput, progress, ending (M2)."""
+"""Jobs: workload, throughput, progress and ending (M2)."""

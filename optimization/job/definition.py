@@ -1,4 +1,4 @@
-"""The job: how fast it runs, how far it is, what it is worth, and how it ends on on-demand alone (M2.1, M2.2, M2.4-M2.6)."""
+"""The job model: throughput, progress, value, and the ending on on-demand instances alone."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from optimization.kernels.rules import (
 )
 from warehouse.errors import JobError
 
-#: A job is finished when its progress is within this share of the workload. Sums of slot gains carry rounding
-#: errors of about 1e-15 each, so that a plan which finishes exactly must not fail by them.
+#: Relative tolerance on the workload at which a job counts as finished. Sums of slot gains carry
+#: rounding errors of about 1e-15 each, and a plan that finishes exactly must not fail by them.
 TOLERANCE = 1e-9
 
 
 def needed(workload: float) -> float:
-    """The progress at which a workload counts as done.
+    """Return the progress, in work units, at which a workload counts as done.
 
     >>> needed(100.0) < 100.0
     True
@@ -37,65 +37,65 @@ def needed(workload: float) -> float:
 
 
 def finished(done: float, workload: float) -> bool:
-    """True once ``done`` work units finish the job: z >= L, up to `TOLERANCE` (M2.4)."""
+    """Return whether ``done`` work units finish the job: z >= L, up to `TOLERANCE` (M2.4)."""
     return done >= needed(workload)
 
 
 # ---
-# How fast a job runs on n instances: H(n) in work units per hour (M2.2).
+# Throughput: H(n), work units per hour on n instances (M2.2).
 
 
 class Throughput(Protocol):
-    """H(n), work units per hour on n instances; H(0) = 0. An immutable, hashable value."""
+    """Throughput H(n) in work units per hour on n instances, with H(0) = 0; immutable and hashable."""
 
     def __hash__(self) -> int:
-        """Equal throughputs have equal hashes."""
+        """Return the hash; equal throughputs have equal hashes."""
         ...
 
     def rate(self, n: int) -> float:
-        """Work units per hour on ``n`` instances."""
+        """Return the work units per hour on ``n`` instances."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
-    """H(n) = alpha n + beta for n >= 1 (paper A)."""
+    """Linear throughput H(n) = alpha n + beta for n >= 1 (paper A)."""
 
     alpha: float = 1.0
     beta: float = 0.0
 
     def rate(self, n: int) -> float:
-        """Work units per hour on ``n`` instances."""
+        """Return the work units per hour on ``n`` instances."""
         return self.alpha * n + self.beta if n >= 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amdahl:
-    """H(n) = scale / ((1 - f) + f / n): a share f of the work is parallel."""
+    """Amdahl throughput H(n) = scale / ((1 - f) + f / n), where the share f of the work is parallel."""
 
     parallel: float
     scale: float = 1.0
 
     def rate(self, n: int) -> float:
-        """Work units per hour on ``n`` instances."""
+        """Return the work units per hour on ``n`` instances."""
         return self.scale / ((1.0 - self.parallel) + self.parallel / n) if n >= 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """H(n) = scale n^p."""
+    """Power-law throughput H(n) = scale n^p."""
 
     exponent: float
     scale: float = 1.0
 
     def rate(self, n: int) -> float:
-        """Work units per hour on ``n`` instances."""
+        """Return the work units per hour on ``n`` instances."""
         return self.scale * float(n) ** self.exponent if n >= 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateTable:
-    """H(n) measured: ``rates[n - 1]`` work units per hour on n instances."""
+    """Measured throughput: ``rates[n - 1]`` is H(n), work units per hour on n instances."""
 
     rates: tuple[float, ...]
 
@@ -103,7 +103,7 @@ class RateTable:
         object.__setattr__(self, "rates", tuple(self.rates))
 
     def rate(self, n: int) -> float:
-        """Work units per hour on ``n`` instances; raises `JobError` beyond the table."""
+        """Return the work units per hour on ``n`` instances; raises `JobError` beyond the end of the table."""
         if n < 1:
             return 0.0
         if n > len(self.rates):
@@ -115,9 +115,10 @@ class RateTable:
 
 @lru_cache(maxsize=512)
 def rates(throughput: Throughput, n_max: int) -> np.ndarray:
-    """H(0..n_max), shape (n_max + 1,), work units per hour; one array for all who ask, closed for writing.
+    """Return H(0..n_max) in work units per hour, shape (n_max + 1,).
 
-    Raises `JobError` if any rate is not positive and finite. A throughput is a hashable value.
+    The array is cached, shared by all callers and read-only. Raises `JobError` if a rate for n >= 1
+    is not positive and finite.
     """
     table = np.array([throughput.rate(n) for n in range(n_max + 1)], dtype=float)
     if not np.isfinite(table).all() or (table[1:] <= 0).any():
@@ -132,17 +133,25 @@ def rates(throughput: Throughput, n_max: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A fine-tuning job in slots (M2.1).
+    """A fine-tuning job on a grid of slots (M2.1).
 
-    ``workload`` is in work units, ``throughput`` in work units per hour; ``deadline_slots`` counts slots from the job's
-    first slot (slot 0). ``mu_up`` / ``mu_down`` are the shares of a slot that still make progress when the number of
-    instances grows / shrinks; a change that lasts longer than a slot makes them negative (ours): such a slot owes progress,
-    which later ones pay back. ``value`` is in USD; ``gamma`` > 1 is the decay: the value is gone at gamma * d.
-    ``must_finish`` records that no value was given and one was chosen that never gives up while finishing is possible.
-    ``gpus`` is the number of GPUs of an instance, None where it is not known; no rule reads it, answers show it.
-    ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot, ``budget_usd`` the most that it may
-    cost in all (M2.10).
-    ``restart`` and ``worth`` are made of these, as the rules of M2.4 and M2.5 read them.
+    ``workload`` is in work units, ``throughput`` in work units per hour. ``deadline_slots`` counts
+    slots from the job's first slot, slot 0.
+
+    ``mu_up`` and ``mu_down`` are the shares of a slot that still make progress when the number of
+    instances grows or shrinks. They are negative where a change takes longer than a slot (ours):
+    that slot makes negative progress, which later slots make up for.
+
+    ``value`` is in USD; with the decay ``gamma`` > 1 the value reaches 0 at gamma * d.
+    ``must_finish`` is True if the request gave no value and the value was imputed, so that the job
+    is never given up while finishing is possible.
+
+    ``gpus`` is the number of GPUs of an instance, None if unknown; it is used in answers only.
+    ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot
+    instances, ``budget_usd`` the highest total cost in USD (M2.10).
+
+    ``restart`` and ``worth`` hold the restart shares and the value in the form that the rules of
+    M2.4 and M2.5 take.
     """
 
     name: str
@@ -171,25 +180,25 @@ class Job:
 
     @property
     def late_limit(self) -> float:
-        """gamma d, in slots: from here on the job is worth nothing."""
+        """The end of the value's decay, gamma d in slots: a job that finishes at or after it has no value."""
         return late_limit(self.worth)
 
     def completion_value(self, slots: float) -> float:
-        """V(T), USD, for a job finished after ``slots`` slots (M2.5)."""
+        """Return V(T) in USD for a job that finishes after ``slots`` slots (M2.5)."""
         return value_at(self.worth, slots)
 
     def efficiency(self, n: int, n_previous: int) -> float:
-        """mu of M2.4 for a slot on ``n`` instances after one on ``n_previous``."""
+        """Return mu of M2.4 for a slot on ``n`` instances after a slot on ``n_previous``."""
         return efficiency(self.restart, n, n_previous)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a job stands at the start of a slot: work done, instances held in the slot before, USD paid so far, and its place.
+    """State of a job at the start of a slot: work done, instances in the previous slot, USD paid, and market.
 
-    ``done`` is negative while a change of size that lasts longer than a slot is not paid back yet (ours). ``place`` counts
-    among the
-    markets of a job that may move (M11); a job of one market has no other.
+    ``done`` is negative while the overhead of a change of size longer than a slot is not yet made
+    up for (ours). ``place`` is the index of the current market among the markets of a multi-market
+    job (M11), 0 for a single-market job.
     """
 
     done: float = 0.0
@@ -199,7 +208,7 @@ class Progress:
 
 
 def validate_job(job: Job) -> None:
-    """Raise `JobError` on the first contradiction."""
+    """Raise `JobError` on the first invalid field of a job."""
     if not job.workload > 0:
         raise JobError(f"job {job.name!r}: workload {job.workload}", expected="a positive workload")
     if job.deadline_slots < 1:
@@ -223,12 +232,12 @@ def validate_job(job: Job) -> None:
 
 
 # ---
-# The ending on on-demand alone: M2.6, and the terminal value of M3.3 (b) (ours).
+# The ending on on-demand instances alone: M2.6, and the terminal value of M3.3 (b) (ours).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToGo:
-    """The best ending from a state: ``n`` on-demand instances for ``slots`` slots, worth ``value_usd`` net of their cost.
+    """Best ending from a state: ``n`` on-demand instances for ``slots`` slots; ``value_usd`` is the value minus their cost.
 
     n = 0 and slots = 0 mean that the job is finished (value V) or given up (value 0).
     """
@@ -241,10 +250,11 @@ class ToGo:
 def on_demand_to_go(
     job: Job, *, done: float, n_previous: int, slot: int, on_demand_usd: float, slot_hours: float
 ) -> ToGo:
-    """max over constant n of V(slot + k) - k n p_o Delta, or 0 if none is positive (M2.6 with slot = d, M3.3 (b)).
+    """Return the ending that maximises V(slot + k) - k n p_o Delta over constant n (M2.6 with slot = d, M3.3 (b)).
 
-    k is the number of slots that n instances need from ``done`` work units, the first of them at the efficiency of
-    M2.4. Of equal values the least n is taken. A finished job is worth V(slot).
+    k is the number of slots that n instances need from ``done`` work units, with the efficiency of
+    M2.4 in the first slot. If no ending has a positive value the job is given up with value 0. Ties
+    go to the smallest n. The value of a finished job is V(slot).
     """
     sizes, gain = _held(job, slot_hours)
     best = ending(
@@ -256,20 +266,21 @@ def on_demand_to_go(
 
 @lru_cache(maxsize=512)
 def _held(job: Job, slot_hours: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Sizes (0 and n_min..n_max) and the work each does in a slot: a job asks for many endings."""
+    """Return the sizes (0 and n_min..n_max) and the work of each in a slot; cached, since a job needs many endings."""
     gain = rates(job.throughput, job.n_max) * slot_hours
     sizes = (0, *range(job.n_min, job.n_max + 1))
     return sizes, tuple(float(gain[n]) for n in sizes)
 
 
-#: Money by which rounding may pass a budget, USD.
+#: Tolerance for rounding errors when a cost is compared with a budget, USD.
 ROUNDING_USD = 1e-6
 
 
 def guard_usd(job: Job, progress: Progress, *, left: int, on_demand_usd: float, slot_hours: float) -> float:
-    """Return the least that on-demand alone costs from where the job stands to its end, USD; 0 for a finished job.
+    """Return the lowest cost in USD of finishing the job on on-demand instances alone; 0 for a finished job.
 
-    Within ``left`` slots, or where on-demand alone cannot finish it in them, in whatever time it takes.
+    The minimum is over constant sizes that finish within ``left`` slots, or over all sizes where
+    none of them does.
     """
     rest = needed(job.workload) - progress.done
     if rest <= 0:
@@ -286,10 +297,11 @@ def guard_usd(job: Job, progress: Progress, *, left: int, on_demand_usd: float, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """That even the fastest choice of on-demand instances misses a deadline (M2.7).
+    """Evidence that even the fastest on-demand size misses the deadline (M2.7).
 
-    ``n`` instances need ``slots`` slots for the rest where ``left`` are left; ``enough`` is the least number above n_max that would
-    do, None where that is not known or no number up to `MOST_TRIED` does.
+    ``n`` instances need ``slots`` slots for the remaining work where only ``left`` are left.
+    ``enough`` is the smallest size above n_max that would be in time; None if the throughput is not
+    known for it or no size up to `MOST_TRIED` is enough.
     """
 
     n: int
@@ -298,12 +310,12 @@ class Shortfall:
     enough: int | None
 
 
-#: Instances up to which a number that would do is looked for.
+#: Largest number of instances tried when looking for a size that would be in time.
 MOST_TRIED = 1024
 
 
 def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> Shortfall | None:
-    """Why a job cannot be done by d from where it stands at a slot; None where on-demand alone can still do it."""
+    """Return why a job cannot finish by its deadline from its state at a slot; None if on-demand alone still can."""
     rest, left = needed(job.workload) - progress.done, job.deadline_slots - slot
     sizes, gain = _held(job, slot_hours)
     if rest <= 0:
@@ -312,7 +324,7 @@ def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> 
         (slots_needed(rest, job.efficiency(n, progress.n_previous) * g, g), n, g)
         for n, g in zip(sizes[1:], gain[1:], strict=True)
     ]
-    # Of sizes for which no number of slots is enough the one that does most.
+    # If no size ever finishes, take the size with the most work per slot.
     slots, n, _ = min(tried, key=lambda one: (one[0], -one[2] if one[0] >= MOST_SLOTS else 0.0, one[1]))
     if slots <= left:
         return None
@@ -323,7 +335,7 @@ def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
     for n in range(job.n_max + 1, MOST_TRIED + 1) if left > 0 else ():
         try:
             gain = job.throughput.rate(n) * slot_hours
-        except JobError:  # a table says nothing of more than it has
+        except JobError:  # a rate table has no entry beyond its end
             return None
         if slots_needed(rest, after_growing(job.restart, n) * gain, gain) <= left:
             return n
@@ -331,9 +343,9 @@ def _enough(job: Job, rest: float, left: int, slot_hours: float) -> int | None:
 
 
 def infeasible_by(job: Job, *, slot_hours: float) -> int:
-    """By how many slots on-demand alone misses gamma d at its fastest; 0 if the job can be finished before it (M2.7).
+    """Return the slots by which the fastest on-demand size misses gamma d; 0 if the job can finish before it (M2.7).
 
-    A job is worth nothing from gamma d on, so finishing needs k < gamma d slots.
+    The value of a job is 0 from gamma d on, so finishing needs k < gamma d slots.
     """
     sizes, gain = _held(job, slot_hours)
     rest = needed(job.workload)
@@ -346,7 +358,7 @@ def infeasible_by(job: Job, *, slot_hours: float) -> int:
 
 
 def check_job(job: Job, *, uses_spot: bool) -> None:
-    """Raise `JobError` if spot is asked for a job that cannot resume from a checkpoint (M2.7)."""
+    """Raise `JobError` if a job that cannot resume from a checkpoint is to use spot instances (M2.7)."""
     if uses_spot and not job.resumable:
         raise JobError(
             f"job {job.name!r} cannot resume from a checkpoint and may not use spot",

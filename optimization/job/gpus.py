@@ -1,4 +1,4 @@
-"""Which GPUs the instances of a market hold (M9.1)."""
+"""GPU model and number of GPUs of the instances of a market (M9.1)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from warehouse.history import Market
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuType:
-    """The GPUs of one instance of a type: ``gpus`` GPUs of the model ``gpu_model``, named as in the measured runs.
+    """GPUs of an instance type: ``gpus`` GPUs of the model ``gpu_model``, named as in the measured runs.
 
-    ``gpu_memory_gib`` is the memory of one of them, None where it is not known.
+    ``gpu_memory_gib`` is the memory of a single GPU, None if unknown.
     """
 
     provider: str
@@ -26,7 +26,7 @@ class GpuType:
 
 @cache
 def gpu_types() -> tuple[GpuType, ...]:
-    """The instance types of the catalogue whose GPUs are known; of a marketplace's ``<type>_xN`` the machine of one."""
+    """Return the instance types of the catalogue with known GPUs; of a marketplace's ``<type>_xN`` only the type with 1 GPU."""
     found: dict[tuple[str, str], GpuType | None] = {}
     for row in catalogue():
         name = row.instance_type.removesuffix(SIZES)
@@ -36,9 +36,10 @@ def gpu_types() -> tuple[GpuType, ...]:
 
 
 def gpu_type_of(market: Market) -> GpuType | None:
-    """The GPUs of an instance of a market, None for a type that is not in the catalogue.
+    """Return the GPUs of an instance of a market; None for a type that is not in the catalogue.
 
-    A marketplace's ``<type>_xN`` is a machine of N; the bare type counts machines of different sizes together and is none.
+    A marketplace's ``<type>_xN`` is a machine with N GPUs. The bare type counts machines of
+    different sizes together and has no entry.
 
     >>> gpu_type_of(Market.parse("primeintellect/any/all/A100_80GB_SXM4_x4")).gpus
     4
@@ -61,7 +62,7 @@ def _gpu_type(provider: str, instance_type: str) -> GpuType | None:
 
 
 def has_gpu(wanted: str, gpu_model: str) -> bool:
-    """Whether a GPU model is one that ``wanted`` names: a part of its name, or a shell pattern for a part, in any case.
+    """Return whether ``wanted``, a part of a GPU model's name or a shell pattern for a part, matches the model; ignores case.
 
     >>> has_gpu("h100", "NVIDIA-H100-SXM5-80GB"), has_gpu("A100*80GB", "NVIDIA-A100-SXM4-40GB")
     (True, False)
@@ -70,7 +71,7 @@ def has_gpu(wanted: str, gpu_model: str) -> bool:
 
 
 def check_gpu(wanted: str) -> None:
-    """Raise `JobError` for a GPU that no known instance type has."""
+    """Raise `JobError` if no known instance type has the GPU ``wanted``."""
     known = sorted({one.gpu_model for one in gpu_types()})
     if not any(has_gpu(wanted, model) for model in known):
         raise JobError(

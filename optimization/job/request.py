@@ -1,4 +1,4 @@
-"""Job requests: what a person writes in a TOML file, and the job in slots that follows from it (M2.1, M2.6)."""
+"""Job requests: the contents of a TOML job file, and the job in slots computed from them (M2.1, M2.6)."""
 
 from __future__ import annotations
 
@@ -45,19 +45,21 @@ from warehouse.errors import JobError, nearest
 from warehouse.files import VALID_JOB, read_toml
 from warehouse.history import History, Market
 
-#: Characters of a job's name at most.
+#: Longest name of a job, in characters.
 LONGEST_NAME = 200
-#: Share added on top of the least must-finish value, so that rounding cannot turn the last choice into giving up.
+#: Margin added to the imputed value of a job with a hard deadline, so that rounding cannot make
+#: giving up the better ending.
 VALUE_MARGIN = 0.05
 
 
 def mu_from_overhead(overhead_hours: float, slot_hours: float) -> float:
-    """Share of a slot that still makes progress when a change of size takes ``overhead_hours`` (M2.4).
+    """Return the share of a slot that still makes progress when a change of size takes ``overhead_hours`` (M2.4).
 
-    mu = 1 - overhead / Delta. It is negative for an overhead longer than a slot (ours): M2.4 charges a change to one slot, which
-    then owes the progress of the slots the change reaches into. At the size it was made for the debt is paid back exactly when
-    the change would have ended; a size left earlier keeps its debt, which overstates the loss. Raises `JobError` for a negative or
-    infinite overhead.
+    mu = 1 - overhead / Delta. It is negative for an overhead longer than a slot (ours): M2.4
+    charges a change to a single slot, so that slot carries the lost progress of the following slots
+    too. If the new size stays, the loss is made up exactly when the change would have ended; if the
+    size changes earlier, the loss is overestimated. Raises `JobError` for a slot that is not
+    positive or a negative or infinite overhead.
 
     >>> mu_from_overhead(0.05, 0.5)
     0.9
@@ -73,19 +75,22 @@ def mu_from_overhead(overhead_hours: float, slot_hours: float) -> float:
 
 
 def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> float:
-    """The least value in USD, `VALUE_MARGIN` on top, for which M2.6 never gives up while finishing can still pay (ours).
+    """Return the least value in USD, plus `VALUE_MARGIN`, for which M2.6 never gives up while finishing can still pay (ours).
 
-    M2.6 gives up a rest R at slot t if no constant n has V(t + k) > k n p_o Delta, with k the slots n needs. For n to be
-    worth it the value must exceed k n p_o Delta / f(t + k), f = V / v the share left of M2.5; the least such value over n
-    grows with R. It is therefore evaluated at the largest rest that can still be finished before gamma d, at most L and what
-    t slots can owe (a change may last longer than a slot), for every slot t = 0..d a rest may be judged at (M3.3b asks before d
-    too) and every n held before; the largest answer is taken.
-    ``job.value`` is not read. Where no whole slot fits between d and gamma d the slots up to d decide alone.
+    M2.6 gives up remaining work R at slot t if no constant n has V(t + k) > k n p_o Delta, with k
+    the number of slots that n instances need. So the value must exceed k n p_o Delta / f(t + k),
+    where f = V / v is the remaining share of M2.5, and the minimum of this over n grows with R. It
+    is therefore evaluated at the largest R that can still be finished before gamma d, at most L
+    plus the negative progress that t slots can cause, for every slot t = 0..d (M3.3b needs endings
+    before d too) and every previous size. The result is the largest of these.
+
+    ``job.value`` is not read. If no whole slot fits between d and gamma d, only the slots up to d
+    count.
     """
     d, last = job.deadline_slots, math.ceil(job.late_limit) - 1
     sizes = np.arange(job.n_min, job.n_max + 1)
     gain = rates(job.throughput, job.n_max)[sizes] * slot_hours
-    # By whether a size grows from, keeps or shrinks the size held before: one row each, instead of one for every such size.
+    # A row each for sizes that grow, stay and shrink, instead of a row for every previous size.
     first = np.array(
         [(after_growing(job.restart, n), 1.0, after_shrinking(job.restart, n)) for n in sizes.tolist()]
     ).T
@@ -108,9 +113,9 @@ def must_finish_value(job: Job, *, on_demand_usd: float, slot_hours: float) -> f
 
 
 def _least_by_size_before(values: np.ndarray, job: Job) -> np.ndarray:
-    """The least over all sizes after each size before, shape (n_max + 1,).
+    """Return, for each previous size, the minimum of ``values`` over all next sizes, shape (n_max + 1,).
 
-    ``values`` has shape (3, sizes): a size that grew, that was kept and that shrank.
+    ``values`` has shape (3, sizes): its rows apply if the size grew, stayed or shrank.
     """
     before, count = np.arange(job.n_max + 1), values.shape[1]
     grown = np.append(np.minimum.accumulate(values[0, ::-1])[::-1], np.inf)
@@ -121,7 +126,7 @@ def _least_by_size_before(values: np.ndarray, job: Job) -> np.ndarray:
 
 
 # ---
-# Job requests: what a person writes in a TOML file, and the job in slots that follows from it (M2.1).
+# Job requests: the contents of a TOML job file (M2.1).
 
 
 class _Part(BaseModel):
@@ -129,7 +134,7 @@ class _Part(BaseModel):
 
 
 class Workload(_Part):
-    """How much work: tokens, GPU-hours, instance-hours, or slots of one instance (M2.1)."""
+    """Amount of work in tokens, GPU-hours, instance-hours, or slots of one instance (M2.1)."""
 
     amount: float = Field(gt=0)
     unit: WorkUnit
@@ -140,13 +145,13 @@ def _is_default_per(value: object) -> bool:
 
 
 class _Form(_Part):
-    """H(n) of n instances, or with ``per`` = "gpu" of n GPUs: k instances of g GPUs then run at H(k g) (M2.2)."""
+    """Throughput H(n) of n instances, or of n GPUs with ``per`` = "gpu": k instances of g GPUs then run at H(k g) (M2.2)."""
 
     per: Literal["instance", "gpu"] = Field("instance", exclude_if=_is_default_per)
 
 
 class LinearForm(_Form):
-    """H(n) = alpha n + beta."""
+    """Linear form H(n) = alpha n + beta."""
 
     form: Literal["linear"]
     alpha: float = Field(1.0, gt=0)
@@ -158,7 +163,7 @@ class LinearForm(_Form):
 
 
 class AmdahlForm(_Form):
-    """H(n) = scale / ((1 - parallel) + parallel / n)."""
+    """Amdahl form H(n) = scale / ((1 - parallel) + parallel / n)."""
 
     form: Literal["amdahl"]
     parallel: float = Field(ge=0, le=1)
@@ -173,7 +178,7 @@ class AmdahlForm(_Form):
 
 
 class PowerForm(_Form):
-    """H(n) = scale n^exponent."""
+    """Power form H(n) = scale n^exponent."""
 
     form: Literal["power"]
     exponent: float = Field(gt=0)
@@ -185,13 +190,13 @@ class PowerForm(_Form):
 
 
 class TableForm(_Form):
-    """H(1), H(2), ... as measured."""
+    """Measured values H(1), H(2), ..."""
 
     form: Literal["table"]
     rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1, max_length=1024)
 
     def build(self, gpus: int = 1) -> Throughput:
-        """Return H(``gpus`` n), the throughput of n instances; raises `JobError` for a table shorter than an instance."""
+        """Return H(``gpus`` n), the throughput of n instances; raises `JobError` for a table of fewer than ``gpus`` GPUs."""
         if len(self.rates) < gpus:
             raise JobError(
                 f"a throughput table per GPU that ends at {len(self.rates)} GPUs, and instances of {gpus}",
@@ -201,7 +206,7 @@ class TableForm(_Form):
 
 
 class Checkpoint(_Part):
-    """Whether the job can go on after losing its instances, and what a change of size costs."""
+    """Checkpointing of a job: whether it can resume after losing its instances, and the overhead of a change of size."""
 
     resumable: bool
     overhead_minutes: float = Field(0.0, ge=0)
@@ -210,17 +215,18 @@ class Checkpoint(_Part):
 
 Rate = Annotated[float, Field(ge=0, le=1e12)]
 Whole = Annotated[int, Field(ge=0, le=10**9)]
-#: Tables of a configuration, one value for each number of instances.
+#: Columns of a configuration: element n - 1 is for n instances.
 Rates = Annotated[tuple[Rate, ...], Field(max_length=1024)]
 Wholes = Annotated[tuple[Whole, ...], Field(max_length=1024)]
 
 
 class FilledConfiguration(_Part):
-    """What a request was filled with (M9.4): how the job is to be run, and the throughput predicted for every number of instances.
+    """Configuration that a request was filled with, and the throughput predicted for each number of instances (M9.4).
 
-    Element n - 1 of the tuples is for n instances: tokens per second that count, median and 90 % interval, the samples of one
-    round of gradient accumulation over all GPUs, and the rounds of a step; zeros where the job cannot run. A model that is not
-    known by name carries its parameters in billions behind an ``@``.
+    Element n - 1 of the tuples is for n instances: useful tokens per second (median and 90 %
+    interval), the samples of a round of gradient accumulation over all GPUs, and the rounds of a
+    step; all zeros where the job cannot run. The name of a model that is not known by name ends in
+    ``@`` and its parameters in billions.
     """
 
     model_name: str
@@ -251,10 +257,11 @@ class FilledConfiguration(_Part):
 
 
 class MovingTerms(_Part):
-    """What a move to another market takes beside the restart (M11.2).
+    """Time and cost of a move to another market, in addition to the restart (M11.2).
 
-    ``minutes`` is time in which nothing is done and ``usd`` a fixed cost; a checkpoint of ``checkpoint_gb`` adds the time of its
-    transfer and the egress of its way (``optimization/data/egress.toml``, or ``egress_usd_per_gb`` on every way).
+    ``minutes`` is time without progress and ``usd`` a fixed cost. A checkpoint of ``checkpoint_gb``
+    adds its transfer time and the egress cost of the route (``optimization/data/egress.toml``, or
+    ``egress_usd_per_gb`` for every route).
     """
 
     minutes: float = Field(0.0, ge=0)
@@ -265,13 +272,13 @@ class MovingTerms(_Part):
 
     @property
     def takes_minutes(self) -> float:
-        """Minutes of a move, the transfer included."""
+        """Minutes of a move, including the transfer of the checkpoint."""
         sent = self.checkpoint_gb / self.bandwidth_gb_per_minute if self.bandwidth_gb_per_minute else 0.0
         return self.minutes + sent
 
 
 def pattern_parts(text: str) -> tuple[tuple[str, str, str, str], str]:
-    """The four parts of a pattern of markets and that of its source; raises `JobError`.
+    """Split a pattern of markets into its four parts and its source pattern; raises `JobError` for an invalid pattern.
 
     >>> pattern_parts("gcp/*/*/a3-highgpu-1g")
     (('gcp', '*', '*', 'a3-highgpu-1g'), '*')
@@ -297,11 +304,11 @@ def _is_true(value: object) -> bool:
     return value is True
 
 
-#: USD per instance-hour.
+#: Price in USD per instance-hour.
 Price = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
-#: The keys of sizes in GPUs and in instances.
+#: Keys of sizes in GPUs and in instances.
 GPU_SIZES, INSTANCE_SIZES = ("gpus_min", "gpus_max"), ("n_min", "n_max")
 
 
@@ -309,26 +316,30 @@ ThroughputForm = Annotated[LinearForm | AmdahlForm | PowerForm | TableForm, Fiel
 
 
 class JobRequest(_Part):
-    """A job as asked for, in times and units of the real world.
+    """A requested job, in real times and units.
 
-    ``start`` is when it may begin (default: when it is added); the deadline is ``deadline`` (a time) or
-    ``deadline_in`` (a duration after the start). ``market`` and ``source`` say where it runs; without ``value_usd``
-    it "must finish". ``configuration`` is what ``slackwater fill`` chose; None for jobs that were not filled.
+    ``start`` is the earliest start (default: the time at which the job is added). The deadline is
+    ``deadline``, a time, or ``deadline_in``, a duration after the start. ``market`` and ``source``
+    are where the job runs. Without ``value_usd`` the job has a hard deadline. ``configuration`` is
+    the choice of ``slackwater fill``, None for other jobs.
 
-    Sizes are numbers of instances (``n_min``, ``n_max``) or of GPUs (``gpus_min``, ``gpus_max``), never both; the others are
-    None. ``gpus_per_instance``, a number or one for each instance type, goes before the catalogue
-    (`optimization.job.units.gpus_per_instance`).
+    Sizes are numbers of instances (``n_min``, ``n_max``) or of GPUs (``gpus_min``, ``gpus_max``),
+    never both; the other pair is None. ``gpus_per_instance``, a number or a mapping by instance
+    type, takes precedence over the catalogue (`optimization.job.units.gpus_per_instance`).
 
-    With ``markets``, patterns of names, it may move among those that fit (M11), of these only where instances have the GPU
-    ``gpu_type`` and the region fits one of ``regions``, if they are given; ``market`` is then where its data are at first
-    (None: nowhere, and its first start is free anywhere). ``throughput`` holds in all of them, but for the instance types in
-    ``throughput_on``. What only such a job says is not written for others.
+    With ``markets``, patterns of names, the job may move among the matching markets (M11), limited
+    to instances with the GPU ``gpu_type`` and to ``regions``, if given. ``market`` is then the
+    market that holds its data at first; if it is None the first start is free in every market.
+    ``throughput`` applies to all instance types except those in ``throughput_on``. Fields of
+    multi-market jobs are left out of the output of other jobs.
 
-    ``on_demand_usd`` is the price of an on-demand instance-hour, for all of its markets or by pattern; ``on_demand`` False: nothing
-    is sold on demand there. They go before what is observed or listed (M1.1).
+    ``on_demand_usd`` is the price of an on-demand instance-hour, for all markets or by pattern;
+    ``on_demand`` = False means that nothing is sold on demand. Both take precedence over observed
+    and list prices (M1.1).
 
-    ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot; ``max_hourly_usd`` the most that the
-    whole job may cost an hour, even with every instance on demand; ``budget_usd`` the most that it may cost in all (M2.10).
+    ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot
+    instances, ``max_hourly_usd`` the highest hourly cost of the whole job even if all instances are
+    on-demand, and ``budget_usd`` its highest total cost (M2.10).
     """
 
     name: str = Field(min_length=1, max_length=LONGEST_NAME)
@@ -369,7 +380,7 @@ class JobRequest(_Part):
     @field_validator("name")
     @classmethod
     def _printable(cls, name: str) -> str:
-        # It stands on terminals, in paths and in the documents of other programs.
+        # Names appear on terminals, in paths and in documents of other programs.
         if not name.isprintable():
             raise ValueError(f"{name!a} holds a character that cannot be printed")
         return name
@@ -384,7 +395,7 @@ class JobRequest(_Part):
     @model_validator(mode="before")
     @classmethod
     def _least_size(cls, values: Any) -> Any:
-        """Sizes in instances begin at one unless the request says otherwise."""
+        """Set ``n_min`` to 1 if the request gives no size in GPUs and no ``n_min``."""
         if isinstance(values, Mapping) and all(values.get(key) is None for key in (*GPU_SIZES, "n_min")):
             return {**values, "n_min": 1}
         return values
@@ -443,18 +454,19 @@ class JobRequest(_Part):
 
     @property
     def may_move(self) -> bool:
-        """Whether it may run in many markets."""
+        """Whether this is a multi-market job."""
         return bool(self.markets)
 
     @property
     def names_no_market(self) -> bool:
-        """Whether it says neither where it runs nor what it may move among."""
+        """Whether the request gives neither a market nor patterns of markets."""
         return self.market is None and not self.markets
 
     def placed(self, *, at: pd.Timestamp, market: str | None, source: str | None) -> JobRequest:
-        """The same request with start, deadline, market and source filled in: nothing relative is left.
+        """Return the request with start, deadline, market and source filled in, all as absolute values.
 
-        Raises `JobError` where the deadline is missing, doubled, naive in time or not after the start.
+        Raises `JobError` if the deadline is missing, given twice, without a time zone or not after
+        the start.
         """
         start = _utc(self.start, "start", self.name) if self.start else at
         if (self.deadline is None) == (self.deadline_in is None):
@@ -484,35 +496,35 @@ class JobRequest(_Part):
 
     @property
     def place(self) -> str:
-        """``market@source``, or the market alone where any of its sources will do."""
+        """``market@source``, or the market alone if any of its sources may be used."""
         return f"{self.market}@{self.source}" if self.source else str(self.market)
 
     @property
     def own_market(self) -> Market:
-        """The market it runs in or begins in; raises `JobError` where it names none."""
+        """The market of the request; raises `JobError` if it has none."""
         if self.market is None:
             raise JobError(f"job {self.name!r} names no market", expected="a request that was placed in one")
         return Market.parse(self.market)
 
     @property
     def where(self) -> str:
-        """Where it runs, for lists: its market, or of a job without a home what it may run in."""
+        """Market of the request for lists; for a job without a market, its patterns and filters."""
         return self.market or " ".join([", ".join(self.markets), *self.filters])
 
     @property
     def filters(self) -> list[str]:
-        """What narrows its markets, in words."""
+        """Filters on the markets of the request, as text."""
         found = [] if self.gpu_type is None else [f"with {self.gpu_type}"]
         return [*found, f"in {', '.join(self.regions)}"] if self.regions else found
 
     @property
     def starts(self) -> pd.Timestamp:
-        """Start of a placed request, UTC; raises `JobError` if it is not placed."""
+        """Start of a placed request, UTC; raises `JobError` if the request is not placed."""
         return _placed_time(self.start, self.name)
 
     @property
     def ends(self) -> pd.Timestamp:
-        """Deadline of a placed request, UTC; raises `JobError` if it is not placed."""
+        """Deadline of a placed request, UTC; raises `JobError` if the request is not placed."""
         return _placed_time(self.deadline, self.name)
 
 
@@ -521,7 +533,7 @@ def _patterns(terms: object) -> Sequence[str]:
 
 
 def on_demand_terms(request: JobRequest) -> tuple[OnDemandTerms, ...]:
-    """The on-demand terms that a job states for its markets, first those where nothing is sold on demand."""
+    """Return the on-demand terms that a job states for its markets, first those where nothing is sold on demand."""
     sold = request.on_demand if isinstance(request.on_demand, Mapping) else {"*": request.on_demand}
     usd = (
         request.on_demand_usd if isinstance(request.on_demand_usd, Mapping) else {"*": request.on_demand_usd}
@@ -554,14 +566,15 @@ def _duration(text: str, name: str) -> pd.Timedelta:
         raise JobError(f"job {name!r}: deadline_in {error}") from error
 
 
-#: How long a job may run; what is longer is a slip of the pen, and no table holds it.
+#: Longest duration of a job; a longer request is most likely a mistake, and its tables would be too
+#: large.
 LONGEST = pd.Timedelta(days=100)
-#: Slots of a job at most: the tables of a decision grow with them.
+#: Largest number of slots of a job: the tables of a decision grow with it.
 MOST_SLOTS = 5000
-#: Slots times instances of a job at most: a decision takes seconds up to here.
+#: Largest product of slots and instances of a job: up to it a decision takes seconds.
 MOST_STATES = 250_000
 _A_WEEK = "minutes, a week"
-#: The least amounts and rates that mean anything, by the name of their key (ours, M2.8).
+#: Smallest meaningful amounts and rates, by key (ours, M2.8).
 LEAST = {
     "value_usd": 0.01,
     "workload.amount": 1e-6,
@@ -571,7 +584,7 @@ LEAST = {
     "throughput.rates": 1e-9,
     "moving.bandwidth_gb_per_minute": 1e-6,
 }
-#: The most that a job may ask for, by the name of its key, and its unit (ours, M2.8).
+#: Largest allowed amounts by key, with their units (ours, M2.8).
 MOST = {
     "n_max": (MOST_INSTANCES, "instances"),
     "gpus_max": (MOST_GPUS, "GPUs"),
@@ -595,7 +608,7 @@ MOST = {
 
 
 def check_bounds(request: JobRequest, where: str = "") -> None:
-    """Raise `JobError` on the first amount or time that no job can mean (M2.8); ``where`` names its file."""
+    """Raise `JobError` on the first amount or time out of bounds (M2.8); ``where`` names the job file."""
     who = f"job file {where}" if where else f"job {request.name!r}"
     own = {"throughput": request.throughput}
     own |= {f"throughput_on.{name}": form for name, form in request.throughput_on.items()}
@@ -635,12 +648,12 @@ def _check_span(span: pd.Timedelta, who: str) -> None:
 
 
 def read_request(path: Path) -> JobRequest:
-    """Read one job file; raises `JobError` naming the file, the key and what was expected."""
+    """Read a job file; raises `JobError` with the file, the key and the expected value."""
     return parse_request(read_toml(path, "job file", expected=VALID_JOB), str(path))
 
 
 def parse_request(values: dict[str, object], where: str) -> JobRequest:
-    """Check the values of a job file; raises `JobError` that names every key that is wrong or missing."""
+    """Validate the contents of a job file; raises `JobError` that names every wrong or missing key."""
     try:
         request = JobRequest.model_validate(values)
     except ValidationError as error:
@@ -673,7 +686,7 @@ def parse_request(values: dict[str, object], where: str) -> JobRequest:
     return request
 
 
-#: How a job file says what every one of them must, at its shortest.
+#: Shortest examples of the keys that every job file needs.
 _AS_IN = {
     "name": 'name = "lora"',
     "n_max": "n_max = 8 (instances) or gpus_max = 64",
@@ -684,7 +697,7 @@ _AS_IN = {
 
 
 def _said_of(key: str, kind: str, message: str) -> str:
-    """What is wrong with a key of a job file; of one that stands in a table and belongs at the top, that."""
+    """Return the error text for a key of a job file; a top-level key inside a table gets a text of that."""
     table, _, name = key.rpartition(".")
     if kind != "extra_forbidden":
         return f"{key}: {message}"
@@ -696,14 +709,14 @@ def _said_of(key: str, kind: str, message: str) -> str:
 
 
 def may_move_among(request: JobRequest, patterns: tuple[str, ...]) -> JobRequest:
-    """The same request, which may move among the markets that fit ``patterns``; raises `JobError` for one that is none."""
+    """Return the request as a multi-market request with ``patterns``; raises `JobError` for an invalid pattern."""
     for text in patterns:
         pattern_parts(text)
     return request.model_copy(update={"markets": patterns})
 
 
 def stays_in(request: JobRequest) -> JobRequest:
-    """The same request without the markets that it may move among: it runs where it is put."""
+    """Return the request as a single-market request, without its patterns, filters and terms of moving."""
     return request.model_copy(
         update={"markets": (), "gpu_type": None, "regions": (), "moving": None, "throughput_on": {}}
     )
@@ -715,14 +728,15 @@ def stays_in(request: JobRequest) -> JobRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermChange:
-    """A term of a job by its key in a job file, as it was and as it is to be: plain values, None where it is not given."""
+    """A changed term of a job, named by its key in a job file, as plain values; None for an absent value."""
 
     term: str
     before: Any
     after: Any
 
 
-#: What may change: the work that was done is reckoned the same whatever these are, but for a smaller largest size.
+#: Terms that may change: the computed work done does not depend on them, except where the largest
+#: size shrinks.
 MAY_CHANGE = (
     "deadline",
     "workload.amount",
@@ -736,7 +750,7 @@ MAY_CHANGE = (
 
 
 def term_changes(before: JobRequest, after: JobRequest) -> list[TermChange]:
-    """What two placed requests differ in, in the order of a job file."""
+    """Return the differences between two placed requests, in the order of a job file."""
     old, new = _flat(before.model_dump(mode="json")), _flat(after.model_dump(mode="json"))
     return [
         TermChange(term=key, before=old.get(key), after=new.get(key))
@@ -753,7 +767,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def check_change(before: JobRequest, after: JobRequest) -> None:
-    """Raise `JobError` on the first term that a job cannot change, and on what `check_bounds` refuses (M2.9)."""
+    """Raise `JobError` on the first term that cannot change, and for values out of bounds (`check_bounds`) (M2.9)."""
     for one in term_changes(before, after):
         if one.term in (*GPU_SIZES, *INSTANCE_SIZES) and (before.gpus_max is None) != (
             after.gpus_max is None
@@ -786,7 +800,7 @@ def _as_told(value: Any) -> str:
 
 
 def first_slot(request: JobRequest, step: pd.Timedelta) -> pd.Timestamp:
-    """The first whole slot of a placed request: its start rounded up to the grid."""
+    """Return the first whole slot of a placed request: its start rounded up to the grid."""
     return request.starts.ceil(step)
 
 
@@ -818,14 +832,17 @@ def slot_job(
     work_market: Market | None = None,
     sold: bool = True,
 ) -> Job:
-    """Return the job in slots of a placed request on a market, by default its own.
+    """Return the job in slots of a placed request on a market, by default the request's market.
 
-    The deadline is rounded down to a whole slot, overheads are shares of a slot.
+    The deadline is rounded down to a whole slot; overheads become shares of a slot. Without a value
+    in the request, a value is imputed for which the job is never given up while finishing is
+    possible (``must_finish``).
 
-    Without a value, one is chosen that never gives up while finishing is possible (``must_finish``). Sizes, throughput and GPUs
-    are those of the market's instance type; the work is counted on that of ``work_market``, by default the same or, where that
-    has a throughput of its own, the type that the request names without (`work_markets`). Raises `JobError` when no whole slot
-    fits before the deadline, and where GPUs per instance are needed and not known.
+    Sizes, throughput and GPUs are those of the market's instance type. The work is counted on the
+    instance type of ``work_market``, by default that of the same market or, if that has an entry in
+    ``throughput_on``, a type named in the request without an entry (`work_markets`). Raises
+    `JobError` if no whole slot fits before the deadline, if there are too many slots or states, or
+    if GPUs per instance are needed and unknown.
     """
     slots = check_slots(request, step)
     slot_hours = step / pd.Timedelta(hours=1)
@@ -867,10 +884,10 @@ def slot_job(
 
 
 def _most_an_hour(request: JobRequest, least: int, on_demand_usd: float | None) -> int:
-    """Return the most instances that ``max_hourly_usd`` pays with each at the highest price that it may have (M2.10).
+    """Return the most instances that ``max_hourly_usd`` pays for at the highest possible price (M2.10).
 
-    That is the on-demand price, or where nothing is sold on demand, ``on_demand_usd`` None, the job's ``max_spot_usd``.
-    Raises `JobError` where it does not pay for ``least``.
+    This price is on-demand, or the job's ``max_spot_usd`` where nothing is sold on demand
+    (``on_demand_usd`` None). Raises `JobError` if it pays for fewer than ``least`` instances.
     """
     limit, highest = request.max_hourly_usd, on_demand_usd or request.max_spot_usd
     if limit is None:
@@ -895,9 +912,10 @@ def _most_an_hour(request: JobRequest, least: int, on_demand_usd: float | None) 
 def run_on(
     request: JobRequest, market: Market, form: ThroughputForm | None = None
 ) -> tuple[int, int, Throughput]:
-    """Return the least and the most instances of a request on a market, and H(n) there, by ``form`` where one is given.
+    """Return the smallest and largest number of instances of a request on a market, and H(n) there.
 
-    Raises `JobError` where they need the GPUs of an instance and these are not known.
+    ``form`` replaces the request's throughput if given. Raises `JobError` if the GPUs of an
+    instance are needed and unknown.
     """
     form = form or request.throughput_on.get(market.instance_type, request.throughput)
     least, most = instance_range(request, market)
@@ -910,7 +928,8 @@ def job_on(
 ) -> tuple[Job, pd.Timestamp]:
     """Return the job in slots of a placed request on the market of a history, and the start of its first slot.
 
-    ``among`` are the markets of a job that may move: its work is the same in all of them. Raises as `slot_job`.
+    ``among`` are the markets of a multi-market job, for which its work is the same in all markets.
+    Raises the errors of `slot_job`.
     """
     job = slot_job(
         request,
@@ -926,7 +945,7 @@ def job_on(
 def shortfall_told(
     job: Job, start: pd.Timestamp, step: pd.Timedelta, *, slot: int = 0, progress: Progress | None = None
 ) -> str:
-    """That a job whose slot 0 begins at ``start`` cannot be done in time, by how much, and what could be done; "" where it can."""
+    """Return why a job whose slot 0 begins at ``start`` cannot finish in time, by how much, and what would help; "" if it can."""
     found = shortfall(job, progress or Progress(), slot=slot, slot_hours=step / pd.Timedelta(hours=1))
     if found is None:
         return ""

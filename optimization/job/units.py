@@ -1,4 +1,4 @@
-"""GPUs and instances: sizes and amounts of work of a request on the instance type of a market (M2.1)."""
+"""Sizes and workload of a request in GPUs and in instances of a market's instance type (M2.1)."""
 
 from __future__ import annotations
 
@@ -16,24 +16,28 @@ if TYPE_CHECKING:
     from optimization.job.definition import Job, Throughput
     from optimization.job.request import JobRequest
 
-#: Instances and GPUs of a job at most.
+#: Largest numbers of instances and of GPUs of a job.
 MOST_INSTANCES, MOST_GPUS = 1024, 8192
-#: What needs the GPUs of an instance, in words.
+#: Reason, in error messages, why the number of GPUs of an instance is needed.
 PER_GPU = "throughput per GPU"
 #: Units of a workload.
 WorkUnit = Literal["tokens", "gpu_hours", "instance_hours", "slots"]
-#: Units of work in words; what is not among them is written as it is.
+#: Units of work in words; other units are printed unchanged.
 UNIT_WORDS = {"gpu_hours": "GPU-hour", "instance_hours": "instance-hour", "slots": "slot"}
 
 
 def catalogue_gpus(market: Market) -> int | None:
-    """Return the GPUs of an instance of a market by the catalogue, None for a type that is not there or has no GPU."""
+    """Return the GPUs of an instance of a market by the catalogue; None for an unknown type or a type without GPUs."""
     found = gpu_type_of(market)
     return found.gpus or None if found is not None else None
 
 
 def gpus_per_instance(request: JobRequest, market: Market) -> int | None:
-    """Return the GPUs of an instance of a market: as the request states them, else by the catalogue; None where unknown."""
+    """Return the GPUs of an instance of a market.
+
+    The request's ``gpus_per_instance`` takes precedence, then its filled configuration, then the
+    catalogue. None if the number is unknown.
+    """
     stated = request.gpus_per_instance
     if isinstance(stated, Mapping):
         stated = stated.get(market.instance_type)
@@ -43,7 +47,7 @@ def gpus_per_instance(request: JobRequest, market: Market) -> int | None:
 
 
 def required_gpus(request: JobRequest, market: Market, needed_by: str) -> int:
-    """Return `gpus_per_instance`; raises `JobError` that says how to state an unknown number, and what needs it."""
+    """Return `gpus_per_instance`; raises `JobError` with the reason ``needed_by`` and a remedy where the number is unknown."""
     found = gpus_per_instance(request, market)
     if found is None:
         kind = market.instance_type
@@ -60,10 +64,11 @@ def required_gpus(request: JobRequest, market: Market, needed_by: str) -> int:
 
 
 def instance_range(request: JobRequest, market: Market) -> tuple[int, int]:
-    """Return the least and the most instances of a request on a market (M2.1).
+    """Return the smallest and largest number of instances of a request on a market (M2.1).
 
-    GPUs become whole instances: ``gpus_min`` is rounded up, ``gpus_max`` down. Raises `JobError` where no whole number of
-    instances lies between them, or more than `MOST_INSTANCES`.
+    GPUs are converted to whole instances: ``gpus_min`` is rounded up, ``gpus_max`` down. Raises
+    `JobError` if no whole number of instances lies between them, or if ``gpus_max`` is more than
+    `MOST_INSTANCES` instances.
     """
     if request.gpus_max is None:
         return request.n_min or 1, request.n_max or 1
@@ -85,7 +90,7 @@ def instance_range(request: JobRequest, market: Market) -> tuple[int, int]:
 
 
 def has_room(request: JobRequest, market: Market) -> bool:
-    """Whether some whole number of a market's instances lies within ``gpus_min`` and ``gpus_max``; True where it is not known."""
+    """Return whether a whole number of instances lies between ``gpus_min`` and ``gpus_max``; True if the GPUs are unknown."""
     if request.gpus_max is None or gpus_per_instance(request, market) is None:
         return True
     try:
@@ -96,14 +101,14 @@ def has_room(request: JobRequest, market: Market) -> bool:
 
 
 def can_run_on(request: JobRequest, market: Market) -> bool:
-    """Whether the request has a meaning on the instance type of a market: its size in instances, its work and its throughput."""
+    """Return whether the request's sizes, work and throughput are defined on the instance type of a market."""
     return has_room(request, market) and (
         not counts_gpus(request, market.instance_type) or gpus_per_instance(request, market) is not None
     )
 
 
 def counts_gpus(request: JobRequest, instance_type: str) -> bool:
-    """Whether the GPUs of an instance matter to the request on an instance type."""
+    """Return whether the request needs the number of GPUs of an instance on an instance type."""
     form = request.throughput_on.get(instance_type, request.throughput)
     return request.gpus_max is not None or request.workload.unit == "gpu_hours" or form.per == "gpu"
 
@@ -111,11 +116,11 @@ def counts_gpus(request: JobRequest, instance_type: str) -> bool:
 def workload_units(
     amount: float, unit: WorkUnit, throughput: Throughput, slot_hours: float, gpus: int | None = None
 ) -> float:
-    """Return a workload in the units in which ``throughput`` counts, work units per hour on n instances (M2.1).
+    """Return a workload in the work units of ``throughput``, which is in work units per hour on n instances (M2.1).
 
-    ``tokens`` are those units already. An instance-hour is H(1) of them, the work of one instance in an hour; ``slots`` are
-    slots of one instance, H(1) Delta each; a GPU-hour is H(1) / ``gpus``, the GPUs of an instance. Raises `JobError` for an
-    amount that is not positive, an unknown unit, or GPU-hours without the number of GPUs.
+    ``tokens`` are work units already. An instance-hour is H(1) work units; a slot of one instance
+    is H(1) Delta, and a GPU-hour H(1) / ``gpus``, with ``gpus`` the GPUs of an instance. Raises
+    `JobError` for an amount that is not positive, an unknown unit, or GPU-hours without ``gpus``.
 
     >>> from optimization.job.definition import Linear
     >>> workload_units(20, "slots", Linear(alpha=2.0), 0.5), workload_units(320, "gpu_hours", Linear(), 0.5, gpus=8)
@@ -137,7 +142,7 @@ def workload_units(
 
 
 def work_amount(request: JobRequest, market: Market, slot_hours: float) -> float:
-    """Return the workload in work units, counted on the instance type of a market by the request's ``throughput``."""
+    """Return the workload in work units, converted with the request's ``throughput`` on the instance type of a market."""
     work, form = request.workload, request.throughput
     if work.unit == "tokens":
         return float(work.amount)
@@ -150,10 +155,10 @@ def work_amount(request: JobRequest, market: Market, slot_hours: float) -> float
 
 
 def work_markets(request: JobRequest, markets: Sequence[Market]) -> list[Market]:
-    """Return those of some markets by whose instance type a request counts its work: its ``throughput`` is of that type.
+    """Return the markets on whose instance type a request counts its work: those where its ``throughput`` applies.
 
-    Where every one of the markets has a throughput of its own (``throughput_on``), they are the types without one that the
-    request names in ``markets``.
+    If all of the markets have an entry in ``throughput_on``, these are the instance types named in
+    ``markets`` that have no entry.
     """
     found = [market for market in markets if market.instance_type not in request.throughput_on]
     if found or not request.throughput_on:
@@ -166,9 +171,9 @@ def work_markets(request: JobRequest, markets: Sequence[Market]) -> list[Market]
 
 
 def named_types(request: JobRequest, providers: Collection[str] = ()) -> list[Market]:
-    """Return the instance types that a request names in full in ``markets``, each as a market somewhere.
+    """Return the instance types that a request names in full in ``markets``, each as a market with any region and zone.
 
-    A pattern of providers stands for those among ``providers`` that it fits.
+    A pattern of providers is expanded to the matching names in ``providers``.
     """
     named = [text.partition("@")[0].split("/") for text in request.markets]
     return [
@@ -180,7 +185,7 @@ def named_types(request: JobRequest, providers: Collection[str] = ()) -> list[Ma
 
 
 def types_without_room(request: JobRequest) -> list[str]:
-    """Return in words which instance types that a request names have no whole number of instances within its sizes in GPUs."""
+    """Return notes on the instance types named in a request of which no whole number fits its sizes in GPUs."""
     return [
         f"{market.instance_type} is left out: an instance has {gpus_per_instance(request, market)} GPUs"
         for market in named_types(request)
@@ -189,9 +194,9 @@ def types_without_room(request: JobRequest) -> list[str]:
 
 
 def work_market_of(request: JobRequest, markets: Sequence[Market]) -> Market:
-    """Return the market by whose instance type a request counts its work, wherever it runs among ``markets``.
+    """Return the market on whose instance type a request counts its work, wherever it runs among ``markets``.
 
-    Raises `JobError` where there is none, and where the amount is not the same work on all that there are.
+    Raises `JobError` if there is none, or if the amount is not the same work on all candidates.
     """
     if request.workload.unit == "tokens" or (
         request.workload.unit != "gpu_hours" and request.throughput.per == "instance"
@@ -218,11 +223,11 @@ def work_market_of(request: JobRequest, markets: Sequence[Market]) -> Market:
 
 
 # ---
-# In words: every answer has instances and GPUs, where both are known.
+# Text for answers: instances and GPUs, where both are known.
 
 
 def held_words(instances: int, instance_type: str, gpus: int | None) -> str:
-    """Return a number of instances in words, with its GPUs where they are known.
+    """Return a number of instances as text, with the number of GPUs if known.
 
     >>> held_words(4, "p4d.24xlarge", 8), held_words(1, "my-node", None)
     ('4 x p4d.24xlarge, 32 GPUs', '1 x my-node')
@@ -231,7 +236,7 @@ def held_words(instances: int, instance_type: str, gpus: int | None) -> str:
 
 
 def instances_words(instances: int, gpus: int | None, kind: str = "instance") -> str:
-    """Return a number of instances in words, with its GPUs in brackets where an instance has several.
+    """Return a number of instances as text, with the GPUs in brackets if an instance has several.
 
     >>> instances_words(4, 8), instances_words(1, 1, "on-demand instance")
     ('4 instances (32 GPUs)', '1 on-demand instance')
@@ -240,7 +245,7 @@ def instances_words(instances: int, gpus: int | None, kind: str = "instance") ->
 
 
 def size_words(request: JobRequest, market: Market) -> str:
-    """Return the least and the most that a request may hold on a market, in instances and GPUs."""
+    """Return the smallest and largest size of a request on a market as text, in instances and GPUs."""
     least, most = instance_range(request, market)
     gpus = gpus_per_instance(request, market)
     told = held_words(most, market.instance_type, gpus)
@@ -252,7 +257,7 @@ def size_words(request: JobRequest, market: Market) -> str:
 
 
 def rounding_notes(request: JobRequest, market: Market) -> list[str]:
-    """Return how GPUs were rounded to whole instances of a market, and where a stated number is not the catalogue's."""
+    """Return notes on GPUs rounded to whole instances and on a number of GPUs that differs from the catalogue's."""
     least, most = instance_range(request, market)
     gpus, kind = gpus_per_instance(request, market), market.instance_type
     asked = {"gpus_min": (request.gpus_min, least, "up"), "gpus_max": (request.gpus_max, most, "down")}
@@ -268,7 +273,7 @@ def rounding_notes(request: JobRequest, market: Market) -> list[str]:
 
 
 def sizes_asked(request: JobRequest) -> str:
-    """Return the sizes of a request as they are stated, for a job that is in no market."""
+    """Return the sizes of a request as stated, for a job without a market."""
     if request.gpus_max is not None:
         least, most, word = request.gpus_min or 1, request.gpus_max, "GPU"
     else:
@@ -277,7 +282,7 @@ def sizes_asked(request: JobRequest) -> str:
 
 
 def named_market(request: JobRequest) -> Market | None:
-    """Return a market of the only instance type that a request names, None where it may run on several."""
+    """Return a market of the only instance type that a request names; None if it may run on several."""
     if not request.may_move:
         return None if request.market is None else Market.parse(request.market)
     kinds = {tuple(text.partition("@")[0].split("/")[::3]) for text in request.markets}
@@ -286,7 +291,7 @@ def named_market(request: JobRequest) -> Market | None:
 
 
 def asked_words(request: JobRequest, slot_hours: float) -> dict[str, str]:
-    """Return ``sizes`` and ``work`` of a request in words, in instances and GPUs as far as they are known of its markets."""
+    """Return the ``sizes`` and ``work`` of a request as text, in instances and GPUs as far as its markets determine them."""
     market = named_market(request)
     try:
         sizes = sizes_asked(request) if market is None else size_words(request, market)
@@ -296,7 +301,7 @@ def asked_words(request: JobRequest, slot_hours: float) -> dict[str, str]:
 
 
 def amount_words(amount: float, unit: str) -> str:
-    """Return an amount of work with its unit in words.
+    """Return an amount of work as text with its unit.
 
     >>> amount_words(320, "gpu_hours"), amount_words(1, "slots"), amount_words(1.6e9, "tokens")
     ('320 GPU-hours', '1 slot', '1,600,000,000 tokens')
@@ -310,9 +315,10 @@ def amount_words(amount: float, unit: str) -> str:
 def work_words(
     amount: float, unit: str, instance_hours: float | None, gpus: int | None, *, of: str = "", on: str = ""
 ) -> str:
-    """Return an amount of work in its unit and in the other one: instance-hours, GPU-hours.
+    """Return an amount of work as text in its unit and in instance-hours or GPU-hours.
 
-    Where it is counted in the hours ``of`` one instance type and runs ``on`` another, both are named.
+    If the amount is counted in hours ``of`` one instance type and the job runs ``on`` another, the
+    text names both.
 
     >>> work_words(320, "gpu_hours", 40, 8), work_words(40, "instance_hours", 40, 8), work_words(20, "slots", 10, None)
     ('320 GPU-hours = 40 instance-hours', '40 instance-hours = 320 GPU-hours', '20 slots = 10 instance-hours')
@@ -326,12 +332,16 @@ def work_words(
 
 
 def instance_hours_of(request: JobRequest, job: Job) -> float | None:
-    """Return the hours that one instance of the job's market needs for all of its work; None for work in tokens."""
+    """Return the hours a single instance of the job's market needs for all the work; None for work in tokens."""
     return None if request.workload.unit == "tokens" else job.workload / job.throughput.rate(1)
 
 
 def job_work_words(request: JobRequest, job: Job, market: Market) -> str:
-    """Return the work of a job on a market in words; where that market has a throughput of its own, of which type it is counted."""
+    """Return the work of a job on a market as text.
+
+    If the market has an entry in ``throughput_on``, the text also names the instance type in whose
+    hours the work is counted.
+    """
     own = request.throughput_on.get(market.instance_type)
     types = sorted({one.instance_type for one in work_markets(request, [market])}) if own is not None else []
     return work_words(
@@ -345,7 +355,7 @@ def job_work_words(request: JobRequest, job: Job, market: Market) -> str:
 
 
 def works_words(request: JobRequest, runs: Sequence[tuple[Job, Market]]) -> str:
-    """Return the work of a job in words on each instance type of its markets."""
+    """Return the work of a job as text on each instance type of its markets."""
     told = {market.instance_type: job_work_words(request, job, market) for job, market in runs}
     if len(told) == 1 or request.workload.unit == "tokens":
         return next(iter(told.values()))
@@ -355,7 +365,7 @@ def works_words(request: JobRequest, runs: Sequence[tuple[Job, Market]]) -> str:
 
 
 def request_work_words(request: JobRequest, market: Market | None, slot_hours: float) -> str:
-    """Return the work of a request in words, in instance-hours and GPU-hours where they are known of a ``market``."""
+    """Return the work of a request as text; in instance-hours and GPU-hours too where ``market`` determines them."""
     amount, unit = request.workload.amount, request.workload.unit
     if market is None or market.instance_type in request.throughput_on:
         return amount_words(amount, unit)
