@@ -1,1 +1,1 @@
-"""What the optimizer sees of a market, and chains of its count and price (M4.6)."""
+"""The optimizer's view of a market: windows, recent data, and Markov chains of its count and price (M4.6)."""

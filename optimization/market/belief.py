@@ -1,14 +1,16 @@
-"""One belief of a market: a joint law of its counts and prices over the coming slots (M4.6, M6.9) (ours).
+"""A market's belief: a joint distribution of its counts and prices over the coming slots (M4.6, M6.9) (ours).
 
-The issued forecast says how likely a value is in each slot, chains that forget say how long a value stays and how it moves. Here
-they are one: in every slot of the forecast's horizon the transitions of the chains are multiplied by a factor for each state
-they lead to, such that from the present state the forecast's own probabilities come out. Whatever else is asked of the future,
-the probabilities that are printed, the transitions that the induction goes by, the paths that cost and lateness are sampled
-from, comes from here.
+The issued forecast gives the distribution of each slot; Markov chains with exponential forgetting
+describe how long a value stays and how it changes. The belief combines them: in every slot of the
+forecast's horizon, the transitions of the chains are multiplied by a factor for each target state,
+such that the marginals from the present state are the forecast's. The printed probabilities, the
+transitions of the backward induction and the sampled paths for cost and lateness are all computed
+from the belief.
 
-Chains: the market changes over days, so transitions are forgotten with a half-life; a market shows few transitions in a day, so
-its own are shrunk toward those of its peers, and all of them toward staying put. Both chains are of the first order and move
-independently of each other."""
+The market changes over days, so transitions are forgotten with a half-life. A market has few
+transitions in a day, so its transitions are shrunk toward those of its peers, and all of them
+toward staying in the same state. Both chains are of the first order and independent of each other.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +26,21 @@ from optimization.kernels.rules import spot_is_cheaper
 from optimization.market.window import Past, PointForecast, Record
 from warehouse.errors import SettingsError
 
-#: Most count states of a chain and sizes of a table: 20 captured 0.002 more of E1's headroom at seven times the work.
+#: Largest number of count states of a chain and of sizes of a table: 20 captured 0.002 more of E1's
+#: headroom at seven times the work.
 MOST_STATES = 10
-#: Prices nearer to each other than this share of on-demand are one level.
+#: Price levels closer than this share of the on-demand price are merged.
 LEVEL_WIDTH = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgetting:
-    """How chains are estimated: half-lives in hours, and strengths of the pulls in transitions.
+    """Parameters of the estimation of chains: half-lives in hours, shrinkage strengths in transitions.
 
-    ``own_hours`` and ``peer_hours`` are the half-lives of the market's and its peers' transitions, ``price_hours`` that of
-    the price's; ``toward_peers`` and ``toward_staying`` the strengths of the two pulls; ``levels`` the most price levels below
-    on-demand; ``price_days`` how far back prices are read.
+    ``own_hours`` and ``peer_hours`` are the half-lives of the market's and its peers' count
+    transitions, ``price_hours`` that of price transitions. ``toward_peers`` and ``toward_staying``
+    are the strengths of the two shrinkages, ``levels`` the largest number of price levels below
+    on-demand, ``price_days`` the length of the price history used.
     """
 
     own_hours: float = 24.0
@@ -50,9 +54,10 @@ class Forgetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceChain:
-    """Price levels in USD per instance-hour, ascending, shape (K,), and their transitions per slot, shape (K, K).
+    """Markov chain of the price: levels in USD per instance-hour, ascending, shape (K,), and transitions per slot, shape (K, K).
 
-    ``dear``: the last level, at the on-demand price, stands for every price at or above it, where spot is of no use (M3.2).
+    ``dear``: the last level is the on-demand price and represents every price at or above it, where
+    spot instances are of no use (M3.2).
     """
 
     level_usd: np.ndarray
@@ -60,11 +65,11 @@ class PriceChain:
     dear: bool
 
     def per_slot(self, slot_hours: float) -> PriceChain:
-        """The same with levels in USD per instance and slot."""
+        """Return the chain with levels in USD per instance and slot."""
         return replace(self, level_usd=self.level_usd * slot_hours)
 
     def index(self, price: float) -> int:
-        """The level nearest to ``price``; at or above on-demand the last, below it never that one."""
+        """Return the level nearest to ``price``; with ``dear``, the last level is for prices at or above on-demand only."""
         on_demand = self.level_usd[-1]
         if self.dear and not spot_is_cheaper(price, on_demand):
             return len(self.level_usd) - 1
@@ -72,14 +77,14 @@ class PriceChain:
         return int(np.argmin(np.abs(below - price)))
 
     def edges(self) -> np.ndarray:
-        """The prices from which on each level but the first is the one of `index`, shape (K - 1,)."""
+        """Return the lowest price of each level but the first under `index`, shape (K - 1,)."""
         dear = self.dear and len(self.level_usd) > 1
         below = self.level_usd[:-1] if dear else self.level_usd
         middle = (below[1:] + below[:-1]) / 2.0
         return np.append(middle, self.level_usd[-1]) if dear else middle
 
     def indices(self, price: np.ndarray) -> np.ndarray:
-        """`index` of many prices, of their shape (n,)."""
+        """Return `index` of each price of an array, shape (n,)."""
         below = self.level_usd[:-1] if self.dear and len(self.level_usd) > 1 else self.level_usd
         nearest = np.abs(below - price[:, None]).argmin(axis=1)
         dear = (price >= self.level_usd[-1]) & self.dear
@@ -88,9 +93,9 @@ class PriceChain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountChain:
-    """Counts of the states, ascending from 0, shape (S,), and their transitions per slot, shape (S, S).
+    """Markov chain of the count: counts of the states, ascending from 0, shape (S,), and transitions per slot, shape (S, S).
 
-    ``weight`` (S,) is how many transitions each row rests on; None: the rows are certain.
+    ``weight`` (S,) is the number of transitions behind each row; None if the rows are certain.
     """
 
     count: np.ndarray
@@ -98,23 +103,26 @@ class CountChain:
     weight: np.ndarray | None = None
 
     def index(self, available: float) -> int:
-        """The state of the largest count not above ``available``."""
+        """Return the state with the largest count not above ``available``."""
         return max(0, int(np.searchsorted(self.count, available, side="right")) - 1)
 
     def indices(self, available: np.ndarray) -> np.ndarray:
-        """`index` of many counts, of their shape (n,)."""
+        """Return `index` of each count of an array, shape (n,)."""
         return np.maximum(0, np.searchsorted(self.count, available, side="right") - 1)
 
 
 def even_levels(most: int) -> np.ndarray:
-    """All of 0..most, or about `MOST_STATES` of them spread evenly."""
+    """Return all of 0..most, or about `MOST_STATES` of them, evenly spaced."""
     if most < MOST_STATES:
         return np.arange(most + 1)
     return np.unique(np.round(np.linspace(0, most, MOST_STATES)).astype(int))
 
 
 def forgotten(states: np.ndarray, size: int, half_life_slots: float) -> np.ndarray:
-    """Transition counts (size, size) of rows of states (m, k), -1 where unknown, each halved every ``half_life_slots``."""
+    """Return weighted transition counts, shape (size, size), of rows of states (m, k).
+
+    A state of -1 is unknown. The weight of a transition halves every ``half_life_slots`` slots.
+    """
     before, after = states[:, :-1], states[:, 1:]
     known = (before >= 0) & (after >= 0)
     age = np.arange(before.shape[1])[::-1] / half_life_slots
@@ -124,17 +132,18 @@ def forgotten(states: np.ndarray, size: int, half_life_slots: float) -> np.ndarr
 
 
 def _states(counts: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """State of each count of rows (m, k): -1 where unknown."""
+    """Return the state of each count of rows (m, k), -1 where unknown."""
     found = np.searchsorted(levels, counts, side="right") - 1
     return np.where(np.isnan(counts), -1, found)
 
 
 def count_chain(past: Past, levels: np.ndarray, *, slot_hours: float, forgetting: Forgetting) -> CountChain:
-    """The chain of the count as it looks in the present slot; ``levels`` are the counts of its states, ascending from 0.
+    """Return the chain of the count in the present slot; ``levels`` are the counts of its states, ascending from 0.
 
-    Row i is own transitions from i plus ``toward_peers`` times the pooled row; the pooled row is own and peers' transitions
-    plus ``toward_staying`` times a prior that stays with the share of all pooled transitions that stayed and else goes where
-    they went.
+    Row i is the market's transitions from i plus ``toward_peers`` times the pooled row. The pooled
+    row is the transitions of the market and its peers plus ``toward_staying`` times a prior. The
+    prior stays with the share of all pooled transitions that stayed, and otherwise moves to the
+    states in proportion to the pooled visits.
     """
     size = len(levels)
     own = forgotten(_states(past.available[None, :], levels), size, forgetting.own_hours / slot_hours)
@@ -160,9 +169,9 @@ def price_chain(
     forgetting: Forgetting,
     dear: bool = False,
 ) -> PriceChain:
-    """The chain of the price on levels among the last ``price_days``; the level nearest to the present price is that price.
+    """Return the chain of the price on levels from the last ``price_days``; the level nearest to the present price is set to it.
 
-    ``dear``: prices at or above on-demand are expected, whether or not any was seen.
+    ``dear``: add a level at the on-demand price even if no such price was observed.
     """
     recent = past.price[-max(2, int(forgetting.price_days * 24.0 / slot_hours)) :]
     seen = np.minimum(recent[~np.isnan(recent)], on_demand_usd)
@@ -184,7 +193,7 @@ def price_chain(
 
 
 def _price_levels(below: np.ndarray, price: float, on_demand_usd: float, most: int) -> np.ndarray:
-    """At most ``most`` levels below on-demand: evenly spaced quantiles, those too near to each other merged; the present price."""
+    """Return at most ``most`` levels below on-demand: evenly spaced quantiles with close levels merged, and the present price."""
     cheap = spot_is_cheaper(price, on_demand_usd)
     if not len(below):
         return np.array([price]) if cheap else np.empty(0)
@@ -200,33 +209,39 @@ def _price_levels(below: np.ndarray, price: float, on_demand_usd: float, most: i
 
 
 # ---
-# One belief: a joint law of a market's counts and prices over the coming slots (M6.9) (ours).
+# Joint distribution of a market's counts and prices over the coming slots (M6.9) (ours).
 
-#: All counts are states up to so many of them; above, they are told apart ever more coarsely.
+#: Every count up to this number is a state; larger counts share states on an ever coarser grid of
+#: this many points.
 FINE_COUNTS = 33
 COARSE_COUNTS = 16
-#: Rounds of fitting the factors of a slot, and the error of a probability at which they end early.
+#: Largest number of rounds for fitting the factors of a slot, and the probability error at which
+#: fitting stops early.
 ROUNDS = 30
 CLOSE = 1e-9
-#: No transition of a drawn chain is less likely than about this.
+#: Approximate lower bound on the transition probabilities of a drawn chain.
 LEAST_SEEN = 1e-9
-#: How far the counts of a future's slots hang together beyond their chain (`in_common`; chosen, decision 37).
+#: Share of the variance of counts that is common to the slots of a path, and its time constant
+#: (`in_common`; chosen, decision 37).
 COMMON_SHARE, COMMON_HOURS = 0.5, 12.0
-#: Rounds in which parts of a law are made to be that law together, and the least chance that they start a round from.
+#: Rounds of rescaling that make the mean of the parts equal the distribution, and the smallest
+#: probability in a round.
 COMMON_ROUNDS, TINY = 12, 1e-15
-#: Beliefs that one market keeps.
+#: Largest number of beliefs stored per market.
 MOST_KEPT = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Belief:
-    """What is believed in one slot of the slots after it.
+    """Belief, in a given slot, about the slots after it.
 
-    ``counts`` and ``prices`` are the chains beyond the forecast's horizon of h slots (0: there was no forecast), prices in USD per
-    instance-hour; ``count_now`` (S,) and ``price_now`` (K,) the shares of their states in the present slot, which in a gap is not
-    known; ``count_steps`` (h, S, S) and ``price_steps`` (h, K, K) the transitions into each slot of the horizon. ``count_law``
-    (h, counts) is the forecast's law (`count_law`), ``price_quantiles`` (h, 19) its prices at `LEVELS`. ``slot`` counts from the
-    first slot of the job or market it was made for.
+    ``counts`` and ``prices`` are the chains for slots beyond the forecast's horizon of h slots (0:
+    no forecast), with prices in USD per instance-hour. ``count_now`` (S,) and ``price_now`` (K,)
+    are the state probabilities in the present slot, which is unknown in a gap; ``count_steps`` (h,
+    S, S) and ``price_steps`` (h, K, K) the transitions into each slot of the horizon. ``count_law``
+    (h, counts) is the forecast's count distribution (`forecasting.quantiles.count_law`),
+    ``price_quantiles`` (h, 19) its price quantiles at `LEVELS`. ``slot`` counts from the first slot
+    of the job or market.
     """
 
     slot: int
@@ -243,27 +258,27 @@ class Belief:
 
     @property
     def horizon(self) -> int:
-        """Slots ahead whose marginals are the forecast's."""
+        """Number of slots ahead whose marginals are the forecast's."""
         return len(self.count_steps)
 
     def count_transitions(self, slots: int) -> np.ndarray:
-        """Transitions of the states of ``counts`` into each of the next ``slots`` slots, shape (slots, S, S)."""
+        """Return the transitions of the states of ``counts`` into each of the next ``slots`` slots, shape (slots, S, S)."""
         return _then(self.count_steps, self.counts.transition, slots)
 
     def price_transitions(self, slots: int) -> np.ndarray:
-        """Transitions of the levels of ``prices`` into each of the next ``slots`` slots, shape (slots, K, K)."""
+        """Return the transitions of the levels of ``prices`` into each of the next ``slots`` slots, shape (slots, K, K)."""
         return _then(self.price_steps, self.prices.transition, slots)
 
     def count_marginals(self, slots: int) -> np.ndarray:
-        """Shares of the states of ``counts`` in each of the next ``slots`` slots, shape (slots, S)."""
+        """Return the probabilities of the states of ``counts`` in each of the next ``slots`` slots, shape (slots, S)."""
         return marginals(self.count_now, self.count_transitions(slots))
 
     def price_marginals(self, slots: int) -> np.ndarray:
-        """Shares of the levels of ``prices`` in each of the next ``slots`` slots, shape (slots, K)."""
+        """Return the probabilities of the levels of ``prices`` in each of the next ``slots`` slots, shape (slots, K)."""
         return marginals(self.price_now, self.price_transitions(slots))
 
     def chance_of_spot(self, n: int, ahead: int = 1) -> float:
-        """P(at least ``n`` spot instances are there ``ahead`` slots from now)."""
+        """Return the probability that at least ``n`` spot instances are available ``ahead`` slots from now."""
         if n <= 0:
             return 1.0
         if ahead <= self.horizon:
@@ -271,10 +286,11 @@ class Belief:
         return float(self.count_marginals(ahead)[-1, self.counts.count >= n].sum())
 
     def for_size(self, n_max: int, slots: int, taken: int = 0) -> tuple[CountChain, np.ndarray]:
-        """The counts as a job of at most ``n_max`` instances tells them apart, and their transitions (slots, L, L).
+        """Return the count chain reduced for a job of at most ``n_max`` instances, and its transitions, shape (slots, L, L).
 
-        States that it counts as one are weighed by how likely they are in that slot, so that the marginals stay those of the
-        belief. The counts are what is left where others take ``taken`` instances first.
+        States merged into a single level are weighted by their probability in that slot, so that
+        the marginals remain the belief's. Counts are those left after other jobs take ``taken``
+        instances.
         """
         left = np.maximum(self.counts.count - taken, 0)
         use = np.unique(left[left <= n_max])
@@ -285,7 +301,8 @@ class Belief:
         lump = np.zeros((states, len(levels)))
         lump[np.arange(states), np.searchsorted(levels, left, side="right") - 1] = 1.0
         shares = np.concatenate([self.count_now[None], marginals(self.count_now, onward[:-1])])
-        # A state that cannot be reached weighs next to nothing, but a lump of such states must still have rows.
+        # An unreachable state has almost no weight, but a level made of such states must still have
+        # rows.
         weight = lump * (shares[:, :, None] + 1e-12)
         weight /= weight.sum(axis=1, keepdims=True)
         lumped = weight.transpose(0, 2, 1) @ onward @ lump
@@ -294,10 +311,11 @@ class Belief:
         return CountChain(count=levels, transition=chain), lumped
 
     def drawn(self, many: int, rng: np.random.Generator) -> Iterator[Belief]:
-        """So many equally likely beliefs that this one may turn into, which together say what it says of every single slot.
+        """Yield ``many`` equally likely variants of this belief; their mean distribution in each slot is the belief's.
 
-        The rows of the counts' chain are drawn from the Dirichlet law that their transitions leave, each by its ``weight``. The
-        counts' law is taken apart by `in_common`: what one future has too little of it has too little of in many slots.
+        The rows of the count chain are drawn from the Dirichlet distribution of their transitions,
+        given their ``weight``. The count distribution is split by `in_common`: a variant with few
+        instances has few in many slots.
         """
         chain = self.counts
         hours = self.slot_hours * np.arange(1, self.horizon + 1)
@@ -315,11 +333,12 @@ class Belief:
             )
 
     def sample(self, slots: int, *, paths: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Prices (USD per instance-hour) and counts of the next ``slots`` slots on sampled futures, both (paths, slots).
+        """Sample paths of prices (USD per instance-hour) and counts of the next ``slots`` slots, both of shape (paths, slots).
 
-        Count and price move independently. Where a state stands for several values a path takes the same rank among them in
-        every slot, so that within the horizon each slot's values follow the forecast's law and are not restless. Raises
-        `SettingsError` for no path.
+        Count and price are independent. Where a state represents several values, a path keeps the
+        same rank among them in every slot: within the horizon the values of each slot follow the
+        forecast's distribution without extra variation between slots. Raises `SettingsError` for
+        fewer than 1 path.
         """
         if paths < 1:
             raise SettingsError(f"{paths} sampled futures", expected="at least one")
@@ -342,7 +361,7 @@ class Belief:
         return prices, counts
 
     def _count_at(self, below: np.ndarray, states: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-        """The counts at the given ranks within their states, by the law with P(count < n) = ``below[n]``."""
+        """Return the counts at the given ranks within their states, for the distribution with P(count < n) = ``below[n]``."""
         first = self.counts.count
         last = np.append(first[1:], len(below) - 1) - 1
         low, high = below[first[states]], below[last[states] + 1]
@@ -351,10 +370,11 @@ class Belief:
 
 
 def in_common(law: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
-    """Laws (h, n) of counts as the means of ``many`` laws each, shape (many, h, n), from futures with few to those with many.
+    """Split count distributions (h, n) into ``many`` parts with these as their mean, shape (many, h, n), from low to high counts.
 
-    Slots ``hours`` (h,) ahead hang together by a Gaussian copula with one normal factor for a whole future, of which the parts hold
-    the values in the middle of equal shares. Its part in the variance comes up to `COMMON_SHARE` with `COMMON_HOURS`.
+    Slots ``hours`` (h,) ahead are linked by a Gaussian copula with a common normal factor per path;
+    the parts are conditional on the midpoints of equal shares of that factor. The factor's share of
+    the variance rises to `COMMON_SHARE` with the time constant `COMMON_HOURS`.
     """
     part = COMMON_SHARE * -np.expm1(-hours / COMMON_HOURS)[:, None]
     factor = ndtri((np.arange(many) + 0.5) / many)[:, None, None]
@@ -368,13 +388,13 @@ def in_common(law: np.ndarray, hours: np.ndarray, many: int) -> np.ndarray:
 
 
 def _then(steps: np.ndarray, onward: np.ndarray, slots: int) -> np.ndarray:
-    """The first ``slots`` of ``steps`` (h, S, S), followed by ``onward`` (S, S)."""
+    """Return the first ``slots`` of ``steps`` (h, S, S), extended with ``onward`` (S, S)."""
     later = np.broadcast_to(onward, (max(0, slots - len(steps)), *onward.shape))
     return np.concatenate([steps[:slots], later])
 
 
 def marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:
-    """Shares of the states of a chain in each of the next slots, (slots, S), from those in the present one (S,)."""
+    """Return the state probabilities of a chain in each of the next slots, (slots, S), given those of the present slot, (S,)."""
     found = np.empty(transitions.shape[:2])
     for k, step in enumerate(transitions):
         now = found[k] = now @ step
@@ -382,7 +402,7 @@ def marginals(now: np.ndarray, transitions: np.ndarray) -> np.ndarray:
 
 
 def _walks(now: np.ndarray, transitions: np.ndarray, paths: int, rng: np.random.Generator) -> np.ndarray:
-    """States of a chain on many futures, shape (paths, slots)."""
+    """Sample paths of the states of a chain, shape (paths, slots)."""
     upto = np.cumsum(transitions, axis=2)
     found = np.empty((paths, len(transitions)), dtype=np.int64)
     state = np.searchsorted(np.cumsum(now)[:-1], rng.random(paths), side="right")
@@ -393,7 +413,7 @@ def _walks(now: np.ndarray, transitions: np.ndarray, paths: int, rng: np.random.
 
 
 def price_law(quantiles: np.ndarray, prices: PriceChain) -> np.ndarray:
-    """The share of each level in laws of the price given by quantiles (h, 19), shape (h, K), as `PriceChain.index` counts."""
+    """Return the probability of each level, assigned as by `PriceChain.index`, for price quantiles (h, 19); shape (h, K)."""
     edges = prices.edges()
     upto = share_below(quantiles, edges)
     rim = np.ones((len(quantiles), 1))
@@ -402,7 +422,7 @@ def price_law(quantiles: np.ndarray, prices: PriceChain) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """The slot a belief is made in, and what is seen in it, NaN in a gap; prices in USD per instance-hour."""
+    """The slot of a belief and its observations, NaN in a gap; prices in USD per instance-hour."""
 
     slot: int
     slot_hours: float
@@ -413,7 +433,7 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """The newest known value, NaN if there is none, and how many slots ago that was."""
+    """The newest known value, NaN if there is none, and its age in slots."""
 
     value: float
     age: int
@@ -421,9 +441,9 @@ class _Newest:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Common:
-    """What beliefs of one slot share that forget prices alike: all of the prices, and the forecast's law of the counts.
+    """Parts of a belief that beliefs of the same slot share if they forget prices alike: the prices and the count distribution.
 
-    ``count`` is the newest count known; the rest is as in `Belief`.
+    ``count`` is the newest known count; the other fields are those of `Belief`.
     """
 
     count: _Newest
@@ -436,7 +456,7 @@ class Common:
 
 
 def make_common(past: Past, issued: PointForecast | None, *, now: Now, forgetting: Forgetting) -> Common:
-    """What `make_belief` needs that does not hang on how counts are forgotten."""
+    """Return the inputs of `make_belief` that do not depend on how counts are forgotten."""
     slot_hours, on_demand_usd = now.slot_hours, now.on_demand_usd
     told = None if issued is None else issued.quantiles
     price, count = _newest(past.price, now.price, past.age), _newest(past.available, now.available, past.age)
@@ -466,11 +486,11 @@ def make_belief(
     forgetting: Forgetting,
     common: Common | None = None,
 ) -> Belief:
-    """The belief in the slot ``now``, from the chains of ``past`` and the forecast in force, shifted to that slot.
+    """Return the belief in the slot ``now`` from the chains of ``past`` and the forecast in force, aligned to that slot.
 
-    Without a forecast, or with one that says no more than a value a slot (no quantiles), the chains alone are believed. Where the
-    present slot is a gap its state is the last one seen, moved on by the chains. ``common`` is what `make_common` made of the
-    same (None: it is made here).
+    Without a forecast, or with a forecast without quantiles, the belief consists of the chains
+    alone. If the present slot is a gap, its state is the last observed state, advanced by the
+    chains. ``common`` is the result of `make_common` for the same arguments; None computes it.
     """
     common = common or make_common(past, issued, now=now, forgetting=forgetting)
     counts = count_chain(
@@ -495,7 +515,7 @@ def make_belief(
 
 
 def count_states(capacity: int) -> np.ndarray:
-    """The counts that a belief tells apart, ascending from 0: all of them up to `FINE_COUNTS`, above that some."""
+    """Return the counts of a belief's states, ascending from 0: every count below `FINE_COUNTS`, a coarser grid above."""
     if capacity < FINE_COUNTS:
         return np.arange(capacity + 1)
     above = np.round(np.geomspace(FINE_COUNTS, capacity, COARSE_COUNTS)).astype(int)
@@ -503,12 +523,12 @@ def count_states(capacity: int) -> np.ndarray:
 
 
 def _lumped(law: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Laws (h, capacity + 1) by state, shape (h, S)."""
+    """Return distributions over counts (h, capacity + 1) summed by state, shape (h, S)."""
     return np.add.reduceat(law, counts, axis=1) if len(law) else np.zeros((0, len(counts)))
 
 
 def _newest(values: np.ndarray, now: float, age: int) -> _Newest:
-    """Of ``now`` and ``values``, whose last is ``age`` slots old."""
+    """Return the newest known value of ``now`` and ``values``, whose last element is ``age`` slots old."""
     known = np.flatnonzero(~np.isnan(values))
     if not np.isnan(now) or not len(known):
         return _Newest(float(now), 0)
@@ -516,7 +536,7 @@ def _newest(values: np.ndarray, now: float, age: int) -> _Newest:
 
 
 def _present(transition: np.ndarray, index: Callable[[float], int], newest: _Newest) -> np.ndarray:
-    """The shares (S,) of the states in the present slot: nothing known says nothing, an old value has moved on since."""
+    """Return the state probabilities (S,) of the present slot: uniform if no value is known; old values are advanced."""
     states = len(transition)
     if np.isnan(newest.value):
         return np.full(states, 1.0 / states)
@@ -527,11 +547,12 @@ def _present(transition: np.ndarray, index: Callable[[float], int], newest: _New
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Believed:
-    """The belief of every slot of a job's market, each made once when it is asked for, of what was known in its slot.
+    """Beliefs of every slot of a job's market, each computed once on first use from the data known in its slot.
 
-    ``price`` and ``available`` (slots,) are the job's slots, NaN in gaps; ``forecasts`` those in force in each. ``record`` is
-    what came before (None: nothing). ``held``, in a look ahead, is the belief that all later slots go by: nothing that happens
-    on the way teaches anything, so its transitions hold from whatever state is reached.
+    ``price`` and ``available`` (slots,) are those of the job's slots, NaN in gaps; ``forecasts``
+    are the forecasts in force in each slot. ``record`` holds the data before the job, None if there
+    are none. In a look-ahead, ``held`` is the belief used for all later slots: simulated slots add
+    no information, so its transitions apply from every state reached.
     """
 
     price: np.ndarray
@@ -545,11 +566,11 @@ class Believed:
     _common: dict[tuple[int, float, int, float], Common] = field(default_factory=dict)
 
     def holds(self, slot: int) -> bool:
-        """Whether ``slot`` is looked ahead to."""
+        """Whether ``slot`` is in the look-ahead, after the slot of ``held``."""
         return self.held is not None and slot > self.held.slot
 
     def at(self, slot: int, forgetting: Forgetting) -> Belief:
-        """The belief in ``slot``."""
+        """Return the belief in ``slot``."""
         if self.held is not None and slot > self.held.slot:
             return self.held
         known = self._made.get((slot, forgetting))

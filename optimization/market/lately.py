@@ -1,4 +1,4 @@
-"""What a market has shown lately: a guess at what its instances cost, to rank many markets before any is planned on (ours)."""
+"""Recent prices and counts of a market, and a cost estimate from them to rank many markets before planning (ours)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import pandas as pd
 
 from warehouse.history import AVAILABLE, OBSERVED, PRICE, History, Market, OnDemandOrigin
 
-#: What a market has shown lately is read over this long.
+#: Length of the recent period.
 LATELY = pd.Timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lately:
-    """A market with what it has shown over `LATELY`.
+    """A market with its prices and counts over the recent period `LATELY`.
 
-    ``at`` is the time it is looked at. ``spot_usd`` is its last observed spot price, NaN where none was observed lately, and
-    ``on_demand_usd`` the on-demand price, both USD per instance-hour; ``on_demand`` says where it comes from.
-    ``counts`` are the counts of its observed slots.
+    ``at`` is the end of the period. ``spot_usd`` is the last spot price observed in it, NaN if none
+    was observed, and ``on_demand_usd`` the on-demand price, both in USD per instance-hour;
+    ``on_demand`` is the origin of the on-demand price. ``counts`` are the counts of the observed
+    slots.
     """
 
     market: Market
@@ -32,17 +33,17 @@ class Lately:
 
     @property
     def key(self) -> str:
-        """``market@source``: how the command line and the tables name it."""
+        """``market@source``, the name of the market on the command line and in the tables."""
         return f"{self.market.key}@{self.source}"
 
     def spot_share(self, instances: int) -> float:
-        """Mean share of ``instances`` that spot could have given lately; 0 if nothing was observed."""
+        """Return the mean share of ``instances`` that was available as spot recently; 0 if nothing was observed."""
         if not self.counts:
             return 0.0
         return float(np.minimum(np.array(self.counts), instances).mean() / instances)
 
     def screened_usd(self, instances: int) -> float:
-        """What ``instances`` cost an hour if spot goes on as lately and on-demand gives the rest."""
+        """Return the cost of ``instances`` in USD per hour with the recent spot share and price, and on-demand for the rest."""
         if np.isnan(self.spot_usd):
             return instances * self.on_demand_usd
         share = self.spot_share(instances) if self.spot_usd < self.on_demand_usd else 0.0
@@ -50,7 +51,7 @@ class Lately:
 
 
 def shown_lately(history: History) -> Lately:
-    """What a market has shown over `LATELY` at the time its history is known."""
+    """Return a market's prices and counts over the period `LATELY` that ends at the history's ``known_at``."""
     lately = history.frame.loc[history.known_at - LATELY :]
     prices, counts = lately[PRICE].dropna(), lately[AVAILABLE].dropna()
     return Lately(

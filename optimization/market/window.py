@@ -1,4 +1,4 @@
-"""What the optimizer sees of a market: prices and counts per slot, observed or forecast (M1.1, M3.1)."""
+"""Market data as the optimizer reads them: prices and counts per slot, observed or forecast (M1.1, M3.1)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from warehouse.history import AVAILABLE, NOT_SOLD, OBSERVED, PRICE, History, OnD
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketWindow:
-    """Consecutive slots of one market.
+    """Consecutive slots of a market.
 
-    ``price`` (USD per instance-hour) and ``available`` (instances) have shape (slots,). ``observed`` is False in a gap
-    (M1.3); there, ``available`` must be 0: an unknown count gives no right to spot (ours). ``on_demand`` says where the on-demand
-    price comes from; where nothing is sold on demand the price is one that no value pays (`plan_price`).
-    ``availability_observed`` is False where every count is assumed. ``quoted`` (slots,) are the prices in the market where the
-    job's price ceiling changed ``price`` (`SpotCeiling`); None where there is no ceiling.
+    ``price`` (USD per instance-hour) and ``available`` (instances) have shape (slots,).
+    ``observed`` is False in a gap (M1.3); ``available`` must be 0 there, since an unknown count
+    permits no spot instances (ours). ``on_demand`` is the origin of the on-demand price; where
+    nothing is sold on demand, the price is higher than any job can pay (`plan_price`).
+    ``availability_observed`` is False where every count is assumed. ``quoted`` (slots,) are the
+    market's prices before the job's price ceiling changed ``price`` (`SpotCeiling`); None if there
+    is no ceiling.
     """
 
     price: np.ndarray
@@ -38,7 +40,7 @@ class MarketWindow:
         return int(self.price.shape[0])
 
     def cut(self, start: int, stop: int) -> MarketWindow:
-        """Slots start..stop-1."""
+        """Return the window of the slots start..stop-1."""
         return MarketWindow(
             price=self.price[start:stop],
             available=self.available[start:stop],
@@ -51,14 +53,16 @@ class MarketWindow:
         )
 
 
-#: Where nothing is sold on demand, an instance on demand costs so many times the value of the job a slot.
+#: Where nothing is sold on demand, an on-demand instance-slot costs at least this multiple of the
+#: job's value.
 PROHIBITIVE = 2.0
 
 
 def plan_price(history: History, value: float) -> float:
-    """The on-demand price to plan with, USD per instance-hour; where nothing is sold on demand a price that no value pays.
+    """Return the on-demand price to plan with, USD per instance-hour.
 
-    It lies above every spot price too, and stays finite: ``value`` is that of the job, USD.
+    If nothing is sold on demand, the price is finite, above every spot price, and too high for a
+    job of the given value (USD) to pay.
     """
     if history.on_demand.sold:
         return history.on_demand_usd
@@ -67,10 +71,11 @@ def plan_price(history: History, value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SpotCeiling:
-    """The highest price, ``usd``, at which a job runs spot; applied to all prices that its plans read (M2.10).
+    """The highest price, ``usd``, at which a job runs spot instances; applied to all prices that its plans read (M2.10).
 
-    A price above the ceiling becomes the on-demand price: nobody runs spot at it (M3.2). The change is monotone, so a quantile of
-    the changed price is the changed quantile, and plans, value tables, sampled futures and hindsight agree.
+    A price above the ceiling is raised to the on-demand price, at which no plan runs spot instances
+    (M3.2). The change is monotone, so the quantiles of the changed price are the changed quantiles,
+    and plans, value tables, sampled paths and the hindsight optimum are consistent.
     """
 
     usd: float
@@ -98,7 +103,7 @@ class SpotCeiling:
         )
 
     def window(self, rows: pd.DataFrame, history: History, value: float) -> MarketWindow:
-        """Return the window of the slots ``rows`` of a history for a job of this value, with the ceiling applied."""
+        """Return the window of the slots ``rows`` of a history for a job of this value (USD), with the ceiling applied."""
         if math.isinf(self.usd):
             return window_of(rows, history, value)
         taken = window_of(
@@ -107,12 +112,12 @@ class SpotCeiling:
         return replace(taken, quoted=rows[PRICE].to_numpy(dtype=float))
 
 
-#: Where the budget of a job does not pay for finishing on demand.
+#: Origin of the on-demand price if the budget of a job does not pay for finishing on demand.
 BEYOND_BUDGET = OnDemandOrigin(kind=NOT_SOLD, words="the budget does not pay for finishing on demand")
 
 
 def payable(history: History, job: Job, progress: Progress, *, slot: int) -> History:
-    """Return the history, without on-demand where the budget does not pay for finishing on demand from ``slot`` on (M2.10)."""
+    """Return the history, without on-demand if the budget does not pay for finishing on demand from ``slot`` on (M2.10)."""
     if math.isinf(job.budget_usd) or not history.on_demand.sold:
         return history
     guard = guard_usd(
@@ -128,12 +133,12 @@ def payable(history: History, job: Job, progress: Progress, *, slot: int) -> His
 
 
 def spot_ceiling(job: Job, history: History) -> SpotCeiling:
-    """Return the ceiling of a job on the market of a history."""
+    """Return the price ceiling of a job on the market of a history."""
     return SpotCeiling(job.max_spot_usd, plan_price(history, job.value))
 
 
 def window_of(rows: pd.DataFrame, history: History, value: float) -> MarketWindow:
-    """The slots ``rows`` of a history as a job of this value plans with them."""
+    """Return the window of the slots ``rows`` of a history, with the on-demand price for a job of this value (USD)."""
     return market_window(
         rows[PRICE].to_numpy(dtype=float),
         rows[AVAILABLE].to_numpy(dtype=float),
@@ -170,12 +175,13 @@ def market_window(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What was observed up to the present slot, the last element of every array (M1.2, M4.9).
+    """Observations up to the present slot, which is the last element of every array (M1.2, M4.9).
 
-    ``age`` is above 0 in a look ahead only: so many slots ago the last element was, and nothing later is known.
-    ``price`` and ``available`` have shape (k,), NaN in gaps. ``peers`` (m, k) are the counts of m other markets of the same
-    kind on the same slots, NaN where unknown. ``hour`` is the UTC hour of the day at which the present slot begins, None where
-    the source has no real clock times.
+    ``age`` is the age of the last element in slots; it is above 0 only in a look-ahead, where
+    nothing later is known. ``price`` and ``available`` have shape (k,), with NaN in gaps. ``peers``
+    (m, k) are the counts of m other markets of the same kind in the same slots, NaN where unknown.
+    ``hour`` is the UTC hour of the day at which the present slot begins, None if the source has no
+    real clock times.
     """
 
     price: np.ndarray
@@ -187,11 +193,12 @@ class Past:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The longer record that a job's window was cut from, for policies that learn from what came before the job (M4.6).
+    """The longer record from which a job's window is cut, for policies that learn from data before the job (M4.6).
 
-    Arrays as in `Past`, over all k slots; the job's slot 0 is element ``first`` and ``hour`` is that of element 0. They reach at
-    least to the last slot of the job that will be asked for: `until` raises `MarketError` where they do not, unless the record is
-    held ``still``: then every later slot knows what its last one knew.
+    The arrays are as in `Past`, over all k slots. The job's slot 0 is element ``first``; ``hour``
+    is the UTC hour of element 0. The arrays must reach the last requested slot of the job,
+    otherwise `until` raises `MarketError`; in a ``still`` record, slots after the end use the
+    observations up to the end.
     """
 
     price: np.ndarray
@@ -203,7 +210,7 @@ class Record:
     still: bool = False
 
     def until(self, slot: int) -> Past:
-        """The record as known in the job's slot ``slot``: nothing after it."""
+        """Return the observations known in the job's slot ``slot``; raises `MarketError` for a slot that is not covered."""
         present = self.first + slot
         end = min(present + 1, len(self.price)) if self.still else present + 1
         if self.first < 0 or end > len(self.price):
@@ -231,7 +238,7 @@ def record_of(
     hour: float | None = None,
     still: bool = False,
 ) -> Record:
-    """Build a `Record` from arrays with NaN in gaps; raises `MarketError` if they do not match in length."""
+    """Build a `Record` from arrays with NaN in gaps; raises `MarketError` if their shapes do not match."""
     price, available = np.asarray(price, dtype=float), np.asarray(available, dtype=float)
     others = np.empty((0, len(price))) if peers is None else np.asarray(peers, dtype=float)
     if available.shape != price.shape or others.ndim != 2 or others.shape[1] != len(price):
@@ -252,8 +259,11 @@ def record_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantiles:
-    """What a forecast says of each slot ahead: quantiles of price (USD per instance-hour) and count at `LEVELS`, shapes (h, 19),
-    the largest count there can be, and the chance that it leaves to counts beyond the outermost quantiles (`count_law`)."""
+    """Forecast quantiles of price and count for each slot ahead, at `LEVELS`.
+
+    ``price`` (USD per instance-hour) and ``count`` have shape (h, 19). ``capacity`` is the largest
+    possible count, ``tail`` the probability of counts beyond the outermost quantiles (`count_law`).
+    """
 
     price: np.ndarray
     count: np.ndarray
@@ -263,9 +273,10 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointForecast:
-    """What is read of a forecast: one price and one count per slot ahead, shapes (h,), by plans, and its quantiles by beliefs.
+    """The parts of a forecast that the optimizer reads: a price and a count per slot ahead for plans, quantiles for beliefs.
 
-    Element 0 is slot t+1. Without ``quantiles`` nothing is said of how likely anything is (M6.9).
+    Arrays have shape (h,); element 0 is slot t+1. Without ``quantiles`` the forecast has no
+    probabilities (M6.9).
     """
 
     price: np.ndarray
@@ -274,12 +285,12 @@ class PointForecast:
 
 
 def point_forecast(forecast: Forecast) -> PointForecast:
-    """What is read of an issued forecast."""
+    """Return the parts of an issued forecast that the optimizer reads."""
     return of_quantiles(Quantiles(price=forecast.price, count=forecast.count, capacity=forecast.capacity))
 
 
 def of_quantiles(quantiles: Quantiles) -> PointForecast:
-    """Median price and median count rounded down: half the time at least that many are there (ours)."""
+    """Return the median price and the median count rounded down: at least that many are available half the time (ours)."""
     middle = len(LEVELS) // 2
     return PointForecast(
         price=quantiles.price[:, middle].astype(float),
@@ -289,7 +300,7 @@ def of_quantiles(quantiles: Quantiles) -> PointForecast:
 
 
 def certain(price: np.ndarray, available: np.ndarray) -> PointForecast:
-    """A forecast that leaves nothing open: each slot's price and count (h,) at every level."""
+    """Return a forecast without uncertainty, with each slot's price and count, shape (h,), at every level."""
     shape = (len(price), len(LEVELS))
     return PointForecast(
         price=price,
@@ -304,5 +315,5 @@ def certain(price: np.ndarray, available: np.ndarray) -> PointForecast:
 
 
 def whole_counts(median: np.ndarray) -> np.ndarray:
-    """Median counts rounded down to whole instances; a rounding error short of a whole one is that one (ours)."""
+    """Return median counts rounded down to whole instances; a rounding error below a whole number is corrected (ours)."""
     return np.floor(median + 1e-9).astype(np.int64)
