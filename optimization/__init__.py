@@ -1,6 +1,7 @@
-"""Forecast and job in; plan, decision, outcome and weights out. Knows no storage, no forecaster and no scheduler.
+"""Optimization layer: computes plans, decisions, outcomes and policy weights from a job and forecasts.
 
-Names are loaded when they are first used: to read a job file must not cost the import of a solver.
+It is independent of storage, forecasters and schedulers. Names are imported on first use, so that
+reading a job file does not import a solver.
 """
 
 from importlib import import_module

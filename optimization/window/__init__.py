@@ -1,1 +1,1 @@
-"""The horizon program: statement, Pyomo model, solver, exact twin, audit (M3)."""
+"""The horizon program: problem statement, Pyomo model, solver, exact twin and audit (M3)."""

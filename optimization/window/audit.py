@@ -1,7 +1,8 @@
-"""Checks of plans and outcomes against their own numbers: one function per invariant (M3.5).
+"""Checks of plans and outcomes against their own numbers: a function per invariant (M3.5).
 
-Nothing here is shared with the code that made the plan or outcome: every number is recomputed from the allocations with the
-arithmetic of M2. A check that fails raises `AuditError`, which says what was found and what was expected.
+The checks share no code with the computation of plans and outcomes: they recompute every number
+from the allocations by the arithmetic of M2. A failed check raises `AuditError` with the found and
+the expected value.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from optimization.market.window import MarketWindow
 from optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome, Plan, PlanStatus
 from warehouse.errors import AuditError
 
-#: Relative difference above which two amounts do not agree.
+#: Relative difference above which two amounts disagree.
 AGREEMENT = 1e-6
 ANSWERED = (PlanStatus.OPTIMAL, PlanStatus.TIME_LIMIT, PlanStatus.DIFFERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walked:
-    """What allocations come to: USD paid, work done (capped at the workload), the last size, slots used up to the finish."""
+    """Totals of a sequence of allocations.
+
+    ``cost_usd`` is the cost, ``done`` the work done (capped at the workload), ``n_last`` the last
+    size, and ``finished_after`` the number of slots up to the finish, None if the job is not
+    finished.
+    """
 
     cost_usd: float
     done: float
@@ -68,7 +74,7 @@ def audit_outcome(job: Job, window: MarketWindow, outcome: Outcome) -> None:
 def walk(
     job: Job, window: MarketWindow, allocations: Sequence[Allocation], *, done: float, before: int
 ) -> Walked:
-    """Pay and make progress slot by slot (M2.4)."""
+    """Compute the cost and progress of allocations slot by slot (M2.4)."""
     cost, last = 0.0, before
     finished_after = 0 if finished(done, job.workload) else None
     for i, a in enumerate(allocations):
@@ -83,7 +89,7 @@ def walk(
 
 
 def check_unanswered(name: str, plan: Plan) -> None:
-    """A solve without an answer holds nothing (M3.4)."""
+    """Check that a solve without an incumbent has no allocations (M3.4)."""
     if plan.allocations:
         raise AuditError(
             f"{name}: status {plan.status} with {len(plan.allocations)} allocations", expected="none"
@@ -91,13 +97,13 @@ def check_unanswered(name: str, plan: Plan) -> None:
 
 
 def check_length(name: str, allocations: Sequence[Allocation], slots: int) -> None:
-    """One allocation per slot of the window (M3.1)."""
+    """Check that there is an allocation for each slot of the window (M3.1)."""
     if len(allocations) != slots:
         raise AuditError(f"{name}: {len(allocations)} allocations", expected=f"one for each of {slots} slots")
 
 
 def check_counts(name: str, job: Job, window: MarketWindow, allocations: Sequence[Allocation]) -> None:
-    """n_o >= 0, 0 <= n_s <= availability, n is 0 or in [n_min, n_max], whole numbers (M2.3)."""
+    """Check that n_o >= 0, 0 <= n_s <= availability, n is 0 or in [n_min, n_max], all whole numbers (M2.3)."""
     for i, a in enumerate(allocations):
         whole = isinstance(a.on_demand, int) and isinstance(a.spot, int)
         if not whole or a.on_demand < 0 or not 0 <= a.spot <= window.available[i]:
@@ -112,13 +118,13 @@ def check_counts(name: str, job: Job, window: MarketWindow, allocations: Sequenc
 
 
 def check_spot_allowed(name: str, job: Job, allocations: Sequence[Allocation]) -> None:
-    """No spot for a job that cannot resume (M2.7)."""
+    """Check that a job that cannot resume uses no spot instances (M2.7)."""
     if not job.resumable and any(a.spot for a in allocations):
         raise AuditError(f"{name}: holds spot for a job that cannot resume", expected="on-demand only")
 
 
 def check_split(name: str, window: MarketWindow, allocations: Sequence[Allocation]) -> None:
-    """The split of every slot is the cheapest: spot first if below on-demand, else none (M3.2)."""
+    """Check that the split of every slot is the cheapest: spot first if below on-demand, else none (M3.2)."""
     for i, a in enumerate(allocations):
         cheap = int(window.available[i]) if window.price[i] < window.on_demand_usd else 0
         if a.spot != min(a.total, cheap):
@@ -129,7 +135,7 @@ def check_split(name: str, window: MarketWindow, allocations: Sequence[Allocatio
 
 
 def check_nothing_after_finish(name: str, allocations: Sequence[Allocation], walked: Walked) -> None:
-    """Nothing is held once the job is finished (M2.4, M3.3b)."""
+    """Check that no instances run after the finish (M2.4, M3.3b)."""
     if walked.finished_after is not None and any(a.total for a in allocations[walked.finished_after :]):
         raise AuditError(
             f"{name}: holds instances after finishing in {walked.finished_after} slots", expected="none"
@@ -137,12 +143,12 @@ def check_nothing_after_finish(name: str, allocations: Sequence[Allocation], wal
 
 
 def check_plan_cost(name: str, plan: Plan, walked: Walked) -> None:
-    """The cost stated is what the allocations cost (M2.4)."""
+    """Check that the plan's cost is the cost of its allocations (M2.4)."""
     _agree(f"{name}: cost", plan.cost_usd, walked.cost_usd, scale=walked.cost_usd)
 
 
 def check_plan_progress(name: str, problem: HorizonProblem, plan: Plan, walked: Walked) -> None:
-    """The progress stated is what the allocations make, capped at the workload or the target (M2.4, M3.3a)."""
+    """Check that the plan's progress is that of its allocations, capped at the workload or the target (M2.4, M3.3a)."""
     job = problem.job
     cap = job.workload
     if problem.end_rule is EndRule.TARGET:
@@ -151,7 +157,7 @@ def check_plan_progress(name: str, problem: HorizonProblem, plan: Plan, walked: 
 
 
 def check_objective(name: str, problem: HorizonProblem, plan: Plan, walked: Walked) -> None:
-    """The objective stated is the cost (target) or W - cost (on-demand to go, expected to go) (M3.3)."""
+    """Check that the objective is the cost (target) or W - cost (on-demand to go, expected to go) (M3.3)."""
     expected = walked.cost_usd
     if problem.end_rule is not EndRule.TARGET:
         expected = _end_worth(problem, walked) - walked.cost_usd
@@ -159,7 +165,7 @@ def check_objective(name: str, problem: HorizonProblem, plan: Plan, walked: Walk
 
 
 def check_bound(name: str, problem: HorizonProblem, plan: Plan) -> None:
-    """The bound is on the right side of the objective (above a worth, below a cost), and optimal means the two meet (M3.4)."""
+    """Check that no objective is better than its bound, and that an optimal objective meets its bound (M3.4)."""
     slack = AGREEMENT * (problem.job.value + plan.cost_usd)
     over = plan.bound - plan.objective
     if problem.end_rule is EndRule.TARGET:
@@ -177,7 +183,7 @@ def check_bound(name: str, problem: HorizonProblem, plan: Plan) -> None:
 
 
 def check_within_window(name: str, window: MarketWindow, outcome: Outcome) -> None:
-    """Every slot of the outcome has a price and a count."""
+    """Check that every slot of the outcome has a price and a count."""
     if len(outcome.allocations) > len(window):
         raise AuditError(
             f"{name}: {len(outcome.allocations)} slots on a window of {len(window)}", expected="no more"
@@ -185,7 +191,7 @@ def check_within_window(name: str, window: MarketWindow, outcome: Outcome) -> No
 
 
 def check_end_slot(name: str, job: Job, outcome: Outcome, walked: Walked) -> None:
-    """The run ends in the slot that finishes it, or at the deadline with work left (M2.4, M2.6)."""
+    """Check that the run ends in the slot that finishes the job, or at the deadline with work left (M2.4, M2.6)."""
     if outcome.finished_slot != walked.finished_after:
         raise AuditError(
             f"{name}: finished_slot {outcome.finished_slot}", expected=f"{walked.finished_after}"
@@ -198,17 +204,17 @@ def check_end_slot(name: str, job: Job, outcome: Outcome, walked: Walked) -> Non
 
 
 def check_outcome_cost(name: str, outcome: Outcome, walked: Walked) -> None:
-    """The cost stated is what the allocations cost (M2.4)."""
+    """Check that the outcome's cost is the cost of its allocations (M2.4)."""
     _agree(f"{name}: cost", outcome.cost_usd, walked.cost_usd, scale=walked.cost_usd)
 
 
 def check_outcome_progress(name: str, job: Job, outcome: Outcome, walked: Walked) -> None:
-    """The progress stated is what the allocations make, capped at the workload (M2.4)."""
+    """Check that the outcome's progress is that of its allocations, capped at the workload (M2.4)."""
     _agree(f"{name}: progress", outcome.progress, walked.done, scale=job.workload)
 
 
 def check_termination(name: str, job: Job, window: MarketWindow, outcome: Outcome, walked: Walked) -> None:
-    """What is paid after d, and the slots used in all, are those of the best ending on on-demand (M2.6)."""
+    """Check that the cost after d and the total slots used are those of the best on-demand ending (M2.6)."""
     cost, finish = 0.0, walked.finished_after
     if finish is None:
         end = _to_go(job, window, walked, job.deadline_slots)
@@ -220,20 +226,20 @@ def check_termination(name: str, job: Job, window: MarketWindow, outcome: Outcom
 
 
 def check_value(name: str, job: Job, outcome: Outcome) -> None:
-    """The value stated is V of the slots used, 0 if given up (M2.5)."""
+    """Check that the value is V of the slots used, 0 if the job was given up (M2.5)."""
     value = 0.0 if outcome.finish_slots is None else job.completion_value(outcome.finish_slots)
     _agree(f"{name}: value", outcome.value_usd, value, scale=job.value)
 
 
 def check_utility(name: str, outcome: Outcome) -> None:
-    """U = V(T) - cost - termination cost (M2.5)."""
+    """Check that U = V(T) - cost - termination cost (M2.5)."""
     utility = outcome.value_usd - outcome.cost_usd - outcome.termination_cost_usd
     scale = outcome.value_usd + outcome.cost_usd + outcome.termination_cost_usd
     _agree(f"{name}: utility", outcome.utility_usd, utility, scale=scale)
 
 
 def _end_worth(problem: HorizonProblem, walked: Walked) -> float:
-    """W of M3.3 (b) or (c) where the walk ended."""
+    """Return W of M3.3 (b) or (c) in USD at the end of the allocations."""
     job, table, end = problem.job, problem.expected, problem.slot + len(problem.window)
     if problem.end_rule is EndRule.ON_DEMAND_TO_GO or table is None:
         return _to_go(job, problem.window, walked, end).value_usd

@@ -1,4 +1,4 @@
-"""Allocations, plans, outcomes; one horizon problem, and what its Pyomo model and its exact twin share (M2.3, M3.1-M3.4)."""
+"""Allocations, plans, outcomes, horizon problems, and code shared by the Pyomo model and its exact twin (M2.3, M3.1-M3.4)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from optimization.kernels.rules import slot_cost, spot_held, usable_spot
 from optimization.market.window import MarketWindow
 from warehouse.errors import JobError, MarketError
 
-#: Share of the span of `ExpectedToGo` values that counts as rounding where they fall although work grows.
+#: Share of the span of `ExpectedToGo` values within which a fall with growing work counts as
+#: rounding.
 VALUE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Instances held in one slot: ``on_demand`` and ``spot``."""
+    """Numbers of on-demand and spot instances in a slot."""
 
     on_demand: int
     spot: int
 
     @property
     def total(self) -> int:
-        """n = n_o + n_s."""
+        """Total number of instances, n = n_o + n_s."""
         return self.on_demand + self.spot
 
 
 class EndRule(StrEnum):
-    """What the state at the end of the window is worth (M3.3)."""
+    """Rule for the value of the state at the end of the window (M3.3)."""
 
     TARGET = "target"
     ON_DEMAND_TO_GO = "on_demand_to_go"
@@ -40,9 +41,10 @@ class EndRule(StrEnum):
 
 
 class PlanStatus(StrEnum):
-    """How a solve ended (M3.4).
+    """Result status of a solve (M3.4).
 
-    ``DIFFERS``: the solver called a plan optimal, and the exact twin knows another optimum; the plan is the better of the two.
+    ``DIFFERS``: the solver's plan has status optimal but the exact twin finds a different optimum;
+    the plan is the better of the two.
     """
 
     OPTIMAL = "optimal"
@@ -55,13 +57,17 @@ class PlanStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExpectedToGo:
-    """W(z, n_end) of M3.3 (c): what a job is expected to be worth from the end of a window on, net of what it will pay (ours).
+    """Table W(z, n_end) of M3.3 (c): expected value of a job from the end of a window on, minus its future cost (ours).
 
-    ``work`` (k,) is strictly ascending progress in work units, ``value_usd`` (k, sizes) the worth by the size held in the
-    window's last slot, one column for each of `optimization.window.plan.sizes` (0 and n_min..n_max). Between points W is
-    linear in z, beyond the ends constant; a finished job is worth V(its finish slot) whatever the table says. More work is
-    never worth less: columns that fall by more than rounding (`VALUE_ROUNDING`) are refused with `JobError`, what falls by less
-    is lifted to the running maximum. The arrays are copied and closed for writing.
+    ``work`` (k,) is strictly ascending progress in work units. ``value_usd`` (k, sizes) is the
+    value in USD by the size in the window's last slot, a column for each of
+    `optimization.window.plan.sizes` (0 and n_min..n_max). W is linear in z between points and
+    constant beyond the ends; the value of a finished job is V(its finish slot), whatever the table
+    contains.
+
+    Values may not fall with work: a fall by more than rounding (`VALUE_ROUNDING`) raises
+    `JobError`, a smaller fall is raised to the running maximum. The arrays are copied and made
+    read-only.
     """
 
     work: np.ndarray
@@ -69,7 +75,7 @@ class ExpectedToGo:
     _content: tuple[object, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # One memory order: compiled code is made anew for another.
+        # A fixed memory order: numba compiles a second version for the other order.
         work, value = np.array(self.work, dtype=float), np.array(self.value_usd, dtype=float, order="C")
         if work.ndim != 1 or value.ndim != 2 or work.size < 1 or value.shape[0] != work.size:
             raise JobError(
@@ -90,20 +96,20 @@ class ExpectedToGo:
         work.flags.writeable = lifted.flags.writeable = False
         object.__setattr__(self, "work", work)
         object.__setattr__(self, "value_usd", lifted)
-        # Made once: many programs share a table, and bytes remember their hash.
+        # Computed once: many programs share a table, and bytes objects cache their hash.
         object.__setattr__(self, "_content", (lifted.shape, work.tobytes(), lifted.tobytes()))
 
     def at(self, done: float, column: int) -> float:
-        """W in USD at ``done`` work units in one column."""
+        """Return W in USD at ``done`` work units for a column."""
         return float(np.interp(done, self.work, self.value_usd[:, column]))
 
     def content(self) -> tuple[object, ...]:
-        """A hashable key: equal for equal tables."""
+        """Return a hashable key that is equal for equal tables."""
         return self._content
 
 
 def spot_alone(spot: int, n_min: int) -> Allocation:
-    """What is held where nothing is sold on demand: the spot instances, nothing where they are fewer than ``n_min`` (M2.3).
+    """Return the allocation where nothing is sold on demand: the spot instances, or none if fewer than ``n_min`` (M2.3).
 
     >>> spot_alone(3, 2), spot_alone(3, 4)
     (Allocation(on_demand=0, spot=3), Allocation(on_demand=0, spot=0))
@@ -113,11 +119,12 @@ def spot_alone(spot: int, n_min: int) -> Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HorizonProblem:
-    """One program of M3.1: the job at slot ``slot`` with ``done`` work and ``n_previous`` instances, and w slots of market.
+    """A program of M3.1: the job at ``slot`` with ``done`` work and ``n_previous`` instances, and a window of w market slots.
 
-    Slots at or after the deadline may not be in the window: the maker cuts it to ``deadline_slots - slot`` (M2.6
-    ends every job there). ``expected`` is the table of `EndRule.EXPECTED_TO_GO`, without which that rule is refused;
-    the other rules do not read it. ``done`` may be below 0: a slot may owe progress (an efficiency below 0).
+    The window must end at or before the deadline: the caller cuts it to ``deadline_slots - slot``
+    (M2.6 ends every job there). ``expected`` is the table required by `EndRule.EXPECTED_TO_GO`; the
+    other rules ignore it. ``done`` may be negative: a slot with an efficiency below 0 makes
+    negative progress.
     """
 
     job: Job
@@ -129,9 +136,9 @@ class HorizonProblem:
     expected: ExpectedToGo | None = None
 
     def content(self) -> tuple[object, ...]:
-        """A hashable key of everything the plan depends on: problems with equal keys have the same plan.
+        """Return a hashable key of everything the plan depends on: problems with equal keys have the same plan.
 
-        ``window.observed`` is not in it: gaps are gaps by their count of 0.
+        ``window.observed`` is left out, since gaps already have a count of 0.
         """
         window, reads_table = self.window, self.end_rule is EndRule.EXPECTED_TO_GO
         return (
@@ -150,12 +157,12 @@ class HorizonProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The answer to a `HorizonProblem`.
+    """The solution of a `HorizonProblem`.
 
-    ``objective`` for `EndRule.ON_DEMAND_TO_GO` and `EndRule.EXPECTED_TO_GO` is W - cost in USD (to maximise). For
-    `EndRule.TARGET` it is the cost in USD of reaching ``end_progress`` (capped at the target): the most progress possible
-    first, then the least cost.
-    ``bound`` is the solver's proof, ``gap`` the relative distance between the two, ``seconds`` the solve's time.
+    For `EndRule.ON_DEMAND_TO_GO` and `EndRule.EXPECTED_TO_GO`, ``objective`` is W - cost in USD
+    (maximised). For `EndRule.TARGET` it is the cost in USD of reaching ``end_progress`` (capped at
+    the target): maximal progress first, then minimal cost. ``bound`` is the proven bound on the
+    objective, ``gap`` the relative distance between the two, ``seconds`` the solve time.
     """
 
     allocations: tuple[Allocation, ...]
@@ -170,12 +177,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a policy made of a job (M2.4-M2.6).
+    """Outcome of a policy on a job (M2.4-M2.6).
 
-    ``allocations`` covers slots up to the finish or the deadline; ``cost_usd`` is what they cost.
-    ``finished_slot`` is the number of slots used if the job finished by the deadline, else None. ``termination_cost_usd`` and
-    ``finish_slots`` tell how M2.6 ended it: on-demand cost after d, and the slots used in all (None = given up).
-    ``utility_usd`` = ``value_usd`` - ``cost_usd`` - ``termination_cost_usd``.
+    ``allocations`` covers the slots up to the finish or the deadline; ``cost_usd`` is their cost.
+    ``finished_slot`` is the number of slots used if the job finished by the deadline, else None.
+    ``termination_cost_usd`` is the on-demand cost after the deadline (M2.6), and ``finish_slots``
+    the total number of slots used, None if the job was given up. ``utility_usd`` = ``value_usd`` -
+    ``cost_usd`` - ``termination_cost_usd``.
     """
 
     policy: str
@@ -191,33 +199,35 @@ class Outcome:
 
     @property
     def total_cost_usd(self) -> float:
-        """Everything paid, after the deadline too."""
+        """Total cost in USD, including the cost after the deadline."""
         return self.cost_usd + self.termination_cost_usd
 
     @property
     def on_time(self) -> bool:
-        """Finished by the deadline."""
+        """Whether the job finished by the deadline."""
         return self.finished_slot is not None
 
     @property
     def spot_share(self) -> float:
-        """Share of instance-slots up to the deadline that were spot; 0 if none were held."""
+        """Spot share of the instance-slots up to the deadline; 0 if there were none."""
         total = sum(a.total for a in self.allocations)
         return sum(a.spot for a in self.allocations) / total if total else 0.0
 
 
 # ---
-# What the Pyomo model and its exact twin share: sizes, slot costs, the target, and the worth of a sequence of sizes (M3).
+# Shared by the Pyomo model and its exact twin: sizes, slot costs, the target, and the value of a
+# sequence of sizes (M3).
 #
-# A piecewise linear function is given as concave pieces, so that only the choice of a piece needs a binary (M3.3c).
+# Piecewise linear functions are given as concave pieces, so that only the choice of a piece needs a
+# binary variable (M3.3c).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """What a sequence of sizes is worth in a `HorizonProblem`, by the arithmetic of M2.4 and M3.3.
+    """Value of a sequence of sizes in a `HorizonProblem`, computed as in M2.4 and M3.3.
 
-    ``objective`` is as in `Plan`: W - cost for on-demand to go, the cost for target. ``end_progress`` is capped at the
-    workload, and for target at the target.
+    ``objective`` is as in `Plan`: the cost for the target rule, W - cost for the other rules.
+    ``end_progress`` is capped at the workload, and for the target rule at the target.
     """
 
     allocations: tuple[Allocation, ...]
@@ -227,60 +237,61 @@ class Worth:
 
 
 def sizes(job: Job) -> np.ndarray:
-    """The numbers of instances a slot may hold, ascending: 0 and n_min..n_max (M2.3)."""
+    """Return the allowed numbers of instances in a slot, ascending: 0 and n_min..n_max (M2.3)."""
     return np.concatenate([[0], np.arange(job.n_min, job.n_max + 1)]).astype(np.int64)
 
 
 def cheap_spot(window: MarketWindow) -> np.ndarray:
-    """Spot instances worth taking per slot, shape (slots,): those that cost less than on-demand (M3.2)."""
+    """Return the spot instances per slot that are cheaper than on-demand, shape (slots,) (M3.2)."""
     return np.asarray(usable_spot(window.available, window.price, window.on_demand_usd)).astype(np.int64)
 
 
 def split(window: MarketWindow, i: int, n: int) -> Allocation:
-    """The cheapest allocation of ``n`` instances in slot ``i`` of a window: spot first (M3.2)."""
+    """Return the cheapest allocation of ``n`` instances in slot ``i`` of a window: spot first (M3.2)."""
     held = spot_held(n, int(window.available[i]), float(window.price[i]), window.on_demand_usd)
     return Allocation(n - held, held)
 
 
 def slot_usd(window: MarketWindow, i: int, allocation: Allocation) -> float:
-    """USD that an allocation costs in slot ``i`` of a window (M2.4)."""
+    """Return the cost in USD of an allocation in slot ``i`` of a window (M2.4)."""
     price = float(window.price[i])
     return slot_cost(allocation.total, allocation.spot, price, window.on_demand_usd) * window.slot_hours
 
 
 def slot_costs(job: Job, window: MarketWindow) -> np.ndarray:
-    """USD for one slot on each size, cheapest split, shape (slots, sizes) (M2.4, M3.2)."""
+    """Return the cost in USD of each size in each slot with the cheapest split, shape (slots, sizes) (M2.4, M3.2)."""
     held = sizes(job).tolist()
     return np.array([[slot_usd(window, i, split(window, i, n)) for n in held] for i in range(len(window))])
 
 
 def slot_gains(job: Job, slot_hours: float) -> np.ndarray:
-    """Work units in one slot on each size at full efficiency, H(n) Delta, shape (sizes,) (M2.4)."""
+    """Return the work units per slot of each size at full efficiency, H(n) Delta, shape (sizes,) (M2.4)."""
     hourly: np.ndarray = rates(job.throughput, job.n_max)[sizes(job)]
     return hourly * slot_hours
 
 
 def target(problem: HorizonProblem) -> float:
-    """Uniform progress at the window's end: Zexp(t + w) = L min(1, (t + w) / d) (M3.3a)."""
+    """Return the target, uniform progress at the window's end: Zexp(t + w) = L min(1, (t + w) / d) (M3.3a)."""
     job = problem.job
     return job.workload * min(1.0, (problem.slot + len(problem.window)) / job.deadline_slots)
 
 
 def work_tolerance(job: Job) -> float:
-    """Work units within which two amounts of progress count as equal (M2.4)."""
+    """Return the work units within which two amounts of progress count as equal (M2.4)."""
     return job.workload * TOLERANCE
 
 
 def nothing_to_do(problem: HorizonProblem) -> bool:
-    """True if the job is finished, or under the target rule the target is reached, before the window begins."""
+    """Return whether the job is finished, or the target reached under the target rule, before the window begins."""
     goal = target(problem) if problem.end_rule is EndRule.TARGET else problem.job.workload
     return problem.done >= goal - work_tolerance(problem.job)
 
 
 def worth(problem: HorizonProblem, chosen: Sequence[int]) -> Worth:
-    """Walk the slots with ``chosen`` instances each, as M2.4 says; nothing is held or paid after the finish.
+    """Simulate the slots with ``chosen`` instances each by M2.4; no instances run and nothing is paid after the finish.
 
-    Under the target rule nothing is held once the target is reached, if the sizes say so; that is for the solver to choose.
+    Under the target rule the sizes are followed after the target is reached too; it is the solver
+    that sets them to 0.
     """
     job, window = problem.job, problem.window
     gain = rates(job.throughput, job.n_max) * window.slot_hours
@@ -303,7 +314,7 @@ def worth(problem: HorizonProblem, chosen: Sequence[int]) -> Worth:
 
 
 def end_worth(problem: HorizonProblem, done: float, n_end: int) -> float:
-    """W(z, n_end, t + w) in USD: the on-demand still to go, or the table of expected to go (M3.3b, c)."""
+    """Return W(z, n_end, t + w) in USD: on-demand to go, or the table of expected to go (M3.3b, c)."""
     job, window, end = problem.job, problem.window, problem.slot + len(problem.window)
     if problem.expected is None or problem.end_rule is not EndRule.EXPECTED_TO_GO:
         to_go = on_demand_to_go(
@@ -321,10 +332,11 @@ def end_worth(problem: HorizonProblem, done: float, n_end: int) -> float:
 
 
 def validate_problem(problem: HorizonProblem) -> None:
-    """Raise on the first thing that makes a horizon program meaningless.
+    """Raise an error on the first invalid part of a horizon program.
 
-    `MarketError` for an empty or malformed window, `JobError` for a window past the deadline (M2.6 ends every job there), a
-    state that cannot be, an end rule without its table, or spot within reach of a job that cannot resume (M2.7).
+    `MarketError` for an empty or malformed window; `JobError` for a window past the deadline (M2.6
+    ends every job there), an impossible state, an end rule without its table, or usable spot
+    instances for a job that cannot resume (M2.7).
     """
     validate_state(problem)
     job, window = problem.job, problem.window
@@ -340,7 +352,7 @@ def validate_problem(problem: HorizonProblem) -> None:
 
 
 def validate_state(problem: HorizonProblem) -> None:
-    """The part of `validate_problem` that looks at no single slot."""
+    """Check the parts of `validate_problem` that do not depend on individual slots."""
     job, window, w = problem.job, problem.window, len(problem.window)
     if w == 0 or window.available.shape != (w,):
         raise MarketError(
@@ -368,7 +380,7 @@ def validate_state(problem: HorizonProblem) -> None:
 
 
 def validate_expected(problem: HorizonProblem) -> None:
-    """Raise `JobError` unless the table of M3.3 (c) is there, has a column for each size, and promises no more than the value."""
+    """Raise `JobError` if the table of M3.3 (c) is missing, lacks a column for a size, or exceeds the job's value."""
     job, table = problem.job, problem.expected
     if table is None:
         raise JobError(
@@ -390,15 +402,15 @@ def validate_expected(problem: HorizonProblem) -> None:
 
 Point = tuple[float, float]
 
-#: Rise of slope, as a share of the steepest, that still counts as rounding of a straight line.
+#: Increase in slope, relative to the steepest slope, within which points count as a straight line.
 STRAIGHT = 1e-12
 
 
 def concave_pieces(table: ExpectedToGo, column: int, *, low: float, high: float) -> list[list[Point]]:
-    """One column of a table over progress ``low``..``high`` (work units), as its maximal concave pieces.
+    """Split a column of a table over progress ``low``..``high`` (work units) into its maximal concave pieces.
 
-    Neighbouring pieces share a point; points are (work, USD), ascending; points inside a straight line are left out. A range of
-    no width gives one piece of one point.
+    Points are (work, USD), ascending. Adjacent pieces share a point; points inside a straight line
+    are left out. A range without width has a single piece with a single point.
     """
     inner = (table.work > low) & (table.work < high)
     work = np.concatenate([[low], table.work[inner], [high] if high > low else []])

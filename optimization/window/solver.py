@@ -34,37 +34,43 @@ from optimization.window.twin import solve_window
 from warehouse.errors import JobError, SettingsError
 
 # ---
-# The horizon program of M3.1 in Pyomo, read from top to bottom: variables, one function per constraint family, objectives.
+# The horizon program of M3.1 in Pyomo, in reading order: variables, a function per constraint
+# family, objectives.
 #
-# Sizes are numbered j = 0..J: s_0 = 0 and s_1..s_J = n_min..n_max. In slot i = 0..w-1 the job runs on size j for one of three
-# reasons, each a binary: scaled up to it, kept it, scaled down to it. Their sum is the choice "n = s_j", so any throughput is a
-# coefficient (M2.2) and the product of a size and its efficiency (M2.4) is linear without a big constant.
+# Sizes are numbered j = 0..J: s_0 = 0 and s_1..s_J = n_min..n_max. In slot i = 0..w-1 the job runs
+# on size j for one of three reasons, each a binary: it scaled up to j, stayed at j, or scaled down
+# to j. The sum of the three is the choice "n = s_j", so any throughput is a coefficient (M2.2), and
+# the product of a size and its efficiency (M2.4) is linear without a big-M constant.
 #
-# What links two slots is a *ladder*: whoever leaves a size upwards climbs rung by rung to a larger one, whoever leaves
-# downwards descends. With 7 columns a size and slot it is as tight as one arc per change n -> n' (J^2 of them), because what
-# a slot yields depends on where one arrives and in which direction only.
+# A *ladder* of flows links two slots: a job that leaves a size upwards climbs rung by rung to a
+# larger size, and descends likewise. With 7 columns per size and slot the ladder is as tight as an
+# arc for each of the J^2 changes n -> n', because the work of a slot depends only on the new size
+# and the direction of the change.
 #
-# Measured side by side on 20 programs of w = 5, N_max = 16 (five throughputs, gap 1e-6, a busy machine), median and sum of solve
-# seconds: ladder 0.42 and 17.0, n-indexed choice with big constants for the direction 0.50 and 18.2, one arc per change 0.55
-# and 22.2; on four programs of w = 12 the ladder proved all and both others left one open after 15 s.
+# Measured on 20 programs of w = 5, N_max = 16 (five throughputs, gap 1e-6, a busy machine), median
+# and sum of solve seconds: ladder 0.42 and 17.0, n-indexed choice with big-M constants for the
+# direction 0.50 and 18.2, an arc per change 0.55 and 22.2. On four programs of w = 12 the ladder
+# proved all of them optimal; both others left a program unproved after 15 s.
 #
-# With on-demand to go (M3.3b) slot w is the ending: the size n = s_j and the number of slots k that on-demand runs after the
-# window. With expected to go (M3.3c) the last slot's size picks a column of the table, and a binary picks the concave piece of
-# that column in which the progress lies; inside a piece the points' weights need no binary, because more worth is what is
-# sought.
+# With on-demand to go (M3.3b), stage w is the ending: the size n = s_j and the number of slots k of
+# on-demand after the window. With expected to go (M3.3c), the size of the last slot selects a
+# column of the table, and a binary selects the concave piece of that column that contains the
+# progress. The weights of the points of a piece need no binary, because the objective is maximised.
 #
-# Money is in units of ``unit_usd``, work in units of the workload, so that the solver's tolerances mean the same for every job.
+# Money is in units of ``unit_usd``, work in units of the workload, so that the solver's tolerances
+# have the same meaning for every job.
 
-#: Share of the workload that counts as all of it: between 1 and what `finished` accepts, so that neither side's rounding matters.
+#: Share of the workload that counts as complete: between 1 and the threshold of `finished`, so that
+#: rounding on neither side matters.
 WHOLE = 1.0 - TOLERANCE / 2.0
 
 
 def horizon_model(problem: HorizonProblem) -> pyo.ConcreteModel:
-    """The program of M3.1 with the end rule of ``problem`` (M3.3).
+    """Return the program of M3.1 with the end rule of ``problem`` (M3.3).
 
-    On-demand to go, expected to go: objective ``worth`` (maximise). Target: objective ``progress`` (maximise) is active;
-    `require_progress` then fixes what was reached and activates ``paid`` (minimise). Objectives are in units of
-    ``unit_usd`` or of the workload.
+    On-demand to go and expected to go: the objective is ``worth`` (maximise). Target: the objective
+    ``progress`` (maximise) is active; `require_progress` then fixes the progress reached and
+    activates ``paid`` (minimise). Objectives are in units of ``unit_usd`` or of the workload.
     """
     m = pyo.ConcreteModel(name="horizon")
     m.problem = problem
@@ -87,19 +93,19 @@ def horizon_model(problem: HorizonProblem) -> pyo.ConcreteModel:
 
 
 def require_progress(m: pyo.ConcreteModel, progress: float) -> None:
-    """Second solve of the target rule: at least ``progress`` work units, now at the least cost (M3.3a)."""
+    """Set up the second solve of the target rule: least cost with at least ``progress`` work units (M3.3a)."""
     m.enough = pyo.Constraint(expr=m.done >= progress / m.workload - TOLERANCE / 2.0)
     m.progress.deactivate()
     m.paid.activate()
 
 
 def chosen_sizes(m: pyo.ConcreteModel) -> list[int]:
-    """The sizes n per slot that the variables hold."""
+    """Return the sizes n per slot from the values of the variables."""
     return [int(m.size[max(m.SIZES, key=lambda j: pyo.value(m.run[i, j]))]) for i in m.SLOTS]
 
 
 def add_data(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
-    """Index sets and numbers: ``gain[j]`` in workloads, ``cost[i, j]`` in units of money for the cheapest split (M3.2)."""
+    """Add index sets and parameters: ``gain[j]`` in workloads, ``cost[i, j]`` in ``unit_usd`` for the cheapest split (M3.2)."""
     job, window = problem.job, problem.window
     to_go = problem.end_rule is EndRule.ON_DEMAND_TO_GO
     m.workload = job.workload
@@ -115,7 +121,7 @@ def add_data(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
 
 
 def add_choice(m: pyo.ConcreteModel) -> None:
-    """Binaries for why a stage runs on a size; flows of the ladder between two stages; work and payment they add up to."""
+    """Add the binaries for reason and size of each stage, the ladder flows between stages, and total work and cost."""
     restart = m.problem.job.restart
     growing = [after_growing(restart, int(n)) for n in m.size]
     shrinking = [after_shrinking(restart, int(n)) for n in m.size]
@@ -148,31 +154,31 @@ def leaving(m: Any, i: int, j: int) -> Any:
 
 
 def climbing(m: Any, i: int, j: int) -> Any:
-    """climb(i, j) = climb(i, j-1) + leave_up(i, j) - up(i, j), and nobody climbs past the top."""
+    """climb(i, j) = climb(i, j-1) + leave_up(i, j) - up(i, j), with climb(i, top) = 0."""
     below = m.climb[i, j - 1] if j > 0 else 0.0
     above = m.climb[i, j] if j < m.top else 0.0
     return above == below + m.leave_up[i, j] - m.up[i, j]
 
 
 def arriving_up(m: Any, i: int, j: int) -> Any:
-    """up(i, j) <= climb(i, j-1): one scales up to a size from below it."""
+    """up(i, j) <= climb(i, j-1): a job scales up to a size from below it."""
     return m.up[i, j] <= (m.climb[i, j - 1] if j > 0 else 0.0)
 
 
 def descending(m: Any, i: int, j: int) -> Any:
-    """descend(i, j) = descend(i, j+1) + leave_down(i, j) - down(i, j), and nobody descends past the bottom."""
+    """descend(i, j) = descend(i, j+1) + leave_down(i, j) - down(i, j), with descend(i, 0) = 0."""
     above = m.descend[i, j + 1] if j < m.top else 0.0
     below = m.descend[i, j] if j > 0 else 0.0
     return below == above + m.leave_down[i, j] - m.down[i, j]
 
 
 def arriving_down(m: Any, i: int, j: int) -> Any:
-    """down(i, j) <= descend(i, j+1): one scales down to a size from above it."""
+    """down(i, j) <= descend(i, j+1): a job scales down to a size from above it."""
     return m.down[i, j] <= (m.descend[i, j + 1] if j < m.top else 0.0)
 
 
 def fix_first_slot(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
-    """Slot 0 compares with ``n_previous``: each size has one possible reason (M2.4)."""
+    """Fix the reasons in slot 0 that contradict ``n_previous``: each size has a single possible reason (M2.4)."""
     for j in m.SIZES:
         n = int(m.size[j])
         if n <= problem.n_previous:
@@ -184,9 +190,10 @@ def fix_first_slot(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
 
 
 def add_target(m: pyo.ConcreteModel) -> None:
-    """Most progress first, least cost second (M3.3a).
+    """Add the two objectives of the target rule: maximal progress, then minimal cost (M3.3a).
 
-    Progress is not capped at the target here: a longest path through the ladder needs no branching, a capped one does.
+    Progress is not capped at the target here: a longest path through the ladder needs no branching,
+    with a cap it does.
     """
     m.progress = pyo.Objective(expr=m.done, sense=pyo.maximize)
     m.paid = pyo.Objective(expr=m.spent, sense=pyo.minimize)
@@ -194,9 +201,11 @@ def add_target(m: pyo.ConcreteModel) -> None:
 
 
 def add_ending(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
-    """The ending of M3.3b: finish in the window for v, or k more slots on s_j for V(t + w + k) - k s_j p_o Delta, or give up for 0.
+    """Add the ending of M3.3b: finish in the window, run k more slots on s_j, or give up for 0.
 
-    Size 0 in stage w is finishing or giving up. Work: z_end + mu H(s_j) Delta + (k - 1) H(s_j) Delta >= L unless given up.
+    Finishing in the window gives V(t + w), the second choice V(t + w + k) - k s_j p_o Delta. Size 0
+    in stage w means finishing or giving up. Work: z_end + mu H(s_j) Delta + (k - 1) H(s_j) Delta >=
+    L unless given up.
     """
     endings = possible_endings(problem)
     last = m.STAGES.last()
@@ -219,10 +228,10 @@ def add_ending(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
 
 
 def add_table(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
-    """The ending of M3.3c: finish in the window for v, or W(z_end, n_end) from one concave piece of the column of n_end.
+    """Add the ending of M3.3c: finish in the window for V(t + w), or W(z_end, n_end) from a concave piece of its column.
 
-    piece(j, p) chooses column and piece, weight(j, p, b) are the shares of its points: z_end >= sum work(b) weight(j, p, b), or
-    z_end >= L where no piece is chosen.
+    piece(j, p) selects column and piece, weight(j, p, b) are the shares of its points: z_end >= sum
+    work(b) weight(j, p, b), or z_end >= L if no piece is selected.
     """
     if problem.expected is None:
         raise JobError("a program that ends on expected to go, without its table")
@@ -254,7 +263,7 @@ def add_table(m: pyo.ConcreteModel, problem: HorizonProblem) -> None:
 
 
 def least_progress(problem: HorizonProblem) -> float:
-    """Work units the window cannot end below: every slot owes the most it can (efficiencies below 0)."""
+    """Return a lower bound on the progress (work units) at the window's end: the least efficiency in every slot."""
     job, window = problem.job, problem.window
     gain = slot_gains(job, window.slot_hours).tolist()
     owed = min(least_efficiency(job.restart, n) * g for n, g in zip(sizes(job).tolist(), gain, strict=True))
@@ -262,15 +271,16 @@ def least_progress(problem: HorizonProblem) -> float:
 
 
 def most_progress(problem: HorizonProblem) -> float:
-    """Work units the window cannot end above: every slot at full efficiency on the best size."""
+    """Return an upper bound on the progress (work units) at the window's end: the best size at full efficiency."""
     gain = slot_gains(problem.job, problem.window.slot_hours)
     return problem.done + len(problem.window) * float(np.max(gain))
 
 
 def possible_endings(problem: HorizonProblem) -> dict[tuple[int, int], float]:
-    """V(t + w + k) - k s_j p_o Delta in USD by (j, k), for those k that can be the slots needed and whose worth is positive.
+    """Return V(t + w + k) - k s_j p_o Delta in USD by (j, k), for every possible k with a positive value.
 
-    The window ends between `least_progress` and `most_progress`, and that bounds k from both sides.
+    The progress at the window's end lies between `least_progress` and `most_progress`, which bounds
+    k on both sides.
     """
     job, window, end = problem.job, problem.window, problem.slot + len(problem.window)
     size, gain = sizes(job), slot_gains(job, window.slot_hours)
@@ -288,19 +298,21 @@ def possible_endings(problem: HorizonProblem) -> dict[tuple[int, int], float]:
 
 
 # ---
-# Solving Pyomo models with HiGHS: how a solve ended is a value, never an exception (M3.4).
+# Solving Pyomo models with HiGHS: every outcome of a solve is a status, never an exception (M3.4).
 
-#: Tolerances: work is scaled to a workload of 1, so that of constraints is below the tolerance of "finished". That of whole
-#: numbers is HiGHS's own: with ``mip_feasibility_tolerance`` 1e-9, HiGHS 1.15.1 calls plans optimal that are not (7 of 120 programs
-#: whose expected to go is flat, all best left alone: it held instances at a loss, "gap 0"). Search: on 16 programs of
-#: w = 5, N_max = 16 it took 19.7 s in all without restarts against 36.8 s with, and, with fewer endings to choose from, 6.9 s with
-#: short reliability branching against 10.1 s.
+#: Tolerances: work is scaled to a workload of 1, so the constraint tolerance is below the tolerance
+#: of "finished". The integrality tolerance is HiGHS's default: with ``mip_feasibility_tolerance``
+#: 1e-9, HiGHS 1.15.1 reports plans as optimal that are not (7 of 120 programs with a flat expected
+#: to go, whose optimum is to run nothing: it ran instances at a loss, "gap 0"). Search: 16 programs
+#: of w = 5, N_max = 16 took 19.7 s in total without restarts and 36.8 s with them; with fewer
+#: possible endings they took 6.9 s with short reliability branching and 10.1 s without.
 OPTIONS: dict[str, Any] = {
     "primal_feasibility_tolerance": 1e-9,
     "mip_allow_restart": False,
     "mip_pscost_minreliable": 1,
 }
-#: Relative difference between the solver's objective and the plan's own beyond which the solve counts as an error.
+#: Relative difference between the solver's objective and the recomputed objective of its plan above
+#: which a solve is an error.
 TRUST = 1e-6
 INTERRUPTED = (
     TerminationCondition.maxTimeLimit,
@@ -308,13 +320,14 @@ INTERRUPTED = (
     TerminationCondition.objectiveLimit,
     TerminationCondition.interrupted,
 )
-# While HiGHS runs, Pyomo redirects the file descriptors of the whole process: one solve at a time.
+# While HiGHS runs, Pyomo redirects the file descriptors of the whole process, so only one solve may
+# run at a time.
 _ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When a solve may stop: after ``seconds``, or within ``relative_gap`` of the bound; ``nodes`` of the search tree if given."""
+    """Limits of a solve: it stops after ``seconds``, within ``relative_gap`` of the bound, or after ``nodes`` nodes if given."""
 
     seconds: float = 10.0
     relative_gap: float = 1e-6
@@ -327,11 +340,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """How a solve ended (M3.4).
+    """Result of a solve (M3.4).
 
-    ``objective`` is None without an incumbent, ``bound`` None without a proof; ``gap`` is |bound - objective| over the larger
-    of the two in size, infinite where either is missing. ``seconds`` is the solver's own account. With an
-    incumbent the model's variables hold it. ``detail`` says in the solver's words what happened.
+    ``objective`` is None without an incumbent, ``bound`` None without a proof. ``gap`` is |bound -
+    objective| relative to the larger absolute value, infinite where either is missing. ``seconds``
+    is the time reported by the solver. The model's variables contain the incumbent, if any.
+    ``detail`` is the solver's description of the result.
     """
 
     status: PlanStatus
@@ -343,9 +357,10 @@ class Solution:
 
 
 def solve(model: Any, limits: Limits) -> Solution:
-    """Solve a Pyomo model with one active objective by HiGHS; the outcome is in the status, nothing is raised for it.
+    """Solve a Pyomo model with a single active objective by HiGHS; failures are reported in the status, not raised.
 
-    Deterministic: one thread, the solver's fixed seed; only a time limit can make two runs differ.
+    Deterministic: a single thread and the solver's fixed seed; only a time limit can make two runs
+    differ.
     """
     options = dict(OPTIONS)
     if limits.nodes is not None:
@@ -377,7 +392,7 @@ def solve(model: Any, limits: Limits) -> Solution:
 
 
 def solution_of(results: Results) -> Solution:
-    """Pyomo's results as a `Solution`."""
+    """Convert Pyomo's results to a `Solution`."""
     objective, bound = results.incumbent_objective, results.objective_bound
     if bound is not None and abs(bound) == float("inf"):
         bound = None
@@ -392,7 +407,7 @@ def solution_of(results: Results) -> Solution:
 
 
 def status_of(results: Results) -> PlanStatus:
-    """The one place where the solver's words become ours."""
+    """Map the solver's statuses to `PlanStatus`; the only place that does so."""
     incumbent = results.solution_status in (SolutionStatus.optimal, SolutionStatus.feasible)
     end = results.termination_condition
     if end is TerminationCondition.convergenceCriteriaSatisfied:
@@ -405,7 +420,7 @@ def status_of(results: Results) -> PlanStatus:
 
 
 def relative_gap(objective: float | None, bound: float | None) -> float:
-    """|bound - objective| over the larger of the two in size; infinite where either is missing.
+    """Return |bound - objective| relative to the larger absolute value; infinite where either is missing.
 
     >>> relative_gap(99.0, 100.0)
     0.01
@@ -417,11 +432,12 @@ def relative_gap(objective: float | None, bound: float | None) -> float:
 
 
 def plan_problem(problem: HorizonProblem, limits: Limits | None = None) -> Plan:
-    """The plan of a horizon program by the Pyomo model and HiGHS (M3.1, M3.4).
+    """Return the plan of a horizon program by the Pyomo model and HiGHS (M3.1, M3.4).
 
-    The numbers of the plan are those of its own allocations (M3.5), not the solver's; a solver whose objective differs from them
-    by more than `TRUST` gets status ERROR. Without an incumbent ``allocations`` is empty and the numbers are NaN. Raises `JobError`
-    or `MarketError` for a program that makes no sense (`validate_problem`), and nothing else.
+    The numbers of the plan are recomputed from its allocations (M3.5); if the solver's objective
+    differs from them by more than `TRUST`, the status is ERROR. Without an incumbent
+    ``allocations`` is empty and the numbers are NaN. Raises only `JobError` and `MarketError`, for
+    an invalid program (`validate_problem`).
     """
     validate_problem(problem)
     limits = limits or Limits()
@@ -439,7 +455,7 @@ def plan_problem(problem: HorizonProblem, limits: Limits | None = None) -> Plan:
 
 
 def in_usd(solution: Solution, unit_usd: float) -> Solution:
-    """A solution whose objective was counted in units of ``unit_usd``, in USD."""
+    """Return a solution with objective and bound converted from units of ``unit_usd`` to USD."""
     objective, bound = solution.objective, solution.bound
     return replace(
         solution,
@@ -449,13 +465,13 @@ def in_usd(solution: Solution, unit_usd: float) -> Solution:
 
 
 def _plan_target(problem: HorizonProblem, model: Any, limits: Limits) -> Plan:
-    """Most progress first, then least cost (M3.3a): two solves that share the time limit."""
+    """Solve for maximal progress, then for minimal cost (M3.3a); the two solves share the time limit."""
     first = solve(model, replace(limits, relative_gap=0.0))
     if first.objective is None:
         return _plan(None, first)
     found = worth(problem, chosen_sizes(model))
     if first.status is not PlanStatus.OPTIMAL:
-        # The most progress is not proved, so of its least cost nothing is known but that it is not negative.
+        # Maximal progress is not proved, so the only known bound on its least cost is 0.
         return _plan(found, replace(first, objective=found.objective, bound=0.0, gap=float("inf")))
     require_progress(model, found.end_progress)
     second = solve(model, replace(limits, seconds=max(limits.seconds - first.seconds, 0.1 * limits.seconds)))
@@ -471,7 +487,7 @@ def _plan_target(problem: HorizonProblem, model: Any, limits: Limits) -> Plan:
 
 
 def _plan(found: Worth | None, solution: Solution, unit_usd: float = 0.0, *, maximise: bool = False) -> Plan:
-    """The plan that states its own numbers, with the solver's proof in USD: of a worth if ``maximise``, else of a cost."""
+    """Build a plan from recomputed numbers and the solver's bound in USD, an upper bound if ``maximise``, else a lower bound."""
     if found is None or solution.objective is None:
         nan = float("nan")
         status = solution.status
@@ -490,7 +506,7 @@ def _plan(found: Worth | None, solution: Solution, unit_usd: float = 0.0, *, max
         return _plan(None, replace(solution, status=PlanStatus.ERROR))
     bound = found.objective if solution.bound is None else solution.bound
     if abs(bound - found.objective) <= TRUST * max(size, 1e-3 * unit_usd):
-        # A bound that the plan passes by the solver's tolerances is met, not passed.
+        # Within the solver's tolerances the plan may pass the bound; then the bound is met.
         bound = max(bound, found.objective) if maximise else min(bound, found.objective)
     return Plan(
         allocations=found.allocations,
@@ -505,17 +521,19 @@ def _plan(found: Worth | None, solution: Solution, unit_usd: float = 0.0, *, max
 
 
 # ---
-# Live solves: the MILP decides, the audit checks it, the exact twin is asked as well (M3.1, M3.4, M3.5).
+# Live solves: the MILP decides, the audit checks its plan, and the exact twin is solved for
+# comparison (M3.1, M3.4, M3.5).
 
 
 @dataclass(slots=True, kw_only=True)
 class LiveSolver:
-    """Answers horizon programs by the MILP within ``seconds`` each; keeps how every solve ended in ``notes``, and the ``plans``.
+    """Callable solver of horizon programs by the MILP, within ``seconds`` each; records each solve in ``notes`` and ``plans``.
 
-    Every plan is compared with the twin's. Where they are worth the same the twin's is taken, which settles ties by rule (M3.2). A
-    solve that is not proved optimal in time is answered by the twin, which is exact; one that contradicts the twin has the
-    status `PlanStatus.DIFFERS` and the better plan of the two. The note says so. Notes hold no seconds: they are kept with the
-    decision, and the same turn again must write the same rows.
+    Every plan is compared with the exact twin's. If both have the same value, the twin's plan is
+    used, which breaks ties by rule (M3.2). If the MILP is not proved optimal in time, the twin's
+    plan is used, which is exact. If the two contradict each other, the better plan is used with
+    status `PlanStatus.DIFFERS`. A note records each case. Notes contain no times: they are stored
+    with the decision, and repeating a turn must write the same rows.
     """
 
     seconds: float
@@ -523,7 +541,7 @@ class LiveSolver:
     plans: list[Plan] = field(default_factory=list)
 
     def __call__(self, problem: HorizonProblem) -> Plan:
-        """The optimal plan of one program, audited; raises `AuditError` if its numbers do not add up."""
+        """Return the optimal, audited plan of a program; raises `AuditError` if its numbers do not add up."""
         plan, twin = plan_problem(problem, limits=Limits(seconds=self.seconds)), solve_window(problem)
         audit_plan(problem, twin)
         if plan.status is not PlanStatus.OPTIMAL:
@@ -542,14 +560,15 @@ class LiveSolver:
         return plan
 
     def summary(self) -> str:
-        """How the solves of one decision ended, "" if there was none."""
+        """Return how the solves of a decision ended; "" if there was none."""
         return "; ".join(self.notes)
 
 
 def contradicts(problem: HorizonProblem, plan: Plan, twin: Plan) -> bool:
-    """True if two plans that are both called optimal are not worth the same (M3.2), by more than the solver's gap.
+    """Return whether two plans, both with status optimal, differ in value by more than the tolerance `AGREEMENT` (M3.2).
 
-    Under the target rule what they reach counts first. A twin that ran out of labels contradicts nobody.
+    Under the target rule, progress is compared first. A twin without status optimal contradicts no
+    plan.
     """
     if twin.status is not PlanStatus.OPTIMAL:
         return False
@@ -564,7 +583,7 @@ def contradicts(problem: HorizonProblem, plan: Plan, twin: Plan) -> bool:
 
 
 def better(problem: HorizonProblem, plan: Plan, twin: Plan) -> Plan:
-    """The better of two plans that contradict each other, with that as its status; the other's objective tells the gap."""
+    """Return the better of two contradicting plans with status DIFFERS and the gap to the other plan's objective."""
     if problem.end_rule is EndRule.TARGET:
         slack = AGREEMENT * problem.job.workload
         ahead = plan.end_progress - twin.end_progress
@@ -590,11 +609,13 @@ def plan(
     end_rule: EndRule = EndRule.ON_DEMAND_TO_GO,
     seconds: float = 10.0,
 ) -> Plan:
-    """What to hold in the slots of a window, seen or forecast, for the most utility: one program of M3.1, solved and audited.
+    """Return the plan with the highest utility over a window, observed or forecast: one program of M3.1, solved and audited.
 
-    Element 0 of ``window`` is the job's slot ``slot``, where it stands at ``progress`` (None: nothing is done yet); slots at or
-    after the deadline are cut off. After the window counts what ``end_rule`` says. Raises `JobError` where the job is not worth
-    a program (no slot left, a work that is done).
+    Element 0 of ``window`` is the job's slot ``slot``, at which its state is ``progress`` (None: no
+    work done yet). Slots at or after the deadline are cut off. ``end_rule`` gives the value of the
+    state after the window. A finished job gets a plan without instances. Raises `JobError` or
+    `MarketError` for an invalid program (`validate_problem`), in particular if no slot is left
+    before the deadline.
     """
     stands = progress or Progress()
     problem = HorizonProblem(

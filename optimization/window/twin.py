@@ -1,4 +1,4 @@
-"""The exact twin of the Pyomo model: label-setting dynamic programming, no solver (M3.2)."""
+"""Exact twin of the Pyomo model: label-setting dynamic programming without a solver (M3.2)."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ from optimization.window.plan import (
     work_tolerance,
 )
 
-#: Labels after which a search gives up its proof and says so in the plan's status (24 bytes each).
+#: Largest number of labels (24 bytes each); a search that needs more returns its best plan with
+#: status TIME_LIMIT.
 LABEL_LIMIT = 20_000_000
 
 _RULES = {EndRule.TARGET: TARGET, EndRule.ON_DEMAND_TO_GO: TO_GO, EndRule.EXPECTED_TO_GO: EXPECTED}
-# Closed for writing like the arrays of a table: numba would compile everything once more for arrays that are not.
+# Read-only like the arrays of a table: numba would compile a second version for writable arrays.
 _NO_WORK, _NO_VALUE = np.zeros(0), np.zeros((0, 0))
 _NO_WORK.flags.writeable = _NO_VALUE.flags.writeable = False
 
 
 def solve_window(problem: HorizonProblem) -> Plan:
-    """The optimal plan of a `HorizonProblem`, without a solver and without a clock (``seconds`` is 0).
+    """Return the optimal plan of a `HorizonProblem`, without a solver or a time limit (``seconds`` is 0).
 
-    Status OPTIMAL, bound = objective, gap 0. Should the program need more than `LABEL_LIMIT` labels the best plan found comes
-    back as TIME_LIMIT with the bound that is proved. Raises `JobError` or `MarketError` for a program that makes no sense
-    (`validate_problem`).
+    The status is OPTIMAL with bound = objective and gap 0. If the program needs more than
+    `LABEL_LIMIT` labels, the result is the best plan found, with status TIME_LIMIT and the proven
+    bound. Raises `JobError` or `MarketError` for an invalid program (`validate_problem`).
     """
     validate_state(problem)
-    # Arrays of one kind whoever made them: for each other kind numba would compile everything once more.
+    # Fixed dtypes and layout for every caller: numba compiles a version for each kind of array.
     price = np.array(problem.window.price, dtype=np.float64)
     available = np.array(problem.window.available, dtype=np.int64)
     terms = terms_of(problem)
@@ -62,7 +63,8 @@ def solve_window(problem: HorizonProblem) -> Plan:
         return _idle(problem, terms)
     proved, paid, bound = answer.state != BEST_FOUND, answer.paid, answer.bound
     if terms.rule == TARGET:
-        # There the worth is minus the cost: a bound above the worth is one below the cost.
+        # The worth is minus the cost under the target rule, so an upper bound on it is a lower
+        # bound on the cost.
         objective, bound = paid, paid - (bound - answer.worth)
     else:
         objective = answer.worth
@@ -79,7 +81,7 @@ def solve_window(problem: HorizonProblem) -> Plan:
 
 
 def terms_of(problem: HorizonProblem) -> HorizonProgram:
-    """The program as the arrays and numbers the kernels read."""
+    """Return the program as the arrays and numbers that the kernels read."""
     job, window, table = problem.job, problem.window, problem.expected
     rule = _RULES[problem.end_rule]
     size, gain = _job_arrays(job, window.slot_hours)
@@ -104,7 +106,7 @@ def terms_of(problem: HorizonProblem) -> HorizonProgram:
 
 @lru_cache(maxsize=512)
 def _job_arrays(job: Job, slot_hours: float) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes and the work each does in a slot: a job asks for many programs."""
+    """Return the sizes and the work of each in a slot; cached, since a job solves many programs."""
     return sizes(job), slot_gains(job, slot_hours)
 
 
@@ -113,7 +115,7 @@ def _most_counted(problem: HorizonProblem, terms: HorizonProgram) -> float:
 
 
 def _idle(problem: HorizonProblem, terms: HorizonProgram) -> Plan:
-    """Nothing held: the program is answered before its window begins."""
+    """Return the plan without instances, for a program that needs no work in its window."""
     return Plan(
         allocations=(Allocation(0, 0),) * len(problem.window),
         status=PlanStatus.OPTIMAL,
