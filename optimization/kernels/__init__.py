@@ -1,7 +1,8 @@
-"""Everything compiled, and the arithmetic of a slot once (`rules`).
+"""Compiled code, and the rules of a slot in plain Python (`rules`).
 
-`rules` is plain Python and may be called anywhere; the other modules are numba functions made with `compiling.kernel`, and
-their parts, made with `compiling.part`, which may call each other and the rules across files. Nothing here imports the rest
-of the project, so that the hash of this folder's sources says whether compiled code on disk is still good. Importing this
-package does not import numba; importing any module of it but `rules` does.
+`rules` is plain Python and may be called anywhere. The other modules contain numba functions:
+kernels made with `compiling.kernel`, and their parts made with `compiling.part`; they may call each
+other and the rules across files. The package imports nothing else of the project, so that a hash of
+its sources shows whether compiled code on disk is up to date. Importing this package does not
+import numba; importing any of its modules except `rules` does.
 """

@@ -1,9 +1,10 @@
-"""`kernel`: numba's `njit` with a cache on disk that knows when any source of this folder has changed.
+"""`kernel`: numba's `njit` with a disk cache that is invalidated when any source of this folder changes.
 
-numba keys compiled code by the one file that holds the function: when a function that it calls changes in another file, the
-old machine code is read again. Here the cache folder is named by a hash of all sources of `optimization.kernels`, so kernels
-may call each other, and the functions they are made of (`part`). The folder lies in ``NUMBA_CACHE_DIR`` if that is set, else
-beside the package, else in the user's cache; where none can be written, every process compiles for itself.
+numba keys compiled code by the file that contains the function: if a function that it calls changes
+in another file, the old machine code is still loaded. Here the name of the cache folder contains a
+hash of all sources of `optimization.kernels`, so that kernels may call each other and the functions
+they consist of (`part`). The folder is in ``NUMBA_CACHE_DIR`` if that is set, else in the package,
+else in the user's cache. If none of these is writable, every process compiles for itself.
 """
 
 from __future__ import annotations
@@ -29,23 +30,24 @@ from numba.extending import register_jitable
 
 from optimization.kernels.rules import RULES
 
-#: Settings of numba that its types do not name.
+#: numba's settings, which its type hints do not declare.
 _NUMBA: Any = config
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
 PREFIX = "slackwater-"
-#: Days for which code compiled from other sources is kept: another version may be in use beside this one.
+#: Days for which code compiled from other sources is stored: another version of the package may be
+#: in use.
 KEPT_DAYS = 14.0
-# Division by zero gives infinity, as in numpy: no branch and no error text in every division. Nothing is called through a C
-# pointer: that entry would be compiled for every function.
+# Division by zero gives infinity, as in numpy, which saves a branch and an error text in every
+# division. No function is called through a C pointer, so that entry point need not be compiled.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
 _DECORATING = threading.Lock()
 
 
 def kernel(function: Function) -> Function:
-    """Compile a function on its first call, or read what the same sources compiled to before."""
+    """Compile a function on its first call, or load the code compiled from the same sources before."""
     with _DECORATING:
         folder, given = cache_folder(), _NUMBA.CACHE_DIR
         try:
@@ -61,16 +63,17 @@ def kernel(function: Function) -> Function:
 
 
 def part(function: Function) -> Function:
-    """A function that kernels may call: compiled as a part of them only, and plain Python to whoever else calls it.
+    """Make a function callable from kernels: it is compiled only as a part of them and is plain Python for other callers.
 
-    A kernel costs more to compile: it is also made callable from Python, for all its arguments, and kept in files of its own.
+    A kernel takes longer to compile: it also gets an entry point from Python for each signature,
+    and is stored in separate files.
     """
     made: Function = register_jitable(**OPTIONS)(function)
     return made
 
 
 def fast_part(function: Function) -> Function:
-    """`part` for loops that never see a NaN and do not care for the sign of zero: they become vector instructions."""
+    """Make a `part` of loops without NaN in which the sign of zero is irrelevant: they compile to vector instructions."""
     made: Function = register_jitable(**OPTIONS, fastmath={"nnan", "nsz"})(function)
     return made
 
@@ -80,33 +83,39 @@ for _rule in RULES:
 
 
 def _in_turn(made: Any, compiled: Callable[[Any], Any], signature: Any) -> Any:
-    """Compile one signature of a kernel, or read it: processes that start cold side by side do it one after the other.
+    """Compile or load a signature of a kernel; processes that start at the same time take turns.
 
-    The second one waits and then finds the code, instead of spending the same seconds beside the first. A number that stands in
-    another kernel's call is an argument like others: numba would compile the kernel once more for that number.
+    The second process waits and then loads the code, instead of compiling it a second time. A
+    literal number in the call of another kernel counts as a plain argument; otherwise numba would
+    compile the kernel again for that number.
     """
     signature = tuple(map(unliteral, signature))
     if signature in made.overloads:
         return compiled(signature)
-    # numba's own lock first: the thread that has it may ask for this kernel while another one compiles it.
+    # Take numba's lock first: the thread that has it may need this kernel while another thread
+    # compiles it.
     with global_compiler_lock, contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # the folder is gone: every process for itself
+        with contextlib.suppress(OSError):  # the folder is gone: every process compiles for itself
             lock = stack.enter_context(open(f"{made._cache._cache_file._index_path}.lock", "w"))
             fcntl.flock(lock, fcntl.LOCK_EX)
-            stack.callback(fcntl.flock, lock, fcntl.LOCK_UN)  # a child made meanwhile has the file open too
+            stack.callback(
+                fcntl.flock, lock, fcntl.LOCK_UN
+            )  # a child process forked meanwhile has the file open too
         return compiled(signature)
 
 
 class CodeFiles(IndexDataCacheFile):
-    """numba's files of one function's code, safe for processes that start cold side by side.
+    """numba's files for the code of a function, safe for processes that compile at the same time.
 
-    numba numbers the files of the signatures in the order they come. Two processes that compile two signatures at once both take
-    the first number, and whoever reads later runs the code of the other signature. Here a file is named by what was compiled, and
-    written before it is listed; of two lists one may be lost, which costs a compilation.
+    numba numbers the files of the signatures in the order of compilation. Two processes that
+    compile two signatures at the same time both use the first number, and a later process runs the
+    code of the wrong signature. Here the file name is a hash of the compiled signature, and the
+    file is written before it is added to the index. If two processes write the index at the same
+    time an entry may be lost, which costs a compilation.
     """
 
     def save(self, key: object, data: object) -> None:
-        """Keep ``data``, the code of ``key``: signature, processor, and the function's own hash."""
+        """Store ``data``, the code of ``key``: signature, processor, and the function's hash."""
         name = f"{Path(self._index_name).stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
         files: Any = self
         files._save_data(name, data)
@@ -114,7 +123,7 @@ class CodeFiles(IndexDataCacheFile):
 
 
 def source_hash(folder: Path) -> str:
-    """A hash of the names and contents of the Python files of a folder."""
+    """Return a hash of the names and contents of the Python files of a folder."""
     sources = hashlib.sha256()
     for path in sorted(folder.glob("*.py")):
         content = path.read_bytes()
@@ -124,7 +133,7 @@ def source_hash(folder: Path) -> str:
 
 @lru_cache(maxsize=1)
 def cache_folder() -> Path | None:
-    """Where this process keeps compiled code; None if no place can be written. Made, and old ones beside it removed."""
+    """Return the folder for compiled code, created if needed, and remove outdated folders; None if no place is writable."""
     try:
         name = PREFIX + source_hash(HERE)
     except OSError:
@@ -145,17 +154,17 @@ def cache_folder() -> Path | None:
 
 
 def places() -> Iterator[Path]:
-    """Folders to keep compiled code in, the best first."""
+    """Yield the candidate parent folders for compiled code, the preferred first."""
     if _NUMBA.CACHE_DIR:
         yield Path(_NUMBA.CACHE_DIR)
         return
     yield HERE / "__pycache__"
-    with contextlib.suppress(RuntimeError):  # no home
+    with contextlib.suppress(RuntimeError):  # no home folder
         yield user_cache() / "slackwater"
 
 
 def user_cache() -> Path:
-    """The user's own cache folder; raises `RuntimeError` where there is no home."""
+    """Return the user's cache folder; raises `RuntimeError` if there is no home folder."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     given = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
@@ -163,11 +172,12 @@ def user_cache() -> Path:
 
 
 def prune(place: Path, current: Path) -> None:
-    """Remove what other sources compiled to and nobody has used for `KEPT_DAYS`.
+    """Remove code compiled from other sources that has not been used for `KEPT_DAYS`.
 
-    Safe while another process runs on such a folder: numba compiles anew what it does not find, and makes the folder again.
+    Safe while another process uses such a folder: numba compiles missing code again and recreates
+    the folder.
     """
-    # The folder in use was touched when it was found: it stands for now, and no clock is read.
+    # The current folder's modification time was just updated, so it serves as the present time.
     oldest = current.stat().st_mtime - KEPT_DAYS * 86400.0 if current.is_dir() else 0.0
     for folder in place.glob(PREFIX + "*"):
         with contextlib.suppress(OSError):

@@ -1,8 +1,9 @@
-"""Backward induction of M4.6 over (slot, work left, size before, count state, price level) (ours).
+"""Backward induction of M4.6 over (slot, remaining work, previous size, count state, price level) (ours).
 
-The value after a slot is linear between the points of an even grid of work left. The gain of a slot depends on the size before
-only through "smaller, same, larger" (M2.4), so running maxima over sizes replace the pairs of sizes; a move shifts the grid by the
-same amount everywhere, so the inner loops run along it.
+The value after a slot is piecewise linear on an even grid of remaining work. The gain of a slot
+depends on the previous size only through "smaller, same, larger" (M2.4), so running maxima over
+sizes replace the pairs of sizes. The work of a slot shifts the grid by the same amount everywhere,
+so the inner loops run along the grid.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from optimization.kernels.rules import (
     value_at,
 )
 
-#: Parts of a grid step that count as none when a slot's work is put on the grid: a step is itself one part in twenty of an
-#: instance's slot at most, and the tables are kept in single precision.
+#: Fractions of a grid step that are rounded away when a slot's work is put on the grid: a step is
+#: at most a twentieth of an instance's work in a slot, and the tables are in single precision.
 STEP_ROUNDING, STEP_PART = 1e-6, 1e-5
 
 
 class Game(NamedTuple):
-    """A job and its market as the kernel reads them; money in USD per slot, work in work units.
+    """A job and its market in the form that the kernels read; money in USD per slot, work in work units.
 
-    ``sizes`` (M,) ascending from 0 and ``gain`` (M,) their work in a slot; ``available`` (S,) and ``price`` (K,) the states of
-    the count and of the price; ``chain`` (T, S, S) and ``price_chain`` (T, K, K) or (K, K) their transitions from each slot
-    to the next; ``slack`` the rounding of work (a job with no more left is finished); ``step`` between the ``points`` of
-    work left.
+    ``sizes`` (M,) ascend from 0, and ``gain`` (M,) is their work in a slot. ``available`` (S,) and
+    ``price`` (K,) are the states of the count and of the price, ``chain`` (T, S, S) and
+    ``price_chain`` (T, K, K) or (K, K) their transitions from each slot to the next. ``slack`` is
+    the tolerance of work: a job with no more work left is finished. ``step`` is the distance
+    between the ``points`` of remaining work.
     """
 
     sizes: np.ndarray
@@ -55,7 +57,7 @@ class Game(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """USD of having finished now and after this slot, and what is taken off where more work is left than is sought."""
+    """Values in USD of finishing now and after this slot, and the penalty where more work is left than the grid covers."""
 
     now: float
     after: float
@@ -63,14 +65,14 @@ class Ends(NamedTuple):
 
 
 class Firsts(NamedTuple):
-    """The first point of the grid that is kept after the slot, and at its start."""
+    """First stored point of the grid after the slot, and at its start."""
 
     after: int
     now: int
 
 
 class SlotState(NamedTuple):
-    """Work left, size before, count, price per slot, and the worth of finishing in this slot."""
+    """Remaining work, previous size, count, price per slot, and the value of finishing in this slot."""
 
     rest: float
     before: int
@@ -80,11 +82,12 @@ class SlotState(NamedTuple):
 
 
 class Shifts(NamedTuple):
-    """What work done in a slot does to a row of values, for each of n amounts of work.
+    """Shifts of a row of values by the work done in a slot, for each of n amounts of work.
 
-    A row of ``width`` points moves by whole steps and by the ``part`` (n,) of one. ``at`` (n, 4): the points before the first
-    are finished, up to the second read the lowest value that is known, up to the third are inside; the point h of these reads
-    the points h + the fourth and, for the part, the one below.
+    A row of ``width`` points is shifted by whole steps and by the fraction ``part`` (n,) of a step.
+    ``at`` (n, 4): points before the first bound are finished, points up to the second read the
+    lowest known value, points up to the third are inside. An inside point h reads the point h + the
+    fourth value and, for the fraction, the point below it.
     """
 
     part: np.ndarray
@@ -93,7 +96,7 @@ class Shifts(NamedTuple):
 
 @part
 def shift_by(steps: float, first: Firsts, known: int, width: int) -> tuple[np.float32, int, int, int, int]:
-    """One of `Shifts`: ``steps`` of work, from ``known`` points after the slot to ``width`` at its start."""
+    """Return a row of `Shifts` for ``steps`` of work, from ``known`` points after the slot to ``width`` points at its start."""
     whole = int(np.floor(steps + STEP_ROUNDING))
     part = np.float32(max(0.0, steps - whole))
     if part < STEP_PART:
@@ -106,14 +109,15 @@ def shift_by(steps: float, first: Firsts, known: int, width: int) -> tuple[np.fl
 
 @part
 def shifts_by(steps: np.ndarray, first: Firsts, known: int, width: int) -> Shifts:
-    """`shift_by` of each of ``steps`` (n,)."""
+    """Return `shift_by` for each of ``steps`` (n,)."""
     part, at = np.empty(steps.size, np.float32), np.empty((steps.size, 4), np.int64)
     for i in range(steps.size):
         part[i], at[i, 0], at[i, 1], at[i, 2], at[i, 3] = shift_by(steps[i], first, known, width)
     return Shifts(part, at)
 
 
-#: Cells of count and price whose rows are moved together: the call costs as much as moving a short row.
+#: Cells of count and price whose rows are shifted in a single call: the call costs as much as
+#: shifting a short row.
 TOGETHER = 16
 
 
@@ -131,15 +135,16 @@ def shifted(
     first: int,
     k: int,
 ) -> None:
-    """Row ``k`` of ``out[first:]`` becomes row ``j`` of ``rows`` moved by shift ``i``, less ``costs`` (cells, sizes).
+    """Write row ``j`` of ``rows``, shifted by shift ``i`` minus ``costs`` (cells, sizes), to row ``k`` of ``out[first:]``.
 
-    Both have shape (cells, sizes, points); those from the first of ``cells`` to before the second are moved. ``done`` is the worth
-    of having finished, ``beyond`` what is taken off a row's last value where more work is left than that. Arrays are
-    indexed whole: a slice of one row would be counted as in use and out of it, at the price of the row.
+    Both arrays have shape (cells, sizes, points); the cells from ``cells[0]`` up to but not
+    including ``cells[1]`` are shifted. ``done`` is the value of having finished, ``beyond`` the
+    penalty on a row's last value where more work is left than the row covers. Arrays are indexed in
+    full, since slicing a row would count references, which costs as much as the row.
     """
     part, last, width = shifts.part[i], rows.shape[2] - 1, out.shape[2]
     finished, low, inside, base = shifts.at[i, 0], shifts.at[i, 1], shifts.at[i, 2], shifts.at[i, 3]
-    # Unsigned: an index that might be negative makes no vector instruction.
+    # Unsigned: an index that might be negative prevents vector instructions.
     up, one = np.uint64(base), np.uint64(1)
     for c in range(cells[0], cells[1]):
         cost, to = np.float32(costs[c, j]), first + c - cells[0]
@@ -169,9 +174,10 @@ def weighed(
     best: np.ndarray,
     now: np.ndarray,
 ) -> None:
-    """Row ``j`` of ``now`` is raised to ``best`` (cells, points), and that to row ``j`` of ``rows`` as `shifted` moves it.
+    """Raise row ``j`` of ``now`` to ``best`` (cells, points), and ``best`` to row ``j`` of ``rows`` shifted as by `shifted`.
 
-    The same four ranges as there: a row that is written to be read once more costs half as much again.
+    The loops of the four ranges are repeated from there, since writing and rereading a row would
+    take half as long again.
     """
     part, last, width = shifts.part[i], rows.shape[2] - 1, now.shape[2]
     finished, low, inside, base = shifts.at[i, 0], shifts.at[i, 1], shifts.at[i, 2], shifts.at[i, 3]
@@ -203,14 +209,14 @@ def weighed(
 
 @part
 def by_cell(values: np.ndarray) -> np.ndarray:
-    """Values (S, K, M, points) as (S K, M, points)."""
+    """Return values (S, K, M, points) reshaped to (S K, M, points)."""
     states, levels, sizes, width = values.shape
     return values.reshape((states * levels, sizes, width))
 
 
 @part
 def cell_costs(sizes: np.ndarray, available: np.ndarray, price: np.ndarray, on_demand: float) -> np.ndarray:
-    """USD of a slot of each of M sizes in each cell of count and price, shape (S K, M)."""
+    """Return the cost in USD of a slot of each of M sizes in each cell of count and price, shape (S K, M)."""
     costs = np.empty((available.size * price.size, sizes.size))
     for s in range(available.size):
         for x in range(price.size):
@@ -222,7 +228,7 @@ def cell_costs(sizes: np.ndarray, available: np.ndarray, price: np.ndarray, on_d
 
 @part
 def slot_shifts(game: Game, first: Firsts, known: int, width: int) -> Shifts:
-    """What a slot of each of M sizes does: first with that size held before, then with more, then with fewer (3 M,)."""
+    """Return the shifts of a slot of each of M sizes after the same size, after a larger and after a smaller size (3 M,)."""
     sizes = game.sizes.size
     steps = np.empty(3 * sizes)
     for j in range(sizes):
@@ -242,10 +248,10 @@ def before_slot(
     best: np.ndarray,
     now: np.ndarray,
 ) -> None:
-    """Values ``now`` (cells, M, points) at the start of a slot whose count and price are known, from those after it, ``after``.
+    """Compute values ``now`` (cells, M, points) at the start of a slot with known count and price from ``after``, those after it.
 
-    ``shifts`` are those of `slot_shifts`, ``costs`` (cells, M) USD of the slot; ``first`` is the first point of ``now`` on the
-    grid; ``best`` (`TOGETHER`, points) is scratch.
+    ``shifts`` are those of `slot_shifts`, ``costs`` (cells, M) the cost of the slot in USD.
+    ``first`` is the first point of ``now`` on the grid; ``best`` (`TOGETHER`, points) is scratch.
     """
     count, sizes, _ = now.shape
     for begin in range(0, count, TOGETHER):
@@ -262,19 +268,20 @@ def before_slot(
                     now[c, j, 0] = ends.now
 
 
-#: Numbers of each row that are mixed together: of a dozen rows they stay in the fastest memory.
+#: Block length of the rows mixed together: blocks of a dozen rows fit into the fastest cache.
 BLOCK = 512
 
 
 @fast_part
 def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
-    """out[a] = sum over b of weights[a, b] rows[b], for arrays (size, width) in single precision.
+    """Compute out[a] = sum over b of weights[a, b] rows[b], for arrays (size, width) in single precision.
 
-    Rows are summed by fours, what is left over one by one; as many at once as spares reading and writing the result.
+    The first 8 or 4 rows are summed in a single pass and further rows in fours, to save reads and
+    writes of the result.
     """
     size, width = rows.shape
     for begin in range(0, width, BLOCK):
-        # Unsigned: an index that might be negative makes no vector instruction.
+        # Unsigned: an index that might be negative prevents vector instructions.
         start, stop = np.uint64(begin), np.uint64(min(width, begin + BLOCK))
         for a in range(out.shape[0]):
             b = 0
@@ -314,9 +321,10 @@ def mix(weights: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
 def expected(
     chain: np.ndarray, price_chain: np.ndarray, now: np.ndarray, spare: np.ndarray, out: np.ndarray
 ) -> None:
-    """Values ``out`` (S, K, M, points) before the count and the price have moved, from those after it, ``now``.
+    """Compute values ``out`` (S, K, M, points) before the transitions of count and price from those after them, ``now``.
 
-    ``chain`` (S, S) and ``price_chain`` (K, K) say how they move; ``spare`` is scratch for as many numbers.
+    ``chain`` (S, S) and ``price_chain`` (K, K) are the transitions; ``spare`` is scratch for as
+    many numbers.
     """
     states, levels, sizes, width = now.shape
     rows, level = levels * sizes * width, sizes * width
@@ -332,7 +340,7 @@ def expected(
 
 @part
 def fill(after: np.ndarray, low: int, kept: np.ndarray) -> None:
-    """Copy values at points low.. to the whole grid; what lies outside takes the nearest."""
+    """Copy values at points low.. to the whole grid; points outside take the nearest value."""
     states, levels, sizes, width = after.shape
     for s in range(states):
         for x in range(levels):
@@ -347,7 +355,7 @@ def fill(after: np.ndarray, low: int, kept: np.ndarray) -> None:
 
 @kernel
 def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond: float) -> np.ndarray:
-    """`induct` with points low[i]..high[i] - 1 only at the start of slot i, shapes (T + 1,)."""
+    """Run `induct` on the points low[i]..high[i] - 1 only at the start of slot i, shapes (T + 1,)."""
     slots, states, _ = game.chain.shape
     levels, sizes = game.price.size, game.sizes.size
     kept = np.empty((keep, states, levels, sizes, game.points), np.float32)
@@ -360,7 +368,7 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
                 game.sizes[j],
             ).usd  # fmt: skip
     costs = cell_costs(game.sizes, game.available, game.price, game.on_demand)
-    # Used in turn by all slots: memory that is taken anew comes a page at a time.
+    # Buffers shared by all slots, since newly allocated memory is mapped page by page.
     cells, widest = states * levels * sizes, 0
     for i in range(slots + 1):
         widest = max(widest, high[i] - low[i])
@@ -392,23 +400,24 @@ def induct_band(game: Game, keep: int, low: np.ndarray, high: np.ndarray, beyond
 
 
 def induct(game: Game, keep: int, band: tuple[np.ndarray, np.ndarray] | None = None) -> np.ndarray:
-    """Expected values after each of the first ``keep`` slots, shape (keep, S, K, M, points), given the slot's state and size.
+    """Return expected values after each of the first ``keep`` slots given its state and size, shape (keep, S, K, M, points).
 
-    W_i(s, x, n, r) = E[V_{i+1}(s', x', n, r) | s, x] with V_i(s, x, m, r) = max_n W_i(s, x, n, r - mu(n, m) H(n) Delta) - cost,
-    and M2.6's ending for V_T. ``band`` gives the first and the end of the points that matter at the start of each slot and at
-    the deadline, shapes (T + 1,), and work above them is not sought; without it all do. Single precision.
+    W_i(s, x, n, r) = E[V_{i+1}(s', x', n, r) | s, x] with V_i(s, x, m, r) = max_n W_i(s, x, n, r -
+    mu(n, m) H(n) Delta) - cost, and M2.6's ending for V_T. ``band`` gives the first and the end of
+    the relevant points at the start of each slot and at the deadline, shapes (T + 1,); states with
+    more work left are penalised. Without it all points are relevant. Single precision.
     """
     slots, levels = game.chain.shape[0], game.price.size
     low, high, beyond = np.zeros(slots + 1, np.int64), np.full(slots + 1, game.points), 0.0
     if band is not None:
-        # Dearer than anything that could happen: what lies above the band is not sought.
+        # More than any possible cost, so that the optimum never goes above the band.
         low, high = band
         beyond = game.value.usd + float(game.sizes[-1]) * game.on_demand * late_limit(game.value)
     return induct_band(one_kind(game, (slots, levels, levels)), keep, low, high, beyond)
 
 
 def one_kind(game: Game, shape: tuple[int, int, int]) -> Game:
-    """The game with arrays of one type and layout: for each other kind numba would compile everything once more."""
+    """Return the game with fixed dtypes and layout: numba compiles a version for each kind of array."""
     return game._replace(
         sizes=np.array(game.sizes, dtype=np.int64),
         gain=np.array(game.gain, dtype=np.float64),
@@ -429,10 +438,10 @@ def best_size(
     rest: float,
     late: float,
 ) -> int:
-    """The index of the size with the largest cost-free value after the slot minus cost; of equal ones the first.
+    """Return the index of the size with the largest value after the slot minus cost; ties go to the first.
 
-    ``costs`` and ``work`` (n,) are those of every size the job may hold, ``near`` (n,) the index of the grid's size that
-    stands for it, ``late`` the worth of finishing in this slot.
+    ``costs`` and ``work`` (n,) are those of every allowed size, ``near`` (n,) the index of the grid
+    size that represents it, ``late`` the value of finishing in this slot.
     """
     best, chosen, slack = -np.inf, 0, 1e-12 * abs(game.value.usd)
     for j in range(costs.size):
@@ -456,7 +465,7 @@ def best_size(
 def chosen_size(
     game: Game, column: np.ndarray, held: np.ndarray, gains: np.ndarray, near: np.ndarray, asked: SlotState
 ) -> int:
-    """`best_size` among the sizes ``held`` (n,) with their work in a slot ``gains``."""
+    """Return `best_size` among the sizes ``held`` (n,), whose work in a slot is ``gains``."""
     costs, work = np.empty(held.size), np.empty(held.size)
     for j in range(held.size):
         n = held[j]
@@ -482,7 +491,10 @@ def chosen_sizes(
     states: np.ndarray,
     levels: np.ndarray,
 ) -> np.ndarray:
-    """`chosen_size` of many paths in one slot: ``columns`` (S, K, M, points); ``states`` and ``levels`` are each path's cell."""
+    """Return `chosen_size` for many paths in a slot.
+
+    ``columns`` has shape (S, K, M, points); ``states`` and ``levels`` are the cell of each path.
+    """
     chosen = np.empty(rest.size, np.int64)
     for p in range(rest.size):
         asked = SlotState(rest[p], before[p], available[p], price[p], late)
@@ -491,17 +503,18 @@ def chosen_sizes(
 
 
 # ---
-# A chain tilted until its marginals are given ones (M6.9).
+# Reweighting of a chain to given marginals (M6.9).
 
 
 @kernel
 def tilt(onward: np.ndarray, now: np.ndarray, law: np.ndarray, rounds: int, close: float) -> np.ndarray:
-    """Transitions (h, S, S) by slot whose marginals from ``now`` (S,) are ``law`` (h, S): ``onward`` (S, S) times column factors.
+    """Return ``onward`` (S, S) times column factors per slot, shape (h, S, S), with marginals ``law`` (h, S) from ``now`` (S,).
 
-    Row i of a slot is onward[i, j] f[j] / sum over j; f is fitted by ``rounds`` rounds of f[j] *= law[j] / marginal[j], fewer
-    where no probability is off by more than ``close`` (Deming and Stephan 1940, with the rows' sums kept at 1). What is then
-    still off is moved from states that have too much to those that have too little, for every row alike, so that marginals are
-    met where no factors could (ours).
+    Row i of a slot is onward[i, j] f[j] / sum over j. f is fitted by at most ``rounds`` rounds of
+    f[j] *= law[j] / marginal[j], which end early when no probability is off by more than ``close``
+    (Deming and Stephan 1940, with row sums of 1). A remaining error is moved from states with too
+    much probability to states with too little, equally for every row, so that the marginals are met
+    even where no factors could (ours).
     """
     slots, states = law.shape
     out = np.empty((slots, states, states))

@@ -1,7 +1,8 @@
-"""Typed lists, as kernels take them, made by kernels.
+"""Typed lists for kernels, built by kernels.
 
-numba compiles what makes and fills a list from Python anew in every process, a second for a handful of kinds; what a kernel does
-with one is kept on disk with the kernel.
+Building a typed list from Python makes numba compile the list methods again in every process, which
+takes a second for a few item types. List operations inside a kernel are stored on disk with the
+kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from optimization.kernels.compiling import kernel
 
 
 def listed(items: Sequence[Any]) -> List:
-    """The items, at least one and all of one type, as a typed list."""
+    """Return the items, at least one and all of the same type, as a typed list."""
     made: List = _begun(items[0])
     for one in items[1:]:
         _appended(made, one)

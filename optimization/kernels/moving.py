@@ -1,7 +1,8 @@
-"""One job, many markets: hindsight on known paths and the mean-field induction, compiled (M11.6, M11.7) (ours).
+"""Compiled kernels for a multi-market job: hindsight on known prices and counts, and mean-field induction (M11.6, M11.7) (ours).
 
-Arrays with a first axis of markets are padded to the largest market. The last row of ``move_usd`` is a job that is nowhere yet:
-its first start is no move.
+Arrays with a first axis of markets are padded to the largest market. A market index equal to the
+number of markets means that the job has no market yet; the last row of ``move_usd`` is for such a
+job, whose first start is not a move.
 """
 
 from __future__ import annotations
@@ -40,17 +41,18 @@ from optimization.kernels.rules import (
     value_at,
 )
 
-#: USD by which a way must be cheaper to be kept beside one that does as much work.
+#: USD by which a trajectory must be cheaper than another that does as much work, to be stored too.
 CHEAPER = 1e-9
 
 
 class Ground(NamedTuple):
-    """A job's markets as kernels read them; money in USD per slot, work in work units.
+    """The markets of a job in the form that kernels read; money in USD per slot, work in work units.
 
-    ``sizes`` (M, J) ascend from 0 in each market, ``held`` (M,) of them count; ``gain`` (M, J) their work in a slot;
-    ``on_demand`` (M,); ``up`` and ``down`` (M,) the efficiencies after a change (M2.4); ``taken`` the share of a slot that a move
-    takes beside the restart, ``move_usd`` (M + 1, M) what it costs. ``work_now`` is the credit in USD for a unit of work
-    that is done in the present slot instead of a later one.
+    ``sizes`` (M, J) ascend from 0 in each market, where the first ``held`` (M,) are valid; ``gain``
+    (M, J) is their work in a slot. ``on_demand`` (M,) are the on-demand prices, ``up`` and ``down``
+    (M,) the efficiencies after a change of size (M2.4). ``taken`` is the share of a slot that a
+    move takes in addition to the restart, ``move_usd`` (M + 1, M) the cost of a move. ``work_now``
+    is the credit in USD for a unit of work done in the present slot instead of a later slot.
     """
 
     sizes: np.ndarray
@@ -67,17 +69,20 @@ class Ground(NamedTuple):
 
 @part
 def arrival(ground: Ground, place: int, m: int) -> float:
-    """mu of the first slot in market ``m`` of a job whose place is another one, or none yet (M11.2)."""
+    """Return mu of the first slot in market ``m`` of a job that comes from another market, or has none yet (M11.2)."""
     restart = Restart(ground.up[m], ground.down[m])
     return after_moving(restart, 1, ground.taken if place < ground.on_demand.size else 0.0)
 
 
 @kernel
 def ending_at(ground: Ground, place: int, before: int, slot: int, rest: float) -> tuple[float, int, int, int]:
-    """(USD, market, index of its size, slots) of the best ending on demand from ``place`` (M2.6, M11.2); it may move once."""
+    """Return the best on-demand ending from market ``place``, with at most one move (M2.6, M11.2).
+
+    The result is (value minus costs in USD, market, index of the size, slots).
+    """
     best, market, size, slots = 0.0, place, 0, 0
     for i in range(ground.on_demand.size):
-        # The place itself first: of equal endings the one without a move.
+        # The present market first, so that ties go to the ending without a move.
         m = i if place == ground.on_demand.size else (place if i == 0 else (i - 1 if i <= place else i))
         moved = m != place
         up = arrival(ground, place, m) if moved else ground.up[m]
@@ -98,21 +103,22 @@ def ending_at(ground: Ground, place: int, before: int, slot: int, rest: float) -
 
 
 # ---
-# Hindsight over markets: every way worth keeping, slot by slot (M11.7). A way is worth keeping if no other one in the same
-# place with the same number of instances has done as much for less.
+# Hindsight over markets: all undominated trajectories, slot by slot (M11.7). A trajectory is
+# dominated if another in the same market with the same number of instances has done as much work at
+# a lower cost.
 
 
-#: Columns of the ways: work done and USD paid; the way they came from, their place and the index of their size.
+#: Columns of the trajectories: work done and USD paid; predecessor, market, and index of the size.
 DONE, PAID = 0, 1
 CAME, PLACE, SIZE = 0, 1, 2
 
 
 @part
 def _roomier(table: np.ndarray, least: int) -> np.ndarray:
-    """A copy of ``table`` with at least ``least`` rows."""
+    """Return a copy of ``table`` with at least ``least`` rows."""
     more = np.zeros((max(least, 2 * table.shape[0]), table.shape[1]), table.dtype)
-    # Element by element, here and in the other kernels: a slice that is assigned an array brings numba's text of the error of
-    # unlike shapes along, which takes seconds to compile.
+    # Element by element, here and in the other kernels: assigning an array to a slice makes numba
+    # compile the error message for unequal shapes, which takes seconds.
     for i in range(table.shape[0]):
         for j in range(table.shape[1]):
             more[i, j] = table[i, j]
@@ -121,7 +127,7 @@ def _roomier(table: np.ndarray, least: int) -> np.ndarray:
 
 @part
 def _union(ways: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Ids of ``one`` and ``two``, most work first and each cheaper than those before it."""
+    """Merge the ids ``one`` and ``two``: most work first, each cheaper than those before it."""
     out = np.empty(one.size + two.size, np.int64)
     a, b, k, cheapest = 0, 0, 0, np.inf
     while a < one.size or b < two.size:
@@ -140,11 +146,11 @@ def _union(ways: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
 def _least_cost(
     ground: Ground, price: np.ndarray, available: np.ndarray, slots: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each slot t the cheapest conceivable work from t on: unit costs ascending and the work to be had at each, (T + 1, T
-    + 1).
+    """Return, for each slot t, unit costs, ascending, and the work at each, as a lower bound on the cost of work from t on.
 
-    In every slot any market may do as much as its best at the least cost of a unit of it; after the deadline there is no end
-    of it.
+    Both arrays have shape (T + 1, T + 1). In every slot the bound allows the work of the best size
+    of any market at the lowest unit cost of any market; after the deadline it allows unlimited work
+    at the lowest on-demand unit cost.
     """
     markets = ground.on_demand.size
     unit, most = np.empty(slots), np.empty(slots)
@@ -172,7 +178,7 @@ def _least_cost(
 
 @part
 def _at_least(units: np.ndarray, works: np.ndarray, rest: float) -> float:
-    """USD that ``rest`` work units cost at the least."""
+    """Return a lower bound on the cost in USD of ``rest`` work units."""
     usd, i = 0.0, 0
     while rest > 0.0:
         part = min(rest, works[i])
@@ -192,11 +198,13 @@ def hindsight_ways(
     known: float,
     beam: int,
 ) -> tuple[float, bool, np.ndarray, np.ndarray, int]:
-    """The best utility over all decisions of slots 0..T-1, arrays (M, T), and of the ending after them.
+    """Return the best utility over all decisions of slots 0..T-1, for arrays (M, T), and the ending after them.
 
-    ``need`` is the work at which the job is finished; ``start`` is (place, instances held); ways that cannot beat ``known`` are
-    dropped, and with ``beam`` > 0 all but so many of a state. Returns (utility, whether nothing but the hopeless was dropped,
-    places and sizes (T,) of the best way, its slots); the utility is ``known`` and the slots -1 where no way is better.
+    ``need`` is the work at which the job is finished; ``start`` is (market, instances).
+    Trajectories that cannot exceed the utility ``known`` are dropped; with ``beam`` > 0 only so
+    many are stored per state. Returns (utility, whether the search is exact, markets and sizes (T,)
+    of the best trajectory, its slots). If no trajectory is better than ``known``, the utility is
+    ``known`` and the slots are -1.
     """
     markets, slots = price.shape
     nowhere, most = markets, ground.sizes.shape[1]
@@ -215,7 +223,7 @@ def hindsight_ways(
     now[start[0] * most + held0] = np.zeros(1, np.int64)
     best, last, whole = known, -1, True
     for t in range(slots):
-        # Ways of each place whatever the number of instances, and of all places but one.
+        # Trajectories of each market, merged over the numbers of instances.
         of_place = [nothing for _ in range(markets + 1)]
         for p in range(markets + 1):
             for j in range(most):
@@ -240,7 +248,7 @@ def hindsight_ways(
                 smaller[j] = _union(ways, smaller[j - 1], now[m * most + j - 1])
             for j in range(count - 2, -1, -1):
                 larger[j] = _union(ways, larger[j + 1], now[m * most + j + 1])
-            # Where it comes from: here, and from each other place at that place's own price of moving.
+            # Arrivals from each other market, at the price of moving from there.
             comes = [of_place[p] for p in range(markets + 1) if p != m and of_place[p].size]
             froms = [p for p in range(markets + 1) if p != m and of_place[p].size]
             restart = Restart(ground.up[m], ground.down[m])
@@ -334,11 +342,12 @@ def hindsight_ways(
 
 
 # ---
-# The mean-field induction (M11.6). Each market has its own table; in every later slot the other markets are drawn anew.
+# The mean-field induction (M11.6). Each market has a separate table; in every later slot the states
+# of the other markets are drawn again.
 
 
 class MarketLaw(NamedTuple):
-    """What is believed of one market: counts (S,) and prices (K,) per slot of its states, transitions (T, S, S), (T, K, K)."""
+    """Belief about a market: counts (S,) and prices (K,) per slot of its states, transitions (T, S, S) and (T, K, K)."""
 
     available: np.ndarray
     price: np.ndarray
@@ -347,9 +356,11 @@ class MarketLaw(NamedTuple):
 
 
 class WorkGrid(NamedTuple):
-    """Work left: ``step`` between the ``points``; a job with ``slack`` left is finished. ``low`` and ``high`` (T + 1,) are
-    the first and the end of the points that matter at the start of each slot and at the deadline; above them is worth
-    ``beyond`` less."""
+    """Grid of remaining work: ``points`` at distance ``step``; a job with ``slack`` left is finished.
+
+    ``low`` and ``high`` (T + 1,) are the first and the end of the relevant points at the start of
+    each slot and at the deadline; values above them are reduced by ``beyond``.
+    """
 
     step: float
     points: int
@@ -361,11 +372,13 @@ class WorkGrid(NamedTuple):
 
 @fast_part
 def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.ndarray) -> None:
-    """rows[j, h] = mean over r of max(rows[j, h], others[r, h]) for rows (J, points); ``upper`` is the largest of ``others``,
-    ``spare`` (1, 1, points) scratch."""
+    """Compute rows[j, h] = mean over r of max(rows[j, h], others[r, h]) for rows (J, points).
+
+    ``upper`` is the maximum of ``others`` over r; ``spare`` (1, 1, points) is scratch.
+    """
     share = np.float32(1.0 / others.shape[0])
     for j in range(rows.shape[0]):
-        # The whole row: bounds found on the way cost more than they spare.
+        # Whole rows: looking for the range with changes costs more than it saves.
         above = 0
         for h in range(upper.size):
             above += 1 if upper[h] > rows[j, h] else 0
@@ -375,7 +388,7 @@ def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.n
             spare[0, 0, h] = np.float32(0.0)
         r = 0
         while r + 2 < others.shape[0]:
-            # Three draws at once: the sum is read and written a third as often.
+            # Three draws at a time, which reads and writes the sum a third as often.
             for h in range(upper.size):
                 held = rows[j, h]
                 a = others[r, h] if others[r, h] > held else held
@@ -393,7 +406,7 @@ def _better(rows: np.ndarray, others: np.ndarray, upper: np.ndarray, spare: np.n
 
 @fast_part
 def _raise(out: np.ndarray, row: np.ndarray, less: float) -> None:
-    """out[h] = max(out[h], row[h] - less)."""
+    """Set out[h] to max(out[h], row[h] - less)."""
     usd = np.float32(less)
     for h in range(out.size):
         out[h] = row[h] - usd if row[h] - usd > out[h] else out[h]
@@ -403,10 +416,11 @@ def _raise(out: np.ndarray, row: np.ndarray, less: float) -> None:
 def arrivals(
     after: np.ndarray, cell: int, costs: np.ndarray, shifts: Shifts, ends: Ends, spare: np.ndarray, out: np.ndarray
 ) -> None:  # fmt: skip
-    """out[h] = the best value of beginning in a market that is found in ``cell``, before the move is paid.
+    """Set out[h] to the best value of starting in a market that is in state ``cell``, without the cost of the move.
 
-    ``after`` (cells, J, points) are its values after the slot, ``costs`` (cells, J) USD of the slot, ``shifts`` what its sizes do
-    in a slot that begins with a start; ``spare`` (1, 1, points) is scratch.
+    ``after`` (cells, J, points) are the market's values after the slot, ``costs`` (cells, J) the
+    cost of the slot in USD, ``shifts`` the work of its sizes in a slot that begins with a start.
+    ``spare`` (1, 1, points) is scratch.
     """
     out[:] = np.float32(-1e30)
     for j in range(1, after.shape[1]):
@@ -416,15 +430,16 @@ def arrivals(
 
 @part
 def table(memory: np.ndarray, states: int, levels: int, held: int, width: int) -> np.ndarray:
-    """The beginning of ``memory`` as values by states, levels, sizes and points."""
+    """Return the beginning of ``memory`` as values by states, levels, sizes and points."""
     return memory[: states * levels * held * width].reshape((states, levels, held, width))
 
 
 @part
 def last_worth(ground: Ground, grid: WorkGrid, out: list[np.ndarray]) -> None:
-    """Per market (S, K, J, points): `ending_at` the deadline, from every size held before and with every amount of work left.
+    """Compute `ending_at` the deadline per market, (S, K, J, points), for every previous size and every amount of work left.
 
-    What a market is worth to a job from elsewhere is asked for once: it is the same from everywhere, but for what the move costs.
+    The value of moving to a market is computed once, since it is the same from all other markets
+    except for the cost of the move.
     """
     count, slots = len(out), grid.high.size - 1
     deadline, low = ground.value.deadline, grid.low[slots]
@@ -466,13 +481,15 @@ def mean_field(
     with_nowhere: bool,
     keep: int,
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Expected values after each of the first ``keep`` slots, per market (keep, S, K, J, points), and of being nowhere, (keep,
-    points).
+    """Return expected values after each of the first ``keep`` slots, per market and without a market.
 
-    Backward induction per market over (slot, work left, size before, count state, price level). At the start of a later
-    slot the job sees what the other markets have: they are drawn from ``draws`` (T, R, M, 2), states of counts and prices
-    in each of the coming slots as believed now; it takes the better of staying and of the best other less the move. Slot 0
-    of ``draws`` is not read.
+    The shapes are (keep, S, K, J, points) and (keep, points).
+
+    Backward induction per market over (slot, remaining work, previous size, count state, price
+    level). At the start of a later slot the job observes the other markets, whose states are taken
+    from ``draws`` (T, R, M, 2): count and price states in each of the coming slots by the present
+    belief. It takes the better of staying and of moving to the best other market, net of the cost
+    of the move. Slot 0 of ``draws`` is not read.
     """
     count, slots = len(markets), draws.shape[0]
     draw_count = draws.shape[1]
@@ -486,8 +503,8 @@ def mean_field(
     for m in range(count):
         cells = markets[m].available.size * markets[m].price.size * ground.held[m] * widest
         most, largest, begin[m + 1] = max(most, ground.held[m]), max(largest, cells), begin[m] + cells
-    # Values before and after a slot, used again by every slot. One piece of memory for all: what is taken in many pieces is
-    # given back to the system and comes back a page at a time.
+    # Values before and after a slot, reused by every slot, in a single allocation: memory allocated
+    # in many pieces is returned to the system and mapped again page by page.
     cells = begin[count]
     memory = np.empty(2 * cells + largest, np.float32)
     before, behind, spread = memory[:cells], memory[cells : 2 * cells], memory[2 * cells :]
@@ -531,7 +548,7 @@ def mean_field(
         ends = Ends(value_at(ground.value, t), value_at(ground.value, t + 1), grid.beyond)
         first = Firsts(grid.low[i + 1], grid.low[i])
         best, spare = np.empty((TOGETHER, width), np.float32), np.empty((1, 1, width), np.float32)
-        # What each market would be worth to a job that comes from another one, in each draw.
+        # Value of each market for a job that moves there, in each draw.
         coming = np.empty((count, draw_count, width), np.float32)
         starting = np.empty((count if with_nowhere else 0, draw_count, width), np.float32)
         for m in range(count):
@@ -605,7 +622,7 @@ def mean_field(
 
 
 class Stand(NamedTuple):
-    """Where a job stands: its place (the number of markets: nowhere), instances held before, work left, the slot, V after it."""
+    """Job state in a slot: market (their number: none yet), instances before, remaining work, slot, and V of finishing in it."""
 
     place: int
     before: int
@@ -628,7 +645,7 @@ def _worth(column: np.ndarray, left: float, grid: WorkGrid, late: float) -> floa
 
 @part
 def _state_of(counts: np.ndarray, available: int) -> int:
-    """The state of the largest count not above ``available``."""
+    """Return the state with the largest count not above ``available``."""
     state = 0
     while state + 1 < counts.size and counts[state + 1] <= available:
         state += 1
@@ -646,7 +663,7 @@ def _idle(
     grid: WorkGrid,
     late: float,
 ) -> float:
-    """USD that holding nothing in a slot is worth."""
+    """Return the value in USD of running nothing in a slot."""
     if available >= 0:
         return _worth(after[_state_of(counts, available), level, 0], rest, grid, late)
     usd = 0.0
@@ -671,13 +688,16 @@ def options(
     levels: np.ndarray,
     counts: list[np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """USD that each size in each market is worth in this slot, (M + 1, A), less its cost and the move; row M is staying nowhere.
+    """Return the value in USD of each size in each market in this slot, (M + 1, A), net of its cost and the move.
 
-    ``ground`` has all A sizes here and ``near`` (M, A) is the index of the table's size that stands for each. ``available``
-    (M,) is -1 where the count is not seen: then ``now`` (S,) says how likely each state is, and the row has the worth of
-    going there and then taking the best size, at the first index; beside what is available ``others`` (M,) are there, which
-    other jobs hold. Beside it, (M, S): the best that would be had there in
-    each state of such a market.
+    Row M is waiting without a market. ``ground`` has all A sizes here, and ``near`` (M, A) is the
+    index of the table's size that represents each. ``available`` (M,) is -1 where the count is not
+    observed. There, ``now`` (S,) are the state probabilities and the first element of the row is
+    the expected value of moving there and then running the best size. ``others`` (M,) are the
+    instances that other jobs run in addition to those available.
+
+    The second result, (M, S), is the best value in each state of a market whose count is not
+    observed, -inf elsewhere.
     """
     count = ground.on_demand.size
     out = np.full((count + 1, ground.sizes.shape[1]), -np.inf)
@@ -689,7 +709,8 @@ def options(
         out[count, 0] = _worth(nowhere[at], stand.rest, grid, stand.late)
     idle = out[count, 0]
     for i in range(count):
-        # The place itself first: what it is worth to hold nothing is asked for by the others.
+        # The present market first: the value of running nothing in it is used for the other
+        # markets.
         m = i if stand.place == count else (stand.place if i == 0 else (i - 1 if i <= stand.place else i))
         moved = m != stand.place
         restart = Restart(arrival(ground, stand.place, m) if moved else ground.up[m], ground.down[m])
@@ -731,11 +752,11 @@ def options(
 
 
 class KeptDeadline(NamedTuple):
-    """The deadline that is kept while on-demand can meet it and finishing is worth its price there (M4, M11.6).
+    """Rule that keeps the deadline while on-demand can meet it and finishing is worth its on-demand cost (M4, M11.6).
 
-    ``reach`` (d + 1, M + 1, n) is the work that on-demand can do in so many slots from each place and size, ``slack`` what
-    amounts of work may differ by; ``line`` is the work below the workload at which a job counts as finished. With ``must`` the
-    price does not matter.
+    ``reach`` (d + 1, M + 1, n) is the work that on-demand can do in a number of slots from each
+    market and size; ``slack`` is the tolerance of work, and ``line`` the work below the workload at
+    which a job counts as finished. With ``must`` the rule applies whatever the cost.
     """
 
     reach: np.ndarray
@@ -754,14 +775,18 @@ def choose(
     committed: int,
     rounding: float,
 ) -> tuple[int, int]:
-    """(market, index of the size) of most worth, among what keeps the deadline where ``promise`` holds; (M, 0) is staying nowhere.
+    """Return (market, index of the size) with the highest value, among choices that keep the deadline if ``promise`` applies.
 
-    It holds where on-demand can still meet the deadline and `ending_at` in this slot would finish the job; that is asked only
-    where something that lets the deadline go is worth more. ``worth`` is that of `options`. Of choices within ``rounding`` USD
-    the first is taken: the job's place before the other markets, the least size first. ``ground.work_now`` is added for work that
-    the slot does. An index of 0 in another market that is
-    not ``seen`` is going there to see. ``committed`` is the market it has gone to, -1 if it has not. Where rounding leaves
-    nothing that keeps the deadline the most work by d is taken.
+    The rule applies if on-demand can still meet the deadline and `ending_at` in this slot would
+    finish the job, which is computed only if a choice that endangers the deadline has a higher
+    value. ``worth`` are the values of `options`; ``ground.work_now`` is added for work done in the
+    slot. Among choices within ``rounding`` USD the first is taken: the job's market before the
+    others, then the smallest size. If, owing to rounding, no choice keeps the deadline, the choice
+    with the most work by d is taken.
+
+    (M, 0) is waiting without a market. Index 0 in another market that is not ``seen`` is a move
+    there to observe its count. ``committed`` is the market to which the job has moved in this slot,
+    -1 if none.
     """
     left = ground.value.deadline - stand.slot
     in_reach = stand.rest <= promise.reach[left, stand.place, stand.before] + promise.slack
@@ -791,9 +816,9 @@ def pick(
     committed: int,
     rounding: float,
 ) -> tuple[int, int, bool]:
-    """`choose` with the deadline kept or not (``keeping``), and whether what does not keep it is worth more.
+    """Return the choice of `choose` with or without the deadline rule (``keeping``), and whether a choice it excludes is better.
 
-    ``reach`` (M + 1, n) is what on-demand can do in the slots after this one.
+    ``reach`` (M + 1, n) is the work that on-demand can do in the slots after this slot.
     """
     count = ground.on_demand.size
     best, market, index, loose = -np.inf, -1, 0, -np.inf
@@ -844,7 +869,7 @@ def pick(
 
 
 class Futures(NamedTuple):
-    """Sampled slots after the present one: prices per slot and counts, (paths, M, T), and the levels of the prices."""
+    """Sampled slots after the present slot: prices per slot and counts, (paths, M, T), and the levels of the prices."""
 
     price: np.ndarray
     available: np.ndarray
@@ -866,16 +891,17 @@ def walk_futures(
     promise: KeptDeadline,
     rounding: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What the mover comes to on each future: USD paid, slots at the finish (-1: given up), and V.
+    """Simulate the multi-market policy on each path: USD paid, slots at the finish (-1: given up), and V.
 
-    The job stands at ``begin``, in the first slot of ``futures``; ``after`` are the tables of that slot and of all later ones.
-    ``others`` (M,) is what other jobs hold of each market in the first of them.
+    The job starts in state ``begin``, in the first slot of ``futures``. ``after`` are the tables of
+    that slot and of all later slots. ``others`` (M,) are the instances that other jobs run in each
+    market in the first slot.
     """
     paths, count, slots = futures.price.shape
     paid, finish, value = np.zeros(paths), np.full(paths, -1, np.int64), np.zeros(paths)
     seen = np.full(count, True)
     deadline = ground.value.deadline
-    now = List()  # as callers from Python give it: `options` is compiled once
+    now = List()  # a typed list as passed from Python, so that `options` is compiled once
     for _ in range(count):
         now.append(np.zeros(1))
     none = np.zeros(count, np.int64)

@@ -1,11 +1,13 @@
-"""The arithmetic of a slot: efficiency, value, slots needed, ending, split (M2.4-M2.6, M3.2).
+"""The rules of a slot: efficiency, value, slots needed, ending, split (M2.4-M2.6, M3.2).
 
 Plain Python that numba compiles too (`compiling.kernel`): replays, policies and the Pyomo program call these functions as
 they stand, the twin and the induction call them compiled. There is no other statement of these rules in
 the product but the audit, which recomputes a plan on purpose by itself.
 
-One tolerance of work: a job is finished at its *line*, `progress.needed` of its workload, a `progress.TOLERANCE` of the workload
-below it. Whoever asks for the slots of a rest measures the rest to the line; nothing else is rounded.
+Work has a single tolerance: a job is finished at `optimization.job.definition.needed` of its
+workload, the line, which is a `optimization.job.definition.TOLERANCE` of the workload below it.
+Callers that need the slots for the remaining work measure it to the line; no other amount is
+rounded.
 """
 
 from __future__ import annotations
@@ -16,16 +18,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Slots that stand for "never": a rest that needs as many is not done by any job (M2.8).
+#: Number of slots that represents "never": work that needs as many slots is not finished by any job
+#: (M2.8).
 MOST_SLOTS = 1_000_000_000
-#: Share of a slot by which the first guess at a number of slots may be too low; it is then counted up to the exact one.
+#: Share of a slot by which the first estimate of a number of slots may be too low; it is then
+#: increased to the exact number.
 GUESS = 1e-6
 
 
 class Restart(NamedTuple):
-    """What a change of size costs: the shares of its slot that still make progress on growing and on shrinking (M2.4).
+    """Overhead of a change of size: shares of its slot that still make progress after growing and after shrinking (M2.4).
 
-    At most 1; below 0 where a change lasts longer than a slot.
+    At most 1; negative if a change takes longer than a slot.
     """
 
     up: float
@@ -33,7 +37,7 @@ class Restart(NamedTuple):
 
 
 class Value(NamedTuple):
-    """V of M2.5: ``usd`` until ``deadline`` slots, from there falling to 0 at ``gamma`` x ``deadline``."""
+    """Value function V of M2.5: ``usd`` until ``deadline`` slots, then falling linearly to 0 at ``gamma`` x ``deadline``."""
 
     usd: float
     deadline: int
@@ -41,7 +45,7 @@ class Value(NamedTuple):
 
 
 class OnDemandEnding(NamedTuple):
-    """The best ending on on-demand alone: its worth net of cost in USD, the index of its size, its slots (0, 0: none)."""
+    """Best ending on on-demand alone: its value minus cost in USD, the index of its size, its slots (0, 0: no ending)."""
 
     usd: float
     size: int
@@ -49,17 +53,17 @@ class OnDemandEnding(NamedTuple):
 
 
 def after_growing(restart: Restart, n: int) -> float:
-    """mu of a slot on ``n`` instances after one on fewer (M2.4)."""
+    """Return mu of a slot on ``n`` instances after a slot on fewer (M2.4)."""
     return restart.up
 
 
 def after_shrinking(restart: Restart, n: int) -> float:
-    """mu of a slot on ``n`` instances after one on more (M2.4)."""
+    """Return mu of a slot on ``n`` instances after a slot on more (M2.4)."""
     return restart.down
 
 
 def efficiency(restart: Restart, n: int, before: int) -> float:
-    """mu of a slot on ``n`` instances after one on ``before`` (M2.4)."""
+    """Return mu of a slot on ``n`` instances after a slot on ``before`` (M2.4)."""
     if n > before:
         return after_growing(restart, n)
     if n < before:
@@ -68,21 +72,22 @@ def efficiency(restart: Restart, n: int, before: int) -> float:
 
 
 def after_moving(restart: Restart, n: int, taken: float) -> float:
-    """mu of a slot on ``n`` instances of another market than before, of which the move takes the share ``taken`` (M3.6, M11.2).
+    """Return mu of a slot on ``n`` instances in another market, when the move takes the share ``taken`` of it (M3.6, M11.2).
 
-    It makes no progress where restart and move together last longer than the slot; only a restart that does so by itself owes some.
+    The slot makes no progress if restart and move together take longer than the slot; it makes
+    negative progress only if the restart alone does.
     """
     up = after_growing(restart, n)
     return max(min(up, 0.0), up - taken)
 
 
 def least_efficiency(restart: Restart, n: int) -> float:
-    """The least mu that a slot on ``n`` instances can have, whatever was held before (M2.4)."""
+    """Return the least mu that a slot on ``n`` instances can have after any size (M2.4)."""
     return min(1.0, after_growing(restart, n), after_shrinking(restart, n))
 
 
 def efficiency_table(restart: Restart, n_max: int) -> np.ndarray:
-    """`efficiency` of every change up to ``n_max`` instances, shape (before, n)."""
+    """Return `efficiency` for every change up to ``n_max`` instances, shape (before, n)."""
     n = np.arange(n_max + 1)
     growing = np.array([after_growing(restart, size) for size in n.tolist()])
     shrinking = np.array([after_shrinking(restart, size) for size in n.tolist()])
@@ -91,12 +96,12 @@ def efficiency_table(restart: Restart, n_max: int) -> np.ndarray:
 
 
 def late_limit(value: Value) -> float:
-    """gamma d in slots: from here on a job is worth nothing (M2.5)."""
+    """Return gamma d in slots, from which on the value of a job is 0 (M2.5)."""
     return value.gamma * value.deadline
 
 
 def value_at(value: Value, slots: float) -> float:
-    """V(T) in USD of a job finished after ``slots`` slots (M2.5)."""
+    """Return V(T) in USD of a job that finishes after ``slots`` slots (M2.5)."""
     if slots <= value.deadline:
         return value.usd
     limit = late_limit(value)
@@ -106,9 +111,10 @@ def value_at(value: Value, slots: float) -> float:
 
 
 def slots_needed(rest: float, first: float, gain: float) -> int:
-    """Slots to do ``rest`` work units (to the line) at ``first`` in the first slot and ``gain`` in each later one.
+    """Return the slots to do ``rest`` work units (to the line) at ``first`` in the first slot and ``gain`` in each later slot.
 
-    The least k >= 1 with first + (k - 1) gain >= rest; `MOST_SLOTS` where that many do not do.
+    This is the least k >= 1 with first + (k - 1) gain >= rest; `MOST_SLOTS` if that many are not
+    enough.
 
     >>> slots_needed(10.0, 4.0, 5.0)
     3
@@ -124,9 +130,9 @@ def slots_needed(rest: float, first: float, gain: float) -> int:
 
 
 def slots_needed_each(rest: np.ndarray, first: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    """`slots_needed` of arrays that broadcast together, as whole floats."""
+    """Return `slots_needed` for arrays that broadcast together, as whole floats."""
     k = 1.0 + np.maximum(0.0, np.ceil((rest - first) / gain - GUESS))
-    # The guess is too low by less than one slot.
+    # The estimate is too low by less than a slot.
     k += first + (k - 1.0) * gain < rest
     return np.where(rest <= first, 1.0, np.minimum(k, MOST_SLOTS))
 
@@ -141,11 +147,12 @@ def ending(
     rest: float,
     before: int,
 ) -> OnDemandEnding:
-    """max over constant n of V(slot + k) - k n ``slot_usd``, or 0 where none is positive (M2.6, M3.3b).
+    """Return the ending that maximises V(slot + k) - k n ``slot_usd`` over constant n, or 0 if none is positive (M2.6, M3.3b).
 
-    k is `slots_needed` for ``rest`` work units to the line, the first slot at the efficiency after ``before`` instances.
-    ``sizes`` ascend from 0, ``gain`` is their work in a slot; ``slot_usd`` is an instance on demand for one slot. Of equal
-    endings the least n is taken. A finished job (``rest`` <= 0) is worth V(slot).
+    k is `slots_needed` for ``rest`` work units to the line, with the first slot at the efficiency
+    after ``before`` instances. ``sizes`` ascend from 0, ``gain`` is their work in a slot;
+    ``slot_usd`` is the price of an on-demand instance for a slot. Ties go to the smallest n. The
+    value of a finished job (``rest`` <= 0) is V(slot).
     """
     if rest <= 0.0:
         return OnDemandEnding(value_at(value, slot), 0, 0)
@@ -154,7 +161,7 @@ def ending(
         n = sizes[j]
         k = slots_needed(rest, efficiency(restart, n, before) * gain[j], gain[j])
         if value.usd - k * n * slot_usd <= best:
-            continue  # not even on time
+            continue  # no better even if it finishes in time
         worth = value_at(value, slot + k) - k * n * slot_usd
         if worth > best:
             best, size, slots = worth, j, k
@@ -175,25 +182,26 @@ def usable_spot(available: Any, price: Any, on_demand: Any) -> Any:
 
 
 def spot_held(n: int, available: int, price: float, on_demand: float) -> int:
-    """Return how many of ``n`` instances run on spot: as many as are usable (M3.2)."""
+    """Return the number of spot instances among ``n``: all available if spot is cheaper than on-demand, else 0 (M3.2)."""
     usable: int = usable_spot(available, price, on_demand)
     return min(n, usable)
 
 
 def on_demand_stays(spot: bool, short: bool) -> bool:
-    """Whether a job of uniform progress that runs on on-demand stays on it (M4.3).
+    """Return whether a uniform-progress job that runs on on-demand stays on it (M4.3).
 
-    It does while it is ``short`` of two changeovers of lead, and wherever there is no ``spot``: it is never left for nothing.
+    It does while it is ``short`` of two changeovers of lead, and where there is no ``spot``: it
+    never leaves on-demand for nothing.
     """
     return short or not spot
 
 
 def slot_cost(n: int, spot: int, price: float, on_demand: float) -> float:
-    """What ``n`` instances cost, ``spot`` of them on spot, in the unit of the two prices (M2.4)."""
+    """Return the cost of ``n`` instances, ``spot`` of them spot, in the unit of the two prices (M2.4)."""
     return (n - spot) * on_demand + spot * price
 
 
-#: What kernels may call.
+#: Rules that kernels may call.
 RULES = (
     after_growing,
     after_shrinking,
