@@ -1,4 +1,4 @@
-"""The exact twin: label setting with Pareto pruning and an optimistic, concave bound (M3.2)."""
+"""Kernels of the exact twin: label setting with Pareto pruning and an optimistic, concave bound (M3.2)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from optimization.kernels.rules import (
     spot_held,
 )
 
-#: What the end of the window is worth, as a number the kernels read: `EndRule` (M3.3 a, b, c).
+#: The end rules as numbers for the kernels, see `EndRule` (M3.3 a, b, c).
 TARGET, TO_GO, EXPECTED = 0, 1, 2
-#: Relative slack of comparisons of money; differences below it are rounding.
+#: Relative tolerance in comparisons of money; smaller differences are rounding.
 MONEY_SLACK = 1e-11
 
 
 class HorizonProgram(NamedTuple):
     """A horizon program as arrays and numbers.
 
-    ``sizes`` and ``gain`` (work units a slot at full efficiency) have shape (sizes,); ``line`` is the progress that
-    finishes (or reaches the target), worth ``finish_usd``; ``slack`` is the rounding of work. ``rule`` says what ending
-    short of the line is worth: nothing at all (`TARGET`), the rest on demand after slot ``end`` (`TO_GO`), or the table
-    ``work`` (k,), ``table_usd`` (k, sizes) (`EXPECTED`; empty under the others). Prices are USD per instance-hour.
+    ``sizes`` and ``gain`` (work units per slot at full efficiency) have shape (sizes,). ``line`` is
+    the progress that finishes the job or reaches the target, with the value ``finish_usd``;
+    ``slack`` is the tolerance of work. ``rule`` gives the value of an ending short of the line: not
+    allowed (`TARGET`), the on-demand ending after slot ``end`` (`TO_GO`), or the table ``work``
+    (k,), ``table_usd`` (k, sizes) (`EXPECTED`; empty for the other rules). Prices are in USD per
+    instance-hour.
     """
 
     sizes: np.ndarray
@@ -53,12 +55,15 @@ class HorizonProgram(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """Optimistic loss of value over the work still to do at the start of slots 0..w.
+    """Optimistic loss of value as a function of the remaining work at the start of slots 0..w.
 
-    Row i is convex and begins at (0, 0): corners ``work`` (work units) and ``loss`` (USD), shape (w + 1, most corners), of
-    which ``corners[i]`` are used; ``slope[i, k]`` leads from corner k - 1 to k. ``floor_usd`` is what the worst ending is
-    worth. ``priced`` (w + 1, sizes) is what slots i.. are worth at most after each size with no work left, if work is bought
-    and sold at ``work_usd`` a unit: it knows what changes of size lose, which the curves do not.
+    Row i is convex and begins at (0, 0), with corners ``work`` (work units) and ``loss`` (USD),
+    shape (w + 1, most corners), of which ``corners[i]`` are used; ``slope[i, k]`` is the slope from
+    corner k - 1 to k. ``floor_usd`` is the value of the worst ending.
+
+    ``priced`` (w + 1, sizes) is an upper bound on the value of slots i.. after each size with no
+    work left, if work is bought and sold at ``work_usd`` per unit. It accounts for the overhead of
+    changes of size, which the curves do not.
     """
 
     work: np.ndarray
@@ -71,7 +76,7 @@ class Curves(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """A convex piecewise linear function from (0, 0): slopes in USD per work unit, ascending, and lengths in work units."""
+    """Convex piecewise linear function from (0, 0): slopes in USD per work unit, ascending, and lengths in work units."""
 
     slope: np.ndarray
     length: np.ndarray
@@ -79,7 +84,7 @@ class Segments(NamedTuple):
 
 @part
 def slot_costs(terms: HorizonProgram, price: np.ndarray, available: np.ndarray) -> np.ndarray:
-    """USD of one slot on each size, cheapest split, shape (w, sizes) (M3.2)."""
+    """Return the cost in USD of each size in each slot with the cheapest split, shape (w, sizes) (M3.2)."""
     cost = np.empty((price.size, terms.sizes.size))
     for i in range(price.size):
         for j in range(terms.sizes.size):
@@ -91,7 +96,7 @@ def slot_costs(terms: HorizonProgram, price: np.ndarray, available: np.ndarray) 
 
 @part
 def furthest(terms: HorizonProgram, slots: int, chosen: np.ndarray) -> float:
-    """The most progress ``slots`` slots can make; writes size indices that make it to ``chosen`` (slots,) (M3.3a)."""
+    """Return the maximal progress after ``slots`` slots; writes size indices that reach it to ``chosen`` (slots,) (M3.3a)."""
     m = terms.sizes.size
     z, parent = np.empty((slots + 1, m)), np.empty((slots + 1, m), np.int64)
     z[:] = -np.inf
@@ -115,7 +120,7 @@ def furthest(terms: HorizonProgram, slots: int, chosen: np.ndarray) -> float:
 
 @part
 def ascending(x: np.ndarray) -> np.ndarray:
-    """The order that sorts a few numbers, equal ones as they come; compiles in a fraction of the time of numpy's sort."""
+    """Return the stable sorting order of a few numbers; compiles in a fraction of the time of numpy's sort."""
     order = np.empty(x.size, np.int64)
     for i in range(x.size):
         k = i
@@ -128,7 +133,7 @@ def ascending(x: np.ndarray) -> np.ndarray:
 
 @part
 def lower_hull(x: np.ndarray, y: np.ndarray, order: np.ndarray) -> Segments:
-    """The lower convex hull from (0, 0) through points with x >= 0, up to the largest x; ``order`` sorts ``x``."""
+    """Return the lower convex hull from (0, 0) through points with x >= 0, up to the largest x; ``order`` sorts ``x``."""
     hx, hy = np.empty(x.size + 1), np.empty(x.size + 1)
     hx[0] = hy[0] = 0.0
     k = 0
@@ -150,10 +155,11 @@ def lower_hull(x: np.ndarray, y: np.ndarray, order: np.ndarray) -> Segments:
 
 @part
 def end_points(terms: HorizonProgram, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Work left after the window and the value it loses at least: points whose hull never overstates the loss.
+    """Return points (work left after the window, least loss of value) whose hull never overestimates the loss.
 
-    On demand: slots are taken as divisible and without restarts. By the table: its points on the best size; one more is the
-    least progress ``slots`` slots can end with, where the table is constant: efficiencies may be below 0.
+    On demand: slots count as divisible and without restarts. Table: its points for the best size,
+    and a point at the least progress possible after ``slots`` slots, up to which the table is
+    constant, since efficiencies may be negative.
     """
     m = terms.sizes.size - 1
     size = 2 * m if terms.rule == TO_GO else terms.work.size + 1
@@ -179,7 +185,7 @@ def end_points(terms: HorizonProgram, slots: int) -> tuple[np.ndarray, np.ndarra
 
 @part
 def best_of(terms: HorizonProgram, p: int) -> float:
-    """The largest value in row p of the table, USD."""
+    """Return the largest value in row p of the table, USD."""
     best: float = terms.table_usd[p, 0]
     for value in terms.table_usd[p]:
         best = max(best, value)
@@ -188,7 +194,7 @@ def best_of(terms: HorizonProgram, p: int) -> float:
 
 @part
 def merged(a: Segments, b: Segments) -> Segments:
-    """The segments of two functions by ascending slope: their infimal convolution."""
+    """Return the segments of two functions merged by ascending slope, which is their infimal convolution."""
     slope, length = np.empty(a.slope.size + b.slope.size), np.empty(a.slope.size + b.slope.size)
     i = k = 0
     for p in range(slope.size):
@@ -203,9 +209,10 @@ def merged(a: Segments, b: Segments) -> Segments:
 
 @part
 def priced_worth(terms: HorizonProgram, cost: np.ndarray, end_usd: float, work_usd: float) -> np.ndarray:
-    """`Curves.priced` at ``work_usd`` a unit: the dual of a program, whose slots hang together by the size before only.
+    """Return `Curves.priced` at ``work_usd`` per unit: the dual of a program, whose slots are linked by the previous size only.
 
-    ``end_usd`` is the most that the end of the window is worth with no work left, if work is bought and sold.
+    ``end_usd`` is an upper bound on the value of the window's end with no work left, if work is
+    bought and sold.
     """
     w, m = cost.shape
     worth = np.empty((w + 1, m))
@@ -225,11 +232,12 @@ def priced_worth(terms: HorizonProgram, cost: np.ndarray, end_usd: float, work_u
 
 @part
 def least_loss(terms: HorizonProgram, cost: np.ndarray, rest: float) -> Curves:
-    """The optimistic loss of a program with slot costs ``cost``, shape (w, sizes), and ``rest`` work left.
+    """Return the optimistic loss of a program with slot costs ``cost``, shape (w, sizes), and ``rest`` work left.
 
-    Every slot's cost of work, and the loss after the window, is replaced by its lower convex hull at full efficiency; the
-    infimal convolution of convex piecewise linear curves is the merge of their segments by slope. Work is priced at what
-    the last of the rest then costs.
+    The cost of work in every slot, and the loss after the window, are replaced by their lower
+    convex hulls at full efficiency; the infimal convolution of convex piecewise linear curves
+    merges their segments by slope. The price of work is the slope of the resulting curve at
+    ``rest``.
     """
     w, m = cost.shape
     floor = -np.inf if terms.rule == TARGET else 0.0 if terms.rule == TO_GO else best_of(terms, m - m)
@@ -252,14 +260,15 @@ def least_loss(terms: HorizonProgram, cost: np.ndarray, rest: float) -> Curves:
     end_usd = -np.inf
     for k in range(corners[w]):
         end_usd = max(end_usd, terms.finish_usd - loss[w, k] + work_usd * work[w, k])
-    # Where work is dear beyond measure its rounding is worth more than a plan.
+    # At a very high price of work, its rounding error exceeds the value of a plan: add it to the
+    # bound.
     end_usd += MONEY_SLACK * work_usd * (work[0, last] + rest)
     return Curves(work, loss, slope, corners, floor, work_usd, priced_worth(terms, cost, end_usd, work_usd))
 
 
 @part
 def first_from(x: np.ndarray, size: int, least: float) -> int:
-    """The place of the first of ``size`` ascending numbers that is not below ``least``."""
+    """Return the index of the first of ``size`` ascending numbers that is not below ``least``."""
     low, high = 0, size
     while low < high:
         middle = (low + high) // 2
@@ -272,13 +281,13 @@ def first_from(x: np.ndarray, size: int, least: float) -> int:
 
 @part
 def corner(curves: Curves, i: int, rest: float) -> int:
-    """The first corner of row i at or beyond ``rest``."""
+    """Return the first corner of row i at or beyond ``rest``."""
     return first_from(curves.work[i], curves.corners[i], rest)
 
 
 @part
 def optimistic(terms: HorizonProgram, curves: Curves, i: int, k: int, rest: float) -> float:
-    """Bound on the worth of slots i.. when ``rest`` work is left; k is the first corner of row i at or beyond ``rest``."""
+    """Return a bound on the value of slots i.. with ``rest`` work left; k is the first corner of row i at or beyond ``rest``."""
     if k >= curves.corners[i]:
         return curves.floor_usd
     if k == 0:
@@ -289,13 +298,13 @@ def optimistic(terms: HorizonProgram, curves: Curves, i: int, k: int, rest: floa
 
 @part
 def optimistic_at(terms: HorizonProgram, curves: Curves, i: int, rest: float) -> float:
-    """Bound on the worth of slots i.. when ``rest`` work is left."""
+    """Return a bound on the value of slots i.. with ``rest`` work left."""
     return optimistic(terms, curves, i, corner(curves, i, rest), rest)
 
 
 @part
 def priced_at(curves: Curves, i: int, j: int, rest: float) -> float:
-    """Bound on the worth of slots i.. after size index ``j`` when ``rest`` work is left, where not all comes to `floor_usd`."""
+    """Return a bound on the value of slots i.. after size index ``j`` with ``rest`` work left; `floor_usd` not included."""
     worth: float = curves.priced[i, j] - curves.work_usd * rest
     return worth
 
@@ -303,34 +312,39 @@ def priced_at(curves: Curves, i: int, j: int, rest: float) -> float:
 # ---
 # The exact twin: label setting with Pareto pruning and a concave bound (M3.2).
 #
-# A label is (slot, size, work z, cost c). On one size more work for less cost is at least as good under every continuation,
-# so only the Pareto front of each (slot, size) is kept, sorted by work, descending. The gain of the next slot depends on the size
-# before only through "smaller, same, larger" (M2.4): the fronts of all smaller sizes are merged once, those of all larger ones
-# once, and each new front is a three-way merge. A label is dropped when even an optimistic completion is not worth more than the
-# best one known, by either of two bounds: one lets sizes change for nothing (`optimistic`), the other lets work be bought and sold
-# at one price (`priced_at`). The second leaves a third of the labels of the benchmark's programs of 12 slots on demand to go;
+# A label is (slot, size, work z, cost c). On the same size, more work at a lower cost is at least
+# as good under every continuation, so only the Pareto front of each (slot, size) is stored, sorted
+# by work, descending. The gain of the next slot depends on the previous size only through "smaller,
+# same, larger" (M2.4): the fronts of all smaller sizes are merged once, those of all larger sizes
+# once, and each new front is a three-way merge. A label is dropped if its optimistic completion has
+# no higher value than the best known plan, by either of two bounds: `optimistic` assumes changes of
+# size without overhead, `priced_at` lets work be bought and sold at a single price. The second
+# bound leaves a third of the labels of the benchmark's programs of 12 slots with on-demand to go;
 # alone it leaves twice as many as both.
 #
-# A good one is known from the start: a beam of one label a size, led by the same bound, is run first. On programs of the
-# benchmark its plan was worth 0.2 % (w = 5) and 0.4 % (w = 12) less than the best on average, and the search took a half and a
-# fifth of the time. Where the search grows large it is begun anew below what a search with few labels a size has found.
+# A good plan is known from the start: a beam search with a single label per size, guided by the
+# same bound, runs first. On the benchmark's programs the value of its plan was on average 0.2 % (w
+# = 5) and 0.4 % (w = 12) below the optimum, and the search took a half and a fifth of the time. If
+# the search grows large, it starts again with a lower bound from a search with few labels per size.
 
-#: Of plans worth the same the one that pays least in the window is taken, of those the one that pays earliest: a payment weighs
-#: more by this share, in the window's last slot by almost twice as much.
+#: Tie-break: among plans of equal value, the least cost in the window wins, then the earliest
+#: payment. Costs are increased by this share, in the window's last slot by almost twice as much.
 TIE = 1e-7
-#: Layer there is room for at first.
+#: Initial capacity in labels.
 ROOM = 1024
-#: Layer after which a narrow search is worth its time, and how many a size it keeps for each slot of the window.
+#: Number of labels above which a narrow search pays off, and the labels per size that it stores for
+#: each slot of the window.
 LARGE, NARROW = 4096, 0.25
-#: How a program was answered: proved; with the best found within the labels allowed; before its window began; not at all,
-#: because a price or count is none.
+#: Result states: optimum proved; best plan found within the label limit; nothing to do before the
+#: window begins; not solved, because a price or count is invalid.
 PROVED, BEST_FOUND, NOTHING_TO_DO, UNSOUND = 0, 1, 2, 3
 
 
 class Solved(NamedTuple):
-    """What `solve` finds: ``held`` (w, 2) instances on demand and on spot, what they cost and reach, in USD and work units.
+    """Result of `solve`: ``held`` (w, 2) on-demand and spot instances, their cost in USD and progress in work units.
 
-    ``worth`` is W less the cost, ``bound`` is no less than that of any plan; ``state`` says how it was found.
+    ``worth`` is W minus the cost, ``bound`` an upper bound on it for all plans; ``state`` is the
+    result state.
     """
 
     state: int
@@ -342,22 +356,24 @@ class Solved(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """Work done and USD paid by the labels of one slot."""
+    """Work done and USD paid of the labels of a slot."""
 
     work: np.ndarray
     paid: np.ndarray
 
 
 class Trail(NamedTuple):
-    """How labels came about: the number of the label before, by number, and that of the first label of each size after each slot
-    (w, sizes + 1)."""
+    """Predecessors of labels: the number of the previous label by label number, and the first label of each size after each slot.
+
+    ``first`` has shape (w, sizes + 1).
+    """
 
     parent: np.ndarray
     first: np.ndarray
 
 
 class Sources(NamedTuple):
-    """What a size is reached from: labels of smaller sizes, the first and end of the same, labels of larger sizes."""
+    """Labels from which a size is reached: those of smaller sizes, the first and end of the same size, those of larger sizes."""
 
     below: np.ndarray
     same: int
@@ -366,10 +382,10 @@ class Sources(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A front to write: slot, index of the size, where it begins, USD of the slot, the line of work, what is too little.
+    """Parameters of a front to write: slot, index of the size, its first position, cost of the slot in USD, and the line of work.
 
-    ``before`` and ``first`` are the numbers of the first label before and after the slot; labels that cannot be worth more than
-    ``floor`` USD are dropped.
+    ``before`` and ``first`` are the numbers of the first label before and after the slot; labels
+    whose value cannot exceed ``floor`` USD are dropped.
     """
 
     slot: int
@@ -383,7 +399,7 @@ class Step(NamedTuple):
 
 
 class Beam(NamedTuple):
-    """One label for each slot and size: work left, USD paid, optimistic worth, all (w + 1, sizes), and the size before."""
+    """A label for each slot and size: remaining work, USD paid, optimistic value, all (w + 1, sizes), and the previous size."""
 
     rest: np.ndarray
     paid: np.ndarray
@@ -393,7 +409,7 @@ class Beam(NamedTuple):
 
 @part
 def expected_value(terms: HorizonProgram, z: float, j: int | np.int64) -> float:
-    """The table of M3.3 (c) at ``z`` work units and size index ``j``: linear between its points, constant beyond them."""
+    """Return the table of M3.3 (c) at ``z`` work units and size index ``j``: linear between its points, constant beyond them."""
     low = first_from(terms.work, terms.work.size, z)
     value: float = terms.table_usd[min(low, terms.work.size - 1), j]
     if 0 < low < terms.work.size:
@@ -404,7 +420,7 @@ def expected_value(terms: HorizonProgram, z: float, j: int | np.int64) -> float:
 
 @part
 def end_value(terms: HorizonProgram, line: float, z: float, j: int | np.int64) -> float:
-    """W(z, n_end, t + w) of M3.3 on size index ``j``; short of ``line`` the target rule gives minus infinity."""
+    """Return W(z, n_end, t + w) of M3.3 for size index ``j``; the target rule gives minus infinity short of ``line``."""
     if z >= line:
         return terms.finish_usd
     if terms.rule == TARGET:
@@ -419,7 +435,7 @@ def end_value(terms: HorizonProgram, line: float, z: float, j: int | np.int64) -
 
 @part
 def walk(terms: HorizonProgram, line: float, cost: np.ndarray, chosen: np.ndarray) -> float:
-    """Worth of a sequence of size indices, end value minus cost; those after the line is reached become 0."""
+    """Return the value of a sequence of size indices, end value minus cost; sets those after the line is reached to 0."""
     z, before, paid = terms.done, terms.n_previous, 0.0
     for i in range(cost.shape[0]):
         if z >= line:
@@ -444,9 +460,10 @@ def try_label(
     paid: float,
     before: int,
 ) -> None:
-    """Keep a label of the beam if it is more hopeful than the one that size j has after slot i.
+    """Store a label in the beam if its optimistic value is higher than that of the present label of size j after slot i.
 
-    It comes from size index ``p`` with ``rest`` work left, ``paid`` USD (that of slot i included) and ``before`` instances.
+    It comes from size index ``p`` with ``rest`` work left, ``paid`` USD (including slot i) and
+    ``before`` instances.
     """
     rest -= efficiency(terms.restart, terms.sizes[j], before) * terms.gain[j]
     hope = optimistic_at(terms, curves, i + 1, rest) - paid
@@ -459,9 +476,9 @@ def try_label(
 def first_plan(
     terms: HorizonProgram, cost: np.ndarray, curves: Curves, line: float, chosen: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """The better of ``chosen`` and the beam's best sequence of size indices, and its worth.
+    """Return the better of ``chosen`` and the beam's best sequence of size indices, and its value.
 
-    The beam keeps for every slot and size the one label whose optimistic worth is best.
+    The beam stores, for every slot and size, the label with the highest optimistic value.
     """
     w, m = cost.shape
     trial = np.empty(w, np.int64)
@@ -500,7 +517,7 @@ def first_plan(
 
 @part
 def longer(a: np.ndarray, size: int) -> np.ndarray:
-    """The array, or a copy with room for ``size`` elements and as many again."""
+    """Return the array, or a copy with twice the capacity ``size`` if it is too short."""
     if size <= a.size:
         return a
     b = np.empty(2 * size, a.dtype)
@@ -511,7 +528,7 @@ def longer(a: np.ndarray, size: int) -> np.ndarray:
 
 @part
 def pareto_union(labels: Layer, known: np.ndarray, start: int, stop: int, out: np.ndarray) -> int:
-    """Write to ``out`` the front of the labels ``known`` and start..stop-1, both by descending work; how many there are."""
+    """Write the front of the labels ``known`` and start..stop-1, both by descending work, to ``out``; returns its length."""
     z, c = labels.work, labels.paid
     a, b, k, least = 0, start, 0, np.inf
     while a < known.size or b < stop:
@@ -526,9 +543,10 @@ def pareto_union(labels: Layer, known: np.ndarray, start: int, stop: int, out: n
 
 @part
 def fronts_above(labels: Layer, bounds: np.ndarray, room: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """For every size index j the front of the labels on larger sizes: ``[ends[j + 1]:ends[j]]`` of the array returned.
+    """Return the fronts of the labels on sizes larger than j, for every size index j: ``[ends[j + 1]:ends[j]]`` of the array.
 
-    ``bounds[j]..bounds[j + 1]`` are the labels of size j, ``room`` is an array to write to, replaced when too small.
+    ``bounds[j]..bounds[j + 1]`` are the labels of size j. ``room`` is the array to write to,
+    replaced if too small.
     """
     m = bounds.size - 1
     ends[:] = 0
@@ -550,10 +568,10 @@ def write_front(
     out: Layer,
     parent: np.ndarray,
 ) -> tuple[int, int]:
-    """Write the front of one (slot, size): the end of the labels, and the label that finishes better than ``best`` (-1: none).
+    """Write the front of a (slot, size); returns the end of the labels and the label that finishes better than ``best`` (-1: none).
 
-    It is written to ``out`` and ``parent`` from those before the slot, ``labels``. ``best`` = [worth of the incumbent, slack of
-    money], USD, is updated.
+    The front is computed from ``labels``, those before the slot, and written to ``out`` and
+    ``parent``. ``best`` = [value of the incumbent, tolerance of money], USD, is updated.
     """
     z, c, below, above = labels.work, labels.paid, sources.below, sources.above
     n, kept = terms.sizes[step.size], terms.gain[step.size]
@@ -601,7 +619,7 @@ def write_front(
 def thinned(
     terms: HorizonProgram, curves: Curves, step: Step, out: Layer, parent: np.ndarray, end: int, width: int
 ) -> int:
-    """Keep the ``width`` most hopeful labels of a front that was written up to ``end``; the end of those."""
+    """Reduce a front that ends at ``end`` to the ``width`` labels with the highest optimistic value; returns its new end."""
     count = end - step.end
     hope, top = np.empty(count), np.empty(width)
     top[:] = -np.inf
@@ -626,7 +644,7 @@ def thinned(
 
 @part
 def retrace(trail: Trail, label: int | np.int64, chosen: np.ndarray, slots: int, nothing: int) -> None:
-    """Write the size indices of the first ``slots`` slots that lead to a label, ``nothing`` for those later."""
+    """Write the size indices of the first ``slots`` slots that lead to a label, and ``nothing`` for later slots."""
     chosen[:] = nothing
     for i in range(slots - 1, -1, -1):
         j = trail.first.shape[1] - 2
@@ -637,7 +655,7 @@ def retrace(trail: Trail, label: int | np.int64, chosen: np.ndarray, slots: int,
 
 @part
 def with_ties(cost: np.ndarray) -> np.ndarray:
-    """Slot costs (w, sizes) in which no two plans that pay differently, or at other times, come to the same but by rounding."""
+    """Return slot costs (w, sizes) with weights by slot, so that plans with different payments differ by more than rounding."""
     w = cost.shape[0]
     weighed = np.empty(cost.shape)
     for i in range(w):
@@ -655,7 +673,7 @@ def settled(
     chosen: np.ndarray,
     held: np.ndarray,
 ) -> tuple[float, float]:
-    """Write what a sequence of size indices holds to ``held`` (w, 2); USD paid and the progress reached."""
+    """Write the allocations of a sequence of size indices to ``held`` (w, 2); returns the USD paid and the progress reached."""
     paid, z, before = 0.0, terms.done, terms.n_previous
     for i in range(price.size):
         n = terms.sizes[chosen[i]]
@@ -679,10 +697,10 @@ def search(
     width: int,
     limit: int,
 ) -> bool:
-    """Improve ``chosen``, the plan known, and ``best`` = [its worth, slack of money] to the best plan; False: too many labels.
+    """Improve the known plan ``chosen`` and ``best`` = [its value, tolerance of money] to the optimum; False: too many labels.
 
-    What cannot be worth more than ``floor`` is left out. With ``width`` > 0 so many labels of a size are kept after each slot, and
-    the plan is but a good one.
+    Labels whose value cannot exceed ``floor`` are left out. With ``width`` > 0 only so many labels
+    per size are stored after each slot, and the plan found need not be optimal.
     """
     w, m = cost.shape
     zero = m - m
@@ -727,7 +745,8 @@ def search(
                 below, spare = spare, below
         now, then, come, first = then, now, first, first + end
     for j in range(m):
-        # More work is never worth less: what a label before is worth is enough to tell of most that they are no better.
+        # The end value does not fall with work, and labels come by descending work: the last
+        # computed end value is a bound that rules out most labels.
         worth = np.inf
         for label in range(bounds[j], bounds[j + 1]):
             if worth - now.paid[label] <= best[0] - best[1]:
@@ -741,9 +760,10 @@ def search(
 
 @kernel
 def solve(terms: HorizonProgram, price: np.ndarray, available: np.ndarray, limit: int) -> Solved:
-    """The best plan of a program; if more than ``limit`` labels are needed, the best found by then.
+    """Return the best plan of a program; if it needs more than ``limit`` labels, the best found by then.
 
-    Under the target rule what has to be reached is the line or, if it is less, the most that can be (M3.3a). Ties: `TIE`.
+    Under the target rule the line is lowered to the maximal progress if the target is out of reach
+    (M3.3a). Ties are broken by `TIE`.
     """
     w, m = price.size, terms.sizes.size
     held, chosen = np.empty((w, 2), np.int64), np.empty(w, np.int64)
@@ -770,8 +790,9 @@ def solve(terms: HorizonProgram, price: np.ndarray, available: np.ndarray, limit
     if proved:
         chosen, best = good, known
     elif limit > LARGE:
-        # The plan that the narrow search finds is not taken but for want of a better one: of equal plans it may be another. What
-        # is worth less by more than rounding can add up to is no part of any that is.
+        # The narrow search's plan is used only if no better plan is found, since it may differ from
+        # the tie-break's choice among equal plans. Labels below its value by more than the
+        # accumulated rounding are part of no optimal plan.
         search(terms, cost, curves, line, good, known, -np.inf, max(2, int(NARROW * w)), limit)
         floor = known[0] - 2.0 * (w + 2) * best[1]
         proved = search(terms, cost, curves, line, chosen, best, floor, 0, limit)
