@@ -116,7 +116,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "replay":  # the folder, which is the verb too
+    if name == "replay":  # the folder, which is callable too
         return import_module("optimization.replay")
     if name not in _HOMES:
         raise AttributeError(f"module 'optimization' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The next slot of running jobs: what the market had shown, where a job stands, what to do and to expect (M2.4, M3, M4)."""
+"""Decisions for the next slot of running jobs: market record, job state, allocation and expected outcome (M2.4, M3, M4)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ from warehouse.errors import MarketError, SlackwaterError
 from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
 # ---
-# What a market and its peers had shown, slot by slot, for policies that learn from it: the record of a job (M4.6, M1.2).
+# The record of a job: observations of its market and peers by slot, for policies that learn from
+# them (M4.6, M1.2).
 
-#: How far before a job its record reaches: as far back as chains read.
+#: Length of the record before a job: the length of the history that chains read.
 RECORD_SPAN = pd.Timedelta(days=Forgetting().price_days)
 
 
 def record_start(first: pd.Timestamp) -> pd.Timestamp:
-    """The earliest slot of the record of a job whose first slot is ``first``."""
+    """Return the earliest slot of the record of a job whose first slot is ``first``."""
     return first - RECORD_SPAN
 
 
@@ -54,12 +55,14 @@ def market_record(
     last: pd.Timestamp,
     known_by: pd.Timestamp,
 ) -> Record:
-    """The record of a job on the market of ``history``, from `record_start` (or where the history begins) to slot ``last``.
+    """Return the record of a job on the market of ``history``, from `record_start` or the history's begin to slot ``last``.
 
-    ``first`` is the job's slot 0 and ``known_by`` when its policy began to look: the job's first slot in a replay, the present
-    one for a live decision. A row that was learned after both its own slot and ``known_by`` is a gap here, as a view of its
-    slot could not have read it; a value that was revised later is one too, because a history keeps the newest version only.
-    ``peers`` are histories of other markets; each counts where it was known by the same rule and is NaN elsewhere.
+    ``first`` is the job's slot 0. ``known_by`` is the time from which its policy observes the
+    market: the job's first slot in a replay, the present slot for a live decision. A row that
+    became known after both its slot and ``known_by`` is a gap, since no view of its slot could have
+    read it; so is a value that was revised later, because a history contains the newest version
+    only. ``peers`` are histories of other markets, with NaN wherever they were unknown by the same
+    rule.
     """
     before = (first - history.slots[0]) // history.step if len(history.slots) else 0
     before = max(0, min(before, RECORD_SPAN // history.step))
@@ -75,21 +78,21 @@ def market_record(
 
 
 def _known(history: History, column: str, grid: pd.DatetimeIndex, known_by: pd.Timestamp) -> np.ndarray:
-    """A column on ``grid``, NaN in gaps and where the row was learned later than its slot and ``known_by``."""
+    """Return a column on ``grid``, NaN in gaps and where the row became known later than its slot and ``known_by``."""
     slots, frame = history.slots, history.frame
     found = np.full(len(grid), np.nan)
     if not len(slots) or not len(grid):
         return found
-    if (grid[0] - slots[0]) % history.step:  # no slot of the one is one of the other
+    if (grid[0] - slots[0]) % history.step:  # the two grids share no slot
         return found
-    # Both grids are regular: what they have in common is a slice of each.
+    # Both grids are regular, so their common slots are a slice of each.
     offset = (grid[0] - slots[0]) // history.step
     first, end = max(0, -offset), min(len(grid), len(slots) - offset)
     if end <= first:
         return found
     own = slice(first + offset, end + offset)
     values = frame[column].to_numpy(dtype=float)[own]
-    if history.known_at > known_by:  # else nothing in it was learned later
+    if history.known_at > known_by:  # else no row became known later
         at = grid[first:end]
         late = frame[ROW_KNOWN_AT].array[own] > at.where(at > known_by, known_by)
         values = np.where(late, np.nan, values)
@@ -98,17 +101,19 @@ def _known(history: History, column: str, grid: pd.DatetimeIndex, known_by: pd.T
 
 
 # ---
-# Where a running job stands, from what was decided for it, what the market then gave, and what was reported of it (M2.4).
+# State of a running job, from its decisions, the market's availability afterwards, and reports
+# (M2.4).
 
 NOTHING = Allocation(0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What somebody saw of a running job: it counts from the start of ``slot`` on (ours).
+    """A report on a running job, which applies from the start of ``slot`` on (ours).
 
-    ``done`` is the work done, in work units (None: not said), ``size`` the number of instances held (None: not said). Both were
-    true a share ``early`` of a slot before the start of ``slot``, in [0, 1).
+    ``done`` is the work done, in work units, and ``size`` the number of instances; None if not
+    reported. Both were observed a share ``early`` of a slot before the start of ``slot``, in [0,
+    1).
     """
 
     slot: int
@@ -118,7 +123,7 @@ class Reported:
 
 
 def held(job: Job, decided: Allocation, available: int) -> Allocation:
-    """What could be held of a decision: no more spot than there is, and nothing at all below ``n_min``.
+    """Return the feasible part of a decision: spot limited to the available count, no instances at all below ``n_min``.
 
     >>> from optimization.job.definition import Linear
     >>> job = Job(name="j", workload=9, deadline_slots=9, n_min=1, n_max=8, throughput=Linear(), value=1)
@@ -137,12 +142,12 @@ def held_so_far(
     slots: int,
     reported: Sequence[Reported] = (),
 ) -> tuple[Progress, list[View]]:
-    """Progress after the job's first ``slots`` slots if each held what was decided for it, and the view of each slot (ours).
+    """Return the progress after the job's first ``slots`` slots if each ran its decision, and the view of each slot (ours).
 
-    A slot without a decision held nothing. Spot that was not there, or that a gap leaves unknown, was not held and
-    is not paid for. Nothing is paid after the finish, and no later view is given. ``reported``, ascending in time, sets the
-    progress and the size at the start of its slots (those after ``slots`` are not looked at); what is paid stays that of
-    the decisions.
+    A slot without a decision ran nothing. Spot instances that were not available, or whose
+    availability a gap leaves unknown, did not run and are not paid for. After the finish nothing is
+    paid and no view is returned. ``reported``, ascending in time, sets progress and size at the
+    start of its slots; reports after ``slots`` are ignored. The cost remains that of the decisions.
     """
     progress = Progress()
     views: list[View] = []
@@ -157,7 +162,7 @@ def held_so_far(
 
 
 def corrected(job: Job, seen: Seen, progress: Progress, slot: int, reported: Sequence[Reported]) -> Progress:
-    """``progress`` at the start of ``slot`` with what was reported for it in the place of what was reckoned."""
+    """Return ``progress`` at the start of ``slot`` with reported values in place of computed values."""
     for one in reported:
         if one.slot != slot:
             continue
@@ -171,12 +176,12 @@ def corrected(job: Job, seen: Seen, progress: Progress, slot: int, reported: Seq
 
 
 def held_size(job: Job, reported: int) -> int:
-    """The size a policy is told of: nothing below ``n_min`` makes progress, and none reckons with more than ``n_max``."""
+    """Return the size that policies read: 0 below ``n_min``, which makes no progress, and at most ``n_max``."""
     return min(reported, job.n_max) if reported >= job.n_min else 0
 
 
 def _rest_of_slot(job: Job, seen: Seen, report: Reported, size: int) -> float:
-    """Work done from the report to the end of its slot, at the size then held and without another change."""
+    """Return the work from the report to the end of its slot, at the reported size and without a further change."""
     if not report.early or not size:
         return 0.0
     view = seen.view(job, Progress(n_previous=size), report.slot - 1)
@@ -185,11 +190,12 @@ def _rest_of_slot(job: Job, seen: Seen, report: Reported, size: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveJob:
-    """A job that is running, at the slot to decide.
+    """A running job at the slot to decide.
 
-    Its slot k begins at ``start`` + k ``step``. Of its market the slots up to ``slot`` are known, later ones are gaps.
-    ``decided`` is what was decided so far, by slot, ``reported`` what was said of it, ascending, and ``forecast`` the one issued
-    in the slot to decide (None: there is none).
+    Its slot k begins at ``start`` + k ``step``. The slots of its market up to ``slot`` are known,
+    later slots are gaps. ``decided`` are the decisions so far by slot, ``reported`` the reports in
+    ascending order, and ``forecast`` the forecast issued in the slot to decide, None if there is
+    none.
     """
 
     job: Job
@@ -214,9 +220,10 @@ class LiveJob:
     def standing(
         self, slots: int | None = None, reported: Sequence[Reported] | None = None
     ) -> tuple[Progress, list[View]]:
-        """Where the job stands after its first ``slots`` slots (None: at the slot to decide), and the view of each of them.
+        """Return the job's progress after its first ``slots`` slots (None: at the slot to decide), and the view of each slot.
 
-        It held what was decided for it, from the newest of ``reported`` (None: its own) on (M2.4).
+        The job ran its decisions, starting from the newest of ``reported`` (None: the reports of
+        this object) (M2.4).
         """
         return held_so_far(
             self.job,
@@ -227,14 +234,14 @@ class LiveJob:
         )
 
     def progress(self) -> Progress:
-        """Where the job stands at the slot to decide."""
+        """Return the job's progress at the slot to decide."""
         return self.standing()[0]
 
     @property
     def on_demand_only_usd(self) -> float | None:
-        """What OD-only pays for the whole job, after d too, USD; None where no on-demand price is known.
+        """Total cost in USD of OD-only for the job, also after d; None if no on-demand price is known.
 
-        Of the market it reads the on-demand price alone.
+        The on-demand price is the only market data used.
         """
         if not self.seen.on_demand.known:
             return None
@@ -242,18 +249,18 @@ class LiveJob:
         return run_from(policy, policy.start(self.job), self.job, seen, (0, Progress())).total_cost_usd
 
     def shortfall(self, progress: Progress) -> str:
-        """Why the job cannot be done in time from where it stands, and what could be done; "" where it can (M2.7)."""
+        """Return why the job cannot finish in time from its state, and what would help; "" if it can (M2.7)."""
         return shortfall_told(self.job, self.start, self.step, slot=self.slot, progress=progress)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the job has done its work before the slot to decide."""
+        """Whether the job finished its work before the slot to decide."""
         return finished(self.progress().done, self.job.workload)
 
     def work_by(self, at: pd.Timestamp, reported: Sequence[Reported]) -> float | None:
-        """Work units done by ``at`` as reckoned from the decisions and ``reported``; None beyond the market's record.
+        """Return the work units done by ``at``, computed from the decisions and ``reported``; None beyond the market's record.
 
-        Within a slot the work grows evenly.
+        Work grows linearly within a slot.
         """
         place = (at - self.start) / self.step
         slot = min(int(place + 1e-9), self.job.deadline_slots)
@@ -278,11 +285,12 @@ def live_job(
     peers: Sequence[History] = (),
     reported: Sequence[Reported] = (),
 ) -> LiveJob:
-    """Line a job whose slot 0 begins at ``start`` up with its market's history; the slot to decide is the history's last.
+    """Align a job whose slot 0 begins at ``start`` with its market's history; the slot to decide is the history's last.
 
-    ``decided`` is by the start of the slot. ``forecasts`` are the planner's vintages in the job's slots so far; nothing later than
-    the present slot is kept. What the history holds from before the job, and ``peers`` beside it, become the record, which ends at
-    the present slot. Where the job's budget does not pay for finishing on demand, it plans without on-demand (M2.10).
+    ``decided`` is keyed by the start of the slot. ``forecasts`` are the forecasts issued in the
+    job's slots so far; those issued after the present slot are dropped. The history before the job
+    and the ``peers`` become the record, which ends at the present slot. If the job's budget does
+    not pay for finishing on demand, it plans without on-demand (M2.10).
     """
     live_on = partial(
         _live_job, job, start, decided=decided, forecasts=forecasts, peers=peers, reported=reported
@@ -324,21 +332,22 @@ def _live_job(
 
 
 # ---
-# Decide the next slot of running jobs: live solves by the MILP, expected cost and lateness by sampled futures (M3, M4).
+# Expected cost and lateness of a running job over sampled paths (M3, M4).
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Expected end of a running job over ``paths`` sampled futures.
+    """Expected outcome of a running job over ``paths`` sampled paths.
 
-    ``cost_usd`` is the mean of everything paid from the first slot to the last, termination included (M2.6),
-    with quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) and ``finish_median`` count
-    slots from the job's first; a path on which the job is given up counts as gamma d, when it is worth
-    nothing. ``finish`` holds every path's finish, shape (paths,), NaN where given up. ``late_probability`` is
-    P(not finished by d within the budget), ``given_up_probability`` P(given up), ``over_budget_probability`` P(finishing costs more
-    than the budget).
+    ``cost_usd`` is the mean total cost from the first slot to the last, termination included
+    (M2.6), with quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) and
+    ``finish_median`` count slots from the job's first; a path on which the job is given up counts
+    as gamma d, from which on the value is 0. ``finish`` contains every path's finish, shape
+    (paths,), NaN where given up. ``late_probability`` is P(not finished by d within the budget),
+    ``given_up_probability`` P(given up), ``over_budget_probability`` P(finishing costs more than
+    the budget).
     """
 
     paths: int
@@ -354,15 +363,17 @@ class Expected:
     over_budget_probability: float = 0.0
 
 
-#: Beliefs that the one at hand may turn into, each with as many of the futures, where a deadline may be let go.
+#: Number of belief variants among which the paths are divided, if the job may be given up.
 DRAWN = 10
 
 
 def look_ahead(policy: Policy[S], state: S, view: View, *, paths: int, rng: np.random.Generator) -> Expected:
-    """What to expect over futures sampled from the belief that ``policy`` plans by, those of M6.9.
+    """Return the expected outcome over paths sampled from the policy's belief (M6.9).
 
-    Nobody lets a deadline go that is always worth its price, whatever is believed by then. Any other may be let go because the
-    belief has changed: there the futures come from `DRAWN` beliefs that it may turn into, and on its futures each is what holds.
+    If finishing is always worth its on-demand price, no later belief leads to a missed deadline by
+    choice, and the paths come from the belief itself. Otherwise a changed belief may do so: then
+    the paths come from `DRAWN` variants of the belief, each of which is also the policy's belief on
+    its paths.
     """
     later = view.job.deadline_slots - view.slot - 1
     belief = belief_of(policy, view)
@@ -371,7 +382,7 @@ def look_ahead(policy: Policy[S], state: S, view: View, *, paths: int, rng: np.r
     outcomes: list[Outcome] = []
     for share, held in enumerate(belief.drawn(min(DRAWN, paths), rng)):
         futures = held.sample(later, paths=len(range(share, paths, DRAWN)), rng=rng)
-        # The tables of one draw are of no use to the next.
+        # The tables of a variant do not apply to the next.
         apart = replace(view, tables=dict(view.tables))
         outcomes += _outcomes_ahead(policy, state, apart, held, *_checked(view, *futures))
     return _summary(view, outcomes)
@@ -380,17 +391,20 @@ def look_ahead(policy: Policy[S], state: S, view: View, *, paths: int, rng: np.r
 def simulate_ahead(
     policy: Policy[S], state: S, view: View, price_paths: np.ndarray, count_paths: np.ndarray
 ) -> Expected:
-    """Replay ``policy`` from its present ``state`` in the slot of ``view`` over sampled futures.
+    """Replay ``policy`` from its present ``state`` in the slot of ``view`` over sampled paths.
 
-    ``price_paths`` (USD per instance-hour) and ``count_paths`` have shape (paths, slots after this one), at
-    least up to the deadline; the slot of ``view`` is as observed. In later slots the policy reads the
-    forecast of ``view`` shifted to that slot: one *static vintage*, since what would be issued then is not
-    known (ours). So it is with the record of ``view`` and with the belief: what is believed now holds to the
-    end, from whatever state a path comes to, which also means that tables are made once. A policy that lives on
-    fresh forecasts therefore looks a little worse here than it will be.
-    Horizon programs are answered by the exact twin (M3.2) whoever answers them live. A policy that decides `Together` is asked
-    once a slot for all paths, with the same outcome. Raises `MarketError` for paths of another shape, `PolicyError` and
-    `JobError` as `replay` does.
+    ``price_paths`` (USD per instance-hour) and ``count_paths`` have shape (paths, slots after this
+    slot), at least up to the deadline; the slot of ``view`` is as observed.
+
+    In later slots the policy reads the forecast of ``view`` shifted to that slot: a *static
+    vintage*, since later forecasts are unknown (ours). The record and the belief of ``view`` are
+    fixed too: the present belief applies to the end from every state that a path reaches, so tables
+    are computed only once. The result is therefore slightly pessimistic for a policy that profits
+    from new forecasts.
+
+    Horizon programs are solved by the exact twin (M3.2), whatever the live solver. A policy that
+    implements `Together` decides once per slot for all paths, with the same outcome. Raises
+    `MarketError` for paths of another shape, `PolicyError` and `JobError` as `replay` does.
     """
     prices, counts = _checked(view, np.asarray(price_paths, dtype=float), np.asarray(count_paths))
     return _summary(view, _outcomes_ahead(policy, state, view, belief_of(policy, view), prices, counts))
@@ -399,7 +413,7 @@ def simulate_ahead(
 def _outcomes_ahead(
     policy: Policy[S], state: S, view: View, held: Belief, prices: np.ndarray, counts: np.ndarray
 ) -> list[Outcome]:
-    """The outcome on each path, on which ``held`` is what is believed in the slots after that of ``view``."""
+    """Return the outcome on each path, with ``held`` as the belief in the slots after that of ``view``."""
     beliefs = replace(view.market_beliefs(), held=held)
     if isinstance(policy, Together):
         together = _run_together(policy, state, (view, beliefs), prices, counts)
@@ -412,7 +426,7 @@ def _outcomes_ahead(
 
 
 def _checked(view: View, prices: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The paths cut at the deadline, shapes (paths, slots after this one)."""
+    """Return the paths cut at the deadline, shapes (paths, slots after this slot); raises `MarketError` for a wrong shape."""
     later = view.job.deadline_slots - view.slot - 1
     if prices.ndim != 2 or prices.shape != counts.shape or prices.shape[1] < later or not prices.shape[0]:
         raise MarketError(
@@ -425,9 +439,10 @@ def _checked(view: View, prices: np.ndarray, counts: np.ndarray) -> tuple[np.nda
 def _run_together(
     policy: Policy[S], state: S, at: tuple[View, Believed], prices: np.ndarray, counts: np.ndarray
 ) -> list[Outcome] | None:
-    """`run_from` on all paths, slot after slot instead of path after path; None where the policy wants to be asked one by one.
+    """Run `run_from` on all paths, slot by slot instead of path by path; None if the policy decides only path by path.
 
-    In the slot of ``view`` all paths are one. The steps are those of `replay.step` (M2.4), in the same order of arithmetic.
+    All paths share the slot of ``view``. The steps are those of `step` (M2.4), with the same order
+    of arithmetic.
     """
     view, beliefs = at
     job, d = view.job, view.job.deadline_slots
@@ -468,7 +483,7 @@ def _run_together(
 
 
 def _windows(view: View, beliefs: Believed, prices: np.ndarray, counts: np.ndarray) -> list[Seen]:
-    """One prepared market per path; slots before the present one are never read and are filled with it."""
+    """Return a prepared market per path; slots before the present slot are never read and are filled with its values."""
     later = view.job.deadline_slots - view.slot - 1
     past = view.slot + 1
     forecasts = [None] * view.slot + [view.forecast] + [None] * later
@@ -488,7 +503,7 @@ def _windows(view: View, beliefs: Believed, prices: np.ndarray, counts: np.ndarr
 
 
 def _still(view: View) -> Record | None:
-    """The record of ``view``, held still at its slot."""
+    """Return the record of ``view``, fixed at its slot."""
     past = view.past
     if past is None:
         return None
@@ -517,9 +532,10 @@ def _summary(view: View, outcomes: list[Outcome]) -> Expected:
 
 
 def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarray) -> Expected:
-    """What a job comes to over many futures, arrays of shape (paths,).
+    """Return the expected outcome of a job from arrays of shape (paths,).
 
-    ``cost`` is what it paid in all, USD, ``finish`` counts slots from its first (NaN: given up), ``utility`` is in USD.
+    ``cost`` is the total cost in USD, ``finish`` counts slots from the job's first (NaN: given up),
+    ``utility`` is in USD.
     """
     counted = np.where(np.isnan(finish), job.late_limit, finish)
     over = cost > job.budget_usd
@@ -539,12 +555,12 @@ def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarr
 
 
 # ---
-# Decide the next slot of running jobs: live solves by the MILP, expected cost and lateness by sampled futures (M3, M4).
+# Decisions for the next slot of running jobs, with live solves by the MILP (M3, M4).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What a decision may take: seconds of one live solve (M3.4), sampled futures behind what to expect, and their seed."""
+    """Effort limits of a decision: seconds of a live solve (M3.4), sampled paths for the expected outcome, and their seed."""
 
     solver_seconds: float
     risk_paths: int
@@ -553,11 +569,12 @@ class Effort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The next slot of one job: what to hold in ``slot``, who decided it, why, and what to expect.
+    """Decision for the next slot of a job: allocation in ``slot``, policy, reason, and expected outcome.
 
-    ``solver`` says how its horizon programs were solved ("" if there was none), ``progress`` where the job stood; ``planned``
-    is what the plan behind it holds in the slots after ``slot``, None where the policy makes no plan. ``risk_known`` is False where
-    the risk of missing the deadline would rest on availability that nobody observed, or on a count that is too old (M6.9).
+    ``solver`` describes how its horizon programs were solved ("" if there were none), ``progress``
+    is the job's state. ``planned`` are the plan's allocations in the slots after ``slot``, None if
+    the policy makes no plan. ``risk_known`` is False if the risk of missing the deadline would
+    depend on availability that was not observed, or on a count that is too old (M6.9).
     """
 
     job: str
@@ -573,17 +590,18 @@ class Decision:
 
 
 def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | None = None) -> Decision:
-    """Ask a policy for the slot at hand and look ahead over sampled futures.
+    """Decide the present slot with a policy and simulate the rest of the job on sampled paths.
 
-    ``left`` is the spot that other jobs leave to this one in the slot (None: all of it). A job that cannot resume from a checkpoint
-    may not use spot: OD-only decides for it, and the reason says so (M2.7).
+    ``left`` is the number of spot instances left by other jobs in the slot (None: all of them). For
+    a job that cannot resume from a checkpoint, OD-only decides, since it may not use spot; the
+    reason states this (M2.7).
     """
     refused = ""
     if not live.job.resumable:
         policy, refused = OnDemandOnly(), "cannot resume from a checkpoint, so no spot; "
     solver, asked = None, policy
     if isinstance(policy, Planning):
-        # Nothing but a policy that plans costs the import of Pyomo, which takes as long as all else of a plan.
+        # Import Pyomo only for a policy that plans: the import takes as long as the rest of a plan.
         from optimization.window.solver import LiveSolver
 
         solver = LiveSolver(seconds=effort.solver_seconds)
@@ -613,7 +631,7 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
 
 
 def _planned(live: LiveJob, later: Sequence[Allocation]) -> tuple[Allocation, ...]:
-    """What a plan holds in later slots: its spot alone where nothing is sold on demand."""
+    """Return the later allocations of a plan, without on-demand where nothing is sold on demand."""
     if live.seen.on_demand.sold:
         return tuple(later)
     return tuple(spot_alone(one.spot, live.job.n_min) for one in later)
@@ -621,30 +639,31 @@ def _planned(live: LiveJob, later: Sequence[Allocation]) -> tuple[Allocation, ..
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """A job without a decision for ``slot``, and what its policy raised."""
+    """A job without a decision for ``slot``, and the error of its policy."""
 
     job: str
     slot: int
     why: str
 
 
-#: What may be raised for one job or market without stopping others.
+#: Errors of a job or market that do not stop the others.
 RAISED = (
     SlackwaterError, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError
 )  # fmt: skip
 
 
-#: ``fan(function, calls)``: the results of ``function(**call)`` for every call, in their order, made perhaps side by side.
+#: ``fan(function, calls)`` returns the results of ``function(**call)`` for every call in order,
+#: possibly computed in parallel.
 Fan = Callable[[Callable[..., Any], Sequence[dict[str, Any]]], list[Any]]
 
 
 def in_turn(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
-    """The plain `Fan`: one call after the other."""
+    """Make the calls one after the other: the sequential `Fan`."""
     return [function(**call) for call in calls]
 
 
 def _with_chance(reason: str, belief: Belief, allocation: Allocation, view: View) -> str:
-    """The policy's reason, with the chance of spot in the next slot; where the count of this slot is not known there is none."""
+    """Return the policy's reason with the probability of spot in the next slot, or a note if the present count is unknown."""
     if not view.availability_observed:
         return f"{reason}; availability not observed: the plan assumes that spot is never lost"
     if not view.knows_count:

@@ -1,6 +1,7 @@
-"""Replay of a policy on a known market: the sole owner of time, progress and cost (M2.4-M2.6).
+"""Replay of policies on a known market; all replays advance time, progress and cost here (M2.4-M2.6).
 
-Many replays, one after the other or over processes, with the same results in the same order (M5.1).
+Many replays run sequentially or in several processes, with the same results in the same order
+(M5.1).
 """
 
 from __future__ import annotations
@@ -43,18 +44,19 @@ Forecasts = Sequence[PointForecast | None]
 
 @runtime_checkable
 class Planning(Protocol):
-    """A policy that solves horizon programs and lets somebody else answer them."""
+    """A policy that solves horizon programs with an exchangeable solver."""
 
     def with_solver(self, solve: Solve) -> Policy[Any]:
-        """The same policy with its programs answered by ``solve``."""
+        """Return the same policy with its programs solved by ``solve``."""
         ...
 
 
 @dataclass(slots=True)
 class PlanMemo:
-    """Answers each horizon program once: programs with equal `HorizonProblem.content` share one plan.
+    """Memoised solver of horizon programs: programs with equal `HorizonProblem.content` share a plan.
 
-    Beside the plans it keeps what views keep, for as long as the same job is replayed on the same market and forecasts.
+    It also stores the data shared by views, as long as the same job is replayed on the same market
+    and forecasts.
     """
 
     solve: Solve = solve_by_labels
@@ -63,7 +65,7 @@ class PlanMemo:
     _seen_of: tuple[object, ...] = ()
 
     def __call__(self, problem: HorizonProblem) -> Plan:
-        """The plan of ``problem``, solved on the first asking."""
+        """Return the plan of ``problem``, solved on the first call."""
         key = problem.content()
         plan = self.plans.get(key)
         if plan is None:
@@ -73,7 +75,7 @@ class PlanMemo:
     def seen(
         self, job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Record | None
     ) -> Seen:
-        """`see`, with what the views of an earlier replay of the very same job, market and forecasts have kept."""
+        """Return `see`, reusing the result of an earlier replay of the identical job, market and forecasts."""
         asked = (job, window, forecasts, record)
         if self._seen is None or any(a is not b for a, b in zip(asked, self._seen_of, strict=True)):
             self._seen, self._seen_of = see(job, window, forecasts, record), asked
@@ -81,13 +83,13 @@ class PlanMemo:
 
 
 def with_shared_plans(policy: Policy[S], memo: PlanMemo) -> Policy[S]:
-    """The policy with its programs answered through ``memo``, or itself if it solves none."""
+    """Return the policy with its programs solved through ``memo``, or unchanged if it solves none."""
     return policy.with_solver(memo) if isinstance(policy, Planning) else policy
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A market slot by slot, as the views give it: plain numbers, so that many policies read them quickly."""
+    """A market slot by slot as plain numbers, which policies read quickly through views."""
 
     price: tuple[float, ...]
     available: tuple[int, ...]
@@ -104,7 +106,7 @@ class Seen:
     quoted: tuple[float, ...] | None = None
 
     def view(self, job: Job, progress: Progress, slot: int) -> View:
-        """What a policy sees in ``slot``."""
+        """Return the view of a policy in ``slot``."""
         return View(
             job=job,
             progress=progress,
@@ -126,7 +128,7 @@ class Seen:
 
 
 def shifted(forecast: PointForecast, age: int) -> PointForecast | None:
-    """A forecast ``age`` slots after its issue: its first ``age`` steps are past; None once all are."""
+    """Return a forecast ``age`` slots after its issue, without its first ``age`` steps; None if none are left."""
     if age >= len(forecast.price):
         return None
     if not age:
@@ -138,7 +140,7 @@ def shifted(forecast: PointForecast, age: int) -> PointForecast | None:
 
 
 def in_force(forecasts: Forecasts | None, slots: int) -> tuple[PointForecast | None, ...]:
-    """The newest forecast of every slot, shifted to it: element t was issued at slot t or before (None: there is none)."""
+    """Return the newest forecast in each slot, shifted to it: element t was issued in slot t or before; None if there is none."""
     if forecasts is None:
         return (None,) * slots
     if len(forecasts) < slots:
@@ -189,9 +191,10 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Rec
 
 
 def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
-    """``allocation`` as plain whole numbers, its spot alone where nothing is sold on demand (M2.3).
+    """Return ``allocation`` as plain whole numbers, without on-demand where none is sold (M2.3) and within the budget (M2.10).
 
-    Raises `PolicyError` if it breaks M2.3, `JobError` if M2.7.
+    Raises `PolicyError` if it violates M2.3 or uses spot above the job's price ceiling, `JobError`
+    if it violates M2.7.
     """
     job = view.job
     try:
@@ -224,11 +227,12 @@ def checked(allocation: Allocation, view: View, policy: str) -> Allocation:
 
 
 def within_budget(wish: Allocation, view: View) -> Allocation:
-    """Return ``wish``, or the allocation in its place that keeps the job within its budget (M2.10).
+    """Return ``wish``, or an allocation that keeps the job within its budget (M2.10).
 
-    While the budget pays for finishing on demand, it must still do so after the slot, with no spot from then on: of the
-    allocations that keep it so the one with the least cost of slot and rest. Where it does not, spot alone runs as far as the money
-    goes.
+    While the budget pays for finishing on demand, it must still do so after the slot, without any
+    further spot. If ``wish`` violates this, the allocation with the least total cost of the slot
+    and of finishing on demand is used. If no allocation complies, or nothing is sold on demand, the
+    job runs as much of the wished spot as the remaining budget pays for.
     """
     job, left = view.job, view.job.deadline_slots - view.slot - 1
     limit = job.budget_usd + ROUNDING_USD
@@ -260,13 +264,14 @@ def replay(
     start: tuple[int, Progress] | None = None,
     record: Record | None = None,
 ) -> Outcome:
-    """What ``policy`` makes of ``job`` on a market of at least d slots (M2.4-M2.6).
+    """Simulate ``policy`` on ``job`` and a market of at least d slots (M2.4-M2.6).
 
-    ``forecasts[t]`` was issued in slot t for t+1, t+2, ... (None: the one before stays in force). ``start`` =
-    (slot, progress) continues a running job there with a policy that begins afresh; its ``cost_usd`` counts
-    in the outcome, its allocations do not. ``record`` is what policies may learn from (`View.past`). Raises
-    `MarketError` for a window too short, `PolicyError` for an illegal allocation (M2.3), `JobError` where the
-    policy may not run the job (M2.7).
+    ``forecasts[t]`` was issued in slot t for t+1, t+2, ... (None: the previous forecast stays in
+    force). ``start`` = (slot, progress) continues a running job there with the policy in its
+    initial state; its ``cost_usd`` counts in the outcome, its allocations do not. ``record`` is the
+    data that policies may learn from (`View.past`). Raises `MarketError` for a window that is too
+    short, `PolicyError` for an illegal allocation (M2.3), `JobError` if the policy may not run the
+    job (M2.7).
     """
     begin = _checked_start(job, start or (0, Progress()))
     return run_from(policy, policy.start(job), job, see(job, window, forecasts, record), begin)
@@ -282,10 +287,11 @@ def replay_pool(
     memo: PlanMemo | None = None,
     record: Record | None = None,
 ) -> list[Outcome]:
-    """`replay` of every policy on one job, equal to one by one but with each horizon program solved once (M5.1).
+    """Run `replay` for every policy on a job; each horizon program is solved only once, with the same results (M5.1).
 
-    ``progress(done, total)`` is called after each policy. ``memo`` carries plans over from another replay of
-    the same job (same market or not: plans are told apart by content), and tables from one of the same job, market and forecasts.
+    ``progress(done, total)`` is called after each policy. ``memo`` reuses plans from another replay
+    of the same job (on any market, since plans are identified by content), and tables from a replay
+    of the same job, market and forecasts.
     """
     memo = memo or PlanMemo()
     seen = memo.seen(job, window, forecasts, record)
@@ -299,7 +305,7 @@ def replay_pool(
 
 
 def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
-    """The state ``policy`` would be in now, had it been asked in each of the past ``views``; what was really held is in them."""
+    """Return the state of ``policy`` after deciding in each of the past ``views``, which contain the real job states."""
     state = policy.start(job)
     if isinstance(policy, Memoryless):
         return state
@@ -309,7 +315,7 @@ def catch_up(policy: Policy[S], job: Job, views: Sequence[View]) -> S:
 
 
 def run_from(policy: Policy[S], state: S, job: Job, seen: Seen, start: tuple[int, Progress]) -> Outcome:
-    """Continue ``policy`` from its own ``state`` at ``start`` = (slot, progress) to the end: the loop of M2.4."""
+    """Run ``policy`` from ``state`` at ``start`` = (slot, progress) to the end: the loop of M2.4."""
     slot, progress = start
     held: list[Allocation] = []
     while slot < job.deadline_slots and not finished(progress.done, job.workload):
@@ -325,7 +331,7 @@ def run_from(policy: Policy[S], state: S, job: Job, seen: Seen, start: tuple[int
 def settle(
     policy: str, job: Job, held: tuple[Allocation, ...], end: tuple[int, Progress], seen: Seen
 ) -> Outcome:
-    """The outcome of a run that ended at ``end`` = (slots used, progress): value, or the termination of M2.6 at d."""
+    """Return the outcome of a run that ended at ``end`` = (slots used, progress): value, or the termination of M2.6 at d."""
     slots, progress = end
     if finished(progress.done, job.workload):
         value, after, finish = job.completion_value(slots), 0.0, slots
@@ -371,13 +377,14 @@ Item = TypeVar("Item")
 Shared = TypeVar("Shared")
 Result = TypeVar("Result")
 
-#: Parcels handed to each process: enough that none idles long at the end, few enough that handing over costs nothing.
+#: Chunks of items per process: enough that no process idles long at the end, few enough that the
+#: transfer costs little.
 PARCELS_A_PROCESS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One job on one market, as `optimization.replay.run.replay_pool` takes it."""
+    """A job on a market: the arguments of `optimization.replay.run.replay_pool`."""
 
     job: Job
     window: MarketWindow
@@ -392,16 +399,17 @@ def replay_batch(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[list[Outcome]]:
-    """The outcomes of every policy on every case: one list a case, both in the order given.
+    """Return the outcomes of every policy on every case, a list per case, both in the given order.
 
-    They are those of `replay_pool` one case at a time, whatever ``processes``; horizon programs are shared within a
-    case. ``progress(done, total)`` counts cases. Raises as `replay_pool` does, and `SettingsError` for less than one process.
+    The results are those of `replay_pool` for each case, for any number of ``processes``; horizon
+    programs are shared within a case. ``progress(done, total)`` counts cases. Raises the errors of
+    `replay_pool`, and `SettingsError` for fewer than 1 process.
     """
     return list(spread(replay_case, cases, tuple(policies), processes=processes, progress=progress))
 
 
 def replay_case(case: Case, policies: Sequence[Policy[Any]]) -> list[Outcome]:
-    """The outcomes of every policy on one case."""
+    """Return the outcomes of every policy on a case."""
     return replay_pool(policies, case.job, case.window, forecasts=case.forecasts, record=case.record)
 
 
@@ -413,11 +421,12 @@ def spread(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Result]:
-    """``work(item, shared)`` for every item, in their order, in this process or over several.
+    """Yield ``work(item, shared)`` for every item in order, computed in this process or in several.
 
-    Processes are spawned, so ``work`` is a function of a module; each imports it afresh and is given ``shared`` once. The
-    first error of ``work`` is raised here and nothing more is begun. ``progress(done, total)`` is called in this process.
-    Raises `SettingsError` for less than one process.
+    Processes are spawned, so ``work`` must be a module-level function; each process imports it and
+    receives ``shared`` once. The first error of ``work`` is raised here and no further item is
+    started. ``progress(done, total)`` is called in this process. Raises `SettingsError` for fewer
+    than 1 process.
     """
     if processes < 1:
         raise SettingsError(f"{processes} processes", expected="at least one")
@@ -429,7 +438,8 @@ def spread(
 def _over_processes(
     work: Callable[[Item, Shared], Result], items: Sequence[Item], shared: Shared, processes: int
 ) -> Iterator[Result]:
-    # Spawned, not forked: a caller with threads (a progress bar, the engine) would be cut in half by a fork.
+    # Spawned, not forked: a fork copies none of the caller's threads (a progress bar, the engine)
+    # and may inherit their locks.
     with ProcessPoolExecutor(
         max_workers=min(processes, len(items)),
         mp_context=get_context("spawn"),
@@ -453,7 +463,7 @@ def _counted(
         yield result
 
 
-#: In a spawned process: what to do with every item, and what they share.
+#: In a spawned process: the function for every item, and the shared argument.
 _WORK: list[Any] = []
 
 
@@ -463,7 +473,7 @@ def _begin(work: Callable[[Any, Any], Any], shared: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that spawned it is gone: killed outright, that one cannot end it."""
+    """End this process when its parent is gone: a parent that was killed cannot end it."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])

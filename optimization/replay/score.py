@@ -1,4 +1,4 @@
-"""Score an ended job: the pool replayed on its market, beside hindsight and perfect forecasts (M4.7, M5.1, M5.5)."""
+"""Scoring of ended jobs: replay the pool on their market and compare with hindsight and perfect forecasts (M4.7, M5.1, M5.5)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from warehouse.history import OBSERVED, History
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bracket:
-    """Hindsight lies in [``low``, ``high``], USD of utility; ``low`` is what ``allocations`` achieve, for ``cost_usd``.
+    """Bracket [``low``, ``high``] of the hindsight optimum in USD of utility; ``allocations`` achieve ``low`` at ``cost_usd``.
 
-    ``allocations`` covers the slots up to the finish or the deadline, as in `Outcome`; the ending of M2.6 is in ``low`` and in
-    the cost.
+    ``allocations`` covers the slots up to the finish or the deadline, as in `Outcome`. ``low`` and
+    ``cost_usd`` include the ending of M2.6.
     """
 
     low: float
@@ -48,16 +48,17 @@ class Bracket:
 
     @property
     def exact(self) -> bool:
-        """True if the two ends meet."""
+        """Whether the two ends of the bracket meet."""
         return self.high <= self.low
 
 
 def hindsight(job: Job, window: MarketWindow) -> Bracket:
-    """The optimum of a job from slot 0 on a market of at least d known slots, its ending of M2.6 included.
+    """Return the hindsight optimum of a job from slot 0 on a window of at least d known slots, including its ending of M2.6.
 
-    It is the horizon program over all d slots with on-demand to go (M3.3b with t + w = d is M2.6), answered by the exact twin,
-    so the bracket closes unless the twin runs out of labels; then ``high`` is the bound it proved. A job that cannot resume is
-    bounded without spot, which it may not use (M2.7). Raises `MarketError` for a window shorter than d.
+    It is the horizon program over all d slots with on-demand to go (M3.3b with t + w = d is M2.6),
+    solved by the exact twin. The bracket closes unless the twin reaches its label limit; then
+    ``high`` is the bound it proved. For a job that cannot resume, the optimum is that without spot
+    (M2.7). Raises `MarketError` for a window shorter than d.
     """
     d = job.deadline_slots
     if len(window) < d:
@@ -81,7 +82,7 @@ def hindsight(job: Job, window: MarketWindow) -> Bracket:
 
 
 def _cost(job: Job, window: MarketWindow, allocations: Sequence[Allocation]) -> float:
-    """All that given allocations pay, the ending of M2.6 included, USD."""
+    """Return the total cost in USD of given allocations, including the ending of M2.6."""
     seen, progress = see(job, window, None), Progress()
     for slot, allocation in enumerate(allocations):
         progress = step(progress, allocation, seen.view(job, progress, slot))
@@ -113,18 +114,19 @@ def _up_to_finish(job: Job, slot_hours: float, allocations: tuple[Allocation, ..
 
 
 # ---
-# What each policy made of each job, beside hindsight and beside itself with perfect forecasts (M5.5).
+# Results of each policy on each job, compared with hindsight and with perfect forecasts (M5.5).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """One policy on one job.
+    """Result of a policy on a job.
 
-    ``utility`` and ``gap_to_hindsight`` are in units of the job's on-demand-only cost ``on_demand_only_usd``;
-    ``normalised`` is the utility in the fixed bounds of M5.2. ``gap_to_hindsight_usd`` is the feasible end of
-    the hindsight bracket minus the utility. ``lost_to_forecast_error_usd`` is the utility with perfect
-    forecasts minus the utility with the issued ones, NaN if not asked for; it can be negative, when an error
-    happened to help. ``finish_slots`` is None if the job was given up.
+    ``utility`` and ``gap_to_hindsight`` are in units of the job's on-demand-only cost
+    ``on_demand_only_usd``; ``normalised`` is the utility in the fixed bounds of M5.2.
+    ``gap_to_hindsight_usd`` is the feasible end of the hindsight bracket minus the utility.
+    ``lost_to_forecast_error_usd`` is the utility with perfect forecasts minus the utility with the
+    issued forecasts, NaN if not computed; it is negative if an error happened to help.
+    ``finish_slots`` is None if the job was given up.
     """
 
     job: str
@@ -143,15 +145,19 @@ class LedgerRow:
 
 
 def on_demand_only_cost(job: Job, window: MarketWindow) -> float:
-    """All that OD-only pays for the job, after d too, in USD: the unit in which jobs are compared.
+    """Return the total cost in USD of OD-only for the job, also after d: the unit in which jobs are compared.
 
-    Where nothing is sold on demand, it is what OD-only would pay at the price of `unit_window`.
+    Where nothing is sold on demand, it is the cost at the on-demand price of `unit_window`.
     """
     return replay(OnDemandOnly(), job, unit_window(window)).total_cost_usd
 
 
 def unit_window(window: MarketWindow) -> MarketWindow:
-    """The window whose on-demand price measures utilities: where nothing is sold on demand, the highest spot price of its slots."""
+    """Return the window whose on-demand price is the unit of utilities.
+
+    Where nothing is sold on demand, this is the highest observed spot price, 1 USD if none was
+    observed.
+    """
     if window.on_demand.sold:
         return window
     seen = window.price[window.observed & (window.price > 0)]
@@ -160,10 +166,10 @@ def unit_window(window: MarketWindow) -> MarketWindow:
 
 
 def perfect_forecasts(window: MarketWindow, horizon: int) -> list[PointForecast]:
-    """For each slot the forecast that was never wrong: the next ``horizon`` slots of the window as they came.
+    """Return a perfect forecast for each slot: the next ``horizon`` slots of the window.
 
-    At the window's end it shortens, down to no step. In a gap it says what the window says: no spot, at
-    on-demand's price.
+    Forecasts get shorter towards the window's end, down to no slot. A gap is forecast as in the
+    window: no spot, priced at on-demand. Raises `SettingsError` for a horizon below 1.
     """
     if horizon < 1:
         raise SettingsError(f"horizon of {horizon} slots", expected="at least one")
@@ -182,10 +188,10 @@ def perfect_outcomes(
     record: Record | None = None,
     memo: PlanMemo | None = None,
 ) -> list[Outcome] | None:
-    """The same policies on the same job, had every forecast been right as far ahead as the issued ones look (M5.5).
+    """Return the outcomes of policies on a job with perfect forecasts of the same length as the issued forecasts (M5.5).
 
-    ``memo`` shares plans with the replay under the issued forecasts. None if no forecast was issued: then
-    there is no error to have lost anything to.
+    ``memo`` shares plans with the replay under the issued forecasts. None if no forecast was
+    issued, since then there is no forecast error.
     """
     ahead = max((len(forecast.price) for forecast in forecasts if forecast is not None), default=0)
     if ahead == 0:
@@ -205,10 +211,11 @@ def score(
     hindsight_low: float,
     perfect: Sequence[Outcome] | None = None,
 ) -> list[LedgerRow]:
-    """Ledger rows of one job from its outcomes, one a policy, in their order.
+    """Return the ledger rows of a job from its outcomes, a row per policy in the same order.
 
-    ``hindsight_low`` is the feasible end of the bracket of M4.7, USD; ``perfect`` the outcomes of the same
-    policies in the same order under `perfect_forecasts`. Raises `SettingsError` if the two do not match.
+    ``hindsight_low`` is the feasible end of the bracket of M4.7, USD; ``perfect`` are the outcomes
+    of the same policies in the same order under `perfect_forecasts`. Raises `SettingsError` if the
+    two do not match.
     """
     if perfect is not None and [o.policy for o in perfect] != [o.policy for o in outcomes]:
         raise SettingsError(
@@ -232,9 +239,10 @@ def ledger_row(
     hindsight_low: float,
     perfect_usd: float = float("nan"),
 ) -> LedgerRow:
-    """One outcome beside hindsight and what its policy gets with perfect forecasts, USD of utility.
+    """Return the ledger row of an outcome; ``perfect_usd`` and ``hindsight_low`` are utilities in USD.
 
-    ``unit`` is what the job costs on on-demand alone, ``bounds`` the utilities that count as 0 and 1 to a learner.
+    ``unit`` is the job's on-demand-only cost, ``bounds`` the utilities that are normalised to 0 and
+    1. ``perfect_usd`` is the utility with perfect forecasts, NaN if not computed.
     """
     utility = outcome.utility_usd
     gap = hindsight_low - utility
@@ -256,19 +264,22 @@ def ledger_row(
 
 
 def ledger_frame(rows: Iterable[LedgerRow]) -> pd.DataFrame:
-    """Ledger rows as one long table, a column per field of `LedgerRow`."""
+    """Return ledger rows as a long table with a column per field of `LedgerRow`."""
     return pd.DataFrame([asdict(row) for row in rows])
 
 
 def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | None = None) -> pd.DataFrame:
-    """Mean result per policy, best first.
+    """Return the mean results per policy, best first.
 
-    Columns: policy, jobs, mean_utility and gap_to_hindsight (units of each job's on-demand-only cost),
-    mean_utility_usd, mean_cost_usd, mean_on_demand_only_usd and mean_saved_usd (of the jobs where the first is
-    known, NaN where it is of none), mean_hindsight_usd (NaN where that of a job is not known), on_time (share of
-    jobs finished by d), weight (NaN without ``weights`` or for a policy they do not know). ``rows`` as a table needs
-    only the columns policy, utility, utility_usd, cost_usd, on_demand_only_usd, on_time, gap_to_hindsight, and may
-    have hindsight_usd.
+    Columns: policy, jobs, mean_utility and gap_to_hindsight (units of each job's on-demand-only
+    cost), mean_utility_usd, mean_cost_usd, mean_on_demand_only_usd and mean_saved_usd (means over
+    the jobs with a known on-demand-only cost, NaN if there are none), mean_hindsight_usd (NaN if
+    that of a job is unknown), on_time (share of jobs finished by d), weight (NaN without
+    ``weights`` or for a policy without a weight).
+
+    ``rows`` as a table needs only the columns policy, utility, utility_usd, cost_usd,
+    on_demand_only_usd, on_time, gap_to_hindsight, and may have hindsight_usd. Raises
+    `SettingsError` without rows.
     """
     frame = rows if isinstance(rows, pd.DataFrame) else ledger_frame(rows)
     if frame.empty:
@@ -297,15 +308,17 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
 
 
 # ---
-# Score an ended job: the pool replayed on its market, which is known by then (M5.1), audited, beside hindsight (M4.7).
+# Scoring of an ended job: the pool is replayed on its market, known by then (M5.1), audited, and
+# compared with hindsight (M4.7).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJob(Case):
-    """A job whose market is known to its deadline, with the forecasts issued in its slots.
+    """A job whose market is known up to its deadline, with the forecasts issued in its slots.
 
-    ``start`` is the start of its slot 0, ``assumptions`` what of its market was assumed instead of measured. ``record`` is what its
-    policies may learn from, up to the job's last slot; None gives them no more than the window.
+    ``start`` is the start of its slot 0; ``assumptions`` are the market data that were assumed
+    instead of measured. ``record`` is the data that policies may learn from, up to the job's last
+    slot; None restricts them to the window.
     """
 
     start: pd.Timestamp
@@ -320,10 +333,10 @@ def ended_job(
     forecasts: Sequence[Forecast],
     peers: Sequence[History] = (),
 ) -> EndedJob:
-    """Cut a job's slots out of its market's history and put the forecasts at the slots they were issued in.
+    """Cut a job's slots out of its market's history and align the forecasts with their slots of issue.
 
-    What the history holds from before ``start``, and ``peers`` beside it, become the record. Raises `MarketError` where the history
-    does not reach from the first slot to the last before the deadline.
+    The history before ``start`` and the ``peers`` become the record. Raises `MarketError` if the
+    history does not cover every slot from the first to the last before the deadline.
     """
     grid = pd.date_range(start, periods=job.deadline_slots, freq=history.step)
     if not grid.isin(history.slots).all():
@@ -349,10 +362,11 @@ def ended_job(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """Every policy's outcome on one job, its ledger rows in the same order, and the bracket of hindsight (USD of utility).
+    """Outcomes of all policies on a job, its ledger rows in the same order, and the hindsight bracket (USD of utility).
 
-    ``hindsight_usd`` is what its lower end pays. ``markets`` names those of a job that may move; ``ended`` is then the job in the
-    first of them. Without ``on_demand_known`` nothing may be said relative to on-demand only.
+    ``hindsight_usd`` is the cost of the bracket's lower end. ``markets`` names the markets of a
+    multi-market job, whose ``ended`` is the job in the first of them. If ``on_demand_known`` is
+    False, figures relative to on-demand only are not meaningful.
     """
 
     ended: EndedJob
@@ -365,12 +379,12 @@ class Scored:
     on_demand_known: bool = True
 
     def utilities(self) -> dict[str, float]:
-        """What each policy is learned by: its utility in the job's fixed bounds, in [0, 1] (M5.2)."""
+        """Return the utility that each policy is learned by: in the job's fixed bounds, in [0, 1] (M5.2)."""
         return {row.policy: row.normalised for row in self.ledger}
 
 
 def score_job(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored:
-    """Replay policies on one job; every outcome is audited before it counts (M3.5)."""
+    """Replay policies on a job; every outcome is audited before it is used (M3.5)."""
     memo, record = PlanMemo(), ended.record
     outcomes = replay_pool(
         policies, ended.job, ended.window, forecasts=ended.forecasts, memo=memo, record=record
