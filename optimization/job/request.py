@@ -697,7 +697,7 @@ _AS_IN = {
 
 
 def _said_of(key: str, kind: str, message: str) -> str:
-    """Return the error text for a key of a job file; a top-level key inside a table gets a text of that."""
+    """Return the error text for a key of a job file; a top-level key inside a table is reported as misplaced."""
     table, _, name = key.rpartition(".")
     if kind != "extra_forbidden":
         return f"{key}: {message}"

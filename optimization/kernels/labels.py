@@ -517,7 +517,7 @@ def first_plan(
 
 @part
 def longer(a: np.ndarray, size: int) -> np.ndarray:
-    """Return the array, or a copy with twice the capacity ``size`` if it is too short."""
+    """Return the array, or a copy of it with room for 2 ``size`` elements if it has fewer than ``size``."""
     if size <= a.size:
         return a
     b = np.empty(2 * size, a.dtype)

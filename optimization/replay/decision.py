@@ -55,7 +55,7 @@ def market_record(
     last: pd.Timestamp,
     known_by: pd.Timestamp,
 ) -> Record:
-    """Return the record of a job on the market of ``history``, from `record_start` or the history's begin to slot ``last``.
+    """Return the record of a job on the market of ``history``, from `record_start` or the history's first slot to slot ``last``.
 
     ``first`` is the job's slot 0. ``known_by`` is the time from which its policy observes the
     market: the job's first slot in a replay, the present slot for a live decision. A row that
