@@ -222,8 +222,8 @@ def test_what_cannot_be_done_says_by_how_much_and_what_would_do():
     job = slot_job(placed(), step=HALF, on_demand_usd=1.0)
     assert shortfall_told(job, AT, HALF) == (
         "cannot be done by 2026-03-10 01:00 UTC: 8 on-demand instances, the fastest it may have, need 8 h for the rest "
-        "and there is 1 h, 7 h too little; 64 instances or a deadline of 2026-03-10 08:00 UTC would do; nothing finishes "
-        "it before 2026-03-10 01:30 UTC, when it is given up"
+        "and there is 1 h, 7 h too little; 64 instances or a deadline of 2026-03-10 08:00 UTC would do; no instances "
+        "finish it by 2026-03-10 01:30 UTC, and it is given up then"
     )
     late = slot_job(
         placed(workload={"amount": 36, "unit": "instance_hours"}, deadline_in="4h"),
