@@ -11,7 +11,7 @@ from fault_samples import OPTIONS, write_samples
 from loopback import Ec2, price_history
 from past_jobs import past_jobs
 
-import flows.backfill.run
+from flows.backfill import run as backfill_run
 from flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
 from flows.config import Feed, Settings
 from flows.feeds.fetch import fetch_feed
@@ -131,7 +131,7 @@ def stretch():
 
 def filled() -> list[dict[str, object]]:
     """Make the slots; what became of each, with what the plan said of it."""
-    flows.backfill.run.CHUNK = CHUNK
+    backfill_run.CHUNK = CHUNK
     outcomes = backfill(Backfill(db=DB, stretch=stretch(), settings=SETTINGS, workers=1))
     return [
         {"slot": str(one.plan.at), "planned": list(one.plan.todo), "became": dict(one.became)}

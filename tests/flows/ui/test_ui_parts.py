@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from command_kit import options_of
 
-import flows.ui
 from flows.guard import is_same_origin, may_ask
 from flows.monitoring.status import LOOKS
 from flows.show.page import COLOURS, properties
@@ -98,7 +97,7 @@ def test_every_colour_of_the_charts_is_defined_in_both_themes():
 
 
 def test_nothing_in_the_style_or_script_asks_another_host():
-    folder = Path(flows.ui.__file__).parent / "static"
+    folder = Path(app.__file__).parent / "static"
     for file in folder.iterdir():
         text = file.read_text().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?:|//[\w-]+\.\w|@import|url\(", text), file.name
@@ -290,7 +289,7 @@ def test_stretches_of_the_same_slots_are_told_once():
 def test_the_documentation_names_every_page_address_and_option():
     from flows.ui.pages import VIEWS
 
-    text = (Path(flows.ui.__file__).parents[2] / "docs" / "ui.md").read_text()
+    text = (Path(app.__file__).parents[2] / "docs" / "ui.md").read_text()
     for view in VIEWS:
         assert f"/api/{view.name}" in text
         assert view.menu in text
