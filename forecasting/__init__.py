@@ -1,7 +1,7 @@
-"""History in, forecast out; no storage, no solver (M6).
+"""Forecasts of spot prices and available instances from market histories, without storage or solver (M6).
 
-``forecast`` and ``backtest`` say what a turn issues now or would have issued then, ``score`` how good that was. What a
-predictor has to be is `forecasting.predictor.Predictor`. Names are loaded when they are first used.
+``forecast`` issues the forecast of the current turn, ``backtest`` the forecasts of past turns, and ``score`` measures
+their accuracy. Predictors implement `forecasting.predictor.Predictor`. Names are imported on first use.
 """
 
 from importlib import import_module

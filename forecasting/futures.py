@@ -1,4 +1,4 @@
-"""Forecasts made wrong on purpose, by a known amount: what do plans lose to errors (M6.8)."""
+"""Forecasts perturbed by errors of known size, to measure the effect of forecast errors on plans (M6.8)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import numpy as np
 
 from warehouse.errors import SettingsError
 
-#: Sizes of the error that E2 asks for (M6.8).
+#: Error sizes of experiment E2 (M6.8).
 SIZES = (0.0, 0.1, 0.3, 0.5, 1.0)
-#: Degrees of freedom of the heavy-tailed law (M6.8).
+#: Degrees of freedom of the heavy-tailed error distribution (M6.8).
 FREEDOM = 2.5
-#: Median of |t| with `FREEDOM` degrees of freedom: divided by it and halved, both laws have a median error of half the size (ours).
+#: Median of |t| with `FREEDOM` degrees of freedom. Scaling by 0.5 / `_MEDIAN_T` gives both distributions the same median
+#: absolute error, half of the size (ours).
 _MEDIAN_T = 0.7850136829922992
-#: The least price that a wrong forecast may name, in units of on-demand (M6.8).
+#: Lower bound of a perturbed price, in units of the on-demand price (M6.8).
 LEAST_PRICE = 0.01
 
 
 class Growth(StrEnum):
-    """How the error depends on the step ahead: the same at each, or growing with its square root (ours)."""
+    """Dependence of the error on the step ahead: constant, or growing with its square root (ours)."""
 
     FIXED = "fixed"
     GROWING = "growing"
 
 
 class Law(StrEnum):
-    """The law of the error: uniform on [-1, 1], or Student t."""
+    """Distribution of the error: uniform on [-1, 1], or Student t."""
 
     UNIFORM = "uniform"
     HEAVY = "student_t"
@@ -35,7 +36,7 @@ class Law(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Errors of one job's forecasts at size 1: ``price`` and ``count`` of shape (slots, steps ahead).
+    """Errors of the forecasts of one job at size 1: ``price`` and ``count`` of shape (slots, steps ahead).
 
     The same noise serves every size, so that sizes are compared on the same errors.
     """
@@ -45,9 +46,10 @@ class Noise:
 
 
 def draw_noise(slots: int, steps: int, *, growth: Growth, law: Law, rng: np.random.Generator) -> Noise:
-    """Independent errors for forecasts issued in each of ``slots`` slots for ``steps`` slots ahead (M6.8).
+    """Draw independent errors for forecasts issued in each of ``slots`` slots for ``steps`` slots ahead (M6.8).
 
-    Both laws have median |error| 1/2 at step 1; growing ones are larger by sqrt(k) at step k.
+    Both distributions have median |error| 1/2 at step 1; growing errors are scaled by sqrt(k) at step k. Raises
+    `SettingsError` for fewer than one slot or step.
     """
     if slots < 1 or steps < 1:
         raise SettingsError(f"noise for {slots} slots, {steps} steps ahead", expected="at least one of each")
@@ -62,7 +64,10 @@ def draw_noise(slots: int, steps: int, *, growth: Growth, law: Law, rng: np.rand
 
 
 def perturbed_price(price: np.ndarray, noise: np.ndarray, *, size: float, on_demand_usd: float) -> np.ndarray:
-    """p + size x p_o x noise, clipped to [0.01 p_o, p_o], the shape of both (M6.8); at size 0 the price as it is."""
+    """Return p + size x p_o x noise, clipped to [0.01 p_o, p_o], in the shape of ``price`` and ``noise`` (M6.8).
+
+    At size 0 the price is returned unchanged.
+    """
     if size == 0.0:
         return np.asarray(price, dtype=float)
     wrong = np.asarray(price, dtype=float) + _checked(size) * on_demand_usd * noise
@@ -70,9 +75,10 @@ def perturbed_price(price: np.ndarray, noise: np.ndarray, *, size: float, on_dem
 
 
 def perturbed_count(count: np.ndarray, noise: np.ndarray, *, size: float, capacity: int) -> np.ndarray:
-    """n + size x capacity x noise, rounded and clipped to 0..capacity (M6.8), whole numbers; at size 0 the count as it is.
+    """Return n + size x capacity x noise, rounded and clipped to 0..capacity (M6.8), as integers.
 
-    The error is in units of the capacity, not of the count: a count of 0 is forecast wrongly as well (ours).
+    At size 0 the count is returned unchanged. The error is in units of the capacity, not of the count, so that a count of
+    0 is perturbed as well (ours).
     """
     if size == 0.0:
         return np.asarray(count, dtype=np.int64)

@@ -1,6 +1,7 @@
-"""Which origin is forecast from which estimation, live and afterwards (M6.1, M6.4).
+"""Fit times and origins of forecasts, live and in backtests (M6.1, M6.4).
 
-In this file: the one timetable, the one driver, and a backtest of many series cut into units of work.
+This module holds the refit timetable, the driver that issues forecasts, and the division of a backtest of many series
+into units of work.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from warehouse.errors import ForecastError, SettingsError
 from warehouse.history import History
 
 # ---
-# When a forecaster is estimated, and on how much: one fixed timetable, the same live and afterwards (M6.4).
+# When a forecaster is estimated, and on how much data: one fixed timetable, the same live and in backtests (M6.4).
 #
-# A forecast at slot c is a pure function of what was known at c. The parameters come from what was known at the last refit
-# time at or before c, and refit times are multiples of the cadence since the epoch. Neither estimation nor forecast reads
-# further back than the look-back before that refit. So a forecast made later for a past slot is the very one that would
-# have been made then, by a turn, a backfill, an experiment or the accuracy report.
+# A forecast at slot c is a pure function of the data known at c. The parameters are estimated from the data known at the
+# last refit time at or before c; refit times are multiples of the cadence since the epoch. Neither estimation nor forecast
+# reads further back than the look-back before that refit. A forecast computed later for a past slot, by a turn, a backfill,
+# an experiment or the accuracy report, is therefore identical to the forecast issued at that slot.
 #
 # Slots are numbered since the epoch in units of the step.
 
@@ -35,9 +36,9 @@ VARIABLES: tuple[Variable, ...] = ("price", "count")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """The timetable of one variable.
+    """Refit timetable of one variable.
 
-    ``refit_every``: time between estimations; ``lookback``: how much of the past before a refit time is read. Raises
+    ``refit_every``: time between refits; ``lookback``: length of the past before a refit time that is read. Raises
     `SettingsError` unless both are positive.
     """
 
@@ -51,19 +52,19 @@ class Cadence:
             )
 
     def start(self, origins: np.ndarray, step: pd.Timedelta) -> np.ndarray:
-        """The earliest slot that a forecast at each origin may need, shape of ``origins``."""
+        """Return the earliest slot that a forecast at each origin may read, shape of ``origins``."""
         width, every = step.value, self.refit_every.value
         refits = (
             (origins * width + width - 1) // every * every
-        )  # by a slot's end: a refit time may lie within a slot
+        )  # by the end of the slot: a refit time may lie within a slot
         return np.asarray(-((self.lookback.value - refits) // width))
 
     def fit_slots(self, origins: np.ndarray, observed: np.ndarray, step: pd.Timedelta) -> np.ndarray:
-        """The slot whose estimation each origin forecasts from, shape of ``origins``.
+        """Return the slot at which the model used at each origin is estimated, shape of ``origins``.
 
-        ``observed`` are the ascending slots at which any market that is estimated together had a value. A young market
-        (less than one cadence of history at the last refit time) is estimated four times as often, and one with less
-        than a quarter of it at every origin (ours).
+        ``observed`` are the ascending slots at which any jointly estimated market has a value. A young market (less than one
+        cadence of history at the last refit time) is estimated four times as often, and at every origin with less than a
+        quarter of a cadence (ours).
         """
         width = step.value
         first = np.searchsorted(observed, self.start(origins, step))
@@ -80,37 +81,37 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timetable:
-    """The cadence of each variable."""
+    """Cadences of both variables."""
 
     price: Cadence
     count: Cadence
 
     def of(self, variable: Variable) -> Cadence:
-        """The cadence of one variable."""
+        """Return the cadence of one variable."""
         return self.price if variable == "price" else self.count
 
     def start(self, origin: pd.Timestamp) -> pd.Timestamp:
-        """The earliest time that a forecast at ``origin`` may need of any variable."""
+        """Return the earliest time that a forecast at ``origin`` may read, of either variable."""
         return min(origin.floor(one.refit_every) - one.lookback for one in (self.price, self.count))
 
     @property
     def lookback(self) -> pd.Timedelta:
-        """The longer look-back."""
+        """The longer look-back of the two variables."""
         return max(self.price.lookback, self.count.lookback)
 
 
 # ---
-# The one driver: which estimation an origin is forecast from, what it may see, and the forecasts of histories (M6.1, M6.4).
+# The driver: the fit used at each origin, the data visible to it, and the forecasts of histories (M6.1, M6.4).
 
-#: Why a forecast says nothing: no value was ever observed, as far back as it looks.
+#: Fallback reason where no value was observed within the look-back.
 NOTHING_OBSERVED = "no observed value"
-#: Why last value answers in the place of a model whose numbers are not finite.
+#: Fallback reason where last value replaces a model whose numbers are not finite.
 NO_NUMBER = "the model gave no number"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimation:
-    """Ascending ``origins`` (slots since the epoch) that are forecast from the estimation at slot ``at``."""
+    """Ascending ``origins`` (slots since the epoch) that are forecast with the model estimated at slot ``at``."""
 
     at: int
     origins: np.ndarray
@@ -118,9 +119,9 @@ class Estimation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What one variable is forecast from: a predictor as estimated at slot ``at``, which reads nothing before ``start``.
+    """Inputs of the forecasts of one variable: a predictor estimated at slot ``at`` that reads nothing before ``start``.
 
-    ``peers`` are what the markets may see of each other: their series without values that were learned late.
+    ``peers`` are the series visible to the other markets: without values that were learned late.
     """
 
     predictor: str
@@ -132,10 +133,9 @@ class Basis:
 
 @dataclass(frozen=True, kw_only=True)
 class Cohort:
-    """Series of one variable that a predictor is estimated on together, or a single one, by a cadence.
+    """Series of one variable on which a predictor is estimated together (or a single series), with their cadence.
 
-    What is estimated and forecast depends on the series from `Cadence.start` on only, however far back they reach, and
-    not on their order.
+    Estimates and forecasts depend only on the part of the series from `Cadence.start` on, and not on their order.
     """
 
     series: tuple[Series, ...]
@@ -143,7 +143,7 @@ class Cohort:
 
     @cached_property
     def ordered(self) -> tuple[Series, ...]:
-        """The series by market and source."""
+        """The series sorted by market and source."""
         return tuple(sorted(self.series, key=lambda one: (one.market.key if one.market else "", one.source)))
 
     @cached_property
@@ -153,27 +153,27 @@ class Cohort:
         return np.unique(np.concatenate(slots))
 
     def fit_slots(self, origins: np.ndarray) -> np.ndarray:
-        """The slot whose estimation each origin (slots since the epoch) is forecast from."""
+        """Return the slot at which the model used at each origin (slot since the epoch) is estimated."""
         return self.cadence.fit_slots(origins, self.observed, self.series[0].step)
 
     def estimations(self, origins: np.ndarray) -> list[Estimation]:
-        """The estimations that ascending origins need, ascending."""
+        """Group ascending origins by fit slot; fit slots ascend."""
         slots = self.fit_slots(origins)
         return [Estimation(at=int(at), origins=origins[slots == at]) for at in np.unique(slots)]
 
     def start(self, at: int) -> int:
-        """The earliest slot that the estimation at a slot, and the forecasts from it, read."""
+        """Return the earliest slot read by the fit at a slot and by the forecasts from it."""
         return int(self.cadence.start(np.array([at]), self.series[0].step)[0])
 
     def estimate(self, predictor: Predictor, at: int) -> FittedPredictor:
-        """Estimate on what every series knew at slot ``at``; those that had not begun are not there."""
+        """Estimate on the data of every series known at slot ``at``, without series that had not begun."""
         start = self.start(at)
         known = [one.since(start).as_of(at) for one in self.ordered]
         begun = tuple(one for one in known if len(one)) or tuple(known[:1])
         return predictor.fit(Panel(series=begun))
 
     def basis(self, predictor: Predictor, at: int, fitted: FittedPredictor | None = None) -> Basis:
-        """What is forecast from an estimation, which is made now unless it is given."""
+        """Return the inputs of forecasts from the fit at slot ``at``; the model is estimated unless ``fitted`` is given."""
         return Basis(
             predictor=predictor.name,
             at=at,
@@ -183,23 +183,23 @@ class Cohort:
         )
 
     def peers(self, at: int) -> tuple[Series, ...]:
-        """What the markets may see of each other when they are forecast from the estimation at slot ``at``."""
+        """Return the series visible to the other markets when they are forecast from the fit at slot ``at``."""
         start = self.start(at)
         return tuple(one.since(start).punctual() for one in self.ordered)
 
 
 def cohorts_of(series: Sequence[Series], cadence: Cadence, *, pooled: bool) -> list[Cohort]:
-    """All series of one source and variable together, or each one by itself."""
+    """Return one cohort of all series (of one source and variable) if ``pooled``, else one cohort per series."""
     groups = [tuple(series)] if pooled else [(one,) for one in series]
     return [Cohort(series=group, cadence=cadence) for group in groups if group]
 
 
 def outlook_from(basis: Basis, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-    """The forecasts of a series from ascending origins (slots since the epoch), within its bounds; the law as it is given.
+    """Forecast a series from ascending origins (slots since the epoch), within its bounds; drops the `Outlook.law`.
 
-    Nothing after an origin is read for it, neither of the series nor of its peers. Where nothing was observed, prices are
-    the on-demand price (0 where unknown) and counts 0, with the reason. Raises `ForecastError` on an answer of the wrong
-    shape; last value answers, labelled, where a number is not finite.
+    No slot after an origin is read for it, neither of the series nor of its peers. Where nothing was observed, prices are
+    the on-demand price (0 if unknown) and counts 0, with the reason. Raises `ForecastError` if the predictor returns a
+    wrong shape; where a number is not finite, last value replaces the forecast, with a reason.
     """
     own = series.since(basis.start)
     late = own.late(origins)
@@ -219,7 +219,7 @@ def outlook_from(basis: Basis, series: Series, origins: np.ndarray, horizon: int
 
 
 def _outlook(basis: Basis, series: Series, slots: np.ndarray, horizon: int) -> Outlook:
-    """The outlook of a series that ends at the last of its origins and knows nothing late."""
+    """Forecast a series that ends at the last of its origins and contains no late rows."""
     origins = slots - series.first_slot
     seen = np.zeros(slots.size, dtype=bool)
     inside = (origins >= 0) & (origins < len(series))
@@ -241,7 +241,7 @@ def _outlook(basis: Basis, series: Series, slots: np.ndarray, horizon: int) -> O
 
 
 def _finite(given: Outlook, series: Series, origins: np.ndarray, horizon: int, basis: Basis) -> Outlook:
-    """The outlook if its shape is right, with last value's answer where a number is not finite."""
+    """Check the shape of an outlook and replace forecasts that are not finite by last value."""
     shape = (origins.size, horizon)
     if (
         given.quantiles.shape != (*shape, LEVELS.size)
@@ -266,23 +266,23 @@ def _finite(given: Outlook, series: Series, origins: np.ndarray, horizon: int, b
 
 
 # ---
-# Forecasts of histories on the timetable: both variables of a market side by side, for one origin or for many (M6.1, M6.4).
+# Forecasts of histories on the timetable: both variables of a market, for one or many origins (M6.1, M6.4).
 
-#: The timetable of turns unless the settings say otherwise.
+#: Default timetable of turns.
 DAILY = Cadence(refit_every=pd.Timedelta(days=1), lookback=pd.Timedelta(days=14))
 TIMETABLE = Timetable(price=DAILY, count=DAILY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginBatch:
-    """Ascending ``origins`` of one market that are forecast by one predictor from the same estimations."""
+    """Ascending ``origins`` of one market that one predictor forecasts from the same fits."""
 
     origins: tuple[pd.Timestamp, ...]
     basis: Mapping[Variable, Basis]
 
 
 def forecasts_from(history: History, batch: OriginBatch, *, horizon: int) -> list[Forecast]:
-    """One forecast of a market per origin of a batch; nothing after an origin is read for it."""
+    """Return one forecast of a market per origin of a batch; no slot after an origin is read for it."""
     slots = history.slots
     at = pd.DatetimeIndex(list(batch.origins))
     series = {variable: series_of(history, variable) for variable in VARIABLES}
@@ -305,7 +305,7 @@ def forecasts_from(history: History, batch: OriginBatch, *, horizon: int) -> lis
                 issued_at=issued,
                 step=history.step,
                 predictor=batch.basis["price"].predictor,
-                # Of nothing observed the newest row is the origin itself: the reasons say that it holds no value.
+                # Without observations the newest row is the origin itself; the reasons show that it holds no value.
                 newest_row=slots[max(newest)] if max(newest) >= 0 else issued,
                 price=price.quantiles[i],
                 price_mean=price.mean[i],
@@ -320,7 +320,7 @@ def forecasts_from(history: History, batch: OriginBatch, *, horizon: int) -> lis
 
 
 def _newest(series: Series, start: int, slot: int) -> int:
-    """Where in a series its newest value stands that is known at a slot and not before ``start``; -1 if there is none."""
+    """Return the index of the newest value known at a slot and not before ``start``; -1 if there is none."""
     low, high = max(start - series.first_slot, 0), slot - series.first_slot + 1
     known = ~np.isnan(series.values[low : max(high, low)])
     if series.learned.size:
@@ -330,7 +330,7 @@ def _newest(series: Series, start: int, slot: int) -> int:
 
 
 def _capacity(series: Series, history: History, start: int, slot: int) -> int:
-    """The largest count that a forecast at a slot may give."""
+    """Return the largest count that a forecast at a slot may contain."""
     if series.capacity_stated:
         return history.capacity
     known = series.since(start).as_of(slot)
@@ -344,7 +344,7 @@ def forecast(
     horizon: int = 48,
     timetable: Timetable = TIMETABLE,
 ) -> Forecast:
-    """The forecast that a turn following this market alone issues at the end of ``history``.
+    """Return the forecast that a turn following only this market issues at the end of ``history``.
 
     >>> forecast(history, "last_value", horizon=6).median("count")  # doctest: +SKIP
     """
@@ -363,10 +363,11 @@ def backtest(
     timetable: Timetable = TIMETABLE,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, list[Forecast]]:
-    """The forecasts that turns would have issued in past slots, by ``market@source``, ascending.
+    """Return the forecasts that turns would have issued in past slots, by ``market@source``, ascending.
 
     ``histories`` are of one source, each market once; a pooled predictor is estimated on all of them. ``origins`` are
-    ascending slots for all of them, or by ``market@source`` for some. ``progress`` is told the number of forecasts made.
+    ascending slots, either common to all histories or by ``market@source`` for some of them. ``progress`` is called with
+    the number of forecasts of each completed batch.
     """
     model = make_predictor(predictor) if isinstance(predictor, str) else predictor
     wanted = origins if isinstance(origins, Mapping) else {key_of(one): origins for one in histories}
@@ -397,7 +398,7 @@ def backtest(
 def estimations(
     cohorts: Mapping[Variable, Cohort], history: History, origins: Sequence[pd.Timestamp]
 ) -> list[tuple[tuple[int, int], tuple[pd.Timestamp, ...]]]:
-    """Ascending origins of a market by the slots that its price and its count are estimated at, in that order."""
+    """Group ascending origins of a market by the fit slots of its price and its count, in that order."""
     if not len(origins):
         return []
     at = pd.DatetimeIndex(list(origins))
@@ -422,22 +423,22 @@ def _cohort(histories: Sequence[History], timetable: Timetable, variable: Variab
 
 
 def key_of(history: History) -> str:
-    """``market@source`` of a history."""
+    """Return ``market@source`` of a history."""
     return f"{history.market.key}@{history.source}"
 
 
 # ---
-# A backtest of many series, cut into units of work that need no one else (M6.4, M6.5).
+# A backtest of many series, divided into independent units of work (M6.4, M6.5).
 #
-# A `Rolling` says everything a backtest depends on, `units_of` cuts it into units (panel, predictor, fit slot), and
-# `forecast_blocks` makes the forecasts of one, by the same driver and timetable as a turn. A unit is a pure function of the
-# data up to its last origin, so units may run in any order, in any process, at any time, and be kept.
+# A `Rolling` holds everything that a backtest depends on, `units_of` divides it into units (panel, predictor, fit slot), and
+# `forecast_blocks` computes the forecasts of a unit with the driver and timetable of a turn. A unit is a pure function of
+# the data up to its last origin, so units may run in any order, in any process, at any time, and be cached.
 
 
 def second_half(series: Series, since: pd.Timestamp | None = None) -> np.ndarray:
-    """The usual origins of a series, ascending indices: its later half without the last slot, not earlier than ``since``.
+    """Return the default origins of a series: ascending indices of its later half without the last slot, not before ``since``.
 
-    Slots without an observed value at or before them are no origins. An empty series has no origin.
+    Slots without an observed value at or before them are left out. An empty series has no origins.
     """
     n = len(series)
     first = max(n // 2 - 1, 0)
@@ -450,9 +451,9 @@ def second_half(series: Series, since: pd.Timestamp | None = None) -> np.ndarray
 
 @dataclass(frozen=True, kw_only=True)
 class Rolling:
-    """A backtest: ``panels`` of one source and variable each, the ``origins`` of every series of each, ``predictors`` by name.
+    """Backtest: ``panels`` of one source and variable each, ``origins`` per series of each panel, ``predictors`` by name.
 
-    Origins are ascending indices into their series. Raises `SettingsError` for a horizon below 1, or origins that do not
+    Origins are ascending indices into their series. Raises `SettingsError` for a horizon below 1, or if the origins do not
     match the panels.
     """
 
@@ -470,18 +471,20 @@ class Rolling:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names of the predictors."""
+        """Names of the predictors."""
         return tuple(self.predictors)
 
     def variable(self, panel: int) -> Variable:
-        """The variable of a panel."""
+        """Return the variable of a panel."""
         return self.panels[panel].variable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One estimation and all that is forecast from it: ``origins`` has (place in the panel, ascending indices) per
-    series."""
+    """Unit of work: one fit and all forecasts from it.
+
+    ``origins`` holds a pair (index in the panel, ascending origins) per series.
+    """
 
     panel: int
     model: str
@@ -491,9 +494,9 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """The forecasts of one model for one series; `Outlook` says what the arrays are.
+    """Forecasts of one model for one series; `Outlook` describes the arrays.
 
-    ``origins`` (m,) are indices into the series; all numbers are finite, within their bounds and whole for counts (M6.3).
+    ``origins`` (m,) are indices into the series; all numbers are finite, within their bounds and integers for counts (M6.3).
     """
 
     model: str
@@ -503,12 +506,12 @@ class Block:
     outlook: Outlook
 
 
-#: Units are dealt out like cards, to so many hands.
+#: Number of interleaved groups into which the units of a panel are dealt.
 _PARCELS = 16
 
 
 def units_of(rolling: Rolling) -> list[Unit]:
-    """Every unit, panel by panel; within a panel neighbours are unlike, so that parcels of them cost alike."""
+    """Return all units, panel by panel; units of a panel are interleaved so that contiguous parts have similar cost."""
     units: list[Unit] = []
     for place in range(len(rolling.panels)):
         own = [unit for model in rolling.predictors for unit in _units(rolling, place, model)]
@@ -533,7 +536,7 @@ def _units(rolling: Rolling, place: int, model: str) -> list[Unit]:
 
 
 def seen_by(unit: Unit, rolling: Rolling) -> tuple[Series, ...]:
-    """The series that a unit depends on, up to `last_slot`: a market that is estimated alone does not see the others."""
+    """Return the series that a unit depends on, up to `last_slot`; only pooled predictors read the other markets."""
     panel = rolling.panels[unit.panel]
     if rolling.predictors[unit.model].pooled:
         return panel.series
@@ -541,13 +544,13 @@ def seen_by(unit: Unit, rolling: Rolling) -> tuple[Series, ...]:
 
 
 def last_slot(unit: Unit, rolling: Rolling) -> int:
-    """The last slot (since the epoch) that any forecast of a unit may know."""
+    """Return the last slot (since the epoch) that any forecast of a unit may read."""
     series = rolling.panels[unit.panel].series
     return max([unit.fit_slot, *(series[which].first_slot + int(at[-1]) for which, at in unit.origins)])
 
 
 def forecast_blocks(unit: Unit, rolling: Rolling) -> Iterator[Block]:
-    """Estimate and forecast from every origin of a unit; one block per series, in their order, made when it is asked for."""
+    """Estimate and forecast from every origin of a unit; yield one block per series, in order, computed lazily."""
     predictor, panel = rolling.predictors[unit.model], rolling.panels[unit.panel]
     cadence = rolling.timetable.of(rolling.variable(unit.panel))
     together = (

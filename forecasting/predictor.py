@@ -1,4 +1,4 @@
-"""What a predictor is, and how an estimated one is kept between turns (M6.1, M6.2, M6.4)."""
+"""Interfaces of predictors, and the text form in which fitted models are stored between turns (M6.1, M6.2, M6.4)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from forecasting.series import Series
 from warehouse.errors import ForecastError
 
 # ---
-# Estimated forecasters as JSON text and back, so that between two refits a turn restores instead of estimating (M6.4).
+# Serialization of fitted models to JSON text, so that a turn between two refits restores a model without estimation (M6.4).
 #
-# A fitted model is a tree of frozen dataclasses over arrays, numbers and words. That tree is what is written, by the
-# fields' names, every float exactly. A class that may stand in it is marked with `stored` under a name of its own, which
-# stays when the class moves or is renamed; only marked classes are made again on reading, so the text cannot call
-# anything else. A text of other fields than the class has now is refused: estimate again.
+# A fitted model is a tree of frozen dataclasses over arrays, numbers and strings. The text holds this tree by field names,
+# with every float exact. A class in the tree must be registered with `stored` under a permanent name, which stays the same
+# when the class moves or is renamed. Reading creates instances of registered classes only, so the text cannot call
+# other code. A text whose fields differ from those of the present class is rejected; the model must then be estimated again.
 
 C = TypeVar("C", bound=type)
 
-#: Arrays of more elements than this are written as base64 of their bytes.
+#: Arrays with more elements are written as base64 of their bytes.
 _LONG = 64
 _PLAIN = (str, bool, int, float, type(None))
 _BY_NAME: dict[str, type] = {}
@@ -35,10 +35,10 @@ _NAMES: dict[type, str] = {}
 
 
 def stored(name: str) -> Callable[[C], C]:
-    """Mark a dataclass as part of a fitted model, kept in warehouses under ``name``: choose it once, it stays.
+    """Register a dataclass as part of stored fitted models under a permanent ``name``.
 
-    A class that is defined again under the same qualified name (a module loaded anew) takes the place of the first.
-    Raises `ForecastError` where another class has the name.
+    A class defined again under the same qualified name (a reloaded module) replaces the first. Raises `ForecastError` if
+    another class has the name.
     """
 
     def mark(kind: C) -> C:
@@ -60,9 +60,10 @@ def stored(name: str) -> Callable[[C], C]:
 
 
 def state_text(fitted: Any) -> str:
-    """Return a fitted model as text behind its SHA-256; the same model gives the same text.
+    """Return a fitted model as text, preceded by its SHA-256; equal models give equal texts.
 
-    Raises `ForecastError` if it holds something that cannot be written, such as a class that is not `stored`.
+    Raises `ForecastError` if the model contains a value that cannot be written, such as an instance of a class that is not
+    registered with `stored`.
     """
     text = json.dumps(_written(fitted), separators=(",", ":"))
     return f"{_digest(text)}:{text}"
@@ -73,10 +74,10 @@ def _digest(text: str) -> str:
 
 
 def restored(text: str) -> Any:
-    """Return the fitted model that `state_text` wrote; the module of its predictor must have been imported.
+    """Return the fitted model written by `state_text`; the module of its predictor must have been imported.
 
-    Raises `ForecastError` if the text is not as it was written, before anything reads it: LightGBM ends the process on a changed
-    model. Raises it too where the text does not fit the classes there are now.
+    Raises `ForecastError` if the checksum does not match, before the content is parsed: LightGBM ends the process on a
+    corrupted model. Raises it too if the text does not match the present classes.
     """
     digest, _, content = text.partition(":")
     if digest != _digest(content):
@@ -164,7 +165,7 @@ def _read_bytes(given: dict[str, Any]) -> np.ndarray:
 
 
 def _read_booster(given: dict[str, Any]) -> Any:
-    from lightgbm import Booster  # here: the other models do not need it
+    from lightgbm import Booster  # deferred: the other models do not need LightGBM
 
     return Booster(model_str=given["booster"])
 
@@ -184,20 +185,20 @@ _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 # ---
-# What a predictor is: a panel of series in, an outlook for any of them out; it sees nothing else (M6.1, M6.2, M6.4).
+# Interfaces of predictors: a panel of series in, an `Outlook` of any of them out, and no other input (M6.1, M6.2, M6.4).
 #
 # A panel is one variable of several markets. Its series share variable and step but may begin and end at different times;
-# slot numbers since the epoch say which slots are the same. Cutting a panel at a slot cuts every series there, so a
-# predictor that is handed a cut panel cannot know more. When it is handed what is the timetable's business
-# (`forecasting.origins`): gaps, histories without a value, bounds and crossing quantiles are seen to there, once.
+# slot numbers since the epoch align them. Cutting a panel at a slot cuts every series there, so a predictor that gets a
+# cut panel cannot know more. `forecasting.origins` decides when a panel is passed to a predictor; it also handles gaps,
+# histories without a value, bounds and crossing quantiles in one place.
 
-#: Why a market is answered by a model that was estimated on the others alone.
+#: Fallback reason for a market that was not in the panel when the model was estimated.
 NEVER_SEEN = "market was not there when the model was estimated"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Series of one variable and step, each under a key of its own; raises `ForecastError` otherwise."""
+    """Series of one variable and step with distinct keys; raises `ForecastError` otherwise."""
 
     series: tuple[Series, ...]
 
@@ -211,12 +212,12 @@ class Panel:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Where the series of each key stands."""
+        """Index of the series of each key."""
         return {one.key: i for i, one in enumerate(self.series)}
 
     @property
     def variable(self) -> Variable:
-        """The variable of all series; raises `ForecastError` for a panel without any."""
+        """Variable of all series; raises `ForecastError` for an empty panel."""
         if not self.series:
             raise ForecastError("a panel of no series", expected="at least one")
         return self.series[0].variable
@@ -225,16 +226,16 @@ class Panel:
         return len(self.series)
 
     def until(self, slot: int) -> Panel:
-        """Every series up to and with the slot of that number since the epoch; those that begin later are empty."""
+        """Cut every series after a slot, given by its number since the epoch; series that begin later become empty."""
         return Panel(series=tuple(one.until(slot) for one in self.series))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What a model believes at each of m origins.
+    """Forecasts of a model at each of m origins.
 
-    ``quantiles`` has shape (m, h, 19), ``mean`` (m, h); ``reasons`` says for each origin why it fell back ("" = it did
-    not). ``law`` (m, h, n), where the model has one, is the whole distribution of a count on 0..n-1.
+    ``quantiles`` has shape (m, h, 19), ``mean`` (m, h); ``reasons`` holds the fallback reason of each origin ("" = no
+    fallback). ``law`` (m, h, n), if the model provides it, is the full distribution of a count on 0..n-1.
     """
 
     quantiles: np.ndarray
@@ -244,20 +245,20 @@ class Outlook:
 
 
 class FittedPredictor(Protocol):
-    """A predictor with its parameters estimated; a frozen dataclass marked with `forecasting.predictor.stored`."""
+    """Predictor with estimated parameters: a frozen dataclass registered with `forecasting.predictor.stored`."""
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast series ``which`` of ``panel`` for 1..``horizon`` slots after each origin.
 
-        Origins are ascending indices into that series with an observed value at or before each. No slot of any series
-        after an origin's own may be read for it. Never fails: what the model cannot answer a simpler one does, with a
-        reason.
+        Origins are ascending indices into that series, each with an observed value at or before it. The forecast of an origin
+        must not read any slot after it, of any series. Never fails: a simpler model replaces this model where it cannot
+        forecast, with a reason.
         """
         ...
 
 
 class Model(Protocol):
-    """A model with its settings, not yet estimated: of one variable, or of either."""
+    """Model with its settings before estimation, for one variable or for either."""
 
     def fit(self, panel: Panel) -> FittedPredictor:
         """Estimate on all of ``panel``, whose series may be empty or all gaps; never fails, falls back with a reason."""
@@ -265,23 +266,24 @@ class Model(Protocol):
 
 
 class Predictor(Model, Protocol):
-    """A `Model` of price and of count, each from a panel of its own, under a name.
+    """Named model of price and of count, each estimated from a panel of that variable.
 
-    The one thing a forecaster has to be: turns, backfills, experiments and the accuracy report take whatever satisfies it.
+    This is the only interface of a forecaster: turns, backfills, experiments and the accuracy report accept any object that
+    satisfies it.
     """
 
     @property
     def name(self) -> str:
-        """What its forecasts are kept under."""
+        """Name under which its forecasts are stored."""
 
     @property
     def pooled(self) -> bool:
-        """Whether it learns from all markets of a source together; else it is shown panels of one series."""
+        """Whether it is estimated on all markets of a source together; otherwise each panel holds a single series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByVariable:
-    """A predictor that has a model for each variable."""
+    """Predictor with a separate model for each variable."""
 
     name: str
     price: Model
@@ -294,19 +296,19 @@ class ByVariable:
 
 
 # ---
-# Models of one series as models of a panel.
+# Adapters: models of single series as models of a panel.
 
 
 class FittedSeriesModel(Protocol):
-    """A model of one series with its parameters estimated."""
+    """Model of a single series with estimated parameters."""
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-        """`FittedPredictor.outlook` of a series by itself."""
+        """Forecast a single series as `FittedPredictor.outlook` does."""
         ...
 
 
 class SeriesModel(Protocol):
-    """A model of one series, not yet estimated."""
+    """Model of a single series before estimation."""
 
     def fit(self, series: Series) -> FittedSeriesModel:
         """Estimate on the whole series, which may be empty; never fails, falls back with a reason."""
@@ -314,13 +316,13 @@ class SeriesModel(Protocol):
 
 
 def each_alone(name: str, *, price: SeriesModel, count: SeriesModel) -> ByVariable:
-    """The predictor that estimates and forecasts every market by itself."""
+    """Return a predictor that estimates and forecasts every market separately."""
     return ByVariable(name=name, price=EachAlone(model=price), count=EachAlone(model=count), pooled=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EachAlone:
-    """A model of single series as a model of a panel: every market is estimated on its own."""
+    """Panel model that estimates a model of single series on each market separately."""
 
     model: SeriesModel
 
@@ -334,13 +336,16 @@ class EachAlone:
 @stored("each_alone")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedEachAlone:
-    """The fitted model of every key; ``model`` estimates on what little there is of a market that came later."""
+    """Fitted models by series key; ``model`` is estimated on the short past of markets that appear after the fit."""
 
     model: SeriesModel
     fitted: dict[str, FittedSeriesModel]
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
-        """The series' own model; a market without one by the model of its past at each origin, labelled."""
+        """Forecast with the fitted model of the series.
+
+        A series without a fitted model gets a model estimated on its past at each origin, with the reason `NEVER_SEEN`.
+        """
         series = panel.series[which]
         own = self.fitted.get(series.key)
         if own is not None:
@@ -361,13 +366,13 @@ class FittedEachAlone:
 @stored("falls_back")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallsBack:
-    """A simpler model that answers in another's place, with the reason why."""
+    """Simpler model that replaces another, with the reason."""
 
     simpler: FittedSeriesModel
     reason: str
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-        """The simpler model's outlook under the reason (and the simpler model's own, if it has one)."""
+        """Forecast with the simpler model, under ``reason`` and the simpler model's own reason, if any."""
         given = self.simpler.outlook(series, origins, horizon)
         reasons = tuple(f"{self.reason}; {own}" if own else self.reason for own in given.reasons)
         return replace(given, reasons=reasons)
@@ -376,18 +381,21 @@ class FallsBack:
 def bounded(
     quantiles: np.ndarray, mean: np.ndarray, series: Series, origins: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Quantiles that do not cross and stay within 0 and the bound known at the origin, whole for counts (M6.3)."""
+    """Return quantiles and mean within 0 and the bound known at the origin, without crossing, integers for counts (M6.3)."""
     upper = series.upper[origins]
     if series.variable == "count":
         quantiles = np.floor(
             quantiles + 0.5 + 1e-9
-        )  # halves go up, also when they are a rounding error short
+        )  # round halves up, also when they are a rounding error short
     quantiles = np.maximum.accumulate(quantiles, axis=2)
     return np.clip(quantiles, 0.0, upper[:, None, None]), np.clip(mean, 0.0, upper[:, None])
 
 
 def mixed(own: Outlook, other: Outlook, use_other: np.ndarray) -> Outlook:
-    """``own`` where ``use_other`` (m,) is False, ``other`` with its reasons where it is True; a law only if both have one."""
+    """Return ``own`` where ``use_other`` (m,) is False and ``other`` where it is True, with the reasons of each.
+
+    The result has a ``law`` only if both have one of the same shape.
+    """
     law = None
     if own.law is not None and other.law is not None and own.law.shape == other.law.shape:
         law = np.where(use_other[:, None, None], other.law, own.law)

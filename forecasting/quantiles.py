@@ -1,4 +1,4 @@
-"""The value of a forecast: quantiles of price and count for the slots after its issue time (M6.1, M6.3)."""
+"""Forecast values: quantiles of price and count for the slots after the issue time (M6.1, M6.3)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ import pandas as pd
 from warehouse.errors import ForecastError
 from warehouse.history import Market
 
-#: The quantile levels every forecast carries (M6.1), shape (19,).
+#: Quantile levels of every forecast (M6.1), shape (19,).
 LEVELS = np.round(np.arange(0.05, 0.951, 0.05), 2)
 Variable = Literal["price", "count"]
-#: Chance that a count lies below q05, where it can, and above q95: half of what the quantiles leave open.
+#: Probability assigned to counts below q05, and to counts above q95, where such counts exist: half of the 5 % that the
+#: quantiles leave open on each side.
 TAIL = 0.025
-#: From this count on all are one outcome of a law: four times what the widest job may hold (M2.8), so that no array grows with a
-#: capacity.
+#: Counts from this value on are one outcome of a distribution, so that no array grows with the capacity. It is four times
+#: the largest size of a job (M2.8).
 WIDEST_LAW = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Issued at slot c for slots c+1..c+h: what one model believed then. Nothing overwrites a forecast.
+    """Forecast of one model issued at slot c for slots c+1..c+h. A stored forecast is never overwritten.
 
     ``price`` and ``count`` are quantiles of shape (h, 19) at `LEVELS`; ``price_mean`` and ``count_mean`` have shape (h,).
-    ``newest_row`` is the slot of the newest value it knew. ``price_fallback`` / ``count_fallback`` say why another,
-    simpler model answered in its place ("" = it answered itself). ``backfilled`` marks a forecast made later for a
-    past time, from what was known at that time.
+    ``newest_row`` is the slot of the newest value known to the model. ``price_fallback`` and ``count_fallback`` give the
+    reason why a simpler model replaced it ("" = no fallback). ``backfilled`` marks a forecast computed later for a past
+    slot, from the data known at that slot.
     """
 
     market: Market
@@ -55,37 +56,37 @@ class Forecast:
 
     @property
     def slots(self) -> pd.DatetimeIndex:
-        """Start of the slots it speaks of: c+1..c+h."""
+        """Starts of the forecast slots c+1..c+h."""
         return pd.date_range(self.issued_at + self.step, periods=self.horizon, freq=self.step)
 
     @property
     def fallback(self) -> str:
-        """Reasons of both variables in one label, "" if neither fell back."""
+        """Fallback reasons of both variables in one label, "" without a fallback."""
         labels = {f"price: {self.price_fallback}"} if self.price_fallback else set()
         labels |= {f"count: {self.count_fallback}"} if self.count_fallback else set()
         return "; ".join(sorted(labels))
 
     def quantiles(self, variable: Variable) -> np.ndarray:
-        """Quantiles of one variable, shape (h, 19)."""
+        """Return the quantiles of one variable, shape (h, 19)."""
         return self.price if variable == "price" else self.count
 
     def mean(self, variable: Variable) -> np.ndarray:
-        """Mean of one variable, shape (h,)."""
+        """Return the mean of one variable, shape (h,)."""
         return self.price_mean if variable == "price" else self.count_mean
 
     def median(self, variable: Variable) -> np.ndarray:
-        """Median of one variable, shape (h,)."""
+        """Return the median of one variable, shape (h,)."""
         return self.quantiles(variable)[:, 9]
 
     def probability_at_least(self, n: int, step_ahead: int) -> float:
-        """P(count >= n) at ``step_ahead`` (1-based) by `count_law`; raises `ForecastError` above `WIDEST_LAW`."""
+        """Return P(count >= n) at ``step_ahead`` (1-based) from `count_law`; raise `ForecastError` for n above `WIDEST_LAW`."""
         if n > WIDEST_LAW:
             raise ForecastError(f"probability of {n:,} instances", expected=f"at most {WIDEST_LAW:,}")
         return float(count_law(self.count[step_ahead - 1], self.capacity)[max(0, n) :].sum())
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Long table: variable, step_ahead, slot, mean, q05..q95, fallback."""
+        """Long table with columns variable, step_ahead, slot, mean, q05..q95, fallback."""
         parts = []
         for variable in ("price", "count"):
             table = pd.DataFrame(self.quantiles(variable), columns=[f"q{round(100 * q):02d}" for q in LEVELS])
@@ -99,9 +100,9 @@ class Forecast:
 
 
 def share_below(quantiles: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """P(value < at) by laws given by their quantiles (..., 19), for thresholds ``at`` (m,), shape (..., m).
+    """Return P(value < at) for distributions given by quantiles (..., 19) and thresholds ``at`` (m,), shape (..., m).
 
-    Linear between the levels, 0 or 1 beyond the outermost quantiles.
+    The distribution function is linear between the levels, and 0 or 1 beyond the outermost quantiles.
     """
     under = (quantiles[..., None, :] < at[:, None]).sum(axis=-1)
     left, right = np.clip(under - 1, 0, LEVELS.size - 1), np.minimum(under, LEVELS.size - 1)
@@ -113,11 +114,12 @@ def share_below(quantiles: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 
 def count_law(quantiles: np.ndarray, capacity: int, tail: float = TAIL) -> np.ndarray:
-    """The laws on 0..capacity of counts given by their quantiles (..., 19), shape (..., min(capacity, `WIDEST_LAW`) + 1).
+    """Convert quantiles (..., 19) of a count into probabilities of 0..capacity, shape (..., min(capacity, `WIDEST_LAW`) + 1).
 
-    The last element of a law that ends before the capacity is the chance of its count or more. P(count < n) is `share_below`
-    half a count below n. What the quantiles do not say is how likely it is below q05 and above q95: where there is room, each is
-    given the chance ``tail``, evenly (ours). With none, outcomes that were called impossible came.
+    If the capacity is above `WIDEST_LAW`, the last element is the probability of that count or more. P(count < n) is
+    `share_below` at n - 0.5. The quantiles do not describe the tails below q05 and above q95: where counts exist there,
+    each tail gets the probability ``tail``, spread evenly (ours). Without it, counts were observed whose forecast
+    probability was 0.
     """
     n = np.arange(min(capacity, WIDEST_LAW) + 1)
     low, high = quantiles[..., :1], quantiles[..., -1:]

@@ -1,4 +1,4 @@
-"""One variable of a history as the models see it: values with gaps, the bound known at each slot, the clock."""
+"""Input series of the models: one variable of a history on its slot grid, with gaps, bounds and clock."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ EPOCH = pd.Timestamp(0, tz="UTC")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A variable on its slot grid.
+    """Values of one variable on a slot grid.
 
-    ``values`` has shape (slots,), NaN in gaps (M1.3). ``upper`` has the same shape: the largest value possible as known at
-    each slot (M6.3): the capacity for counts, for prices the dearer of on-demand and the dearest seen so far. ``newest`` gives
-    for each slot the index of the newest observed one at or before it, -1 if none. ``companion`` holds the other variable.
-    ``slots_per_day`` is 0 where time of day means nothing (no real clock, or a step that does not divide a day); ``first_slot``
-    numbers slot 0 since the epoch in units of the step. ``market`` is None for numbers that belong to none, ``source`` where they
-    were measured; ``on_demand_usd`` is the market's on-demand price (NaN if unknown). ``within`` (slots, m) holds the readings
-    between a slot's start and the one before, oldest first, NaN where there was none; m is 0 where nothing finer is known.
-    ``capacity_stated`` is False for counts whose bound is the largest one seen, not one that the source states.
-    ``learned`` (slots,) numbers the first slot at whose start the row of each slot was known; it has no elements where
-    every row was known when its slot began.
+    ``values`` has shape (slots,), NaN in gaps (M1.3). ``upper`` has the same shape: the largest possible value as known at
+    each slot (M6.3), which is the capacity for counts and, for prices, the maximum of the on-demand price and all prices
+    observed so far. ``newest`` (slots,) holds the index of the newest observed value at or before each slot, -1 if there is
+    none. ``companion`` (slots,) holds the other variable. ``slots_per_day`` is 0 where time of day has no meaning: without a
+    real clock, or if the step does not divide a day. ``first_slot`` is the number of slot 0, counted since the epoch in
+    steps. ``market`` is None for values that belong to no market; ``source`` names the origin of the measurements.
+    ``on_demand_usd`` is the market's on-demand price (NaN if unknown). ``within`` (slots, m) holds the readings between the
+    start of the previous slot and the start of each slot, oldest first, NaN where a reading is missing; m is 0 without
+    finer readings. ``capacity_stated`` is False for counts whose bound is the largest count observed instead of a capacity
+    stated by the source. ``learned`` (slots,) holds, for the row of each slot, the number of the first slot at whose start
+    the row was known; it is empty if every row was known when its slot began.
     """
 
     variable: Variable
@@ -50,30 +51,30 @@ class Series:
 
     @property
     def key(self) -> str:
-        """``market@source``, what a series is called in a panel."""
+        """Key of the series in a panel: ``market@source``."""
         return f"{self.market.key if self.market else ''}@{self.source}"
 
     @property
     def end(self) -> int:
-        """The number since the epoch of the slot after the last."""
+        """Number since the epoch of the slot after the last."""
         return self.first_slot + len(self)
 
     def time(self, place: int) -> pd.Timestamp:
-        """When the slot at a place (index) begins, UTC."""
+        """Return the start (UTC) of the slot with this index."""
         return EPOCH + (self.first_slot + place) * self.step
 
     def times(self, places: np.ndarray) -> pd.DatetimeIndex:
-        """When the slots at these places (indices) begin, UTC, in microseconds."""
+        """Return the starts (UTC, microseconds) of the slots with these indices."""
         step = self.step // pd.Timedelta(microseconds=1)
         return pd.DatetimeIndex(((self.first_slot + places) * step).astype("datetime64[us]"), tz="UTC")
 
     def until(self, slot: int) -> Series:
-        """The series up to and with the slot of that number since the epoch; empty if it begins later."""
+        """Return the series up to and including a slot, given by its number since the epoch; empty if it begins later."""
         keep = min(max(slot - self.first_slot + 1, 0), len(self))
         return self if keep == len(self) else self.part(0, keep)
 
     def part(self, start: int, stop: int) -> Series:
-        """The slots ``start`` to before ``stop`` (indices) as a series of its own."""
+        """Return the slots with indices ``start`` to ``stop`` - 1 as a new series."""
         newest = self.newest[start:stop]
         return replace(
             self,
@@ -87,7 +88,7 @@ class Series:
         )
 
     def since(self, slot: int) -> Series:
-        """The series from the slot of that number on, as if nothing had been before: its bounds too are of what is left."""
+        """Return the series from a slot (number since the epoch) on; bounds are recomputed from the remaining values."""
         start = min(max(slot - self.first_slot, 0), len(self))
         if not start:
             return self
@@ -95,25 +96,31 @@ class Series:
         return replace(rest, upper=rest._bounds(rest.values))
 
     def as_of(self, slot: int) -> Series:
-        """What was known at the start of a slot (its number since the epoch): later slots cut off, rows learned later gaps."""
+        """Return the series as known at the start of a slot (number since the epoch).
+
+        Later slots are cut off; rows learned after that slot become gaps.
+        """
         known = self.until(slot)
         return known._blank(known.learned > slot) if known.learned.size else known
 
     def punctual(self) -> Series:
-        """The series with gaps where a row was learned after its slot had begun: all it shows was known at every origin."""
+        """Return the series with gaps in rows that were learned after their slot had begun.
+
+        Every remaining value was known at every origin from its slot on.
+        """
         if not self.learned.size:
             return self
         return self._blank(self.learned > self.first_slot + np.arange(len(self)))
 
     def late(self, slots: np.ndarray) -> np.ndarray:
-        """For each of these slots (numbers since the epoch), whether a row of its past was learned only after it."""
+        """Return for each slot (number since the epoch) whether a row at or before it was learned only after it."""
         if not self.learned.size:
             return np.zeros(slots.shape, dtype=bool)
         newest = np.maximum.accumulate(self.learned)
         return np.asarray(newest[np.clip(slots - self.first_slot, 0, len(self) - 1)] > slots)
 
     def _blank(self, gone: np.ndarray) -> Series:
-        """Gaps in these rows, and nothing said of when rows were learned."""
+        """Replace these rows by gaps and drop `learned`."""
         on_time = np.zeros(0, dtype=np.int64)
         if not gone.any():
             return replace(self, learned=on_time)
@@ -129,27 +136,27 @@ class Series:
         )
 
     def _bounds(self, values: np.ndarray) -> np.ndarray:
-        """The bound known at each slot where these are all the values that there ever were."""
+        """Return the bound at each slot as if ``values`` were all values ever observed."""
         if self.variable == "price":
             return np.asarray(np.fmax.accumulate(np.append(self.on_demand_usd, values))[1:])
         return self.upper if self.capacity_stated else largest_so_far(values)
 
     @property
     def observed(self) -> np.ndarray:
-        """The values that are not gaps, in order."""
+        """The observed values in order of time, without gaps."""
         return np.asarray(self.values[~np.isnan(self.values)])
 
     def age(self, origins: np.ndarray) -> np.ndarray:
-        """Slots since the newest observed value at each origin, shape (origins,)."""
+        """Return the age of the newest observed value at each origin in slots, shape (origins,)."""
         return np.asarray(origins - self.newest[origins])
 
     def last(self, origins: np.ndarray) -> np.ndarray:
-        """The newest observed value at each origin, shape (origins,); each origin must have one."""
+        """Return the newest observed value at each origin, shape (origins,); each origin must have such a value."""
         return np.asarray(self.values[self.newest[origins]])
 
 
 def series_of(history: History, variable: Variable) -> Series:
-    """Take one variable out of a history."""
+    """Extract one variable of a history as a series."""
     prices, counts = history.price, history.available
     values, companion = (prices, counts) if variable == "price" else (counts, prices)
     n = values.shape[0]
@@ -181,7 +188,7 @@ def series_of(history: History, variable: Variable) -> Series:
 
 
 def _learned(history: History, first: int) -> np.ndarray:
-    """`Series.learned` of a history; a row of which nothing is known was never late."""
+    """Compute `Series.learned` from a history; a row without a known time counts as on time."""
     own = first + np.arange(len(history.slots))
     known = history.frame[ROW_KNOWN_AT]
     late = (known > history.slots.to_series(index=known.index)).to_numpy(dtype=bool)
@@ -193,16 +200,19 @@ def _learned(history: History, first: int) -> np.ndarray:
 
 
 def slot_at(at: pd.Timestamp, step: pd.Timedelta) -> int:
-    """The number since the epoch of the slot that a time falls in."""
+    """Return the number since the epoch of the slot that contains a time."""
     return int((at - EPOCH) // step)
 
 
 def newest_observed(values: np.ndarray) -> np.ndarray:
-    """Index of the newest non-NaN value at or before each position, -1 before the first, shape (slots,)."""
+    """Return the index of the newest value other than NaN at or before each position, shape (slots,); -1 without such a value."""
     places = np.where(np.isnan(values), -1, np.arange(values.shape[0]))
     return np.maximum.accumulate(places)
 
 
 def largest_so_far(counts: np.ndarray) -> np.ndarray:
-    """The largest count at or before each slot, 0 before the first: the bound where no probe states one, shape (slots,)."""
+    """Return the largest count at or before each slot, shape (slots,); 0 before the first count.
+
+    It is the bound of counts where no probe states a capacity.
+    """
     return np.asarray(np.fmax.accumulate(np.append(0.0, counts))[1:])
