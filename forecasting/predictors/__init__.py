@@ -1,4 +1,4 @@
-"""The predictors by name: where each is made, and in which lists it stands. Heavy libraries are imported when one is made."""
+"""Registry of predictors by name. A predictor's module is imported when the predictor is created."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from warehouse.errors import SettingsError
 if TYPE_CHECKING:
     from forecasting.predictor import Predictor
 
-#: What a predictor may be tagged with: it is measured in every turn unless the settings say otherwise, the report's page
-#: compares the default with it, the experiment of choosing among forecasters has it, and its quick form too.
+#: Tags of a predictor: measured in every turn by default, compared with the default predictor on the report page, part of the
+#: experiment on choosing among forecasters, and part of the quick version of that experiment.
 TURN, COMPARED, EXPERIMENTS, FAST = "turn", "compared", "experiments", "fast"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``module:function`` that makes the predictor with its default settings, and the lists it stands in.
+    """Registry entry: ``module:function`` that creates the predictor with default settings, and its tags.
 
-    ``needs``: a library that only the extra of the predictor's name installs ("" if there is none).
+    ``needs``: a library installed only by the extra named after the predictor ("" if there is none).
     """
 
     factory: str
@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def installed(self) -> bool:
-        """Whether what it needs is there; nothing is imported to see it."""
+        """Whether the required library is installed; checked without importing it."""
         return not self.needs or find_spec(self.needs) is not None
 
 
@@ -39,9 +39,9 @@ def _own(place: str, *tags: str) -> Entry:
     return Entry(f"forecasting.predictors.{place}", frozenset({TURN, *tags}))
 
 
-#: What every skill is measured against (M6.5), and what plans are made from unless the settings name another.
+#: The reference of every skill (M6.5), and the default forecaster of plans.
 FLOOR, DEFAULT = "last_value", "combined"
-#: The name that a user types -> where the predictor is.
+#: Predictor name as typed by users -> entry.
 PREDICTORS: dict[str, Entry] = {
     "last_value": _own("last_value:last_value", COMPARED, EXPERIMENTS, FAST),
     "seasonal_naive": _own("seasonal_naive:seasonal_naive", COMPARED),
@@ -50,28 +50,28 @@ PREDICTORS: dict[str, Entry] = {
     "markov": _own("markov:markov", EXPERIMENTS, FAST),
     "smoothing": _own("combined:smoothing", EXPERIMENTS, FAST),
     "combined": _own("combined:combined", EXPERIMENTS),
-    # `combined` before past values correct its intervals: shown beside it on the report's page, never used (M6.6).
+    # `combined` without recalibration by past values: shown on the report page for comparison, never used for plans (M6.6).
     "uncalibrated": Entry("forecasting.predictors.combined:uncalibrated", frozenset()),
-    # A diffusion variational autoencoder, beside the others where it is asked for by name.
+    # A diffusion variational autoencoder, used only when requested by name.
     "dva": Entry("forecasting.predictors.dva:dva", frozenset(), needs="jax"),
 }
 
 
 def predictor_names(tag: str) -> tuple[str, ...]:
-    """The names that stand in a list, in the order of `PREDICTORS`."""
+    """Return the names of the predictors with a tag, in the order of `PREDICTORS`."""
     return tuple(name for name, entry in PREDICTORS.items() if tag in entry.tags)
 
 
 def check_predictor(name: str) -> None:
-    """Raise `SettingsError` with the known names for a predictor that there is not."""
+    """Raise `SettingsError`, listing the known names, for an unknown predictor."""
     if name not in PREDICTORS:
         raise SettingsError(f"predictor {name!r}", expected=f"one of {', '.join(PREDICTORS)}")
 
 
 def make_predictor(name: str) -> Predictor:
-    """The predictor of that name with its default settings.
+    """Create a predictor by name with its default settings.
 
-    Raises `SettingsError` on an unknown one, and on one whose library is not installed.
+    Raises `SettingsError` for an unknown name, and for a predictor whose library is not installed.
     """
     check_predictor(name)
     entry = PREDICTORS[name]

@@ -1,7 +1,8 @@
-"""The members of the mixture of counts that need no estimation: laws that follow a series by themselves (M6.2, ours).
+"""Members of the count mixture: distributions computed from the series without estimation (M6.2, ours).
 
-In this file: what followed like situations, what was seen of late, the members by name, and the ridge regression that says which
-situations are alike."""
+This module holds analog forecasts, smoothed distributions of recent readings, the registry of members, and a pooled
+ridge regression whose expected counts define which past situations are similar.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +18,27 @@ from forecasting.predictors.laws import ahead, indicator
 from forecasting.series import Series, newest_observed
 
 # ---
-# Laws from what followed like situations: past pairs (slot, slot + k) weighted by likeness and by how recent they are (ours).
+# Analog forecasts: distributions from past pairs (slot, slot + k), weighted by similarity and by age (ours).
 #
-# A Markov chain estimated directly for k steps is the case in which only equal values are alike. Everything here is a plain
-# function of the past: there is nothing to estimate, so nothing goes stale between refits.
+# A Markov chain estimated directly for k steps is the special case in which only equal values are similar. Everything here
+# is a pure function of the past without estimated parameters, so nothing becomes outdated between refits.
 
-#: Pairs older than so many half-lives weigh nothing.
+#: Pairs older than this many half-lives have no weight.
 _HALF_LIVES = 4.0
-#: A pair that starts at a bound (0 or the cap) says so much less about a start elsewhere, and the reverse.
+#: Weight factor of a pair if either its start or the present value is at a bound (0 or the capacity) and the two differ.
 _ACROSS_A_BOUND = 0.25
-#: Swings below this are measurement, not movement.
+#: Lower bound of the usual change per slot; smaller changes are measurement noise.
 _LEAST_SWING = 0.25
-#: Weight that is spread evenly, so that no count is impossible.
+#: Total weight spread evenly over all counts, so that no count is impossible.
 _EVEN = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """How alike two slots are: exp(-(|x - x'| + before |y1 - y1'|) / (width swing)).
+    """Similarity of two slots: exp(-(|x - x'| + before |y1 - y1'|) / (width swing)).
 
-    x is the present value (or an expected value of the target), y1 the value one slot before, the swing the usual change per
-    slot of late. ``half_life`` in slots; ``stay`` pairs are added that stay where the series is.
+    x is the present value (or an expected value of the target), y1 the value one slot earlier, and the swing the recent
+    mean absolute change per slot. ``half_life`` is in slots; ``stay`` is the number of pseudo-pairs at the present value.
     """
 
     half_life: float
@@ -47,15 +48,17 @@ class Likeness:
 
     @property
     def window(self) -> int:
-        """Slots that are looked back."""
+        """Number of past slots that are used."""
         return int(np.ceil(_HALF_LIVES * self.half_life))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """Readings of a series once a slot: ``values`` (slots,) with NaN in gaps, and ``score`` (slots,) what likeness is measured on.
+    """Readings of a series, one per slot: ``values`` (slots,) with NaN in gaps, and ``score`` (slots,).
 
-    The readings between slots make tracks of their own, the same market seen a part of a slot earlier.
+    Similarity is measured on the score.
+
+    Readings between slots form further tracks: the same market observed a fraction of a slot earlier.
     """
 
     values: np.ndarray
@@ -65,9 +68,10 @@ class Track:
 def analog_laws(
     tracks: Sequence[Track], swing: np.ndarray, places: np.ndarray, step: int, like: Likeness, states: int
 ) -> np.ndarray:
-    """Laws of the count ``step`` slots after each of ``places`` of the first track, from past pairs of all, shape (places, states).
+    """Return distributions of the count ``step`` slots after ``places`` of the first track, shape (places, states).
 
-    ``swing`` (slots,) is the usual change per slot. A place whose score is NaN gets the even law.
+    They are estimated from past pairs of all tracks. ``swing`` (slots,) is the usual change per slot. A place whose score
+    is NaN gets the uniform distribution.
     """
     own = tracks[0]
     least = np.where(np.isfinite(swing), np.maximum(swing, _LEAST_SWING), 1.0)[places]
@@ -125,28 +129,32 @@ def _weigh(
 
 
 # ---
-# Laws of what was seen of late: exponential smoothing of the distribution of a count, reading by reading (M6.2, ours).
+# Distributions of recent readings: exponential smoothing of the distribution of a count, reading by reading (M6.2, ours).
 #
-# The point forecast of simple exponential smoothing is a weighted mean of the past; here the whole past distribution is kept, with
-# the same weights, so that stays at 0 and at the cap and values that come back keep their mass.
+# Simple exponential smoothing forecasts a weighted mean of the past. Here the weighted past distribution itself is the
+# forecast, so stays at 0 or at the capacity and recurring values retain their probability mass.
 
-#: Weight of a day against the day after it, in the law of a time of day.
+#: Decay factor per day in the distribution of a time of day.
 _DAY_DECAY = 0.8
-#: Days that must have been observed before a time of day says anything.
+#: Days that must have been observed before the distribution of a time of day is used.
 FEWEST_DAYS = 3
 
 
 def readings(series: Series) -> tuple[np.ndarray, int]:
-    """All readings in order of time, shape (slots x per_slot,), and how many there are per slot; the last of each is its value."""
+    """Return all readings in order of time, shape (slots x per_slot,), and ``per_slot``.
+
+    The last reading of a slot is its value.
+    """
     within = series.within
     return np.concatenate([within, series.values[:, None]], axis=1).ravel(), within.shape[1] + 1
 
 
 def recent_laws(series: Series, half_life: float, states: int, *, parity: int = -1) -> np.ndarray:
-    """The law of past readings at every slot, weights halved every ``half_life`` slots, shape (slots, states).
+    """Return the weighted distribution of past readings at every slot, shape (slots, states).
 
-    ``parity`` 0 or 1 counts only every second reading: those an even or an odd number of readings before the slot's own
-    (probes that use up what they find make neighbours unlike); -1 counts all.
+    Weights halve every ``half_life`` slots. ``parity`` 0 or 1 includes only readings an even or odd number of readings
+    before the slot's newest reading, because probes that consume the instances they find make adjacent readings differ; -1
+    includes all.
     """
     seen, per_slot = readings(series)
     return np.asarray(_smooth(seen, per_slot, 0.5 ** (1.0 / (half_life * per_slot)), parity, states))
@@ -168,7 +176,7 @@ def _smooth(seen: np.ndarray, per_slot: int, decay: float, parity: int, states: 
 
 
 def lagged(values: np.ndarray, lag: int) -> np.ndarray:
-    """The value ``lag`` slots before, NaN where there is none; the first axis is time."""
+    """Return the values ``lag`` slots earlier, NaN where there is none; the first axis is time."""
     out = np.full(values.shape, np.nan)
     if lag < values.shape[0]:
         out[lag:] = values[: values.shape[0] - lag]
@@ -176,7 +184,7 @@ def lagged(values: np.ndarray, lag: int) -> np.ndarray:
 
 
 def smoothed(values: np.ndarray, half_life: float) -> np.ndarray:
-    """Exponentially weighted mean of the observed past of each column, NaN before the first; the first axis is time."""
+    """Return the exponentially weighted mean of the observed past of each column, NaN before the first value; axis 0 is time."""
     flat = np.ascontiguousarray(values.reshape(values.shape[0], -1), dtype=float)
     return np.asarray(_mean_so_far(flat, 0.5 ** (1.0 / half_life)).reshape(values.shape))
 
@@ -198,10 +206,11 @@ def _mean_so_far(values: np.ndarray, decay: float) -> np.ndarray:
 
 
 def hour_laws(series: Series, seen: np.ndarray, places: np.ndarray, steps: np.ndarray) -> np.ndarray | None:
-    """Laws of the target's time of day on earlier days, shape (places, steps, states); None without a clock.
+    """Return distributions of the target's time of day on earlier days, shape (places, steps, states).
 
-    ``seen`` (slots, states) is the indicator of the values. A day's slots within an hour of the time count, a day
-    weighs 0.8 of the next; nothing after a place is read. Rows of places with too few days before them are NaN.
+    None if a day has fewer than 8 slots or there is no clock. ``seen`` (slots, states) is the indicator of the values. Slots
+    within an hour of the target's time of day count; weights decay by 0.8 per day. Nothing after a place is read. Rows of
+    places with too few days before them are NaN.
     """
     day = series.slots_per_day
     if day < 8:
@@ -221,24 +230,24 @@ def hour_laws(series: Series, seen: np.ndarray, places: np.ndarray, steps: np.nd
 
 
 # ---
-# The members of the count's combination that need no estimation: laws that follow the series by themselves (M6.2, ours).
+# Members of the count mixture that need no estimation (M6.2, ours).
 #
-# Each is right somewhere: staying put on short horizons, what was seen of late where the market flickers, what followed like
-# situations where it moves in patterns, the time of day on long horizons. The mixture finds out which, where.
+# Each member is accurate in some situation: persistence on short horizons, recent readings where the market flickers, analogs
+# where it moves in patterns, the time of day on long horizons. The mixture learns which member to weight in which market.
 
 _HOUR = pd.Timedelta(hours=1)
-#: Of a series read more often than three times a slot so many phases are used beside its own.
+#: Maximal number of phases used in addition to the series itself.
 _MOST_PHASES = 2
 Expect = Callable[[Series, np.ndarray], "np.ndarray | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """A series' slots ``places`` (ascending indices) seen from each of them, for targets ``steps`` slots ahead.
+    """Inputs of the members: a series at its slots ``places`` (ascending indices), for targets ``steps`` slots ahead.
 
-    ``present`` (slots,) is the newest observed value at every slot, ``swing`` (slots,) the usual change per slot of late.
-    ``phases`` are the series as read a part of a slot earlier; ``expected`` the expected values of the targets (slots, steps)
-    of the series and of each of its phases, empty if not estimated.
+    ``present`` (slots,) is the newest observed value at every slot, ``swing`` (slots,) the recent mean absolute change per slot.
+    ``phases`` are the series read a fraction of a slot earlier. ``expected`` holds the expected values of the targets
+    (slots, steps) for the series and each of its phases, and is empty if they were not estimated.
     """
 
     series: Series
@@ -250,18 +259,18 @@ class Situation:
     swing: np.ndarray
     expected: tuple[np.ndarray, ...] = ()
     expect: Expect | None = None
-    #: Laws worked out so far, by member and step: a law of one step does not depend on the others that are asked for.
+    #: Cache of distributions by member and step; the distribution of a step does not depend on the other requested steps.
     known: dict[tuple[str, int], np.ndarray] = field(default_factory=dict, compare=False, repr=False)
 
     def at_steps(self, steps: np.ndarray) -> Situation:
-        """The same places, seen for other targets."""
+        """Return the situation at the same places for other steps."""
         if np.isin(steps, self.steps).all():
             return self.part(np.searchsorted(self.steps, steps))
         other = situation_of(self.series, self.places, steps, self.states, self.expect)
         return replace(other, known=self.known)
 
     def part(self, which: np.ndarray) -> Situation:
-        """The situation for the steps of these indices only."""
+        """Return the situation for the steps with these indices."""
         expected = tuple(one[:, which] for one in self.expected)
         return replace(self, steps=self.steps[which], expected=expected)
 
@@ -269,7 +278,7 @@ class Situation:
 def situation_of(
     series: Series, places: np.ndarray, steps: np.ndarray, states: int, expect: Expect | None = None
 ) -> Situation:
-    """The situation at ``places`` of a series; ``expect`` gives the expected values of a series' targets."""
+    """Return the situation at ``places`` of a series; ``expect`` computes the expected values of a series' targets."""
     earlier = phases(series)
     expected = [found for one in (series, *earlier) if expect and (found := expect(one, steps)) is not None]
     present = np.where(series.newest >= 0, series.values[np.maximum(series.newest, 0)], np.nan)
@@ -282,17 +291,17 @@ def situation_of(
 
 
 def phases(series: Series) -> tuple[Series, ...]:
-    """The series as it was read a part of a slot earlier, a few evenly spread; slot by slot known when the slot begins.
+    """Return the series as read a fraction of a slot earlier, at a few evenly spaced phases.
 
-    Pairs of readings a whole number of slots apart teach as much at one phase as at another, so a market that is probed
-    three times a slot teaches three times as much.
+    The values of a phase are known when their slot begins. Pairs of readings a whole number of slots apart are equally
+    informative at every phase, so a market probed three times per slot gives three times as many pairs.
     """
     m = series.within.shape[1]
     chosen = np.unique(np.linspace(0, m, min(m, _MOST_PHASES) + 2)[1:-1].astype(int)) if m > 1 else range(m)
     seen = np.concatenate([series.within, series.values[:, None]], axis=1).ravel()
     out = []
     for back in sorted(m - int(place) for place in chosen):
-        # The newest reading of slot t is now the one ``back`` readings earlier.
+        # The newest reading of slot t is now the reading ``back`` readings earlier.
         moved = np.concatenate([np.full(back, np.nan), seen[: seen.size - back]]).reshape(-1, m + 1)
         values = moved[:, -1]
         out.append(replace(series, values=values, within=moved[:, :-1], newest=newest_observed(values)))
@@ -300,7 +309,7 @@ def phases(series: Series) -> tuple[Series, ...]:
 
 
 def in_slots(series: Series, hours: float, at_least: float) -> float:
-    """A time in hours as a number of slots, not less than ``at_least``."""
+    """Convert hours to a number of slots, at least ``at_least``."""
     return max(hours * (_HOUR / series.step), at_least)
 
 
@@ -308,7 +317,7 @@ Member = Callable[[Situation], np.ndarray]
 
 
 def _over_steps(law: np.ndarray, at: Situation) -> np.ndarray:
-    """A law per slot (slots, states) as one per place and step."""
+    """Repeat a distribution per slot (slots, states) for each place and step."""
     return np.repeat(law[at.places][:, None, :], at.steps.size, axis=1)
 
 
@@ -342,13 +351,13 @@ def _alike(hours: float, at_least: float, *, before: float = 0.0, width: float =
 
 
 def _tracks(at: Situation) -> list[Track]:
-    """What was there, in the series and in its phases."""
+    """Return the tracks of the series and its phases, with the observed values as score."""
     own = Track(values=at.series.values, score=at.present)
     return [own, *(Track(values=one.values, score=one.values) for one in at.phases)]
 
 
 def _alike_expected(at: Situation) -> np.ndarray:
-    """What followed when as much was expected as now; without expectations, when as much was there as now."""
+    """Forecast from past slots with similar expected counts; without expectations, from slots with similar values."""
     like = Likeness(half_life=in_slots(at.series, 48.0, 24), width=0.8)
     laws = []
     for j, k in enumerate(at.steps):
@@ -369,7 +378,7 @@ def _hour(at: Situation) -> np.ndarray:
     return recent if law is None else np.where(np.isnan(law), recent, law)
 
 
-#: Name -> member. Half-lives in hours, with the least number of slots they may be.
+#: Name -> member. Half-lives are in hours, with a minimum in slots.
 MEMBERS: dict[str, Member] = {
     "stay": _stay,
     "recent_half_hour": _recent(0.5, 1),
@@ -388,12 +397,12 @@ MEMBERS: dict[str, Member] = {
 
 
 def member_laws(at: Situation, names: tuple[str, ...]) -> np.ndarray:
-    """Laws of the named members, shape (members, places, steps, states)."""
+    """Return the distributions of the named members, shape (members, places, steps, states)."""
     return np.stack([_member_law(at, name) for name in names])
 
 
 def _member_law(at: Situation, name: str) -> np.ndarray:
-    """A member's law, worked out once for each step of a situation however often it is asked for."""
+    """Return a member's distributions, computed once per step of a situation and cached."""
     new = np.flatnonzero([(name, int(k)) not in at.known for k in at.steps])
     if new.size:
         laws = MEMBERS[name](at if new.size == at.steps.size else at.part(new))
@@ -404,22 +413,26 @@ def _member_law(at: Situation, name: str) -> np.ndarray:
 # ---
 # Expected counts by ridge regression on the newest readings, pooled over the markets of a source (ours).
 #
-# Its forecasts are not issued: they say which past situations were like the present one (`count_members`).
+# These forecasts are not issued: the member `alike_expected` uses them to find past situations similar to the present.
 
-#: Newest readings that are regressed on.
+#: Maximal number of newest readings used as regressors.
 _LAGS = 12
-#: Pull of the coefficients towards "the value stays".
+#: Ridge penalty, which shrinks the coefficients towards "the value stays".
 _RIDGE = 0.5
-#: How much the mean of all markets' normal equations adds to a market's own.
+#: Weight of the mean normal equations of all markets relative to the market's own.
 _POOLED = 3.0
-#: Days after which a pair weighs half.
+#: Half-life of the weight of a pair, in hours.
 _HALF_LIFE_HOURS = 100.0
-#: Only the newest so many slots are estimated on.
+#: Maximal number of newest slots used for estimation.
 _LONGEST_TRAINING = 2000
 
 
 def regressors(series: Series) -> np.ndarray:
-    """Constant, the newest readings and means of late as shares of the cap, and whether at a bound; shape (slots, columns)."""
+    """Return the regressors of every slot, shape (slots, columns).
+
+    The columns are a constant, the newest readings and three recent means as shares of the capacity, and indicators of the
+    lower and upper bound.
+    """
     seen, per_slot = readings(series)
     known = np.maximum.accumulate(np.where(np.isnan(seen), -1, np.arange(seen.size)))
     held = np.where(known >= 0, seen[np.maximum(known, 0)], 0.0)
@@ -436,13 +449,13 @@ def regressors(series: Series) -> np.ndarray:
 @stored("count.expectations")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """``coefficients`` of each series key, shape (nodes, columns), at the ``nodes`` (steps ahead); 0 weight on nothing known."""
+    """Regression ``coefficients`` by series key, shape (nodes, columns), at the ``nodes`` (steps ahead)."""
 
     nodes: np.ndarray
     coefficients: dict[str, np.ndarray]
 
     def at(self, steps: np.ndarray) -> Expectations:
-        """The same at ``steps`` alone; as it is where one of them lies between the nodes."""
+        """Return the coefficients at ``steps`` only; the whole object if a step lies between the nodes."""
         places = np.searchsorted(self.nodes, steps)
         if places.max() >= self.nodes.size or (self.nodes[places] != steps).any():
             return self
@@ -452,12 +465,15 @@ class Expectations:
         )
 
     def of(self, series: Series, steps: np.ndarray) -> np.ndarray | None:
-        """Expected counts 1-based ``steps`` after every slot, shape (slots, steps), between nodes linear; None if not estimated."""
+        """Return expected counts at 1-based ``steps`` after every slot, shape (slots, steps); None if the series was not estimated.
+
+        Values between nodes are interpolated linearly.
+        """
         beta = self.coefficients.get(series.key)
         rows = regressors(series)
         if beta is None or beta.shape[1] != rows.shape[1]:
             return None
-        # Slot by slot in one order of sums: a matrix product may round a slot otherwise when more slots follow it.
+        # Sum slot by slot in a fixed order: a matrix product may round a slot differently when more slots follow it.
         share_of_cap = (rows[:, None, :] * beta).sum(axis=-1)
         at_nodes = np.clip(share_of_cap, 0.0, 1.0) * np.maximum(series.upper, 1.0)[:, None]
         out = np.empty((rows.shape[0], steps.size))
@@ -471,7 +487,7 @@ class Expectations:
 
 
 def expectations(panel: Panel, nodes: np.ndarray) -> Expectations:
-    """Estimate on all of the panel; markets of one source and one number of readings a slot share what they know."""
+    """Estimate on the whole panel; markets with the same source and number of readings per slot are pooled."""
     groups: dict[tuple[str, int], list[Series]] = {}
     for series in panel.series:
         if series.observed.size > 2:
@@ -493,14 +509,14 @@ def expectations(panel: Panel, nodes: np.ndarray) -> Expectations:
 
 
 def _summed(series: Series, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of the normal equations of a series and of its phases."""
+    """Return the mean of the normal equations of a series and its phases."""
     parts = [_normal_equations(one, nodes) for one in (series, *phases(series))]
     left, right = (np.mean([part[i] for part in parts], axis=0) for i in (0, 1))
     return left, right
 
 
 def _normal_equations(series: Series, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """X'WX (nodes, columns, columns) and X'W(target - value now) (nodes, columns) of the newest slots."""
+    """Return X'WX (nodes, columns, columns) and X'W(target - present value) (nodes, columns) of the newest slots."""
     series = series.part(max(0, len(series) - _LONGEST_TRAINING), len(series))
     rows, cap = regressors(series), np.maximum(series.upper, 1.0)
     target = ahead(series.values, int(nodes[-1]))[:, nodes - 1]

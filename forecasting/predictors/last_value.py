@@ -1,4 +1,4 @@
-"""Last value: what is, stays; the spread is that of past changes over as many slots (M6.2)."""
+"""Last-value forecast: the newest value persists, spread by past changes over the same number of slots (M6.2)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from forecasting.predictor import ByVariable, Outlook, each_alone, stored
 from forecasting.predictors.laws import MAX_STEP, ErrorQuantiles, ahead, error_quantiles
 from forecasting.series import Series
 
-#: A newest value older than this is no longer "the present" (ours); at least one slot.
+#: Maximal age of a newest value used as the present value (ours); at least one slot.
 STALE = pd.Timedelta(hours=6)
 
 
 @stored("last_value.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastValue:
-    """Model of one variable: y(t+k) = y(t), median and mean; quantiles from the changes over k slots in the training part."""
+    """Model of one variable: y(t+k) = y(t) as median and mean; quantiles from changes over k slots in the training part."""
 
     def fit(self, series: Series) -> FittedLastValue:
-        """Tabulate the changes y(t+k) - y(t) of every pair of observed slots; gaps make no pair."""
+        """Tabulate the changes y(t+k) - y(t) of all pairs of observed slots; gaps form no pair."""
         changes = ahead(series.values, MAX_STEP) - series.values[:, None]
         return FittedLastValue(spread=error_quantiles(changes, centred=True))
 
@@ -29,12 +29,15 @@ class LastValue:
 @stored("last_value.fitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedLastValue:
-    """The spread of changes by number of slots."""
+    """Quantiles of changes by number of slots."""
 
     spread: ErrorQuantiles
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-        """The newest value at each origin; one that is g slots old is spread as over k + g slots, and labelled if stale."""
+        """Forecast the newest value at each origin.
+
+        A value that is g slots old has the spread of changes over k + g slots; a stale value adds a reason.
+        """
         last, age = series.last(origins), series.age(origins)
         steps = age[:, None] + np.arange(1, horizon + 1)
         return Outlook(
@@ -53,10 +56,10 @@ class FittedLastValue:
 
 
 def is_stale(series: Series, age: np.ndarray) -> np.ndarray:
-    """Whether values of these ages (slots) are too old to be taken for the present, same shape."""
+    """Return whether values of these ages (slots) are too old to be used as the present value, same shape."""
     return np.asarray(age > max(1, STALE // series.step))
 
 
 def last_value() -> ByVariable:
-    """The last-value predictor, the floor every other model is compared with."""
+    """Return the last-value predictor, the reference for all other models."""
     return each_alone("last_value", price=LastValue(), count=LastValue())

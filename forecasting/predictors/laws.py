@@ -1,4 +1,4 @@
-"""Distributions of a count on 0..n-1 ("laws"): quantiles, chances of "at least n", and back."""
+"""Distributions of a count on 0..n-1 (named `law` in the code): conversion to and from quantiles and exceedance probabilities."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from forecasting.predictor import Outlook, stored
 from forecasting.quantiles import LEVELS
 
-#: More states than this would need more data than any history has.
+#: More states would need more data than the histories contain.
 MOST_STATES = 128
 
 
 def indicator(values: np.ndarray, states: int) -> np.ndarray:
-    """A law of certainty for each value, shape (*values.shape, states); all zero in gaps and beyond the states.
+    """Return a point mass for each value, shape (*values.shape, states); zeros in gaps and for values outside the states.
 
     >>> indicator(np.array([1.0, np.nan]), 3).tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
@@ -23,12 +23,12 @@ def indicator(values: np.ndarray, states: int) -> np.ndarray:
 
 
 def at_least(law: np.ndarray) -> np.ndarray:
-    """P(count >= n) for n = 1..states-1 from laws (..., states), shape (..., states - 1)."""
+    """Return P(count >= n) for n = 1..states-1 from distributions (..., states), shape (..., states - 1)."""
     return np.asarray(1.0 - np.cumsum(law, axis=-1)[..., :-1])
 
 
 def law_of(least: np.ndarray) -> np.ndarray:
-    """Laws (..., states) from P(count >= n), n = 1..states-1, made non-increasing in n first."""
+    """Return distributions (..., states) from P(count >= n), n = 1..states-1, after making them non-increasing in n."""
     falling = np.minimum.accumulate(least, axis=-1)
     bounds = np.concatenate(
         [np.ones_like(falling[..., :1]), falling, np.zeros_like(falling[..., :1])], axis=-1
@@ -37,71 +37,71 @@ def law_of(least: np.ndarray) -> np.ndarray:
 
 
 def exceeded(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """[value >= n] as 0 or 1, NaN in gaps, shape (*values.shape, thresholds)."""
+    """Return [value >= n] as 0 or 1, NaN in gaps, shape (*values.shape, thresholds)."""
     known = np.isfinite(values)[..., None]
     return np.where(known, (values[..., None] >= thresholds).astype(float), np.nan)
 
 
 def quantiles_of(law: np.ndarray) -> np.ndarray:
-    """Quantiles at `LEVELS` of laws (..., states): the least value whose cumulative probability reaches the level.
+    """Return quantiles at `LEVELS` of distributions (..., states), shape (..., 19).
 
-    The result has shape (..., 19).
+    A quantile is the smallest value whose cumulative probability reaches the level.
 
     >>> quantiles_of(np.array([0.4, 0.0, 0.6]))[[6, 7, 8]].tolist()
     [0.0, 0.0, 2.0]
     """
     cumulative = np.cumsum(law, axis=-1)
-    # Levels not reached by each value, added up over values: the index of the first value that reaches the level.
+    # For each level, the number of values that do not reach it is the index of the first value that does.
     missed = cumulative[..., :-1, None] < LEVELS - 1e-9
     return np.asarray(missed.sum(axis=-2), dtype=float)
 
 
 def outlook_of(law: np.ndarray, reasons: tuple[str, ...]) -> Outlook:
-    """An outlook whose quantiles and mean are those of ``law`` (m, h, states)."""
+    """Return an outlook with the quantiles and mean of the distributions ``law`` (m, h, states)."""
     return Outlook(quantiles=quantiles_of(law), mean=law @ np.arange(law.shape[-1]), reasons=reasons, law=law)
 
 
 # ---
-# Quantiles of past errors by step ahead: how a point forecast becomes a distribution.
+# Quantiles of past errors by step ahead, which turn a point forecast into a distribution.
 
-#: Errors are tabulated up to this step: the longest horizon (48) after a value as old again.
+#: Errors are tabulated up to this step: the longest horizon (48) from a newest value that is 48 slots old.
 MAX_STEP = 96
-#: A step with fewer errors than this takes the widest spread known instead (ours).
+#: A step with fewer errors takes the widest known spread instead (ours).
 MIN_ERRORS = 20
 
 
 @stored("error_quantiles")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorQuantiles:
-    """``table`` (MAX_STEP, 19): quantiles of actual minus forecast at each step; ``errors``: how many the best-known step had."""
+    """Table (MAX_STEP, 19) of quantiles of actual minus forecast by step; ``errors`` is the largest number of errors of a step."""
 
     table: np.ndarray
     errors: int
 
     def at(self, steps: np.ndarray) -> np.ndarray:
-        """Rows of the table for 1-based ``steps`` of any shape, shape (*steps, 19); beyond the table the widest row."""
+        """Return the rows for 1-based ``steps`` of any shape, shape (*steps, 19); steps beyond the table get the widest row."""
         rows = np.vstack([self.table, widest(self.table)])
         return np.asarray(rows[np.minimum(steps, self.table.shape[0] + 1) - 1])
 
     @property
     def reason(self) -> str:
-        """Why the spread cannot be trusted, "" if it can."""
+        """Reason why the spread is unreliable, "" if it is reliable."""
         if self.errors >= MIN_ERRORS:
             return ""
         return f"spread from {self.errors} past errors, {MIN_ERRORS} are needed"
 
 
 def widest(table: np.ndarray) -> np.ndarray:
-    """The row with the widest range from the 5 % to the 95 % quantile, shape (19,)."""
+    """Return the row with the widest range from the 5 % to the 95 % quantile, shape (19,)."""
     return np.asarray(table[np.argmax(table[:, -1] - table[:, 0])])
 
 
 def error_quantiles(errors: np.ndarray, *, centred: bool = False) -> ErrorQuantiles:
-    """Tabulate errors of shape (origins, steps), NaN where there is none.
+    """Tabulate quantiles of errors of shape (origins, steps), NaN where an error is missing.
 
-    A step with fewer than `MIN_ERRORS` takes the widest row known; if no step has enough, the step with most errors
-    serves for all, and without any error the spread is zero (`ErrorQuantiles.reason` says so).
-    ``centred`` shifts each row so that its median is 0: the point forecast then is the median.
+    A step with fewer than `MIN_ERRORS` errors takes the widest known row. If no step has enough, the step with most errors
+    serves for all; without any error the spread is zero (see `ErrorQuantiles.reason`). ``centred`` shifts each row to
+    median 0, so that the point forecast is the median.
     """
     finite = np.isfinite(errors)
     counts = finite.sum(axis=0) if errors.size else np.zeros(0, dtype=int)
@@ -109,7 +109,7 @@ def error_quantiles(errors: np.ndarray, *, centred: bool = False) -> ErrorQuanti
     table = np.zeros((MAX_STEP, LEVELS.size))
     if most == 0:
         return ErrorQuantiles(table=table, errors=0)
-    if not errors[finite].any():  # a flat series: nothing to sort
+    if not errors[finite].any():  # a flat series needs no sorting
         return ErrorQuantiles(table=table, errors=most)
     enough = np.flatnonzero(counts[:MAX_STEP] >= min(MIN_ERRORS, most))
     table[enough] = _column_quantiles(np.where(finite, errors, np.nan)[:, enough], counts[enough])
@@ -121,8 +121,8 @@ def error_quantiles(errors: np.ndarray, *, centred: bool = False) -> ErrorQuanti
 
 
 def _column_quantiles(errors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Linearly interpolated quantiles at `LEVELS` of each column's ``counts`` numbers (the rest NaN), shape (columns, 19)."""
-    ordered = np.sort(errors, axis=0)  # NaN goes last
+    """Return linearly interpolated quantiles at `LEVELS` of the ``counts`` numbers in each column (others NaN), (columns, 19)."""
+    ordered = np.sort(errors, axis=0)  # sorts NaN last
     place = LEVELS[None, :] * (counts[:, None] - 1)
     low = np.floor(place).astype(int)
     high = np.minimum(low + 1, counts[:, None] - 1)
@@ -132,7 +132,7 @@ def _column_quantiles(errors: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def ahead(values: np.ndarray, steps: int) -> np.ndarray:
-    """Matrix of shape (slots, steps) whose element (t, k-1) is ``values[t + k]``, NaN beyond the end."""
+    """Return a matrix (slots, steps) whose element (t, k-1) is ``values[t + k]``, NaN beyond the end."""
     padded = np.concatenate([values, np.full(steps, np.nan)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, steps)
     return np.asarray(windows[1 : values.shape[0] + 1])

@@ -1,8 +1,8 @@
-"""Markov chain of the count on {0..cap} with forgetting, shrunk towards staying put; the price keeps its last value (M4.6, M6.2).
+"""Markov chain of the count on {0..capacity} with exponential forgetting and a prior for staying (M4.6, M6.2).
 
-Transitions are counted slot by slot and forgotten with a half-life, so the chain moves on with the history between
-refits; what `fit` estimates is the half-life and the strength of the prior, by the log likelihood of one step ahead. Prices of the
-open series are flat or move by small steps, where a chain on levels was no better than last value, so that is what is used.
+Transition counts are updated slot by slot and decay with a half-life, so the chain follows the history between refits.
+``fit`` chooses the half-life and the strength of the prior by the one-step log likelihood. Prices use last value: prices
+of the public series are flat or move by small steps, and a chain on price levels was no better than last value there.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from forecasting.predictors.last_value import FittedLastValue, LastValue, is_sta
 from forecasting.predictors.laws import MOST_STATES, outlook_of
 from forecasting.series import Series
 
-#: Half-lives of transition counts that are tried.
+#: Candidate half-lives of the transition counts.
 HALF_LIVES = (pd.Timedelta(hours=12), pd.Timedelta(days=1), pd.Timedelta(days=3), pd.Timedelta(days=10))
-#: Strengths of the prior in pseudo-transitions that are tried.
+#: Candidate strengths of the prior in pseudo-transitions.
 PRIORS = (1.0, 4.0)
-#: Fewer transitions than this say nothing.
+#: Minimal number of transitions; with fewer the model falls back.
 FEWEST_TRANSITIONS = 20
 
 
 @stored("markov.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkovChain:
-    """Model of the count: P(i -> j) from forgotten transition counts and a prior of staying put."""
+    """Model of the count: P(i -> j) from decayed transition counts and a prior for staying."""
 
     def fit(self, series: Series) -> FittedSeriesModel:
-        """Choose half-life and prior by the likelihood of one step ahead on the training part."""
+        """Choose half-life and prior by the one-step likelihood on the training part."""
         simpler = LastValue().fit(series)
         cap = int(series.upper[-1]) if len(series) else 0
         pairs = int(np.isfinite(series.values[1:] - series.values[:-1]).sum())
@@ -54,7 +54,7 @@ class MarkovChain:
 @stored("markov.fitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedMarkovChain:
-    """``states`` 0..states-1, weight kept per slot ``forget``, prior strength ``prior`` in transitions."""
+    """Chain on ``states`` 0..states-1; ``forget``: decay factor per slot, ``prior``: prior strength in transitions."""
 
     states: int
     forget: float
@@ -62,7 +62,10 @@ class FittedMarkovChain:
     simpler: FittedLastValue
 
     def _counts(self, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each slot with the forgotten transition counts up to it, shape (states, states), valid until the next one."""
+        """Yield each slot with the decayed transition counts (states, states) up to it.
+
+        The array is reused: it is valid until the next iteration.
+        """
         counts = np.zeros((self.states, self.states))
         previous = np.nan
         for slot, value in enumerate(values):
@@ -74,10 +77,10 @@ class FittedMarkovChain:
             yield slot, counts
 
     def _matrix(self, counts: np.ndarray, only: int | None = None) -> np.ndarray:
-        """Transition probabilities (states, states) or one row of them: counts plus ``prior`` pseudo-transitions.
+        """Return the transition matrix (states, states), or one row of it, from counts and ``prior`` pseudo-transitions.
 
-        The prior of row i stays at i with the share s of all transitions that stayed, and else goes where transitions
-        went at all (with one more spread evenly), so no step is impossible (ours).
+        The prior of row i stays at i with the share s of all transitions that stayed (smoothed). The rest 1 - s is distributed
+        in proportion to the transitions into each state plus one transition spread evenly, so no step is impossible (ours).
         """
         total = counts.sum()
         stayed = (np.trace(counts) + 4.0) / (total + 5.0)
@@ -91,7 +94,7 @@ class FittedMarkovChain:
         return np.asarray(out if only is None else out[0])
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-        """The chain's distribution after age + k steps from the newest value; stale or unseen states fall back."""
+        """Return the distribution age + k steps after the newest value; stale values and unseen states fall back to last value."""
         age, last = series.age(origins), series.last(origins)
         stale = is_stale(series, age)
         strange = last >= self.states
@@ -113,9 +116,9 @@ class FittedMarkovChain:
         return outlook_of(laws, ("",) * origins.size)
 
     def laws(self, series: Series, origins: np.ndarray, horizon: int, age: np.ndarray) -> np.ndarray:
-        """Distributions of the count 1..horizon slots after each origin, shape (origins, horizon, states).
+        """Return distributions of the count 1..horizon slots after each origin, shape (origins, horizon, states).
 
-        ``age`` (origins,) is how many slots before its origin the newest value was observed.
+        ``age`` (origins,) is the age of the newest observed value at each origin in slots.
         """
         start = np.minimum(series.last(origins), self.states - 1).astype(int)
         out = np.empty((origins.size, horizon, self.states))
@@ -131,10 +134,10 @@ class FittedMarkovChain:
 
 
 def log_likelihoods(values: np.ndarray, chains: Sequence[FittedMarkovChain]) -> np.ndarray:
-    """Sum of log P(y(t) | y up to t-1) over the observed transitions of ``values``, for each chain, shape (chains,).
+    """Return the sum of log P(y(t) | y up to t-1) over the observed transitions of ``values`` per chain, shape (chains,).
 
-    The chains differ in forgetting and prior alone, so one pass serves them all; only the entry of the transition
-    matrix that is asked for is worked out (the formula of ``_matrix``).
+    The chains may differ only in decay and prior, so one pass serves all. Only the required entry of each transition
+    matrix is computed, by the formula of ``_matrix``.
     """
     states = chains[0].states
     forget = np.array([chain.forget for chain in chains])
@@ -164,7 +167,7 @@ def log_likelihoods(values: np.ndarray, chains: Sequence[FittedMarkovChain]) -> 
 
 
 def _spread(matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarray:
-    """Distributions age+1..age+horizon steps after ``start``, shape (horizon, states)."""
+    """Return the distributions age+1..age+horizon steps after ``start``, shape (horizon, states)."""
     law = np.zeros(matrix.shape[0])
     law[start] = 1.0
     out = np.empty((horizon, matrix.shape[0]))
@@ -176,5 +179,5 @@ def _spread(matrix: np.ndarray, start: int, age: int, horizon: int) -> np.ndarra
 
 
 def markov() -> ByVariable:
-    """The Markov predictor."""
+    """Return the Markov predictor: a chain for counts, last value for prices."""
     return each_alone("markov", price=LastValue(), count=MarkovChain())

@@ -1,4 +1,4 @@
-"""Seasonal naive: the same slot yesterday, or the same slot last week, whichever erred less in training (M6.2)."""
+"""Seasonal naive forecast: the same slot yesterday or last week, whichever had the smaller training error (M6.2)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from forecasting.series import Series
 @stored("seasonal_naive.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeasonalNaive:
-    """Model of one variable: y(t+k) = y(t + k - m ceil(k/m)), m slots in a season of one day or one week."""
+    """Model of one variable: y(t+k) = y(t + k - m ceil(k/m)) with a season of m slots, one day or one week."""
 
     def fit(self, series: Series) -> FittedSeriesModel:
-        """Choose the season by mean absolute error where both are defined; without a clock or a day, fall back to last value."""
+        """Choose the season by mean absolute error where both are defined.
+
+        Falls back to last value without a clock, or with less than a day of history.
+        """
         simpler = LastValue().fit(series)
         day = series.slots_per_day
         if day < 2:
@@ -42,7 +45,7 @@ class SeasonalNaive:
 
 
 def _differences(values: np.ndarray, lag: int) -> np.ndarray:
-    """y(t) - y(t - lag), NaN where either is missing, shape (slots,)."""
+    """Return y(t) - y(t - lag), shape (slots,), NaN where either is missing."""
     out = np.full(values.shape[0], np.nan)
     if 0 < lag < values.shape[0]:
         out[lag:] = values[lag:] - values[:-lag]
@@ -52,14 +55,17 @@ def _differences(values: np.ndarray, lag: int) -> np.ndarray:
 @stored("seasonal_naive.fitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedSeasonalNaive:
-    """The chosen season in slots, the spread of its errors, and last value for slots without a value a season ago."""
+    """Season in slots, quantiles of its errors, and last value for slots without a value one season earlier."""
 
     season: int
     spread: ErrorQuantiles
     simpler: FittedLastValue
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-        """The same slot's value in the newest season the origin knows; last value, labelled, where that is a gap."""
+        """Forecast the value of the same slot in the newest season known at the origin.
+
+        Where that value is missing, last value replaces it, with a reason.
+        """
         steps = np.arange(1, horizon + 1)
         places = origins[:, None] + steps - self.season * (-(-steps // self.season))
         point = np.where(places >= 0, series.values[np.maximum(places, 0)], np.nan)
@@ -85,5 +91,5 @@ class FittedSeasonalNaive:
 
 
 def seasonal_naive() -> ByVariable:
-    """The seasonal-naive predictor."""
+    """Return the seasonal-naive predictor."""
     return each_alone("seasonal_naive", price=SeasonalNaive(), count=SeasonalNaive())
