@@ -1,6 +1,6 @@
-"""The predictors that weigh others by what was right of late: `combined`, the default, and `smoothing` (M6.2).
+"""Predictors that weight members by their recent accuracy: `combined`, the default, and `smoothing` (M6.2).
 
-In this file: counts, prices, and the predictors made of both.
+This module holds the count mixture, the price mixture, and the predictors composed of both.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 
 # ---
-# Counts by a mixture of laws whose weights follow what was right of late, and whose coverage is corrected (M6.2, M6.6, ours).
+# Counts: a mixture of distributions with weights from recent accuracy and recalibrated coverage (M6.2, M6.6, ours).
 #
-# In this file: how a law is corrected by past transforms, which weights would have been best of late, what came of past forecasts
-# slot by slot, and the predictor made of them.
+# The sections below recalibrate a distribution by past transforms, compute optimal recent weights, score past forecasts slot by
+# slot, and combine these parts into the model.
 
 # ---
-# Laws corrected by where past values fell in them (M6.6): conformal predictive distributions, split and adaptive.
+# Recalibration by past probability integral transforms (M6.6): conformal predictive distributions, split and adaptive.
 #
-# The probability integral transform (PIT) of a value under the law issued for it is uniform if laws are right. With G the
-# distribution of past transforms on forecasts that were not fitted to them, the corrected law has distribution function
+# The probability integral transform (PIT) of a value under its forecast distribution is uniform if the forecast is calibrated.
+# With G the distribution of past transforms of out-of-sample forecasts, the corrected forecast has distribution function
 # G(F(n)): its intervals then have their nominal coverage on that past (a split conformal step, for all levels at once; Vovk et
-# al. 2017, Kuleshov et al. 2018). G is kept up slot by slot with old transforms forgotten, so it follows drift as adaptive
+# al. 2017, Kuleshov et al. 2018). G is updated slot by slot with exponential forgetting, so it follows drift as adaptive
 # conformal inference does (Gibbs and Candes 2021). A count has point masses: its transform is spread evenly over the mass of
-# the value that came.
+# the observed value.
 
-#: Edges of the bins of the transform: the quantile levels, and finer in the tails, where a law that is too narrow goes wrong.
+#: Edges of the transform bins: the quantile levels, with finer bins in the tails, where too narrow a distribution shows.
 _COUNT_TAIL = np.array([0.0, 0.002, 0.01, 0.025])
 _COUNT_EDGES = np.concatenate([_COUNT_TAIL, np.linspace(0.05, 0.95, 19), 1.0 - _COUNT_TAIL[::-1]])
 COUNT_BINS = _COUNT_EDGES.size - 1
 _WIDTH = np.diff(_COUNT_EDGES)
-#: Transforms that are believed in before any was seen: uniform but for the outermost twentieths, which get so many times as much,
-#: since what never happened in the past is not in it (ours).
+#: Weight of the prior in pseudo-transforms. The prior is uniform, except that the outermost 5 % on each side have `_SURPRISE`
+#: times the density, because rare outcomes are missing from a short past (ours).
 COUNT_PRIOR = 40.0
 _SURPRISE = 3.0
 _COUNT_BELIEVED = _WIDTH * np.where(
@@ -65,9 +65,10 @@ _COUNT_BELIEVED = _WIDTH * np.where(
 
 
 def transforms(law: np.ndarray, came: np.ndarray) -> np.ndarray:
-    """Share of each value's transform in each bin, shape (*came.shape, COUNT_BINS); zero where nothing came or it was impossible.
+    """Return each value's transform as shares of the bins, shape (*came.shape, COUNT_BINS).
 
-    ``law`` has shape (*came.shape, states).
+    ``law`` has shape (*came.shape, states). The shares are zero where the value is NaN, outside the states, or has
+    probability 0.
 
     >>> transforms(np.array([[0.25, 0.75]]), np.array([0.0]))[0, 4:9].round(2).tolist()
     [0.2, 0.2, 0.2, 0.2, 0.0]
@@ -86,9 +87,9 @@ def transforms(law: np.ndarray, came: np.ndarray) -> np.ndarray:
 
 
 def corrected(law: np.ndarray, past: np.ndarray) -> np.ndarray:
-    """Laws (..., states) with distribution function G(F).
+    """Return distributions (..., states) with distribution function G(F).
 
-    G is made from sums of past transforms (..., COUNT_BINS) and `COUNT_PRIOR` believed ones.
+    G is computed from sums of past transforms (..., COUNT_BINS) and `COUNT_PRIOR` prior pseudo-transforms.
     """
     weight = past + COUNT_PRIOR * _COUNT_BELIEVED / _COUNT_BELIEVED.sum()
     reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
@@ -104,28 +105,30 @@ def corrected(law: np.ndarray, past: np.ndarray) -> np.ndarray:
 
 
 # ---
-# Weights of a mixture of laws that would have been best of late, by CRPS (M6.2, M6.5; ours).
+# Mixture weights that minimize the recent CRPS (M6.2, M6.5; ours).
 #
-# The ranked probability score of a mixture is quadratic in its weights: with F_m(n) member m's P(count <= n) and y what came,
+# The ranked probability score of a mixture is quadratic in its weights: with F_m(n) member m's P(count <= n) and y the observed
+# value,
 #
 #     CRPS(w) = sum_n (sum_m w_m F_m(n) - [y <= n])^2 = w' G w,   G_ab = sum_n (F_a(n) - [y <= n]) (F_b(n) - [y <= n]),
 #
-# for weights that add up to one. So the best weights on past forecasts, each counting half as much as one a half-life later,
-# solve
-# a quadratic program on the simplex whose matrix is a running sum. Unlike weights by each member's own score, they know which
-# members err together. Combination by squared error is Bates and Granger (1969); for laws by CRPS it is the linear pool of Hall
-# and Mitchell (2007) with their log score replaced.
+# for weights that sum to 1. The best weights on past forecasts, with exponential forgetting, therefore solve a quadratic
+# program on the simplex whose matrix is a running sum. Unlike weights from each member's own score, they account for correlated
+# errors of the members. Combination by squared error is due to Bates and Granger (1969); for distributions scored by CRPS it is
+# the linear pool of Hall and Mitchell (2007) with the log score replaced.
 
-#: Steps of exponentiated gradient; more change no weight by 0.01 on the open series.
+#: Iterations of exponentiated gradient; more iterations change no weight by 0.01 on the public series.
 _ITERATIONS = 200
 _RATE = 0.5
-#: Of the matrix' mean diagonal, added to each diagonal: alike members share their weight.
+#: Ridge added to each diagonal element, relative to the mean diagonal: similar members share their weight.
 _RIDGE = 0.005
 
 
 def error_products(laws: np.ndarray, came: np.ndarray) -> np.ndarray:
-    """G per element, divided by the number of thresholds; ``laws`` (members, *shape, states), ``came`` (*shape,) with NaN where
-    nothing is known, which gives zero. The result has shape (*shape, members, members)."""
+    """Return the matrix G of each forecast, divided by the number of thresholds, shape (*shape, members, members).
+
+    ``laws`` has shape (members, *shape, states), ``came`` (*shape,); NaN in ``came`` gives zeros.
+    """
     states = laws.shape[-1]
     if states < 2:
         return np.zeros((*came.shape, laws.shape[0], laws.shape[0]))
@@ -136,13 +139,13 @@ def error_products(laws: np.ndarray, came: np.ndarray) -> np.ndarray:
 
 
 def simplex_weights(matrix: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Weights w >= 0 that add up to one and minimise w' A w + ridge |w|^2 for each A (..., members, members), shape (..., members).
+    """Return the weights w >= 0 with sum 1 that minimize w' A w + ridge |w|^2 for each A (..., members, members).
 
-    Exponentiated gradient from ``start`` (members,); a matrix of zeros returns ``start``.
+    The result has shape (..., members). Exponentiated gradient from ``start`` (members,); a zero matrix returns ``start``.
     """
     members = matrix.shape[-1]
     scale = np.einsum("...ii->...", matrix) / members
-    # Members come first: all matrices are worked on side by side, which takes a quarter of the time of one small product each.
+    # With members on the first axes all matrices are processed at once, in a quarter of the time of separate small products.
     unit = np.moveaxis(matrix, (-2, -1), (0, 1)) / np.where(scale > 0, scale, 1.0)
     unit = unit + np.multiply.outer(_RIDGE * np.eye(members), scale > 0)
     weights = np.multiply.outer(start, np.ones_like(scale))
@@ -155,22 +158,22 @@ def simplex_weights(matrix: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 
 # ---
-# What came of past forecasts: running sums of error products and of transforms, slot by slot (M6.2, M6.6, ours).
+# Scores of past forecasts: running sums of error products and of transforms, slot by slot (M6.2, M6.6, ours).
 
-#: Steps at which weights and coverage are followed; between them they are interpolated, beyond them held.
+#: Steps ahead at which weights and coverage are tracked; interpolated between them, constant beyond.
 NODES = np.array([1, 2, 3, 4, 6, 8, 12, 24, 48])
-#: Hours after which a past forecast counts half for the weights.
+#: Half-life in hours of past forecasts in the weights.
 COUNT_HALF_LIFE = 24.0
-#: How many times longer coverage is remembered: it takes longer to learn.
+#: Ratio of the half-life of coverage to that of the weights: coverage needs more data.
 _MEMORY = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """Laws of all members at consecutive slots from ``start`` (since the epoch), and what came, at `NODES`.
+    """Distributions of all members at consecutive slots from ``start`` (since the epoch), and observed values, at `NODES`.
 
-    ``laws`` (members, places, nodes, states), ``came`` (places, nodes), NaN where nothing did. Sums forget half every
-    ``half_life`` slots.
+    ``laws`` has shape (members, places, nodes, states), ``came`` (places, nodes), NaN where nothing was observed. Sums have a
+    half-life of ``half_life`` slots.
     """
 
     start: int
@@ -180,11 +183,11 @@ class Watched:
 
     @property
     def slots(self) -> np.ndarray:
-        """The slots forecast from, since the epoch, shape (places,)."""
+        """Slots forecast from, since the epoch, shape (places,)."""
         return self.start + np.arange(self.came.shape[0])
 
     def products(self, first: int, at: np.ndarray, so_far: np.ndarray | None = None) -> np.ndarray:
-        """Sums of error products standing at slots ``at``, of forecasts that came true from slot ``first`` on.
+        """Return the decayed sums of error products at slots ``at``, of forecasts whose target is at slot ``first`` or later.
 
         The result has shape (at, nodes, members, members); ``so_far`` is the sum before ``first``.
         """
@@ -193,7 +196,10 @@ class Watched:
     def transforms(
         self, weights: np.ndarray, first: int, at: np.ndarray, so_far: np.ndarray | None = None
     ) -> np.ndarray:
-        """Sums of transforms of the mixture by ``weights`` (places, nodes, members), likewise, shape (at, nodes, COUNT_BINS)."""
+        """Return the decayed sums of transforms of the mixture with ``weights`` (places, nodes, members).
+
+        The result has shape (at, nodes, COUNT_BINS); the other parameters are those of `products`.
+        """
         mixture = np.einsum("pkm,mpkn->pkn", weights, self.laws)
         terms = transforms(mixture, self.came)
         return self._running(terms, first, at, _MEMORY * self.half_life, so_far)
@@ -201,7 +207,7 @@ class Watched:
     def _running(
         self, terms: np.ndarray, first: int, at: np.ndarray, half_life: float, so_far: np.ndarray | None
     ) -> np.ndarray:
-        """Sums at slots ``at`` (ascending) of ``terms`` (places, nodes, ...): a forecast enters when it comes true."""
+        """Return decayed sums at slots ``at`` (ascending) of ``terms`` (places, nodes, ...); a term enters at its target slot."""
         total = np.zeros(terms.shape[1:]) if so_far is None else so_far
         decay = 0.5 ** (1.0 / half_life)
         out = np.empty((at.size, *total.shape))
@@ -219,35 +225,34 @@ class Watched:
 
 
 # ---
-# Counts by a mixture of laws whose weights follow what has been right of late, per market and step (M6.2, M6.6, ours).
+# Count model: a mixture whose weights follow recent accuracy, per market and step (M6.2, M6.6, ours).
 #
-# The members are laws that follow the series by themselves (`predictors.count_members`) and, if wanted, trees over all markets
-# (`predictors.lightgbm`). Weights and coverage come from the members' own past forecasts: those of
-# the last `HELD_OUT` hours by an estimation that ends before them; then everything is estimated again up to the present. Between
-# refits every forecast whose slot has passed moves both on. "Stays where it is" is a member, so the mixture can fall back to last
-# value.
+# The members are those of `predictors.count_members` and, optionally, trees over all markets (`predictors.lightgbm`). At a fit,
+# weights and coverage come from the members' forecasts of the last `HELD_OUT` hours by a preliminary fit that ends before them;
+# then the model is estimated again on all data. Between refits both are updated by every forecast whose target slot has passed.
+# Persistence is a member, so the mixture can reduce to last value.
 
-#: Hours of forecasts that weights are learned from at a fit; what is behind them knows nothing of these hours.
+#: Hours of forecasts from which weights are learned at a fit, made by a fit that does not use these hours.
 HELD_OUT = 48.0
-#: How much the mean of a source's markets adds to a market's own record.
+#: Weight of the mean record of a source's markets, added to a market's own record of error products.
 COUNT_POOLED = 0.3
-#: The same for where values fell.
+#: Weight of the mean transforms of a source's markets, added to a market's own transforms.
 POOLED_PAST = 1.0
-#: Slots for which weights are held where only coverage depends on them.
+#: Weights used only for coverage are recomputed every so many slots.
 _SPACED = 6
-#: Name of the member that trees make.
+#: Name of the trees as a member.
 TREES = "trees"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackedCount:
-    """Model of the count over a panel: members of these names in `MEMBERS`, and the trees under the name `TREES`."""
+    """Count model of a panel: members with these names in `MEMBERS`, and the trees under the name `TREES`."""
 
     members: tuple[str, ...] = (*MEMBERS, TREES)
     recalibrated: bool = True
 
     def fit(self, panel: Panel) -> FittedStackedCount:
-        """Estimate expectations and trees, weigh the members on the newest `HELD_OUT` hours, and see where values fell."""
+        """Estimate expectations and trees, and compute weights and transforms on the newest `HELD_OUT` hours."""
         alive = [series for series in panel.series if series.observed.size]
         end = max((series.end for series in alive), default=0)
         first = end - _held_out(alive)
@@ -262,7 +267,7 @@ class StackedCount:
         record = {key: value[-1] for key, value in sums.items()}
         past = {}
         for key, watched in seen.items():
-            # Each forecast by the weights of its own time: later ones have seen what came, and would look too sure.
+            # Use the weights of each forecast's issue time: later weights depend on the observed value and look overconfident.
             weights = early.weigh(sums[key], _source(key), sums)[watched.slots - first]
             past[key] = watched.transforms(weights, first, slots[-1:])[0]
         return replace(self._estimated(panel, end), record=record, past=past)
@@ -276,7 +281,7 @@ class StackedCount:
 
 
 def _held_out(alive: list[Series]) -> int:
-    """Slots that weights are learned from: `HELD_OUT`, but no more than a third of the longest series."""
+    """Return the number of slots for learning weights: `HELD_OUT`, but at most a third of the longest series."""
     longest = max((len(series) for series in alive), default=0)
     return int(min(in_slots(alive[0], HELD_OUT, 48), longest // 3)) if alive else 0
 
@@ -284,10 +289,10 @@ def _held_out(alive: list[Series]) -> int:
 @stored("combined.count")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedStackedCount:
-    """``end``: the slot (since the epoch) after the last that was estimated on.
+    """Fitted count mixture; ``end`` is the slot (since the epoch) after the last slot used for estimation.
 
-    Of every series watched at the fit: ``record``, sums of error products (nodes, members, members), and ``past``, sums
-    of transforms (nodes, COUNT_BINS).
+    For every series with forecasts in the held-out hours, ``record`` holds the sums of error products
+    (nodes, members, members) and ``past`` the sums of transforms (nodes, COUNT_BINS).
     """
 
     members: tuple[str, ...]
@@ -299,7 +304,10 @@ class FittedStackedCount:
     past: dict[str, np.ndarray] = field(default_factory=dict)
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
-        """The mixture at each origin; last value answers, labelled, if the newest value is stale or there are too many states."""
+        """Forecast with the mixture at each origin.
+
+        Last value replaces it, with a reason, if the newest value is stale or there are too many states.
+        """
         series = panel.series[which]
         why = NEVER_SEEN if series.key not in self.record else ""
         steps = np.arange(1, horizon + 1)
@@ -313,13 +321,16 @@ class FittedStackedCount:
         return answered(mixture, series, origins, horizon, end=self.end, why=why)
 
     def watch(self, panel: Panel, which: int, first: int, last: int) -> Watched:
-        """All members' laws at the nodes from slot ``first`` (since the epoch) to ``last``, and what came of them."""
+        """Compute all members' distributions at the nodes, with observed values, from slot ``first`` to ``last``.
+
+        Slots are numbered since the epoch.
+        """
         series = panel.series[which]
         start = max(first, series.first_slot + int(np.argmax(series.newest >= 0)))
         places = np.arange(start - series.first_slot, min(last + 1, series.end) - series.first_slot)
         states = int(series.upper[places].max()) + 1 if places.size else 1
         came = ahead(series.values, int(NODES[-1]))[places][:, NODES - 1]
-        if states > MOST_STATES:  # answered by last value, so there is nothing to weigh
+        if states > MOST_STATES:  # last value forecasts such a series, so there is nothing to weight
             places, came = places[:0], came[:0]
         laws = self._laws(panel, which, places, NODES, min(states, MOST_STATES))
         return Watched(start=start, laws=laws, came=came, half_life=in_slots(series, COUNT_HALF_LIFE, 24))
@@ -327,7 +338,7 @@ class FittedStackedCount:
     def _laws(
         self, panel: Panel, which: int, places: np.ndarray, steps: np.ndarray, states: int
     ) -> np.ndarray:
-        """Laws of all members, shape (members, places, steps, states)."""
+        """Return the distributions of all members, shape (members, places, steps, states)."""
         series = panel.series[which]
         at = situation_of(series, places, steps, states, self.expected.of)
         laws = member_laws(at, tuple(name for name in self.members if name != TREES))
@@ -336,14 +347,14 @@ class FittedStackedCount:
         return np.concatenate([laws, trees_laws(self.trees.loaded(), at, peers_of(panel, which))[None]])
 
     def weigh(self, record: np.ndarray, source: str, others: dict[str, np.ndarray]) -> np.ndarray:
-        """Weights from a market's own sums (..., nodes, members, members) and the mean of its source's, (..., nodes, members)."""
+        """Return the weights (..., nodes, members) from a market's own sums and the mean of the sums of its source."""
         members = len(self.members)
         return simplex_weights(
             record + COUNT_POOLED * _shared(others, source), np.full(members, 1.0 / members)
         )
 
     def _standing(self, panel: Panel, which: int, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weights (origins, nodes, members) and past transforms (origins, nodes, COUNT_BINS) as they stand at each origin."""
+        """Return weights (origins, nodes, members) and past transforms (origins, nodes, COUNT_BINS) as known at each origin."""
         series, members = panel.series[which], len(self.members)
         own = self.record.get(series.key, np.zeros((NODES.size, members, members)))
         past = self.past.get(series.key, np.zeros((NODES.size, COUNT_BINS)))
@@ -351,15 +362,15 @@ class FittedStackedCount:
         standing = self.weigh(own, series.source, self.record)
         weights = np.repeat(standing[None], origins.size, axis=0)
         pasts = np.repeat(past[None], origins.size, axis=0)
-        # A market that was not there at the fit has no record before its first slot.
+        # A market that was not in the panel at the fit has no record before its first slot.
         first = max(self.end, series.first_slot)
         late = slots >= first
         if late.any():
-            # A forecast made k slots before the fit comes true after it, so its error enters now.
+            # The target of a forecast issued up to k slots before the fit lies after the fit, so its error enters now.
             seen = self.watch(panel, which, first - int(NODES[-1]), int(slots[-1]))
             sums = seen.products(first, np.arange(first, int(slots[-1]) + 1), own)
             weights[late] = self.weigh(sums[slots[late] - first], series.source, self.record)
-            # What was issued in between is weighed anew every few slots only: its transforms hardly tell the difference.
+            # Weights for the transforms are recomputed only every few slots: the difference in the transforms is negligible.
             spaced = self.weigh(sums[::_SPACED], series.source, self.record)
             at_each = np.concatenate([standing[None], spaced])
             made = at_each[np.clip((seen.slots - first) // _SPACED + 1, 0, len(spaced))]
@@ -372,50 +383,55 @@ def _source(key: str) -> str:
 
 
 def _shared(sums: dict[str, np.ndarray], source: str) -> np.ndarray | float:
-    """The mean over a source's markets, over all where it has none; 0 without any."""
+    """Return the mean over the markets of a source, over all markets if it has none, or 0 without any."""
     own = [value for key, value in sums.items() if _source(key) == source] or list(sums.values())
     return np.asarray(np.mean(own, axis=0)) if own else 0.0
 
 
 # ---
-# Prices by a mixture of models whose weights follow what each lost of late, by market, step and part of the law (M6.2, M6.6).
+# Prices: a mixture with weights from recent losses, by market, step and part of the distribution (M6.2, M6.6).
 #
-# In this file: the newest value with the spread of late, the weights, the correction of quantiles by past transforms, and the
-# predictor made of them.
+# The sections below forecast the newest value with the spread of recent changes, compute the weights, recalibrate quantiles by
+# past transforms, and combine these parts into the model.
 
 # ---
-# Last value with the spread of late: changes over as many slots in the newest days, older ones counting less (M6.2).
+# Last value with the spread of recent changes over the same number of slots, older changes weighing less (M6.2).
 #
-# The spread of a whole training part says little of a price whose rest and unrest take turns; that of the last days does (ours).
+# Calm and volatile periods of a price alternate, so the spread of recent days is more informative than that of the whole
+# training part (ours).
 
-#: After so long a change counts half, and after four times as long not at all (ours, on the first quarters of the open series).
+#: Half-life of a change; changes older than four half-lives have no weight (ours, on the first quarters of the public series).
 PRICE_HALF_LIFE = pd.Timedelta(days=2)
-#: The spread is worked out anew every so many slots.
+#: The spread is recomputed every so many slots.
 EVERY = 4
-#: Numbers sorted at once.
+#: Maximal number of values sorted at once.
 _CHUNK = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveLastValue:
-    """Model of a price: y(t+k) = y(t), quantiles from the changes over k slots of late; nothing of it is estimated beforehand."""
+    """Price model without estimation: y(t+k) = y(t), with quantiles from recent changes over k slots."""
 
     half_life: pd.Timedelta = PRICE_HALF_LIFE
 
     def fit(self, panel: Panel) -> FittedAdaptiveLastValue:
-        """The model itself: all that it needs it reads from the series up to each origin."""
+        """Return the fitted model; it reads all it needs from the series up to each origin."""
         return FittedAdaptiveLastValue(half_life=self.half_life)
 
 
 @stored("combined.adaptive_price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedAdaptiveLastValue:
-    """The time after which a change counts half."""
+    """Half-life of a change."""
 
     half_life: pd.Timedelta
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
-        """Spread as of the newest multiple of `EVERY` slots since the epoch; a newest value g slots old is spread over k + g."""
+        """Forecast the newest value with the spread as of the newest multiple of `EVERY` slots since the epoch.
+
+        A newest value that is g slots old has the spread of changes over k + g slots. A price without a change in the window
+        has no spread.
+        """
         series = panel.series[which]
         last, age = series.last(origins), series.age(origins)
         mean = np.repeat(last[:, None], horizon, axis=1)
@@ -442,21 +458,23 @@ class FittedAdaptiveLastValue:
 
 
 def _held(series: Series) -> np.ndarray:
-    """The newest observed value at each slot, NaN before the first, shape (slots,)."""
+    """Return the newest observed value at each slot, NaN before the first, shape (slots,)."""
     return np.where(series.newest >= 0, series.values[np.maximum(series.newest, 0)], np.nan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Changes of a series over k slots within a window of ``width`` slots, each counting half after ``half`` slots."""
+    """Changes of a series over k slots within a window of ``width`` slots, with a half-life of ``half`` slots."""
 
     series: Series
     width: int
     half: float
 
     def spread(self, ends: np.ndarray, horizon: int, extra: int) -> np.ndarray:
-        """Weighted quantiles, with median 0, of the changes over extra+1..extra+horizon slots that had come about at each of
-        the ``ends`` (slots), shape (ends, horizon, 19)."""
+        """Return weighted quantiles, with median 0, of the changes over extra+1..extra+horizon slots.
+
+        Only changes complete at each of the ``ends`` (slots) count. The result has shape (ends, horizon, 19).
+        """
         out = np.zeros((ends.size, horizon, LEVELS.size))
         chunk = max(1, _CHUNK // self.width)
         for k in range(extra + 1, extra + horizon + 1):
@@ -473,9 +491,10 @@ class Changes:
 
 
 def weighted_quantiles(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Quantiles at `LEVELS` less the median of each row (n, m), NaN counting nothing; rows without a number give 0, shape (n, 19).
+    """Return weighted quantiles at `LEVELS` of each row (n, m) minus its median, shape (n, 19).
 
-    ``weights`` is (m,). The least value whose share of the weight reaches the level, so a point mass stays one.
+    ``weights`` is (m,); NaN has no weight, and rows without a number give 0. A quantile is the smallest value whose share of
+    the weight reaches the level, so point masses are preserved.
     """
     order = np.argsort(values, axis=1)
     ordered = np.take_along_axis(values, order, axis=1)
@@ -491,59 +510,59 @@ def weighted_quantiles(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 # ---
-# Weights of several forecasters of one price, by step and part of the law, from what their forecasts lost of late (M6.2).
+# Weights of the price members, by step and part of the distribution, from recent losses (M6.2).
 #
-# Exponential weights on discounted relative losses, drawn to those of the whole panel while the market itself has taught little: a
-# market's losses count as many observations as its price changed since. A forecast made at slot c for c + k counts from
-# c + k on, when its value is known, never earlier (ours).
+# Exponential weights on discounted relative losses, shrunk towards those of the whole panel: a market's own losses count as many
+# observations as its price had recent changes. A forecast issued at slot c for c + k counts from c + k on, when its target is
+# known, never earlier (ours).
 
-#: Parts of the law that are weighted apart: the tails, the flanks and the median.
+#: Parts of the distribution with separate weights: the tails, the flanks and the median.
 PARTS = (slice(0, 4), slice(4, 9), slice(9, 10), slice(10, 15), slice(15, 19))
 MEDIAN_PART = 2
-#: Steps that are scored; later ones take the last one's weights.
+#: Number of steps that are scored; later steps take the weights of the last.
 SCORED_STEPS = 12
-#: After so many days a loss counts half.
+#: Half-life of a loss in days.
 HALF_LIFE_DAYS = 6.0
-#: A member whose relative loss is larger by one part in so many weighs e times less.
+#: Learning rate: a relative loss larger by 1 / `RATE` reduces the weight by a factor e.
 RATE = 40.0
-#: Changes of price that the panel's losses count as; a market counts at most `MOST_CHANGES` of its own in the panel.
+#: Weight of the panel's losses in changes of price; in the panel, a market counts at most `MOST_CHANGES` of its changes.
 PRIOR_CHANGES = 20.0
 MOST_CHANGES = 20.0
-#: The median leaves the newest value only where others' median lost less by this share.
+#: The median differs from the newest value only if another member's relative loss of the median is lower by at least this.
 MEDIAN_GAIN = 0.02
 
 
 @stored("combined.record")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscountedLosses:
-    """Discounted losses (members, `SCORED_STEPS`, parts) and changes of price (`SCORED_STEPS`,) as of a slot since the epoch."""
+    """Discounted losses (members, `SCORED_STEPS`, parts) and price changes (`SCORED_STEPS`,) as of a slot since the epoch."""
 
     losses: np.ndarray
     changes: np.ndarray
     slot: int
 
     def relative(self) -> np.ndarray:
-        """Losses in units of the members' mean, 1 where nothing was lost; shape of ``losses``."""
+        """Return the losses relative to the mean of the members, 1 where the mean is 0; shape of ``losses``."""
         return relative(self.losses)
 
 
 def empty_record(members: int, slot: int) -> DiscountedLosses:
-    """Nothing seen up to ``slot``."""
+    """Return a record without losses as of ``slot``."""
     return DiscountedLosses(
         losses=np.zeros((members, SCORED_STEPS, len(PARTS))), changes=np.zeros(SCORED_STEPS), slot=slot
     )
 
 
 def relative(losses: np.ndarray) -> np.ndarray:
-    """Losses (members, ...) in units of the members' mean, 1 where nothing was lost."""
+    """Return losses (members, ...) relative to the mean of the members, 1 where the mean is 0."""
     mean = losses.mean(axis=0)
     return np.where(mean > 0, losses / np.where(mean > 0, mean, 1.0), 1.0)
 
 
 def part_losses(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Pinball losses summed within each of `PARTS`, shape (..., n, h, parts).
+    """Return pinball losses summed within each of `PARTS`, shape (..., n, h, parts).
 
-    ``quantiles`` (..., n, h, 19); ``truth`` (n, h), NaN loses nothing.
+    ``quantiles`` has shape (..., n, h, 19); NaN in ``truth`` (n, h) gives loss 0.
     """
     error = truth[..., None] - quantiles
     loss = np.where(np.isnan(error), 0.0, np.maximum(LEVELS * error, (LEVELS - 1.0) * error))
@@ -552,7 +571,10 @@ def part_losses(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastLosses:
-    """Forecasts made at slots ``at`` (n,) since the epoch, ascending: ``losses`` (members, n, h, parts), ``changes`` (n, h)."""
+    """Scores of forecasts issued at ascending slots ``at`` (n,) since the epoch.
+
+    ``losses`` has shape (members, n, h, parts), ``changes`` (n, h).
+    """
 
     at: np.ndarray
     losses: np.ndarray
@@ -562,16 +584,16 @@ class PastLosses:
 def records(
     scores: PastLosses, start: DiscountedLosses, asked: np.ndarray, half_life: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Discounted losses (members, asked, h, parts) and changes (asked, h) as known at each of the ``asked`` slots since the epoch.
+    """Return discounted losses (members, asked, h, parts) and changes (asked, h) as known at the ``asked`` slots since the epoch.
 
-    Losses halve every ``half_life`` slots. Slots asked for must not lie before the start's.
+    Losses halve every ``half_life`` slots. The slots ``asked`` must not lie before the slot of ``start``.
     """
     faded = np.exp2((start.slot - asked) / half_life)
     losses = start.losses[:, None] * faded[None, :, None, None]
     changes = start.changes[None, :] * faded[:, None]
     if not scores.at.size:
         return losses, changes
-    # One after the other, each faded to the next: what is known at a slot never depends on how far the scores go on after it.
+    # Discount sequentially: the result at a slot must not depend on how many scores follow it.
     gap = np.diff(scores.at, prepend=scores.at[:1])  # noqa: PD008
     fade = np.exp2(-gap / half_life)
     lost, changed = _faded(scores.losses, fade, axis=1), _faded(scores.changes, fade, axis=0)
@@ -585,7 +607,7 @@ def records(
 
 
 def _faded(values: np.ndarray, fade: np.ndarray, axis: int) -> np.ndarray:
-    """Cumulative sums along an axis, each faded before the next is added, with a zero before the first."""
+    """Return cumulative sums along an axis, discounted before each addition, with a leading zero."""
     ordered = np.moveaxis(values, axis, 0)
     total = np.zeros((ordered.shape[0] + 1, *ordered.shape[1:]))
     for i, factor in enumerate(fade):
@@ -594,7 +616,7 @@ def _faded(values: np.ndarray, fade: np.ndarray, axis: int) -> np.ndarray:
 
 
 def pooled(kept: list[DiscountedLosses]) -> np.ndarray:
-    """Relative losses of a panel, markets counting by their changes; shape of a record's losses."""
+    """Return the relative losses of a panel, each market weighted by its price changes; shape of a record's losses."""
     shares = [np.minimum(record.changes, MOST_CHANGES) for record in kept]
     total = np.sum(shares, axis=0)[None, :, None]
     summed = np.sum(
@@ -606,7 +628,7 @@ def pooled(kept: list[DiscountedLosses]) -> np.ndarray:
 def mixed_quantiles(
     members: np.ndarray, losses: np.ndarray, changes: np.ndarray, prior: np.ndarray
 ) -> np.ndarray:
-    """Weighted mean of the members' quantiles (members, n, h, 19), level by level; shape (n, h, 19).
+    """Return the weighted mean of the members' quantiles (members, n, h, 19), level by level; shape (n, h, 19).
 
     The first member must be the newest value without spread. ``losses`` (members, n, `SCORED_STEPS`, parts) and ``changes``
     (n, `SCORED_STEPS`) are those known at each origin, ``prior`` (members, `SCORED_STEPS`, parts) the panel's relative losses.
@@ -629,29 +651,29 @@ def mixed_quantiles(
 
 
 # ---
-# Quantiles of a price corrected by where past prices fell among them (M6.6): the counts' recalibration without a law.
+# Recalibration of price quantiles by past transforms (M6.6), as for counts but from quantiles only.
 #
-# Only the 19 levels are known: what lies between two quantiles is spread evenly, a price equal to several quantiles over all
-# their levels. The corrected quantile of level a is the issued one of level b with G(b) = a, G the distribution of past
-# transforms (`forecasting.predictors.combined`); beyond the outermost levels the law is taken to go on as it goes
-# there. A price that is forecast without spread stays so.
+# Only the 19 levels are known: the probability between two quantiles is spread evenly, and a price equal to several quantiles
+# is spread over all their levels. The corrected quantile of level a is the issued quantile of the level b with G(b) = a, where
+# G is the distribution of past transforms; beyond the outermost levels the distribution is extrapolated linearly. A price
+# forecast without spread is not changed.
 
 #: Bins of the transform: below q05, between neighbouring levels, above q95.
 PRICE_BINS = LEVELS.size + 1
-#: Transforms that are believed in before any was seen: uniform but for the outermost bins, which get so many times as much, since
-#: what never happened in the past is not in it (ours); and how much the panel's mean adds to a market's own.
+#: Weight of the prior in pseudo-transforms, and weight of the panel's mean transforms. The prior is uniform, except that the
+#: outermost bins have `_SURPRISE` times the weight, because rare outcomes are missing from a short past (ours).
 PRICE_PRIOR = 60.0
 PRICE_POOLED = 1.0
 _PRICE_BELIEVED = np.where(np.isin(np.arange(PRICE_BINS), (0, PRICE_BINS - 1)), _SURPRISE, 1.0)
-#: The tail beyond q05 and q95 is this much longer than the step before it went on (ours).
+#: Length of the tail beyond q05 and q95, relative to the distance to the neighbouring quantile (ours).
 _PRICE_TAIL = 2.0
 _PRICE_EDGES = np.concatenate([[0.0], LEVELS, [1.0]])
-#: Two prices closer than this share of themselves are one.
+#: Relative difference below which two prices are equal.
 _SAME = 1e-9
 
 
 def price_transforms(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Share of each price's transform in each bin, shape (*truth.shape, PRICE_BINS), zero where there is no price.
+    """Return each price's transform as shares of the bins, shape (*truth.shape, PRICE_BINS); zeros where the price is NaN.
 
     ``quantiles`` has shape (*truth.shape, 19).
     """
@@ -659,11 +681,11 @@ def price_transforms(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
     below = (quantiles < truth[..., None] - slack).sum(axis=-1)
     upto = (quantiles <= truth[..., None] + slack).sum(axis=-1)
     tied = upto > below
-    # A price between quantiles i-1 and i is in bin i; one tied with levels i..j-1 may be in any of the bins i..j.
+    # A price between quantiles i-1 and i is in bin i; a price tied with levels i..j-1 may be in any of the bins i..j.
     first, last = below, np.where(tied, upto, below)
     bins = np.arange(PRICE_BINS)
     inside = (bins >= first[..., None]) & (bins <= last[..., None])
-    # The end bins of a tie are in it by half: the ends of its mass are anywhere in them.
+    # The end bins of a tie count half: the mass of the tie may end anywhere within them.
     ends = tied[..., None] & ((bins == first[..., None]) | (bins == last[..., None]))
     whole = (first[..., None] == 0) & (bins == 0) | (last[..., None] == PRICE_BINS - 1) & (
         bins == PRICE_BINS - 1
@@ -674,9 +696,9 @@ def price_transforms(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def corrected_quantiles(quantiles: np.ndarray, past: np.ndarray) -> np.ndarray:
-    """Quantiles (..., 19) at the levels that past transforms ``past`` (..., PRICE_BINS) say they should have, non-decreasing.
+    """Return quantiles (..., 19) recalibrated by past transforms ``past`` (..., PRICE_BINS), non-decreasing.
 
-    The median stays: it is the point forecast, and weighed as one.
+    The median is not changed: it is the point forecast and has its own weights.
     """
     weight = past + PRICE_PRIOR * _PRICE_BELIEVED / _PRICE_BELIEVED.sum()
     reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
@@ -702,21 +724,21 @@ def corrected_quantiles(quantiles: np.ndarray, past: np.ndarray) -> np.ndarray:
 
 
 # ---
-# The price models in one: their quantiles weighted by what each lost of late, per market, step and part of the law (M6.2).
+# Price model: the members' quantiles weighted by recent losses, per market, step and part of the distribution (M6.2).
 #
-# The newest value without spread is a member, so a price that stands still is forecast to stand still; and where nothing moved
-# for long (`PriceState.moves`) no other is asked. Weights are learned from forecasts that were made without knowing what
-# came: those of models estimated on the panel less its newest days, and, after the estimation, the models' own (ours).
+# The newest value without spread is a member, so a constant price is forecast as constant; where the price has not moved for long
+# (`PriceState.moves`), no other member is used. Weights are learned from out-of-sample forecasts only: from models estimated
+# without the panel's newest days, and after the fit from the fitted models' own forecasts (ours).
 
-#: Name -> how the member is made. The newest value without spread is a member besides, always the first.
+#: Name -> model factory of the member. The newest value without spread is always an additional first member.
 PRICE_MEMBERS: dict[str, Callable[[], Model]] = {
     "adaptive": AdaptiveLastValue,
     "changes": ChangeProcess,
     "lightgbm": BoostedPrice,
 }
-#: The newest part of a panel on which the members are weighed; of a shorter panel a third.
+#: Length of the newest part of a panel used to weight the members; at most a third of the panel.
 WEIGHED = pd.Timedelta(days=12)
-#: No forecast scored.
+#: Empty scores of transforms.
 _NONE = PastLosses(
     at=np.zeros(0, dtype=int),
     losses=np.zeros((1, 0, SCORED_STEPS, PRICE_BINS)),
@@ -728,13 +750,13 @@ REFIT_EVERY = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinedPrice:
-    """Model of the price over a panel: the members of these names in `PRICE_MEMBERS`, weighted."""
+    """Price model of a panel: the weighted members with these names in `PRICE_MEMBERS`."""
 
     names: tuple[str, ...] = tuple(PRICE_MEMBERS)
     recalibrated: bool = True
 
     def fit(self, panel: Panel) -> FittedCombinedPrice:
-        """Weigh members estimated without the newest days on those days, then estimate them on all."""
+        """Weight members estimated without the newest days on those days, and estimate them again on all data."""
         begins = [one.first_slot for one in panel.series if len(one)]
         end = max((one.end for one in panel.series), default=0)
         fitted = {name: PRICE_MEMBERS[name]().fit(panel) for name in self.names}
@@ -771,7 +793,10 @@ class CombinedPrice:
 def _fallen(
     series: Series, origins: np.ndarray, told: np.ndarray, start: DiscountedLosses, prior: np.ndarray
 ) -> PastLosses:
-    """Where prices fell in the quantiles issued at ``origins`` by the weights of that time, in the form of scores."""
+    """Compute the transforms of prices under the quantiles issued at ``origins`` with the weights of that time.
+
+    They are returned as `PastLosses`, with the bins in place of the parts.
+    """
     scores = scores_of(series, origins, told)
     losses, changes = records(scores, start, origins + series.first_slot, _half_life(series))
     issued = mixed_quantiles(told[:, :, :SCORED_STEPS], losses, changes, prior)
@@ -793,12 +818,12 @@ def _even(members: int) -> np.ndarray:
 
 
 def _half_life(series: Series) -> float:
-    """The weights' half-life in slots."""
+    """Return the half-life of the weights in slots."""
     return max(1.0, pd.Timedelta(days=HALF_LIFE_DAYS) / series.step)
 
 
 def scored_origins(series: Series, span: tuple[int, int]) -> np.ndarray:
-    """Origins in [first, stop) (slots since the epoch), every `EVERY` slots of them, at which the price moves; as indices."""
+    """Return indices of origins in [first, stop) (slots since the epoch), every `REFIT_EVERY` slots, where the price moves."""
     low, high = (min(max(slot - series.first_slot, 0), len(series)) for slot in span)
     origins = np.arange(low, high)
     origins = origins[(origins + series.first_slot) % REFIT_EVERY == 0]
@@ -806,7 +831,7 @@ def scored_origins(series: Series, span: tuple[int, int]) -> np.ndarray:
 
 
 def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> PastLosses:
-    """Losses of quantiles ``told`` (members, origins, `SCORED_STEPS` or more, 19) as far as their values are in the series."""
+    """Score quantiles ``told`` (members, origins, `SCORED_STEPS` or more, 19) where their targets lie in the series."""
     target = origins[:, None] + np.arange(1, SCORED_STEPS + 1)
     inside = np.minimum(target, len(series) - 1)
     there = target < len(series)
@@ -819,20 +844,24 @@ def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> PastLoss
 def member_quantiles(
     members: dict[str, FittedPredictor], panel: Panel, which: int, origins: np.ndarray, horizon: int
 ) -> np.ndarray:
-    """Quantiles of the newest value alone and of every member, shape (members + 1, origins, horizon, 19)."""
+    """Return the quantiles of the newest value and of every member, shape (members + 1, origins, horizon, 19)."""
     told = [model.outlook(panel, which, origins, horizon).quantiles for model in members.values()]
     return np.stack([standing(panel.series[which], origins, horizon), *told])
 
 
 def standing(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
-    """The newest value at every step and level, shape (origins, horizon, 19)."""
+    """Return the newest value at every step and level, shape (origins, horizon, 19)."""
     return np.broadcast_to(series.last(origins)[:, None, None], (origins.size, horizon, LEVELS.size))
 
 
 @stored("combined.price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedCombinedPrice:
-    """The fitted members, every market's record of losses, the panel's, and the slot since the epoch after the last fitted on."""
+    """Fitted price mixture; ``end`` is the slot since the epoch after the last slot used for estimation.
+
+    ``kept`` holds each market's discounted losses, ``prior`` the relative losses of the panel, and ``fallen`` each market's
+    discounted transforms, with the bins in place of the parts.
+    """
 
     members: dict[str, FittedPredictor]
     kept: dict[str, DiscountedLosses]
@@ -842,7 +871,7 @@ class FittedCombinedPrice:
     recalibrated: bool = True
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
-        """Weighted quantiles where the price moves, the newest value alone where it stands still."""
+        """Forecast weighted quantiles where the price moves, and the newest value where it is constant."""
         series = panel.series[which]
         state = price_state(series)
         age = series.age(origins)
@@ -885,28 +914,28 @@ class FittedCombinedPrice:
 
 
 # ---
-# The predictors of both variables.
+# Predictors of both variables.
 
-#: The members of `smoothing`: what is, and what was seen of late.
+#: Members of `smoothing`: persistence and smoothed recent readings.
 _SMOOTHED = (
     "stay", "recent_half_hour", "recent_90_minutes", "recent_4_hours", "recent_12_hours", "recent_2_days",
 )  # fmt: skip
 
 
 def combined() -> ByVariable:
-    """Every model's law weighted by recent accuracy per market and step."""
+    """Return the predictor that weights all models by recent accuracy per market and step."""
     return ByVariable(name="combined", pooled=True, price=CombinedPrice(), count=StackedCount())
 
 
 def smoothing() -> ByVariable:
-    """Exponential smoothing: of a count's distribution, and of the size of a price's changes."""
+    """Return the exponential-smoothing predictor: of a count's distribution, and of the size of a price's changes."""
     return ByVariable(
         name="smoothing", pooled=True, price=AdaptiveLastValue(), count=StackedCount(members=_SMOOTHED)
     )
 
 
 def uncalibrated() -> ByVariable:
-    """`combined` before past values correct its intervals: shown beside it, never used (M6.6)."""
+    """Return `combined` without recalibration by past values, only used for comparison (M6.6)."""
     return ByVariable(
         name="uncalibrated",
         pooled=True,
