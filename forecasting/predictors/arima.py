@@ -1,4 +1,4 @@
-"""ARIMA with a daily cycle where the clock is real: order by AICc, gaps by a Kalman filter, spread of past errors (M6.2)."""
+"""ARIMA with a daily cycle if the clock is real: order by AICc, gaps by a Kalman filter, spread of past errors (M6.2)."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from forecasting.predictors.laws import MIN_ERRORS, ahead
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 
-#: An error counts half as much after this many days, but not before so many slots.
+#: Half-life of past errors in days, and its minimum in slots.
 HALF_LIFE_DAYS = 1.5
 LEAST_HALF_LIFE = 48
-#: Errors that count less than this, for their age alone, are left out.
+#: Errors with a smaller weight by age are left out.
 _LEAST_WEIGHT = 0.01
-#: An error from quite another situation still counts this much, so that a first visit somewhere has a spread.
+#: Minimal weight of an error from a different situation, so that a first visit to a level has a spread.
 _ELSEWHERE = 0.01
-#: Forecasts of counts are alike within this share of the capacity, those of prices within this share of themselves.
+#: Scale of similarity: a share of the capacity for forecasts of counts, a relative difference for those of prices.
 _ALIKE = 1.0 / 16.0
-#: Counts of more instances than this get quantiles without a whole distribution.
+#: Counts with a larger capacity get quantiles without a full distribution.
 MOST_COUNTED = 128
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-#: No entry for C pointers: nobody calls it, and it would be compiled for every function.
+#: No entry for C pointers: it is never used, and would be compiled for every function.
 _OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True}
 
 
 def _compiled(function: Function) -> Function:
-    """Compile a function on its first call, and keep it on disk."""
+    """Compile a function on its first call, and cache it on disk."""
     made: Any = njit(cache=True, **_OPTIONS)(function)
     kept: Function = made
     return kept
 
 
 def _part(function: Function) -> Function:
-    """Compile a function into those that call it only: no entry from Python, no files of its own. Python runs it as it stands."""
+    """Compile a function only into its callers, without a Python entry point and cache files; Python calls run it uncompiled."""
     made: Function = register_jitable(**_OPTIONS)(function)
     return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Distributions at m origins: ``quantiles`` (m, h, 19), ``mean`` (m, h), ``law`` (m, h, n) of a count (None: a price).
+    """Distributions at m origins: ``quantiles`` (m, h, 19), ``mean`` (m, h), ``law`` (m, h, n) of a count (None for a price).
 
-    ``errors`` (m,) is how many past errors the first step was made from.
+    ``errors`` (m,) is the number of past errors behind the first step.
     """
 
     quantiles: np.ndarray
@@ -61,7 +61,7 @@ class Spread:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the spread at each origin cannot be trusted, "" where it can."""
+        """Reason why the spread at each origin is unreliable, "" if it is reliable."""
         return tuple(
             "" if n >= MIN_ERRORS else f"spread from {n} past errors, {MIN_ERRORS} are needed"
             for n in self.errors
@@ -69,16 +69,16 @@ class Spread:
 
 
 def forget(step_days: float) -> float:
-    """What an error's weight is multiplied with per slot of ``step_days`` days."""
+    """Return the decay factor of an error's weight per slot of ``step_days`` days."""
     return float(0.5 ** (1.0 / max(LEAST_HALF_LIFE, HALF_LIFE_DAYS / step_days)))
 
 
 class _Past(NamedTuple):
-    """Forecasts of the past, and what came of them; a named tuple, because compiled functions take those.
+    """Past forecasts and their errors, as a named tuple because compiled functions accept it.
 
-    ``places`` (m, 2): the newest observed slot of each origin and its age. ``point`` and ``errors`` (slots, steps), ``likeness``
-    the same: forecasts of equal likeness are alike. ``runs`` (slots,): log of the slots since the last change. ``upper`` (m,):
-    the bound at each origin. ``weight`` (reach,): what an error's age leaves of it.
+    ``places`` (m, 2): the newest observed slot of each origin and its age. ``point`` and ``errors`` (slots, steps): forecasts and
+    errors; ``likeness`` of the same shape: the forecasts on the scale of similarity. ``runs`` (slots,): log of the slots since the
+    last change. ``upper`` (m,): the bound at each origin. ``weight`` (reach,): the weight of an error by age.
     """
 
     places: np.ndarray
@@ -91,10 +91,10 @@ class _Past(NamedTuple):
 
 
 def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizon: int) -> Spread:
-    """The distribution of the ``horizon`` slots after each origin from the errors known there.
+    """Estimate the distribution of the ``horizon`` slots after each origin from the errors known there.
 
-    ``point`` (slots, s) are the forecasts 1..s slots after every slot, s at least the horizon and the age of the oldest newest
-    value; they are taken within 0 and the bound known at their slot. Reads no slot after an origin.
+    ``point`` (slots, s) are the forecasts 1..s slots after every slot, with s at least the horizon plus the largest age of a newest
+    value; they are clipped to 0 and the bound known at their slot. Reads no slot after an origin.
     """
     values, upper = series.values, series.upper[origins]
     point = np.clip(point, 0.0, series.upper[:, None])
@@ -116,13 +116,13 @@ def spread_around(series: Series, point: np.ndarray, origins: np.ndarray, horizo
 
 
 def _ages(step_days: float) -> np.ndarray:
-    """What is left of an error's weight after 0, 1, ... slots of ``step_days`` days, until `_LEAST_WEIGHT`."""
+    """Return the weight of an error after 0, 1, ... slots of ``step_days`` days, until `_LEAST_WEIGHT`."""
     kept = forget(step_days)
     return np.asarray(kept ** np.arange(int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(kept)))))
 
 
 def _likeness(series: Series, point: np.ndarray) -> np.ndarray:
-    """Forecasts on the scale on which they are compared, in units of `_ALIKE`: shares of the capacity, ratios of prices."""
+    """Return forecasts on the scale of comparison, in units of `_ALIKE`: shares of the capacity, or log prices."""
     if series.variable == "count":
         return np.asarray(point / (_ALIKE * np.maximum(series.upper[:, None], 1.0)))
     positive = point[point > 0]
@@ -132,7 +132,10 @@ def _likeness(series: Series, point: np.ndarray) -> np.ndarray:
 
 @_compiled
 def time_since_change(values: np.ndarray) -> np.ndarray:
-    """Slots since the value last changed, the first of its run counting 1, shape (slots,); over a gap the newest value goes on."""
+    """Return the slots since the value last changed, shape (slots,), counting the first slot of a run as 1.
+
+    The newest value continues over a gap.
+    """
     out = np.ones(values.size)
     newest = np.nan
     for t in range(values.size):
@@ -145,11 +148,11 @@ def time_since_change(values: np.ndarray) -> np.ndarray:
 
 @_part
 def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, made: np.ndarray) -> int:
-    """The number of past errors that count for origin ``o`` and the slot ``k`` ahead (from 0).
+    """Compute past errors and weights for origin ``o`` and step ``k`` (from 0); return the number of errors.
 
-    ``made`` (reach,) is filled with what the forecast would come to with the errors of its step, the newest first, and ``weights``
-    (reach,) with what each counts, 0 where there is none. Without any error the forecast itself counts 1. No generator: numba
-    cannot compile what calls one that it has read from its cache.
+    ``made`` (reach,) is filled with forecast plus past error of that step, newest first, and ``weights`` (reach,) with the
+    weights, 0 where an error is missing. Without any error the forecast itself has weight 1. This is not a generator because
+    numba cannot compile callers of a generator loaded from its cache.
     """
     here, count = past.places[o, 0], 0
     step = past.places[o, 1] + k + 1
@@ -170,7 +173,7 @@ def _errors_of(past: _Past, o: int, k: int, weights: np.ndarray, made: np.ndarra
 
 @_compiled
 def _laws(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """Laws (m, h, n) of forecast plus error, rounded within 0 and ``upper``, and the number of errors at the first step."""
+    """Return distributions (m, h, n) of forecast plus error, rounded within 0 and ``upper``, and the number of errors at step 1."""
     m, most, reach = past.places.shape[0], int(past.upper.max()), past.weight.size
     law, seen = np.zeros((m, horizon, most + 1)), np.zeros(m, dtype=np.int64)
     weights, made = np.empty(reach), np.empty(reach)
@@ -190,7 +193,7 @@ def _laws(past: _Past, horizon: int) -> tuple[np.ndarray, np.ndarray]:
 
 @_compiled
 def _law_quantiles(law: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """The least number whose cumulated chance reaches each level, shape (m, h, levels)."""
+    """Return the smallest number whose cumulative probability reaches each level, shape (m, h, levels)."""
     out = np.empty((law.shape[0], law.shape[1], levels.size))
     for o in range(law.shape[0]):
         for k in range(law.shape[1]):
@@ -205,7 +208,10 @@ def _law_quantiles(law: np.ndarray, levels: np.ndarray) -> np.ndarray:
 
 @_compiled
 def _quantiles(past: _Past, horizon: int, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Weighted quantiles (m, h, levels) and mean (m, h) of forecast plus error within 0 and ``upper``, and the errors at step 1."""
+    """Return weighted quantiles (m, h, levels) and mean (m, h) of forecast plus error, and the number of errors at step 1.
+
+    Forecast plus error is clipped to 0 and ``upper``.
+    """
     m, reach = past.places.shape[0], past.weight.size
     out, mean = np.empty((m, horizon, levels.size)), np.zeros((m, horizon))
     seen = np.zeros(m, dtype=np.int64)
@@ -230,32 +236,32 @@ def _quantiles(past: _Past, horizon: int, levels: np.ndarray) -> tuple[np.ndarra
 
 
 # ---
-# A daily cycle as a few sine and cosine terms by least squares, for sources with a real clock.
+# Daily cycle: a few sine and cosine terms fitted by least squares, for sources with a real clock.
 
-#: Harmonics of the day; two follow one or two peaks a day.
+#: Harmonics of the day; two can represent one or two peaks a day.
 HARMONICS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DailyCycle:
-    """``coefficients`` of shape (1 + 2 HARMONICS,): level, then sine and cosine of each harmonic."""
+    """Daily cycle with ``coefficients`` of shape (1 + 2 HARMONICS,): level, then sine and cosine of each harmonic."""
 
     coefficients: np.ndarray
 
     @property
     def parameters(self) -> int:
-        """Number of coefficients that were estimated."""
+        """Number of nonzero coefficients."""
         return int(np.count_nonzero(self.coefficients))
 
     def at(self, series: Series, places: np.ndarray) -> np.ndarray:
-        """The cycle's value at slots (any shape of indices, also past the end), the same shape."""
+        """Return the cycle's value at slots (any shape of indices, also past the end), the same shape."""
         if self.coefficients.size == 1:
             return np.full(places.shape, self.coefficients[0])
         return np.asarray(daily_terms(series, places) @ self.coefficients)
 
 
 def daily_terms(series: Series, places: np.ndarray) -> np.ndarray:
-    """Level and Fourier terms of the time of day at slots, shape (*places, 1 + 2 HARMONICS)."""
+    """Return level and Fourier terms of the time of day at slots, shape (*places, 1 + 2 HARMONICS)."""
     phase = 2 * np.pi * ((places + series.first_slot) % series.slots_per_day) / series.slots_per_day
     terms = [np.ones(places.shape)]
     for k in range(1, HARMONICS + 1):
@@ -264,12 +270,12 @@ def daily_terms(series: Series, places: np.ndarray) -> np.ndarray:
 
 
 def level_only(series: Series) -> DailyCycle:
-    """No cycle, the mean alone; the series needs an observed value."""
+    """Return a constant cycle at the mean; the series needs an observed value."""
     return DailyCycle(coefficients=np.array([series.observed.mean()]))
 
 
 def daily_cycle(series: Series) -> DailyCycle | None:
-    """The least-squares cycle of the observed slots; None without a clock, eight slots a day, or two days observed."""
+    """Fit the cycle by least squares; None without a clock, with fewer than eight slots a day or two days observed."""
     seen = np.flatnonzero(~np.isnan(series.values))
     if series.slots_per_day < 8 or seen.size < 2 * series.slots_per_day:
         return None
@@ -279,28 +285,28 @@ def daily_cycle(series: Series) -> DailyCycle | None:
 
 
 # ---
-# The Kalman filter of an ARMA process in Harvey's form, compiled: exact likelihood with gaps, states, forecasts (M6.2).
+# Kalman filter of an ARMA process in Harvey's form, compiled: exact likelihood with gaps, states, forecasts (M6.2).
 #
 # The state-space form is that of statsmodels' SARIMAX with stationary initialisation; the numbers agree with it to 1e-8 (tested).
 # State of size m = max(p, q + 1), transition T x = phi x_0 + x shifted up, shocks R = (1, theta), observation x_0, unit variance.
-# Compiled functions call only those of their own file: numba's cache on disk does not notice a change in another one.
+# Compiled functions call only functions of this module: numba's disk cache does not notice a change in another module.
 
-#: The covariance is taken for converged when every element is this close to the one at rest, R R'.
+#: The covariance has converged when every element is this close to the steady state R R'.
 _CONVERGED = 1e-12
 #: Partial autocorrelations stay within this, so that the covariance of the state is finite.
 _FARTHEST = 1.0 - 1e-7
-#: Step of the differences behind a gradient.
+#: Step of the finite differences of a gradient.
 _STEP = 1e-6
-#: What a search is told where there is no likelihood: finite, so that it can turn back.
+#: Objective where the likelihood does not exist: finite, so that the optimiser can turn back.
 _WORST = 1e10
 
 
 @_compiled
 def coefficients(partial: np.ndarray) -> np.ndarray:
-    """Coefficients of a stationary autoregression from unbounded numbers, shape (k,).
+    """Convert unbounded numbers into coefficients of a stationary autoregression, shape (k,).
 
-    x / sqrt(1 + x^2), just short of 1, are its partial autocorrelations (Monahan 1984; Durbin-Levinson). A zero at the end adds
-    a zero coefficient.
+    x / sqrt(1 + x^2), bounded just below 1, are its partial autocorrelations (Monahan 1984; Durbin-Levinson). A zero at the end
+    adds a zero coefficient.
     """
     out = np.zeros(partial.size)
     for k in range(partial.size):
@@ -314,11 +320,11 @@ def coefficients(partial: np.ndarray) -> np.ndarray:
 
 @_part
 def _padded(phi: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first column of T and the shocks' loadings R, both of the state's size."""
+    """Return the first column of T and the loadings R of the shocks, both of the state's size."""
     m = max(phi.size, theta.size + 1)
     first, loading = np.zeros(m), np.zeros(m)
-    # Element by element, here and below: a slice that is assigned an array brings numba's text of the error of unlike shapes
-    # along, which takes longer to compile than most of these functions.
+    # Assign element by element, here and below: slice assignment makes numba compile the message of the shape-mismatch error, which
+    # takes longer than compiling most of these functions.
     for i in range(phi.size):
         first[i] = phi[i]
     loading[0] = 1.0
@@ -329,7 +335,7 @@ def _padded(phi: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 @_part
 def stationary_covariance(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """P = T P T' + R R', the covariance of the state before anything is observed, shape (m, m)."""
+    """Return the P that solves P = T P T' + R R', the covariance of the state before any observation, shape (m, m)."""
     first, loading = _padded(phi, theta)
     m = first.size
     transition = np.zeros((m, m))
@@ -350,7 +356,7 @@ def stationary_covariance(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
 @_part
 def _at_start(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """`stationary_covariance` with a border of zeros, shape (m + 1, m + 1)."""
+    """Return `stationary_covariance` with a border of zeros, shape (m + 1, m + 1)."""
     inner = stationary_covariance(phi, theta)
     m = inner.shape[0]
     out = np.zeros((m + 1, m + 1))
@@ -362,7 +368,7 @@ def _at_start(phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
 @_part
 def _predicted(covariance: np.ndarray, first: np.ndarray, loading: np.ndarray, moved: np.ndarray) -> None:
-    """``covariance`` becomes T P T' + R R'; it and the work space ``moved`` have a border of zeros, shape (m + 1, m + 1)."""
+    """Replace ``covariance`` by T P T' + R R'; it and the work space ``moved`` have a border of zeros, shape (m + 1, m + 1)."""
     m = first.size
     for i in range(m):
         for j in range(i + 1):
@@ -376,7 +382,7 @@ def _predicted(covariance: np.ndarray, first: np.ndarray, loading: np.ndarray, m
 
 @_part
 def _corrected(covariance: np.ndarray, gain: np.ndarray) -> None:
-    """``covariance`` becomes P - K K' F, that after an observation, with the gain K = P Z' / F of shape (m,)."""
+    """Replace ``covariance`` by P - K K' F, its value after an observation, with the gain K = P Z' / F of shape (m,)."""
     m, variance = gain.size, covariance[0, 0]
     for i in range(m):
         for j in range(m):
@@ -385,7 +391,7 @@ def _corrected(covariance: np.ndarray, gain: np.ndarray) -> None:
 
 @_part
 def _at_rest(covariance: np.ndarray, loading: np.ndarray) -> bool:
-    """Whether the covariance before an observation has converged to R R'."""
+    """Return whether the covariance before an observation has converged to R R'."""
     if np.abs(covariance[0, 0] - 1.0) > _CONVERGED:
         return False
     for i in range(loading.size):
@@ -397,7 +403,7 @@ def _at_rest(covariance: np.ndarray, loading: np.ndarray) -> bool:
 
 @_part
 def _shifted(state: np.ndarray, first: np.ndarray) -> None:
-    """``state`` (m,) becomes T state."""
+    """Replace ``state`` (m,) by T state."""
     m, head = first.size, state[0]
     for i in range(m - 1):
         state[i] = first[i] * head + state[i + 1]
@@ -408,10 +414,10 @@ def _shifted(state: np.ndarray, first: np.ndarray) -> None:
 def moments(
     table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Sums over the scored rows of v v' / F and of log F, where v are the one-step errors of every column and F their variance.
+    """Return sums over the scored rows of v v' / F, shape (columns, columns), and of log F.
 
-    ``table`` (rows, columns) is filtered column by column with the same gains; a row whose first column is NaN is a gap.
-    Shapes (columns, columns) and ().
+    v are the one-step errors of all columns and F their variance. ``table`` (rows, columns) is filtered column by column with
+    the same gains; a row whose first column is NaN is a gap.
     """
     first, loading = _padded(phi, theta)
     m, columns = first.size, table.shape[1]
@@ -454,7 +460,7 @@ def moments(
 
 @_compiled
 def explained(crossed: np.ndarray) -> tuple[np.ndarray, float]:
-    """Least squares of the first column on the others by their `moments`: weights (columns - 1,) and the sum of squares left."""
+    """Regress the first column on the others by their `moments`; return weights (columns - 1,) and the residual sum of squares."""
     right = crossed[1:, 0].copy()
     if right.size == 0:
         return right, crossed[0, 0]
@@ -464,9 +470,9 @@ def explained(crossed: np.ndarray) -> tuple[np.ndarray, float]:
 
 @_part
 def log_likelihood(table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta: np.ndarray) -> float:
-    """Gaussian log-likelihood of the scored rows of the first column, regressed on the others, variance and weights at their best.
+    """Return the Gaussian log-likelihood of the scored rows of the first column, regressed on the others.
 
-    -inf where the regression left nothing or a coefficient is not finite.
+    Variance and regression weights are at their optimum. Returns -inf if no residual is left or a coefficient is not finite.
     """
     if not (np.isfinite(phi).all() and np.isfinite(theta).all()):
         return -np.inf
@@ -480,7 +486,10 @@ def log_likelihood(table: np.ndarray, scored: np.ndarray, phi: np.ndarray, theta
 
 @_compiled
 def descent(partial: np.ndarray, p: int, table: np.ndarray, scored: np.ndarray) -> tuple[float, np.ndarray]:
-    """Minus the mean log-likelihood and its slope; the first ``p`` of ``partial`` give phi, the rest theta (`coefficients`)."""
+    """Return minus the mean log-likelihood and its gradient.
+
+    The first ``p`` of ``partial`` give phi, the rest theta (`coefficients`).
+    """
     n = scored.sum()
     slope = np.empty(partial.size)
     here = -log_likelihood(table, scored, coefficients(partial[:p]), -coefficients(partial[p:])) / n
@@ -496,7 +505,7 @@ def descent(partial: np.ndarray, p: int, table: np.ndarray, scored: np.ndarray) 
 
 @_compiled
 def filtered_states(values: np.ndarray, phi: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """The expected state at each row given it and those before, shape (rows, m); a NaN is a gap."""
+    """Return the expected state at each row given the rows up to it, shape (rows, m); a NaN is a gap."""
     first, loading = _padded(phi, theta)
     m = first.size
     covariance, space = _at_start(phi, theta), np.zeros((m + 1, m + 1))
@@ -515,7 +524,7 @@ def filtered_states(values: np.ndarray, phi: np.ndarray, theta: np.ndarray) -> n
 
 @_compiled
 def expected_ahead(states: np.ndarray, phi: np.ndarray, steps: int) -> np.ndarray:
-    """Z T^k a for k = 1..steps from every state, shape (states, steps)."""
+    """Return Z T^k a for k = 1..steps from every state, shape (states, steps)."""
     first = np.zeros(states.shape[1])
     for i in range(phi.size):
         first[i] = phi[i]
@@ -529,11 +538,11 @@ def expected_ahead(states: np.ndarray, phi: np.ndarray, steps: int) -> np.ndarra
 
 
 # ---
-# ARIMA orders by exact maximum likelihood and AICc: a small grid, each order started from a smaller one's optimum (M6.2).
+# ARIMA orders by exact maximum likelihood and AICc: a small grid, each order started from a smaller order's optimum (M6.2).
 
-#: Autoregressive and moving-average terms are tried up to this many each.
+#: Maximal number of autoregressive and of moving-average terms.
 MOST_TERMS = 2
-#: Steps of the optimiser per order; a few dozen are the rule.
+#: Maximal number of optimiser iterations per order; a few dozen are typical.
 _STEPS = 100
 
 
@@ -542,8 +551,8 @@ _STEPS = 100
 class Arma:
     """ARIMA(p, d, q) with regressors: ``phi`` (p,), ``theta`` (q,), ``weights`` of the regressors, ``variance`` of the shocks.
 
-    ``aicc`` is of the values whose predecessor was observed too, given the first one: comparable for d = 0 and d = 1.
-    ``partial`` (p + q,) are the unbounded numbers the coefficients were searched in.
+    ``aicc`` covers the values whose predecessor was observed, conditional on the first value, so it is comparable for d = 0 and
+    d = 1. ``partial`` (p + q,) are the unbounded parameters of the optimiser.
     """
 
     d: int
@@ -556,15 +565,15 @@ class Arma:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """(p, d, q)."""
+        """The order (p, d, q)."""
         return self.phi.size, self.d, self.theta.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differenced:
-    """What is estimated on, differenced ``d`` times.
+    """Estimation data, differenced ``d`` times.
 
-    ``table`` (rows, 1 + regressors) has the values in its first column; ``scored`` (rows,) tells the rows of the likelihood.
+    ``table`` (rows, 1 + regressors) has the values in its first column; ``scored`` (rows,) marks the rows of the likelihood.
     """
 
     d: int
@@ -573,9 +582,9 @@ class Differenced:
 
 
 def differenced(values: np.ndarray, cycle: np.ndarray, d: int) -> Differenced:
-    """Values (slots,) with gaps and the terms of a cycle (slots, c), differenced ``d`` in (0, 1) times.
+    """Difference values (slots,) with gaps and the terms of a cycle (slots, c) ``d`` in (0, 1) times.
 
-    With d = 0 a constant joins the terms. The row of a slot after a gap is not scored, whatever d is.
+    With d = 0 a constant is added to the terms. The row of a slot after a gap is not scored, for either d.
     """
     seen = ~np.isnan(values)
     after_seen = np.append(False, seen[:-1] & seen[1:])
@@ -588,7 +597,7 @@ def differenced(values: np.ndarray, cycle: np.ndarray, d: int) -> Differenced:
 
 
 def best_order(values: np.ndarray) -> Arma | None:
-    """The ARIMA(p, d, q) with p, q <= 2 and d <= 1 of least AICc; None if none could be estimated."""
+    """Return the ARIMA(p, d, q) with p, q <= 2 and d <= 1 of minimal AICc; None if none could be estimated."""
     nothing = np.zeros((values.size, 0))
     tried: list[Arma] = []
     for d in (0, 1):
@@ -605,12 +614,12 @@ def best_order(values: np.ndarray) -> Arma | None:
 
 
 def random_walk(values: np.ndarray) -> Arma | None:
-    """ARIMA(0, 1, 0); None where no two neighbouring values differ."""
+    """Fit ARIMA(0, 1, 0); None where no two neighbouring values differ."""
     return estimated(differenced(values, np.zeros((values.size, 0)), 1), 0, 0)
 
 
 def estimated(data: Differenced, p: int, q: int, near: Arma | None = None) -> Arma | None:
-    """Maximum likelihood of one order from the optimum of a smaller (or the same) one; None where it is not finite."""
+    """Fit an order by maximum likelihood from the optimum of a smaller (or the same) order; None if the result is not finite."""
     n, k = int(data.scored.sum()), p + q + data.table.shape[1]
     if n <= k + 1:
         return None
@@ -628,7 +637,7 @@ def estimated(data: Differenced, p: int, q: int, near: Arma | None = None) -> Ar
         phi, theta = coefficients(start[:p]), -coefficients(start[p:])
         crossed, logs = moments(data.table, data.scored, phi, theta)
         weights, squares = explained(crossed)
-    except np.linalg.LinAlgError:  # regressors that the scored rows cannot tell apart
+    except np.linalg.LinAlgError:  # collinear regressors in the scored rows
         return None
     if not (squares > 0 and np.isfinite(start).all()):
         return None
@@ -640,34 +649,32 @@ def estimated(data: Differenced, p: int, q: int, near: Arma | None = None) -> Ar
 
 
 # ---
-# ARIMA: small orders by exact likelihood and AICc, a daily cycle where it pays, all origins from one filter pass (M6.2).
+# ARIMA: small orders by exact likelihood and AICc, a daily cycle if it lowers the AICc, all origins from one filter pass (M6.2).
 #
-# The model is statsmodels' SARIMAX (`FittedArima.as_statsmodels`). Its likelihood and filter are compiled in
-# `forecasting.predictors.arima`,
-# which fits the whole grid in a tenth of a second, not many seconds. The spread comes from past errors
-# (`forecasting.predictors.arima`).
+# The model is statsmodels' SARIMAX (`FittedArima.as_statsmodels`). The compiled likelihood and filter above fit the whole grid in a
+# tenth of a second instead of many seconds. The spread comes from past errors (`spread_around`).
 
-#: Only the newest so many slots are estimated on.
+#: Maximal number of newest slots used for estimation.
 LONGEST_TRAINING = 1000
-#: Fewer observed values than this are too few to choose an order from.
+#: Minimal number of observed values for choosing an order.
 SHORTEST_TRAINING = 60
-#: Why last value answers though ARIMA could.
+#: Fallback reason for a newest value outside `FittedArima.known`.
 STRANGE = "newest value is far outside the training part"
-#: An order is held against the random walk over so many steps ahead.
+#: Number of steps ahead in the comparison of an order with the random walk.
 JUDGED_STEPS = 12
 
 
 @stored("arima.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arima:
-    """Model of one variable: the ARIMA of least AICc if it was nearer than the random walk in the training part, else that (ours).
+    """Model of one variable: the ARIMA of minimal AICc, or the random walk if its training error is smaller (ours).
 
-    Shocks here are nothing like Gaussian: a few jumps settle the likelihood, and an order that is best by it may be further
-    from every ordinary slot than the last value is. The random walk is an ARIMA too, and what such series mostly are.
+    Shocks are far from Gaussian: a few jumps dominate the likelihood, and the order that maximizes it may be less accurate at
+    ordinary slots than last value. The random walk is also an ARIMA, and fits most of these series.
     """
 
     def fit(self, series: Series) -> FittedSeriesModel:
-        """Estimate on the newest `LONGEST_TRAINING` slots; flat, short or not estimable falls back to last value."""
+        """Estimate on the newest `LONGEST_TRAINING` slots; a flat, short or not estimable series falls back to last value."""
         simpler = LastValue().fit(series)
         recent = series.part(max(0, len(series) - LONGEST_TRAINING), len(series))
         seen = recent.observed
@@ -687,7 +694,7 @@ class Arima:
 
 
 def _with_cycle(series: Series, plain: Arma | None) -> Arma | None:
-    """The same order with a daily cycle, estimated together, if there is a clock, two days of it, and the AICc is less."""
+    """Return the same order with a daily cycle, estimated jointly, if `daily_cycle` exists and the AICc is lower."""
     if plain is None or daily_cycle(series) is None:
         return plain
     terms = daily_terms(series, np.arange(len(series)))[:, 1:]
@@ -697,7 +704,7 @@ def _with_cycle(series: Series, plain: Arma | None) -> Arma | None:
 
 
 def _nearest(series: Series, candidates: list[Arma]) -> Arma:
-    """The last candidate unless the first has the smaller absolute error, mean over steps of its ratio to the other's."""
+    """Return the first candidate if its absolute error relative to the other's, averaged over steps, is below 1; else the last."""
     if len(candidates) == 1:
         return candidates[0]
     actual = ahead(series.values, JUDGED_STEPS)
@@ -712,7 +719,7 @@ def _nearest(series: Series, candidates: list[Arma]) -> Arma:
 
 
 def expected(arma: Arma, series: Series, places: np.ndarray, steps: int) -> np.ndarray:
-    """Expected values 1..``steps`` slots after slots (indices), from one filter pass, shape (places, steps).
+    """Return expected values 1..``steps`` slots after slots (indices), from one filter pass, shape (places, steps).
 
     With d = 1 it is y(t) + sum of Z T^k a(t|t), NaN after a gap; with d = 0 the mean + Z T^k a(t|t).
     """
@@ -724,14 +731,14 @@ def expected(arma: Arma, series: Series, places: np.ndarray, steps: int) -> np.n
         return np.asarray(
             mean + expected_ahead(states[places], arma.phi, steps) + _cycle(arma, series, after)
         )
-    # Differences begin at the second slot; nothing is known of them at the first.
+    # Differences begin at the second slot; the first slot has none.
     states = filtered_states(np.append(np.nan, np.diff(level)), arma.phi, arma.theta)
     changes = np.cumsum(expected_ahead(states[places], arma.phi, steps), axis=1)
     return np.asarray(level[places][:, None] + changes + _cycle(arma, series, after))
 
 
 def _cycle(arma: Arma, series: Series, places: np.ndarray) -> np.ndarray:
-    """The daily cycle at slots, the shape of ``places``; 0 where the model has none."""
+    """Return the daily cycle at slots, the shape of ``places``; 0 if the model has none."""
     weights = arma.weights[1 - arma.d :]
     return daily_terms(series, places)[..., 1:] @ weights if weights.size else np.zeros(places.shape)
 
@@ -739,9 +746,9 @@ def _cycle(arma: Arma, series: Series, places: np.ndarray) -> np.ndarray:
 @stored("arima.fitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedArima:
-    """The estimated ARIMA, and last value where it cannot be used.
+    """Fitted ARIMA, with last value as fallback.
 
-    ``known`` is the training part's range, doubled: a shock beyond it says nothing the estimated coefficients were made for (ours).
+    ``known`` is the doubled range of the training part; the estimated coefficients are not used for values outside it (ours).
     """
 
     arma: Arma
@@ -749,12 +756,13 @@ class FittedArima:
     known: tuple[float, float]
 
     def outlook(self, series: Series, origins: np.ndarray, horizon: int) -> Outlook:
-        """Forecast from the newest observed slot of each origin; an origin whose newest value is stale or strange falls back."""
+        """Forecast from the newest observed slot of each origin; an origin with a stale or out-of-range newest value falls back."""
         last = series.last(origins)
         stale = is_stale(series, series.age(origins))
         strange = (last < self.known[0]) | (last > self.known[1])
         odd = stale | strange
-        # An origin that falls back is computed as of its newest value, so that its age does not lengthen the horizon of all.
+        # Origins that fall back are computed as of their newest value, so that their age does not lengthen the horizon of all
+        # origins.
         own = self._own(series, np.where(odd, series.newest[origins], origins), horizon)
         if not odd.any():
             return own
@@ -772,7 +780,7 @@ class FittedArima:
         return Outlook(quantiles=spread.quantiles, mean=spread.mean, reasons=spread.reasons, law=spread.law)
 
     def as_statsmodels(self, series: Series) -> Any:
-        """The same model of the same series as statsmodels' results, for its summary, tests and intervals; imports statsmodels."""
+        """Return the same model of the series as statsmodels results, for summary, tests and intervals; imports statsmodels."""
         from statsmodels.tsa.statespace.sarimax import SARIMAX
 
         p, d, q = self.arma.order
@@ -789,5 +797,5 @@ class FittedArima:
 
 
 def arima() -> ByVariable:
-    """The ARIMA predictor."""
+    """Return the ARIMA predictor."""
     return each_alone("arima", price=Arima(), count=Arima())

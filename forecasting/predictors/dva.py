@@ -1,7 +1,7 @@
-"""The predictor `dva`: a diffusion variational autoencoder over all markets of a source, with the extra of that name (M6.2).
+"""Predictor `dva`: a diffusion variational autoencoder over all markets of a source, installed by the extra of that name (M6.2).
 
-In this file: windows and targets, training with the newest hours held out, counts, prices. The network itself is
-`forecasting.predictors.dva_network`, which imports JAX and is imported when one is trained or asked.
+This module holds windows and targets, training with held-out hours, and the models of counts and prices. The network is in
+`forecasting.predictors.dva_network`, which imports JAX and is imported only for training and prediction.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 
 # ---
-# Windows and targets: what a network is told of the past of one origin, and what is to come of it.
+# Windows and targets: the input of the network at an origin, and the values after it.
 
-#: Slots of a window and of a target, a multiple of 4 (the network halves them twice); later steps are answered like the last.
+#: Slots of a window and of a target, a multiple of 4 (the network halves them twice); later steps use the last.
 LENGTH = 48
 #: Columns of a window.
 COLUMNS = 8
-#: Targets and windows are cut at so many units.
+#: Targets and windows are clipped at this many units.
 _MOST_UNITS = 12.0
-#: Recent changes of a price that make its unit.
+#: Unit of a price in recent changes.
 _CHANGES = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Units:
-    """Value = ``base`` + ``unit`` * what the network says, both (origins,); of prices that is the logarithm."""
+    """Linear scaling of network values: value = ``base`` + ``unit`` * network value, both (origins,); prices are logarithms."""
 
     base: np.ndarray
     unit: np.ndarray
 
     def of(self, values: np.ndarray) -> np.ndarray:
-        """Values (origins, ...) in units from the base."""
+        """Convert values (origins, ...) to network units."""
         shape = (-1,) + (1,) * (values.ndim - 1)
         told = (values - self.base.reshape(shape)) / self.unit.reshape(shape)
         return np.asarray(np.clip(told, -_MOST_UNITS, _MOST_UNITS))
 
     def back(self, told: np.ndarray) -> np.ndarray:
-        """What `of` was made from."""
+        """Convert network values back; the inverse of `of`, except for its clipping."""
         shape = (-1,) + (1,) * (told.ndim - 1)
         return np.asarray(self.base.reshape(shape) + self.unit.reshape(shape) * told)
 
 
 def _measured(series: Series) -> np.ndarray:
-    """The values as the network measures them: counts, logarithms of prices."""
+    """Return the values on the scale of the network: counts, or logarithms of prices."""
     return series.values if series.variable == "count" else np.log(np.maximum(series.values, LEAST_PRICE))
 
 
 def units_at(series: Series, origins: np.ndarray) -> Units:
-    """Counts in halves of the capacity known at the origin, prices in `_CHANGES` of their recent changes."""
+    """Return the scaling at each origin: counts in halves of the known capacity, prices in `_CHANGES` of their recent changes."""
     base = _measured(series)[series.newest[origins]]
     if series.variable == "count":
         return Units(base=base, unit=np.maximum(series.upper[origins], 1.0) / 2.0)
@@ -78,10 +78,11 @@ def units_at(series: Series, origins: np.ndarray) -> Units:
 
 
 def windows_at(series: Series, origins: np.ndarray) -> np.ndarray:
-    """Windows (origins, `LENGTH`, `COLUMNS`) in float32, the origin first; each reads slots up to its own only.
+    """Return windows (origins, `LENGTH`, `COLUMNS`) in float32, the origin first; each reads slots up to its origin only.
 
-    Columns: the value (of counts from the middle of their range, of prices from the newest), the mean of the slot's readings
-    or its change, whether there was a value, whether it changed, time of day twice, and twice where the origin stands.
+    Columns: the value (counts relative to the middle of their range, prices to the newest value), the mean of the slot's readings
+    (counts) or the change (prices), whether a value was observed, whether it changed, time of day as sine and cosine, and two
+    columns with the state at the origin.
     """
     units, count = units_at(series, origins), series.variable == "count"
     places = origins[:, None] - np.arange(LENGTH)
@@ -112,7 +113,7 @@ def windows_at(series: Series, origins: np.ndarray) -> np.ndarray:
 
 
 def _mean_reading(series: Series) -> np.ndarray:
-    """The mean of all readings of each slot, NaN without any, shape (slots,)."""
+    """Return the mean of all readings of each slot, NaN without any, shape (slots,)."""
     readings = np.concatenate([series.within, series.values[:, None]], axis=1)
     known = np.isfinite(readings)
     total = np.where(known, readings, 0.0).sum(axis=1)
@@ -120,12 +121,12 @@ def _mean_reading(series: Series) -> np.ndarray:
 
 
 def targets_at(series: Series, origins: np.ndarray) -> np.ndarray:
-    """What came after each origin in its units, shape (origins, `LENGTH`), NaN where nothing is known."""
+    """Return the values after each origin in its units, shape (origins, `LENGTH`), NaN where unknown."""
     return units_at(series, origins).of(ahead(_measured(series), LENGTH)[origins])
 
 
 def taught_at(series: Series) -> np.ndarray:
-    """Origins that a network learns from and can be asked at: a fresh value, and room to move."""
+    """Return the origins usable for training and prediction: those with a fresh value and a variable that can move."""
     origins = np.flatnonzero(series.newest >= 0)
     origins = origins[~is_stale(series, series.age(origins))]
     lively = series.upper[origins] > 0 if series.variable == "count" else price_state(series).moves[origins]
@@ -133,14 +134,14 @@ def taught_at(series: Series) -> np.ndarray:
 
 
 # ---
-# Training: on all but the newest hours, which show where values fall in the laws, then a little on everything.
+# Training: first without the newest hours, which serve for recalibration, then briefly on all data.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """How long a network is trained: so many ``epochs``, at most so many ``batches``, without the newest ``held_out`` hours.
+    """Length of training: ``epochs``, at most ``batches`` batches, without the newest ``held_out`` hours.
 
-    Then a ``share`` of it again with them.
+    Afterwards a ``share`` of this training is repeated with them.
     """
 
     epochs: float = 20.0
@@ -150,25 +151,25 @@ class Training:
     seed: int = 2309
 
 
-#: Fewer windows than this teach nothing; more than that many are drawn from.
+#: Minimal number of windows, and the maximal number, above which windows are drawn at random.
 FEWEST, MOST = 100, 12000
-#: Every so many slots of the held out hours are forecast from.
+#: Interval in slots of the origins in the held-out hours.
 _SPACED = 2
-#: How much the mean of a source's markets adds to a market's own record of where values fell.
+#: Weight of the mean transforms of a source's markets, added to a market's own transforms.
 _POOLED = 1.0
 UNTAUGHT = "too little to train a network on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lessons:
-    """Windows (n, `LENGTH`, `COLUMNS`) and targets (n, `LENGTH`), NaN where unknown."""
+    """Training data: windows (n, `LENGTH`, `COLUMNS`) and targets (n, `LENGTH`), NaN where unknown."""
 
     x: np.ndarray
     y: np.ndarray
 
 
 def lessons(panel: Panel, seed: int) -> Lessons:
-    """All windows of a panel with something that came after them, `MOST` drawn of more."""
+    """Return all windows of a panel with an observed target, at most `MOST`, drawn at random."""
     found = []
     for series in panel.series:
         origins = taught_at(series)
@@ -195,12 +196,12 @@ Parameters = dict[str, np.ndarray]
 
 
 def taught(panel: Panel, how: Training, begin: Parameters | None = None) -> Parameters:
-    """A network trained on a panel, from ``begin`` for a share as long if that is given; empty where there is too little."""
+    """Train a network on a panel, or continue from ``begin`` for the share of `Training`; return {} if there is too little data."""
     given = lessons(panel, how.seed)
     known = np.isfinite(given.y)
     if len(given.x) < FEWEST or not (np.abs(given.y[known]) > 0).any():
         return {}
-    from forecasting.predictors import dva_network  # here: JAX is large, and not always installed
+    from forecasting.predictors import dva_network  # deferred: JAX is large, and not always installed
 
     batches = min(how.epochs * len(given.x) / dva_network.BATCH, how.batches)
     again = begin is not None
@@ -218,10 +219,10 @@ def taught(panel: Panel, how: Training, begin: Parameters | None = None) -> Para
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What a fit has learned: parameters by name (empty: nothing), and of every series where held out values fell, sums (nodes,
-    bins), and its bound at the fit.
+    """Result of a fit: parameters by name, and per series the transforms of held-out values and the bound at the fit.
 
-    ``end``: the slot (since the epoch) after the last; paths are drawn from ``seed``.
+    ``params`` is empty without training, ``past`` holds sums (nodes, bins). ``end`` is the slot (since the epoch) after the
+    last slot used; paths are drawn from ``seed``.
     """
 
     params: Parameters
@@ -238,7 +239,7 @@ Fallen = Callable[[Parameters, Series, np.ndarray], np.ndarray]
 
 
 def learned(form: type[Fitted], panel: Panel, how: Training, fallen: Fallen) -> Fitted:
-    """Train without the newest hours, see by ``fallen`` where they fell, then train on with them."""
+    """Train without the newest hours, compute their transforms with ``fallen``, then continue training with them."""
     alive = [series for series in panel.series if series.observed.size]
     end = max((series.end for series in alive), default=0)
     longest = max((len(series) for series in alive), default=0)
@@ -262,7 +263,7 @@ def learned(form: type[Fitted], panel: Panel, how: Training, fallen: Fallen) -> 
 
 
 def paths(params: Parameters, series: Series, origins: np.ndarray, seed: int) -> np.ndarray:
-    """Drawn and cleaned paths in the measure of the network, shape (origins, draws, `LENGTH`)."""
+    """Return drawn and cleaned paths on the scale of the network, shape (origins, draws, `LENGTH`)."""
     from forecasting.predictors import dva_network
 
     told = dva_network.drawn(params, windows_at(series, origins), seed=seed)
@@ -270,12 +271,12 @@ def paths(params: Parameters, series: Series, origins: np.ndarray, seed: int) ->
 
 
 def _shares(steps: np.ndarray) -> np.ndarray:
-    """How much of each of `NODES` is in each step, shape (steps, nodes)."""
+    """Return the interpolation weights of `NODES` for each step, shape (steps, nodes)."""
     return np.stack([np.interp(steps, NODES, unit) for unit in np.eye(NODES.size)], axis=1)
 
 
 def _standing(past: dict[str, np.ndarray], key: str, bins: int) -> np.ndarray:
-    """A market's own record and the mean of its source's, shape (nodes, bins)."""
+    """Return a market's own transforms plus the weighted mean of its source, shape (nodes, bins)."""
     source = key.partition("@")[2]
     own = [value for one, value in past.items() if one.partition("@")[2] == source] or list(past.values())
     shared = np.mean(own, axis=0) if own else np.zeros((NODES.size, bins))
@@ -285,19 +286,19 @@ def _standing(past: dict[str, np.ndarray], key: str, bins: int) -> np.ndarray:
 # ---
 # Counts.
 
-#: A capacity of more than so many times what it was at the fit is another market, and why last value answers there (ours).
+#: Last value replaces the network where the capacity exceeds this multiple of its value at the fit, and the reason (ours).
 GROWTH = 1.5
 GROWN = "far more instances than when the network was trained"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DvaCount:
-    """Model of the count over a panel."""
+    """Count model of a panel."""
 
     how: Training = Training()
 
     def fit(self, panel: Panel) -> FittedDvaCount:
-        """Train the network, and see where held out counts fell in its laws."""
+        """Train the network, and compute the transforms of held-out counts."""
 
         def fallen(params: Parameters, series: Series, origins: np.ndarray) -> np.ndarray:
             states = min(int(series.upper[origins].max()) + 1, MOST_STATES)
@@ -309,7 +310,10 @@ class DvaCount:
 
 
 def laws(drawn: np.ndarray, states: int) -> np.ndarray:
-    """Laws (..., steps, states) of counts from draws (..., draws, steps) by a normal kernel; the outermost take what is beyond."""
+    """Return distributions (..., steps, states) of counts from draws (..., draws, steps) by a normal kernel.
+
+    Mass beyond the range of counts is assigned to the outermost states.
+    """
     count = drawn.shape[-2]
     width = np.maximum(0.9 * drawn.std(axis=-2) * count**-0.2, 0.15)
     below = np.zeros((*width.shape, states))
@@ -322,11 +326,14 @@ def laws(drawn: np.ndarray, states: int) -> np.ndarray:
 @stored("dva.count")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedDvaCount(Learned):
-    """What was learned of counts."""
+    """Fitted `dva` of counts."""
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
-        """The laws of drawn paths, corrected; last value answers, labelled, where nothing was learned, the newest value is stale,
-        or the capacity is `GROWTH` times what it was."""
+        """Forecast recalibrated distributions of drawn paths.
+
+        Last value replaces them, with a reason, if the network is untrained, the newest value is stale, or the capacity is
+        above `GROWTH` times that at the fit.
+        """
         series = panel.series[which]
         simpler = LastValue().fit(series.until(self.end - 1))
         if not self.params:
@@ -353,12 +360,12 @@ class FittedDvaCount(Learned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DvaPrice:
-    """Model of the price over a panel."""
+    """Price model of a panel."""
 
     how: Training = Training()
 
     def fit(self, panel: Panel) -> FittedDvaPrice:
-        """Train the network on prices that move, and see where held out ones fell among its quantiles."""
+        """Train the network on prices that move, and compute the transforms of held-out prices."""
 
         def fallen(params: Parameters, series: Series, origins: np.ndarray) -> np.ndarray:
             told = quantiles(paths(params, series, origins, self.how.seed)[:, :, NODES - 1])
@@ -369,17 +376,20 @@ class DvaPrice:
 
 
 def quantiles(drawn: np.ndarray) -> np.ndarray:
-    """Quantiles (..., steps, 19) of prices from draws (..., draws, steps) of their logarithms."""
+    """Return quantiles (..., steps, 19) of prices from draws (..., draws, steps) of their logarithms."""
     return np.moveaxis(np.exp(np.quantile(drawn, LEVELS, axis=-2)), 0, -1)
 
 
 @stored("dva.price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedDvaPrice(Learned):
-    """What was learned of prices."""
+    """Fitted `dva` of prices."""
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
-        """Quantiles of drawn paths where the price moves, the newest value alone where it stands still (`PriceState.moves`)."""
+        """Forecast quantiles of drawn paths where the price moves (`PriceState.moves`), and the newest value elsewhere.
+
+        Last value replaces them, with a reason, if the network is untrained or the newest value is stale.
+        """
         series = panel.series[which]
         simpler = LastValue().fit(series.until(self.end - 1))
         if not self.params:
@@ -401,5 +411,5 @@ class FittedDvaPrice(Learned):
 
 
 def dva() -> ByVariable:
-    """The diffusion variational autoencoder."""
+    """Return the predictor of the diffusion variational autoencoder."""
     return ByVariable(name="dva", pooled=True, price=DvaPrice(), count=DvaCount())

@@ -1,11 +1,11 @@
-"""The network of `dva` in JAX: a hierarchical variational autoencoder trained by coupled diffusion, with an energy that cleans it.
+"""Network of `dva` in JAX: a hierarchical variational autoencoder trained by coupled diffusion, with a denoising energy.
 
 After Koa, Ma, Ng and Chua, "Diffusion Variational Autoencoder for Tackling Stochasticity in Multi-Step Regression Stock
 Price Prediction" (CIKM 2023, arXiv 2309.00073): X_n and Y_n are the window and the target at a common step n of two
-diffusions, the target's slower by `TARGET_SCALE`. The autoencoder draws latents from X_n at two scales and gives a normal law
-for every step of Y_n. The energy E is learned by denoising score matching: a drawn prediction less the gradient of E there is
-near to the clean target, and one such step cleans what is predicted. Nothing else imports this module before a network is
-trained or asked: JAX comes with the extra `dva`.
+diffusions, the target's slower by `TARGET_SCALE`. The autoencoder draws latents from X_n at two scales and returns a normal
+distribution for every step of Y_n. The energy E is learned by denoising score matching: a drawn prediction minus the gradient of
+E is close to the clean target, and one such step cleans the prediction. The module is imported only for training and prediction,
+because JAX is installed by the extra `dva`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-# Sums come in one order on one thread; workers are processes. Read when JAX makes its first array.
+# One thread fixes the order of sums; workers are processes. Must be set before JAX creates its first array.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
 import jax
@@ -26,24 +26,24 @@ from jax import lax
 
 Params = dict[str, Any]
 
-#: So many columns of a window carry the values, the rest (what was observed, the clock, where it stands) stays without noise.
+#: Number of leading columns of a window that carry values; the other columns (observed, clock, state) get no noise.
 NOISY = 2
 #: Channels of the cells and of the latents at each scale, hidden units of the energy.
 WIDTH, LATENT, HIDDEN = 24, 4, 64
-#: Steps of the diffusion, the largest noise of the window's, and how much slower the target's is.
+#: Steps of the diffusion, the largest noise of the window, and the factor of the target's noise.
 DIFFUSION, BETA_END, TARGET_SCALE = 100, 0.02, 0.1
-#: Weights beside the squared error: log likelihood, latents' divergence, score matching.
+#: Loss weights relative to the squared error: log likelihood, divergence of the latents, score matching.
 ZETA, KAPPA, ETA = 0.5, 0.01, 1.0
-#: Windows in a batch, batches in one call, the largest step of Adam.
+#: Windows in a batch, batches per compiled call, the maximal learning rate of Adam.
 BATCH, CALL, RATE = 64, 20, 2e-3
-#: Draws for one origin, origins in one call.
+#: Draws per origin, origins per compiled call.
 DRAWS, ORIGINS = 32, 16
-#: Logarithms of standard deviations stay within this.
+#: Means and logarithms of standard deviations stay within this distance from 0.
 _SOFT = 5.0
 
 
 def kept(scale: float) -> np.ndarray:
-    """The share of the variance of the clean series that is left at each step, shape (`DIFFUSION`,)."""
+    """Return the share of the clean series' variance that remains at each diffusion step, shape (`DIFFUSION`,)."""
     return np.cumprod(1.0 - scale * np.linspace(0.0, BETA_END, DIFFUSION))
 
 
@@ -55,7 +55,7 @@ _KEPT, _KEPT_TARGET = (np.asarray(kept(scale), dtype=np.float32) for scale in (1
 
 
 def fresh(seed: int, *, length: int, columns: int) -> dict[str, np.ndarray]:
-    """Parameters to begin with, by name, of a network that sees ``length`` slots of ``columns`` and tells as many.
+    """Return initial parameters by name of a network with ``length`` slots of ``columns`` as input and ``length`` steps as output.
 
     ``length`` is a multiple of four.
     """
@@ -94,7 +94,7 @@ def fresh(seed: int, *, length: int, columns: int) -> dict[str, np.ndarray]:
 
 
 # ---
-# The autoencoder: (draws or windows, places, channels) throughout, the newest slot and the nearest step first.
+# Autoencoder: arrays are (draws or windows, places, channels); the newest slot and the nearest step come first.
 
 
 def _dense(p: Params, name: str, x: Any) -> Any:
@@ -102,7 +102,10 @@ def _dense(p: Params, name: str, x: Any) -> Any:
 
 
 def _cell(p: Params, name: str, x: Any) -> Any:
-    """A residual cell as in NVAE: widened, convolved in depth over five places, squeezed and excited, a tenth of it added."""
+    """Apply a residual cell as in NVAE.
+
+    It expands the channels, convolves each over five places, applies squeeze and excitation, and adds 0.3 of the result.
+    """
     mean = x.mean(axis=-1, keepdims=True)
     y = (x - mean) * lax.rsqrt(x.var(axis=-1, keepdims=True) + 1e-4)
     y = jax.nn.swish(_dense(p, f"{name}.in", y))
@@ -115,21 +118,21 @@ def _cell(p: Params, name: str, x: Any) -> Any:
 
 
 def _halved(x: Any) -> Any:
-    """Two neighbouring places side by side."""
+    """Concatenate the channels of two neighbouring places."""
     return x.reshape(x.shape[0], x.shape[1] // 2, 2 * x.shape[2])
 
 
 def _law(parts: Any) -> tuple[Any, Any]:
-    """Mean and logarithm of the standard deviation, both within `_SOFT` of 0."""
+    """Return mean and log standard deviation, both within `_SOFT` of 0."""
     mean, log = jnp.split(_SOFT * jnp.tanh(parts / _SOFT), 2, axis=-1)
     return mean, log
 
 
 def _forward(p: Params, x: Any, top: Any, bottom: Any) -> tuple[Any, Any, Any]:
-    """Mean and log standard deviation (n, length) of the target, and the latents' divergence (n,).
+    """Return mean and log standard deviation (n, length) of the target, and the divergence of the latents (n,).
 
-    Windows x are (n, length, columns);
-    ``top`` (n, length / 4, `LATENT`) and ``bottom`` (n, length / 2, `LATENT`) are standard normal draws.
+    Windows x have shape (n, length, columns); ``top`` (n, length / 4, `LATENT`) and ``bottom`` (n, length / 2, `LATENT`) are
+    standard normal draws.
     """
     fine = _cell(p, "fine.2", _cell(p, "fine.1", _dense(p, "stem", _halved(x))))
     coarse = _cell(p, "coarse.2", _cell(p, "coarse.1", _dense(p, "down", _halved(fine))))
@@ -140,7 +143,7 @@ def _forward(p: Params, x: Any, top: Any, bottom: Any) -> tuple[Any, Any, Any]:
     h = h + _dense(p, "combine.top", jnp.concatenate([h, z], axis=-1))
     h = _cell(p, "decode.coarse", h)
     h = _dense(p, "up", h).reshape(h.shape[0], 2 * h.shape[1], WIDTH)
-    # The lower latents' law is told relative to what the upper ones make of it (NVAE's residual normal).
+    # The distribution of the lower latents is relative to its prior given the upper latents (NVAE's residual normal).
     middle, own = _law(_dense(p, "prior", jax.nn.elu(h)))
     shift, stretch = _law(_dense(p, "bottom", jax.nn.elu(fine + _dense(p, "combine.enc", h))))
     apart += (0.5 * (shift**2 * jnp.exp(-2 * own) + jnp.exp(2 * stretch)) - 0.5 - stretch).sum(axis=(1, 2))
@@ -152,7 +155,7 @@ def _forward(p: Params, x: Any, top: Any, bottom: Any) -> tuple[Any, Any, Any]:
 
 
 def _energy(p: Params, y: Any, level: Any) -> Any:
-    """The energy of a predicted path y (length,) that begins at ``level`` (2,)."""
+    """Return the energy of a predicted path y (length,) given the origin's state ``level`` (2,)."""
     h = jnp.tanh(_dense(p, "energy.in", jnp.concatenate([y, level])))
     h = h + jax.nn.elu(_dense(p, "energy.mid", h))
     a, b, c = (_dense(p, f"energy.{name}", one)[0] for name, one in (("a", h), ("b", h), ("c", h**2)))
@@ -160,7 +163,7 @@ def _energy(p: Params, y: Any, level: Any) -> Any:
 
 
 def _cleaned(p: Params, y: Any, level: Any) -> Any:
-    """Paths y (n, length) after one step down the energy."""
+    """Return the paths y (n, length) after one gradient step down the energy."""
     return y - jax.vmap(jax.grad(_energy, argnums=1), in_axes=(None, 0, 0))(p, y, level)
 
 
@@ -169,7 +172,7 @@ def _cleaned(p: Params, y: Any, level: Any) -> Any:
 
 
 def _loss(p: Params, key: Any, x: Any, y: Any, known: Any) -> Any:
-    """The mean loss of windows x and targets y (n, length), of which ``known`` were observed."""
+    """Return the mean loss of windows x and targets y (n, length); ``known`` is 1 where a target was observed."""
     steps, first, second, third, fourth, fifth = jax.random.split(key, 6)
     n, length = y.shape
     at = jax.random.randint(steps, (n,), 0, DIFFUSION)
@@ -184,7 +187,7 @@ def _loss(p: Params, key: Any, x: Any, y: Any, known: Any) -> Any:
     total = jnp.maximum(known.sum(), 1.0)
     squared = (known * (y_noisy - mean) ** 2).sum() / total
     surprise = (known * (0.5 * ((y_noisy - mean) * jnp.exp(-log)) ** 2 + log)).sum() / total
-    # The energy learns from what the autoencoder draws and does not pull at it.
+    # The energy is trained on draws of the autoencoder; its gradient must not change the autoencoder.
     drawn = lax.stop_gradient(mean + jnp.exp(log) * jax.random.normal(fifth, y.shape))
     missed = known * (y - _cleaned(p, drawn, x[:, 0, -2:]))
     score = (missed**2).sum() / total
@@ -222,10 +225,10 @@ def trained(
     seed: int,
     rate: float = RATE,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Parameters after so many batches (up to the next multiple of `CALL`), and the loss of each.
+    """Train for ``batches`` batches (up to the next multiple of `CALL`); return the parameters and the loss of each batch.
 
     Windows x have shape (n, length, columns), targets y and ``known`` (1 where observed) (n, length), n at least 1.
-    The rate rises for a tenth and falls to 0 as a cosine.
+    The rate rises for a tenth of the batches and falls to 0 as a cosine.
     """
     rng = np.random.default_rng(seed)
     calls = -(-batches // CALL)
@@ -249,7 +252,7 @@ def trained(
 
 
 def _draw(clean: bool, p: Params, noise: tuple[Any, Any, Any], x: Any) -> Any:
-    """Paths (`DRAWS`, length) of one window."""
+    """Return paths (`DRAWS`, length) of one window."""
     top, bottom, last = noise
     windows = jnp.broadcast_to(x, (DRAWS, *x.shape))
     mean, log, _ = _forward(p, windows, top, bottom)
@@ -259,14 +262,14 @@ def _draw(clean: bool, p: Params, noise: tuple[Any, Any, Any], x: Any) -> Any:
 
 @cache
 def _prediction(clean: bool) -> Any:
-    # One window after the other: what is drawn for one cannot depend on how many are asked for together.
+    # Windows are processed one by one, so the draws of a window cannot depend on the number of windows.
     return jax.jit(lambda p, noise, x: lax.map(partial(_draw, clean, p, noise), x))
 
 
 def drawn(p: Mapping[str, np.ndarray], x: np.ndarray, *, seed: int, clean: bool = True) -> np.ndarray:
-    """Paths (n, `DRAWS`, length) of windows x (n, length, columns), every window with the same random numbers.
+    """Return paths (n, `DRAWS`, length) of windows x (n, length, columns); every window uses the same random numbers.
 
-    Unless ``clean`` they are as the autoencoder draws them.
+    Without ``clean`` the paths are the raw draws of the autoencoder.
     """
     rng = np.random.default_rng(seed)
     length = x.shape[1]

@@ -1,6 +1,6 @@
-"""The predictor `lightgbm`: trees over all markets of a panel, for counts and for prices (M6.2).
+"""Predictor `lightgbm`: trees over all markets of a panel, for counts and for prices (M6.2).
 
-In this file: estimations that are made once for a panel, the trees for counts, those for prices, the predictor of both.
+This module holds a cache of panel estimations, the trees for counts, the trees for prices, and the predictor of both.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 
 # ---
-# Estimations that more than one predictor is made of: made once for a panel in a process (ours).
+# Estimations shared by several predictors: computed once per panel and process (ours).
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
 class Remembered(Generic[T]):
-    """The newest ``most`` results of one deterministic estimation, by the content of what it was made from.
+    """Cache of the newest ``most`` results of a deterministic estimation, keyed by the content of its inputs.
 
-    What is kept is handed out again as it is, so it must not be changed by who gets it.
+    Results are returned without a copy, so callers must not modify them.
     """
 
     most: int = 4
     _kept: OrderedDict[bytes, T] = field(default_factory=OrderedDict)
 
     def of(self, panel: Panel, make: Callable[[], T], *, beside: Iterable[np.ndarray] = ()) -> T:
-        """The result for a panel, and the arrays ``beside`` it that count too: kept from before, or made now."""
+        """Return the result for a panel and the additional input arrays ``beside``, from the cache or by calling ``make``."""
         key = _digest(panel, beside)
         found = self._kept.get(key)
         if found is None:
@@ -77,7 +77,7 @@ def _digest(panel: Panel, beside: Iterable[np.ndarray]) -> bytes:
 
 
 def _parts(series: Series) -> tuple[np.ndarray, ...]:
-    """Everything that a series says, as arrays."""
+    """Return all content of a series as arrays."""
     words = (
         series.variable, series.key, series.slots_per_day, series.first_slot, series.step.value, series.on_demand_usd,
         series.capacity_stated,
@@ -90,23 +90,26 @@ def _parts(series: Series) -> tuple[np.ndarray, ...]:
 # LightGBM for counts: trees over all markets of a source correct the odds of "at least n" (M6.2).
 
 # ---
-# What the boosted count model is told: one row per slot and threshold n, about "at least n" (M6.2).
+# Features of the count model: one row per slot and threshold n, for the event "at least n" (M6.2).
 #
-# Rows are relative to the threshold (is the value at or above it, how far from it, how often of late), so that what is learned
-# of one level, market or year holds at another. Row t reads slots up to t only, in the series and in its peers.
+# Features are relative to the threshold (value at or above it, distance to it, recent frequency), so that relations learned at
+# one level, market or year hold at another. Row t reads slots up to t only, in the series and in its peers.
 
-#: At most so many thresholds are modelled; chances between them are interpolated.
+#: Maximal number of modelled thresholds; probabilities between them are interpolated.
 MOST_THRESHOLDS = 24
 _LAGS = (1, 2, 3)
 
 
 def thresholds_of(states: int) -> np.ndarray:
-    """The counts n whose "at least n" is modelled, ascending, the first 1 and the last the cap."""
+    """Return the modelled counts n of "at least n", ascending from 1 to the capacity."""
     return np.unique(np.linspace(1, states - 1, min(MOST_THRESHOLDS, states - 1)).astype(int))
 
 
 def peers_of(panel: Panel, which: int) -> np.ndarray:
-    """Counts of the other series of the same source on this one's slots, as shares of their caps, shape (slots, peers)."""
+    """Return counts of the other series of the same source as shares of their capacities, shape (slots, peers).
+
+    They are aligned to the slots of series ``which``, with NaN where a peer has no value.
+    """
     own = panel.series[which]
     columns = []
     for place, other in enumerate(panel.series):
@@ -123,7 +126,7 @@ def peers_of(panel: Panel, which: int) -> np.ndarray:
 
 
 def count_rows(at: Situation, peers: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """What is known at ``at.places`` of every threshold, shape (places, thresholds, columns), float32."""
+    """Return the features known at ``at.places`` for every threshold, shape (places, thresholds, columns), float32."""
     series, places = at.series, at.places
     cap = np.maximum(series.upper, 1.0)
     above = exceeded(at.present, thresholds)
@@ -147,7 +150,7 @@ def _wide(column: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 
 def _readings(at: Situation) -> list[np.ndarray]:
-    """Two readings at thirds of the slot before, and the mean of all of it with the value."""
+    """Return two readings at thirds of the previous slot, and the mean of all its readings and the value."""
     within, m = at.series.within, at.series.within.shape[1]
     if m == 0:
         return [np.full(len(at.series), np.nan)] * 3
@@ -159,14 +162,14 @@ def _readings(at: Situation) -> list[np.ndarray]:
 
 
 def _swings(at: Situation) -> list[np.ndarray]:
-    """Usual change over one, two and four slots, over four hours and over a day."""
+    """Return the mean absolute change over one, two and four slots, each averaged over four hours and over a day."""
     values = at.series.values
     changes = [np.abs(values - lagged(values, lag)) for lag in (1, 2, 4)]
     return [smoothed(change, in_slots(at.series, hours, 4)) for change in changes for hours in (4.0, 24.0)]
 
 
 def _since(changed: np.ndarray) -> np.ndarray:
-    """Logarithm of one plus the slots since the threshold was last crossed, shape of ``changed``."""
+    """Return log(1 + slots since the threshold was last crossed), shape of ``changed``."""
     slots = np.arange(changed.shape[0])[:, None]
     last = np.maximum.accumulate(np.where(changed > 0, slots, 0), axis=0)
     return np.asarray(np.log1p(slots - last))
@@ -175,7 +178,7 @@ def _since(changed: np.ndarray) -> np.ndarray:
 def _peer_columns(
     at: Situation, peers: np.ndarray, thresholds: np.ndarray, cap: np.ndarray
 ) -> list[np.ndarray]:
-    """Share of peers that are at or above the threshold (as shares of their caps), and that against its mean of late."""
+    """Return the share of peers at or above the threshold (as shares of capacity), and its deviation from the recent mean."""
     shape = (len(at.series), thresholds.size)
     if peers.shape[1] == 0:
         return [np.full(shape, np.nan)] * 2
@@ -187,34 +190,33 @@ def _peer_columns(
 
 
 def _hour(at: Situation) -> np.ndarray:
-    """Slot of the day as a share of it, NaN without a real clock."""
+    """Return the slot of the day as a share of the day, NaN without a real clock."""
     day, slots = at.series.slots_per_day, np.arange(len(at.series))
     return (slots + at.series.first_slot) % day / day if day > 1 else np.full(slots.shape, np.nan)
 
 
 # ---
-# LightGBM for counts over panels: a mean of simple laws whose odds of "at least n" trees correct, step by step (M6.2).
+# LightGBM for counts over panels: trees correct the odds of "at least n" of a mean distribution, step by step (M6.2).
 #
 # One binary model per step of `COUNT_STEPS` (direct multi-step), pooled over thresholds and over every market of the panel. It
-# starts from the log odds of a few laws that follow the series by themselves (`count_members`), so that what the trees have not
-# learned is left as it was: trained on levels from scratch, they learned the training part's regime and lost by a factor of two
-# when it changed (ours).
+# starts from the log odds of a few members of `count_members`, so that relations the trees have not learned are left unchanged.
+# Trees trained on levels from scratch learned the regime of the training part and doubled the loss when it changed (ours).
 
-#: Steps ahead that are modelled; corrections between them are interpolated, beyond them held.
+#: Modelled steps ahead; corrections between them are interpolated, beyond them constant.
 COUNT_STEPS = np.array([1, 2, 4, 8, 12])
-#: Members whose mean law is corrected.
+#: Members whose mean distribution is corrected.
 BASE = ("alike_expected", "recent_4_hours", "alike_3_days", "recent_90_minutes", "recent_12_hours")
-#: Members whose chances the trees are told beside.
+#: Members whose probabilities are additional features of the trees.
 TOLD = ("recent_half_hour", "even_readings", "odd_readings", "alike_1_day", "recent_2_days", "hour_of_day")
-#: Only the newest so many slots of a series are trained on.
+#: Maximal number of newest slots of a series used for training.
 LONGEST_TRAINING = 1000
-#: Rows of a step; of a panel that gives more, fewer origins are used.
+#: Maximal number of training rows of a step; larger panels use fewer origins.
 MOST_ROWS = 60_000
-#: Fewer rows than this teach nothing that lasts.
+#: Minimal number of training rows of a step; with fewer no trees are trained.
 FEWEST_ROWS = 500
 #: Thresholds drawn for each origin in training.
 _DRAWN = 6
-#: Odds outside these chances are a thin tail; trees could not correct them.
+#: Probabilities are clipped at this distance from 0 and 1, because trees cannot correct more extreme odds.
 _SURE = 0.01
 COUNT_SETTINGS: dict[str, Any] = {
     "objective": "binary", "num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 7, "verbosity": -1,
@@ -227,12 +229,12 @@ COUNT_ROUNDS = 80
 @stored("lightgbm.trees")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountTrees:
-    """A booster per step of `COUNT_STEPS`, as text; none where the panel taught too little."""
+    """One booster per step of `COUNT_STEPS`, as text; empty if the panel has too few training rows."""
 
     boosters: tuple[str, ...]
 
     def loaded(self) -> tuple[lightgbm.Booster, ...]:
-        """The boosters themselves, read once however often they are asked for."""
+        """Return the parsed boosters, cached across calls."""
         return _loaded(self.boosters)
 
 
@@ -242,22 +244,25 @@ def _loaded(texts: tuple[str, ...]) -> tuple[lightgbm.Booster, ...]:
 
 
 def start_odds(at: Situation, thresholds: np.ndarray) -> np.ndarray:
-    """Log odds of "at least n" of the mean of `BASE`, shape (places, steps, thresholds)."""
+    """Return the log odds of "at least n" of the mean of `BASE`, shape (places, steps, thresholds)."""
     least = at_least(member_laws(at, BASE).mean(axis=0))[..., thresholds - 1]
     chance = np.clip(least, _SURE, 1.0 - _SURE)
     return np.asarray(np.log(chance / (1.0 - chance)))
 
 
 def _told(at: Situation, thresholds: np.ndarray) -> np.ndarray:
-    """Chances of the members, one by one, shape (places, steps, thresholds, members), float32."""
+    """Return the probabilities of each member, shape (places, steps, thresholds, members), float32."""
     least = at_least(member_laws(at, (*BASE, *TOLD)))[..., thresholds - 1]
     return np.moveaxis(least, 0, -1).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lessons:
-    """Training rows of one series: for every origin and drawn threshold its row (without the step's chances), and per
-    step the chances, the start and whether it came."""
+    """Training rows of one series, one per origin and drawn threshold.
+
+    ``known`` holds the features common to all steps; ``told`` the members' probabilities, ``start`` the initial log odds and
+    ``hit`` the outcome (0, 1 or NaN) per step.
+    """
 
     known: np.ndarray
     told: np.ndarray
@@ -265,7 +270,7 @@ class _Lessons:
     hit: np.ndarray
 
 
-#: The mixture is made of the same trees as the predictor `lightgbm`.
+#: Cache shared by the count mixture and the predictor `lightgbm`, which use the same trees.
 _TREES: Remembered[CountTrees] = Remembered()
 
 
@@ -304,7 +309,7 @@ def _fit_trees(panel: Panel, expected: Expectations) -> CountTrees:
 def _lessons(
     panel: Panel, which: int, every: int, expected: Expectations, rng: np.random.Generator
 ) -> _Lessons | None:
-    """Lessons of one series at every ``every``-th origin, counted back from the newest; None if it has nothing to teach."""
+    """Return the training rows of every ``every``-th origin, counted back from the newest; None if there are none."""
     series = panel.series[which]
     n = len(series)
     states = int(series.upper.max()) + 1 if n else 1
@@ -325,7 +330,7 @@ def _lessons(
     steps = COUNT_STEPS.size
 
     def flat(table: np.ndarray) -> np.ndarray:
-        """(origins, steps, drawn, ...) as (origins x drawn, steps, ...)."""
+        """Reshape (origins, steps, drawn, ...) to (origins x drawn, steps, ...)."""
         return np.asarray(np.swapaxes(table, 1, 2).reshape(-1, steps, *table.shape[3:]))
 
     return _Lessons(
@@ -334,7 +339,10 @@ def _lessons(
 
 
 def trees_laws(boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.ndarray) -> np.ndarray:
-    """Corrected laws at every place and step of a situation, shape (places, steps, states); without boosters the start's."""
+    """Return corrected distributions at every place and step of a situation, shape (places, steps, states).
+
+    Without boosters the mean distribution of `BASE` is returned.
+    """
     if at.states < 2:
         return np.ones((at.places.size, at.steps.size, 1))
     thresholds = thresholds_of(at.states)
@@ -351,7 +359,7 @@ def trees_laws(boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.nd
 def _corrections(
     boosters: Sequence[lightgbm.Booster], at: Situation, peers: np.ndarray, thresholds: np.ndarray
 ) -> np.ndarray:
-    """What the trees add to the log odds, linear between the steps that are modelled, shape (places, steps, thresholds)."""
+    """Return the trees' corrections of the log odds, linear between modelled steps, shape (places, steps, thresholds)."""
     nodes = at.at_steps(COUNT_STEPS)
     known, told = count_rows(at, peers, thresholds), _told(nodes, thresholds)
     added = []
@@ -364,12 +372,12 @@ def _corrections(
 
 
 def _step_shares(steps: np.ndarray) -> np.ndarray:
-    """Weights (steps, COUNT_STEPS) that interpolate linearly between `COUNT_STEPS`."""
+    """Return weights (steps, COUNT_STEPS) for linear interpolation between `COUNT_STEPS`."""
     return np.stack([np.interp(steps, COUNT_STEPS, unit) for unit in np.eye(COUNT_STEPS.size)], axis=1)
 
 
 def _between(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np.ndarray:
-    """Chances at thresholds 1..cap from those at some of them, linear in between."""
+    """Interpolate probabilities linearly from modelled thresholds to all thresholds 1..capacity."""
     right = np.minimum(np.searchsorted(thresholds, every), thresholds.size - 1)
     left = np.maximum(right - 1, 0)
     gap = np.maximum(thresholds[right] - thresholds[left], 1)
@@ -378,29 +386,29 @@ def _between(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np
 
 
 # ---
-# LightGBM for prices: whether, which way and how far the price will have moved, from all markets of a source (M6.2).
+# LightGBM for prices: whether, in which direction and how far the price moves, from all markets of a source (M6.2).
 
 # ---
-# What the trees of the price model are told of a pair of origin and step, and the pairs they are trained on (M6.2).
+# Features of the price model for a pair of origin and step, and the training pairs (M6.2).
 
-#: Steps ahead that are trained on; the trees interpolate between them.
+#: Steps ahead used for training; the trees interpolate between them.
 PRICE_STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 36, 48])
-#: Steps drawn for each origin in training, and the seed they are drawn from.
+#: Steps drawn for each origin in training, and the seed of the draws.
 DRAWN = 4
 SEED = 7
-#: Pairs trained on at most, spread evenly over the slots at which prices move.
+#: Maximal number of training pairs, spread evenly over the slots at which prices move.
 MOST_PAIRS = 40_000
-#: Fewer pairs than this teach nothing that lasts.
+#: Minimal number of training pairs; with fewer no trees are trained.
 FEWEST_PAIRS = 500
-#: After so long a pair counts half.
+#: Half-life of the weight of a training pair.
 HALF_LIFE = pd.Timedelta(days=21)
-#: Levels of the size of a move that are modelled.
+#: Modelled levels of the size of a move.
 SIZE_LEVELS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-#: Log sizes (in units of recent changes) are kept within this.
+#: Log sizes (in units of recent changes) are clipped to this range.
 SIZE_RANGE = (-9.0, 6.0)
-#: No way is less likely than this.
+#: Minimal probability of each direction.
 SMALLEST_CHANCE = 1e-3
-#: Columns that have a direction, told from the last change's too.
+#: Columns with a direction, which are also included relative to the direction of the last change.
 _SIGNED = [
     STATE_COLUMNS.index(name) for name in ("change_2", "change_4", "over_median_day", "over_median_week")
 ]
@@ -408,10 +416,11 @@ _SIGNED = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPairs:
-    """What is known of n pairs: features ``rows`` (n, columns), and what the process of changes makes of them.
+    """Features and baseline distribution of n pairs of origin and step.
 
-    ``ways`` (n, 3) are logs of the chances that the price will have moved against the last change, not at all, or onwards;
-    ``sizes`` (n, 2, levels) the logs of the size of a move, in recent changes, against and onwards, at `SIZE_LEVELS`.
+    ``rows`` (n, columns) are features. ``ways`` (n, 3) are log probabilities, by the change process, that the price moves against
+    the direction of the last change, not at all, or onwards in it. ``sizes`` (n, 2, levels) are log sizes of a move against and
+    onwards at `SIZE_LEVELS`, in units of recent changes.
     """
 
     rows: np.ndarray
@@ -422,10 +431,10 @@ class KnownPairs:
 def told_of(
     process: FittedChangeProcess, series: Series, state: PriceState, origins: np.ndarray, steps: np.ndarray
 ) -> KnownPairs:
-    """Features and the process's law of origins (m,) with steps ahead (m, k), as m k pairs.
+    """Compute features and the change process's distribution for origins (m,) and steps ahead (m, k), as m k pairs.
 
-    Features are `price_rows`, its signed columns once more as seen from the last change, and that change's sign; then the
-    process's chance of no change by the step, of one, the mean number; and the step itself.
+    Features are `price_rows`, its signed columns relative to the direction of the last change, and that change's sign; then the
+    process's probabilities of no change and of one change by the step, the mean number of changes, and the step.
     """
     rows = price_rows(series, state, origins)
     sign = np.sign(state.last[origins])[:, None]
@@ -435,7 +444,7 @@ def told_of(
     of_step = np.stack([at[:, :, 0], at[:, :, 1], at @ np.arange(at.shape[2]), steps], axis=-1)
     wide = np.broadcast_to(known[:, None, :], (*steps.shape, known.shape[1]))
     value, weight = process.mixture(state, origins, at)
-    # Seen from the last change: what comes against it is below 0, ascending, for rises and falls alike.
+    # Measured in the direction of the last change: moves against it are negative, ascending, for rises and falls alike.
     fell = sign[:, 0] < 0
     value = np.where(fell[:, None], -value[:, ::-1], value) / state.size[origins][:, None]
     weight = np.where(fell[:, None, None], weight[:, :, ::-1], weight)
@@ -448,7 +457,7 @@ def told_of(
 
 
 def _law_of(value: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log chances of a value below, at and above 0, shape (m, k, 3), and log sizes below and above, shape (m, k, 2, levels).
+    """Return log probabilities of a value below, at and above 0 (m, k, 3), and log sizes below and above 0 (m, k, 2, levels).
 
     ``value`` (m, p) ascends, ``weight`` is (m, k, p).
     """
@@ -462,7 +471,7 @@ def _law_of(value: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarr
     for i, (side, total) in enumerate(zip(sides, (falls, rises), strict=True)):
         share = np.cumsum(side, axis=2) / np.maximum(total, 1e-12)[:, :, None]
         for j, level in enumerate(SIZE_LEVELS):
-            # Below 0 small sizes come last.
+            # Below 0 the values ascend towards small sizes.
             place = np.argmax(share >= (1.0 - level if i == 0 else level) - 1e-9, axis=2)
             sizes[:, :, i, j] = np.where(total > 1e-12, logs[rows, place], 0.0)
     return np.log(least / least.sum(axis=-1, keepdims=True)), sizes
@@ -470,7 +479,11 @@ def _law_of(value: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves:
-    """Training pairs: what is told of them; log price change, its unit, weight and the sign of the last change before, (n,)."""
+    """Training pairs of origin and step.
+
+    ``told`` holds features and baseline; ``change`` is the log price change, ``unit`` its unit, ``weight`` the weight and
+    ``sign`` the sign of the last change before the origin, each of shape (n,).
+    """
 
     told: KnownPairs
     change: np.ndarray
@@ -480,7 +493,7 @@ class Moves:
 
 
 def training_moves(panel: Panel, process: FittedChangeProcess) -> Moves | None:
-    """Pairs of observed origins at which the price moves with drawn steps; None where the panel has too few."""
+    """Return training pairs of observed origins at which the price moves with drawn steps; None if the panel has too few."""
     states = [price_state(one) for one in panel.series]
     places = [
         np.flatnonzero(state.moves & (one.newest == np.arange(len(one))))
@@ -510,7 +523,7 @@ def _pairs(
     drawn: tuple[np.ndarray, np.ndarray],
     end: int,
 ) -> tuple[np.ndarray, ...]:
-    """The columns of `Moves` for origins (n,) and steps (n, k) whose target was observed; ``end`` is the panel's."""
+    """Return the columns of `Moves` for origins (n,) and steps (n, k) with an observed target; ``end`` is the panel's end."""
     origins, steps = drawn
     target = origins[:, None] + steps
     inside = np.minimum(target, len(series) - 1)
@@ -524,27 +537,28 @@ def _pairs(
 
 
 # ---
-# LightGBM for prices over panels: whether and which way the price will have moved k slots ahead, and by how much (M6.2).
+# LightGBM for prices over panels: whether and in which direction the price moves within k slots, and by how much (M6.2).
 #
-# A price mostly stands still, so its law is a point mass at the newest value between two tails. One multiclass model corrects the
-# chances of the three, quantile models the size of the move in units of the series' recent changes, that the process of changes
-# (`price_changes`) gives; both are told the step ahead and learn from every market of the panel at once.
-# Directions are counted from that of the last change, so that momentum and reversal are learned once for rises and falls;
-# the sign itself is told too (ours).
+# A price is constant most of the time, so its distribution is a point mass at the newest value between two tails. Both models
+# correct the distribution of the change process (`price_changes`): a multiclass model the probabilities of the three outcomes,
+# quantile models the size of the move in units of the series' recent changes. The step ahead is a feature, and all markets of
+# the panel are pooled. Directions are relative to that of the last change, so that momentum and reversal are learned jointly for
+# rises and falls; the sign of the last change is a feature too (ours).
 
-#: Fewer moves than this teach nothing that lasts.
+#: Minimal number of moves in the training pairs; with fewer no trees are trained.
 FEWEST_MOVES = 50
 PRICE_SETTINGS: dict[str, Any] = {
     "num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 7, "verbosity": -1,
     "learning_rate": 0.05, "num_leaves": 7, "min_data_in_leaf": 200, "lambda_l2": 20.0, "feature_fraction": 0.7,
 }  # fmt: skip
-#: Rounds of a panel with hardly a change, those added to it for one with `MANY_MOVES` training pairs that moved, or more.
+#: Boosting rounds of a panel with hardly any moves, and additional rounds of a panel with `MANY_MOVES` or more training pairs that
+#: moved.
 PRICE_ROUNDS = 20
 ROUNDS_MORE = 20
 MANY_MOVES = 20_000
-#: Classes of the way: against the last change, none, onwards.
+#: Classes of the direction: against the last change, no move, onwards.
 AGAINST, NONE, ONWARDS = 0, 1, 2
-#: A smaller change of the logarithm is none.
+#: Changes of the logarithm below this are no move.
 _SAME = 1e-9
 _CHUNK_ROWS = 200_000
 _SCORES = np.array([NormalDist().inv_cdf(level) for level in SIZE_LEVELS])
@@ -554,7 +568,7 @@ _GRID_SCORES = np.array([NormalDist().inv_cdf(share) for share in _GRID])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoostedPrice:
-    """Model of the price over a panel; where the panel taught nothing, the process of changes answers, labelled."""
+    """Price model of a panel; if the panel has too few moves, the change process replaces it, with a reason."""
 
     def fit(self, panel: Panel) -> FittedBoostedPrice:
         """Fit the trees on the slots of all markets at which the price moves."""
@@ -570,19 +584,19 @@ class BoostedPrice:
         if moved < FEWEST_MOVES:
             return FittedBoostedPrice(way=None, sizes=(), process=process)
         rounds = PRICE_ROUNDS + round(ROUNDS_MORE * min(1.0, moved / MANY_MOVES))
-        start = moves.told.ways.ravel(order="F")  # class after class
+        start = moves.told.ways.ravel(order="F")  # Fortran order: class by class
         data = lightgbm.Dataset(moves.told.rows, way, weight=moves.weight, init_score=start)
         ways = lightgbm.train({**PRICE_SETTINGS, "objective": "multiclass", "num_class": 3}, data, rounds)
         return FittedBoostedPrice(way=ways, sizes=_size_boosters(moves, way, rounds), process=process)
 
 
 def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm.Booster, ...]:
-    """Quantiles of the log size of a move, in recent changes, told its way; one booster per level of `SIZE_LEVELS`."""
+    """Fit quantile models of the log size of a move, given its direction; one booster per level of `SIZE_LEVELS`."""
     moved = np.flatnonzero(way != NONE)
     rows = np.hstack([moves.told.rows[moved], way[moved, None]])
     size = np.clip(np.log(np.abs(moves.change[moved]) / moves.unit[moved]), *SIZE_RANGE)
     starts = moves.told.sizes[moved, (way[moved] == ONWARDS).astype(int)]
-    # The levels differ in where they start: the rows are sorted into bins once for all of them.
+    # The levels differ only in their initial scores, so the rows are binned once for all of them.
     data = lightgbm.Dataset(rows, size, weight=moves.weight[moved], init_score=starts[:, 0].copy())
     boosters = []
     for i, level in enumerate(SIZE_LEVELS):
@@ -596,14 +610,17 @@ def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm
 @stored("lightgbm.price")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedBoostedPrice:
-    """The booster of the way (None where nothing could be learned), one per level of `SIZE_LEVELS`, and the process of changes."""
+    """Fitted price trees with the change process.
+
+    ``way`` is the booster of the direction (None if untrained), ``sizes`` holds one booster per level of `SIZE_LEVELS`.
+    """
 
     way: lightgbm.Booster | None
     sizes: tuple[lightgbm.Booster, ...]
     process: FittedChangeProcess
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
-        """Quantiles of the law where the price moves, the newest value alone where it stands still (`PriceState.moves`)."""
+        """Forecast quantiles where the price moves, and the newest value where it is constant (`PriceState.moves`)."""
         if self.way is None:
             given = self.process.outlook(panel, which, origins, horizon)
             reasons = tuple(f"too few moves to learn from{'; ' if why else ''}{why}" for why in given.reasons)
@@ -628,7 +645,7 @@ class FittedBoostedPrice:
     def _quantiles(
         self, way: lightgbm.Booster, series: Series, state: PriceState, origins: np.ndarray, horizon: int
     ) -> np.ndarray:
-        """Quantiles of the price, shape (origins, horizon, 19)."""
+        """Return quantiles of the price, shape (origins, horizon, 19)."""
         steps = np.minimum(series.age(origins)[:, None] + np.arange(1, horizon + 1), PRICE_STEPS[-1])
         told = told_of(self.process, series, state, origins, steps)
         chances = np.exp(told.ways + np.asarray(way.predict(told.rows, raw_score=True, num_threads=1)))
@@ -645,7 +662,7 @@ class FittedBoostedPrice:
         return np.where(change == 0, series.last(origins)[:, None, None], np.exp(np.minimum(moved, 30.0)))
 
     def _sizes(self, told: KnownPairs, way: int) -> np.ndarray:
-        """Quantiles of the log size at `SIZE_LEVELS` of a move that way, shape (pairs, levels)."""
+        """Return the log size at `SIZE_LEVELS` of a move in direction ``way``, shape (pairs, levels)."""
         rows = np.hstack([told.rows, np.full((told.rows.shape[0], 1), float(way))])
         shift = np.stack(
             [np.asarray(one.predict(rows, raw_score=True, num_threads=1)) for one in self.sizes], axis=1
@@ -654,9 +671,9 @@ class FittedBoostedPrice:
 
 
 def law_quantiles(*, falls: np.ndarray, rises: np.ndarray, down: np.ndarray, up: np.ndarray) -> np.ndarray:
-    """Quantiles at `LEVELS` of a law with chances of a fall and of a rise (n,), else 0; shape (n, 19).
+    """Return quantiles at `LEVELS`, shape (n, 19), of a change with probabilities of a fall and of a rise (n,), else 0.
 
-    ``down`` and ``up`` (n, levels) are log sizes at `SIZE_LEVELS` of either.
+    ``down`` and ``up`` (n, levels) are the log sizes of falls and rises at `SIZE_LEVELS`.
     """
     out = np.zeros((falls.size, LEVELS.size))
     for i, level in enumerate(LEVELS):
@@ -668,7 +685,7 @@ def law_quantiles(*, falls: np.ndarray, rises: np.ndarray, down: np.ndarray, up:
 
 
 def _size_at(share: np.ndarray, logs: np.ndarray) -> np.ndarray:
-    """Size at a share (n,) of a law given by log sizes (n, levels), linear in normal scores and beyond the outermost level."""
+    """Return the size at probability ``share`` (n,) from log sizes (n, levels), interpolated and extrapolated in normal scores."""
     score = np.clip(np.interp(share, _GRID, _GRID_SCORES), -2.0, 2.0)
     left = np.clip(np.searchsorted(_SCORES, score) - 1, 0, _SCORES.size - 2)
     rows = np.arange(share.size)
@@ -677,23 +694,23 @@ def _size_at(share: np.ndarray, logs: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(np.clip(low + part * (high - low), *SIZE_RANGE)))
 
 
-#: The mixture is made of the same trees as the predictor `lightgbm`.
+#: Cache shared by the price mixture and the predictor `lightgbm`, which use the same trees.
 _FITTED: Remembered[FittedBoostedPrice] = Remembered()
 
 
 # ---
 # The predictor of both variables.
 
-#: Why the laws that the trees would have corrected answer by themselves.
+#: Reason where the distributions are not corrected by trees.
 UNTAUGHT = "too little to train trees on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoostedCount:
-    """Model of the count over a panel: a mean of simple laws corrected by trees (`boosted_count`)."""
+    """Count model of a panel: a mean of simple distributions corrected by trees."""
 
     def fit(self, panel: Panel) -> FittedBoostedCount:
-        """Estimate expectations and trees on all of the panel."""
+        """Estimate expectations and trees on the whole panel."""
         expected = expectations(panel, COUNT_STEPS)
         seen = tuple(series.key for series in panel.series if series.observed.size)
         end = max((series.end for series in panel.series), default=0)
@@ -703,7 +720,7 @@ class BoostedCount:
 @stored("lightgbm.count")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedBoostedCount:
-    """The trees, the expectations they are told, the keys of the series ``seen`` in training, and the slot after the last."""
+    """Fitted count trees and their expectations; ``seen``: keys of the training series, ``end``: the slot after the last."""
 
     expected: Expectations
     trees: CountTrees
@@ -711,7 +728,10 @@ class FittedBoostedCount:
     end: int
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
-        """Corrected laws; last value answers, labelled, if the newest value is stale or there are too many states."""
+        """Forecast corrected distributions.
+
+        Last value replaces them, with a reason, if the newest value is stale or there are too many states.
+        """
         series = panel.series[which]
         why = UNTAUGHT if not self.trees.boosters else "" if series.key in self.seen else NEVER_SEEN
 
@@ -732,10 +752,10 @@ def answered(
     end: int,
     why: str,
 ) -> Outlook:
-    """The outlook of ``laws(origins, states)``; last value answers, labelled, where the newest value is stale or states too many.
+    """Return the outlook of ``laws(origins, states)``, or last value where the newest value is stale or there are too many states.
 
-    Origins with another bound known at them are asked about apart: what a model says at one does not depend on the others.
-    ``end``: the slot after the last that the model was estimated on, which last value's spread is of as well.
+    Origins with different bounds are forecast separately, so the forecast of an origin does not depend on the others. ``end`` is
+    the slot after the last slot of the estimation, which also limits the data for the spread of last value.
     """
     bounds = series.upper[origins]
     most = int(bounds.max()) + 1
@@ -759,10 +779,10 @@ def answered(
 
 
 def with_law(given: Outlook, states: int) -> Outlook:
-    """An outlook of quantiles with the rough law they stand for: each level the same mass."""
+    """Add to an outlook an approximate distribution from its quantiles, with equal mass at each level."""
     return replace(given, law=indicator(np.floor(given.quantiles + 0.5), states).mean(axis=2))
 
 
 def lightgbm_predictor() -> ByVariable:
-    """The LightGBM predictor."""
+    """Return the LightGBM predictor."""
     return ByVariable(name="lightgbm", pooled=True, price=BoostedPrice(), count=BoostedCount())

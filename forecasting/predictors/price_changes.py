@@ -1,8 +1,8 @@
-"""What is known of a price at a slot: when and by how much it changed last, how often it does, where it stands (M6.2).
+"""State of a price at a slot and the price model `ChangeProcess`, a renewal process of price changes (M6.2).
 
-A price stands still between changes, so its history is the list of its changes: all features are read off that list and off
-rolling windows that end at the slot. Sizes are changes of the logarithm, in units of the series' own recent ones, so that
-markets of any price level can be learned from together (ours).
+A price is constant between changes, so its history is the list of its changes. All features are computed from that list and
+from rolling windows that end at the slot. Sizes are changes of the logarithm in units of the series' own recent changes, so that
+markets of any price level can be pooled (ours).
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from forecasting.predictor import Outlook, Panel, stored
 from forecasting.quantiles import LEVELS
 from forecasting.series import Series
 
-#: A price that did not change for so long is taken to stand still (ours).
+#: A price without changes for this long is treated as constant (ours).
 DORMANT = pd.Timedelta(days=7)
-#: Fewer changes within that time than this, and the price is taken to stand still too: the next is then too rare for a quantile.
+#: Minimal number of changes within `DORMANT`; with fewer the price is treated as constant, since the next is too rare for a
+#: quantile.
 FEWEST_RECENT = 2
-#: So many recent intervals without a change, and at least a day, and it stands still as well.
+#: The price is also treated as constant after this many recent intervals without a change, and at least a day.
 PATIENCE = 4.0
-#: Changes that "recent" means: of the size of changes, and of the time between them.
+#: Number of changes in "recent" means: of the size of changes, and of the time between them.
 RECENT = 8
-#: Smallest price that has a logarithm here, USD per instance-hour.
+#: Lower bound of prices before taking the logarithm, USD per instance-hour.
 LEAST_PRICE = 1e-6
-#: Two prices closer than this share of themselves are one price.
+#: Changes of the log price up to this size count as no change.
 _SAME = 1e-9
 
-#: Columns of `PriceState.rows`, in order.
+#: Columns of `price_rows`, in order.
 STATE_COLUMNS = (
     "age", "age_of_interval", "last_interval", "mean_interval", "change_1", "change_2", "change_4", "same_sign",
     "size", "size_1", "over_median_day", "over_low_day", "over_high_day", "over_median_week", "range_week", "of_on_demand",
@@ -40,13 +41,14 @@ STATE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceState:
-    """What was known of a price at each slot; every array has shape (slots,), row t reads slots up to t only.
+    """State of a price at each slot; arrays have shape (slots,) unless noted, and row t reads slots up to t only.
 
-    ``level`` is the newest observed price's logarithm; ``age`` the slots since it last changed, inf if it never did; ``interval``
-    the mean slots between the recent changes, inf before the second; ``last`` the last change of the logarithm (0 if none);
-    ``size`` the mean size of the recent changes (0 if none), ``usual``
-    the median level of a day; ``moves`` whether `FEWEST_RECENT` changes lie within `DORMANT`. ``when`` and
-    ``by`` list the slots of all changes and their sizes, ``count`` (slots,) how many of them had been seen.
+    ``level`` is the logarithm of the newest observed price. ``age`` is the number of slots since it last changed, inf if it
+    never did; ``interval`` the mean number of slots between the recent changes, inf before the second change. ``last`` is the
+    last change of the logarithm and ``size`` the mean absolute size of the recent changes, both 0 if there is none. ``usual``
+    is the median level of a day. ``moves`` is True if `FEWEST_RECENT` changes lie within `DORMANT` and the last is not older
+    than a day and `PATIENCE` intervals. ``when`` and ``by`` list the slots and sizes of all changes, ``count`` the number of
+    changes up to each slot.
     """
 
     level: np.ndarray
@@ -62,7 +64,7 @@ class PriceState:
 
 
 def price_state(series: Series) -> PriceState:
-    """Read the changes of a price; slots before the first observed value have level NaN."""
+    """Compute the state of a price; slots before the first observed value have level NaN."""
     n = len(series)
     held = np.where(series.newest >= 0, series.values[np.maximum(series.newest, 0)], np.nan)
     level = np.log(np.maximum(held, LEAST_PRICE))
@@ -92,17 +94,17 @@ def price_state(series: Series) -> PriceState:
 
 
 def slots_of(series: Series, hours: float) -> int:
-    """How many slots make so many hours, at least one."""
+    """Return the number of slots in ``hours``, at least 1."""
     return max(1, round(pd.Timedelta(hours=hours) / series.step))
 
 
 def price_rows(series: Series, state: PriceState, origins: np.ndarray) -> np.ndarray:
-    """Features of a price at ``origins`` (at least one), shape (origins, len(`STATE_COLUMNS`)); unknown ones are NaN."""
+    """Return the features of a price at ``origins`` (at least one), shape (origins, len(`STATE_COLUMNS`)); NaN if unknown."""
     day, week, quarter = (slots_of(series, hours) for hours in (24.0, 168.0, 6.0))
     unit = np.where(state.size > 0, state.size, np.nan)[origins]
     age, interval = state.age[origins], state.interval[origins]
     back = [_change_before(state, origins, i) for i in range(RECENT)]
-    # Windows reach back a week and a quarter of a day; what lies before need not be read.
+    # The longest windows reach back a week; one more day is included, and earlier slots are not needed.
     begin = max(0, int(origins.min()) - week - day)
     level = pd.Series(state.level[begin:])
     windows = {
@@ -131,26 +133,26 @@ def price_rows(series: Series, state: PriceState, origins: np.ndarray) -> np.nda
 
 
 def _change_before(state: PriceState, origins: np.ndarray, back: int) -> np.ndarray:
-    """The change ``back`` before the last, NaN where there were not so many."""
+    """Return the change ``back`` changes before the last, NaN if there were fewer."""
     place = state.count[origins] - 1 - back
     return np.where(place >= 0, np.append(state.by, 0.0)[np.maximum(place, -1)], np.nan)
 
 
 def _interval_before(state: PriceState, origins: np.ndarray) -> np.ndarray:
-    """Slots between the last change and the one before it, NaN if there were fewer than two."""
+    """Return the number of slots between the last two changes, NaN if there were fewer than two."""
     place = state.count[origins] - 1
     when = np.append(state.when, 0).astype(float)
     return np.where(place >= 1, when[np.maximum(place, 0)] - when[np.maximum(place - 1, 0)], np.nan)
 
 
 def _rate(state: PriceState, origins: np.ndarray, width: int) -> np.ndarray:
-    """Changes per slot of the last ``width`` slots."""
+    """Return the number of changes per slot in the last ``width`` slots."""
     before = np.maximum(origins - width, 0)
     return np.asarray((state.count[origins] - state.count[before]) / np.maximum(origins - before, 1))
 
 
 def _moved(level: np.ndarray, width: int) -> np.ndarray:
-    """Mean distance of the newest ``width`` slots' logarithms from those a quarter of it earlier, shape (slots,)."""
+    """Return the mean absolute change over ``width`` / 4 slots within the newest ``width`` slots, shape (slots,)."""
     lag = max(1, width // 4)
     far = np.full(level.shape[0], np.nan)
     far[lag:] = np.abs(level[lag:] - level[:-lag])
@@ -158,25 +160,25 @@ def _moved(level: np.ndarray, width: int) -> np.ndarray:
 
 
 # ---
-# Prices as a process of changes: when the next ones come, and how far they carry the price (M6.2, ours).
+# Price model: a renewal process of changes with the times and sizes of the next changes (M6.2, ours).
 
 # ---
-# How far the next changes of a price carry it, given the last ones: a kernel law over the changes of a panel (M6.2).
+# Distribution of the next changes given the last: a kernel estimate over the changes of a panel (M6.2).
 #
-# Today's spot prices mostly go on the way they went, at about the pace they had; auction prices jump and come back. Either is
-# learned from what followed past changes of like relative size, direction and streak (ours).
+# Today's spot prices mostly continue in the direction and at the pace of their last changes; auction prices jump and return. Both
+# are learned from the successors of past changes with similar relative size, direction and streak (ours).
 
-#: Points that a law of sizes is kept as.
+#: Number of quantiles that represent a distribution of sizes.
 POINTS = 25
-#: Nodes of the log of the last change's size, in recent ones, and the width of the kernel around them.
+#: Nodes of the log size of the last change, relative to recent changes, and the bandwidth of the kernel around them.
 NODES = np.array([-4.0, -2.5, -1.5, -0.75, 0.0, 0.75, 1.5])
 BANDWIDTH = 0.7
-#: What a past change counts that differs in a bit of its `situation`, and what one of any size counts.
+#: Weight factor of a past change that differs in a bit of its `situation`, and the minimal kernel weight of any size.
 UNLIKE = {1: 0.7, 2: 0.15, 4: 0.3}
 ANY_SIZE = 0.02
-#: Changes of a market that are learned from at most.
+#: Maximal number of changes of a market used for estimation.
 MOST_SUCCESSORS = 3000
-#: Exponents of the last change in the unit are kept at most this, and drawn to 0 by so much squared spread.
+#: Upper bound of the exponent gamma of the last change in the unit, and the ridge penalty that shrinks it towards 0.
 _GAMMA = 0.9
 _RIDGE = 10.0
 
@@ -184,7 +186,7 @@ _RIDGE = 10.0
 @stored("price.sizes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeLaw:
-    """Where so many more changes lead, counted in the direction of the last change.
+    """Distribution of the sum of the next few changes, measured in the direction of the last change.
 
     The unit is size^(1 - gamma) |last|^gamma. ``points`` (8, len(`NODES`), `POINTS`) are quantiles at equidistant levels
     for each `situation` and node of log(|last| / size), between which they are interpolated.
@@ -194,7 +196,7 @@ class ChangeLaw:
     points: np.ndarray
 
     def at(self, last: np.ndarray, size: np.ndarray, told: np.ndarray) -> np.ndarray:
-        """Quantiles of the change of the logarithm after each last change (n,), size (n,) and situation (n,); shape (n, POINTS).
+        """Return quantiles of the log price change for last changes (n,), sizes (n,) and situations (n,), shape (n, POINTS).
 
         They ascend after a rise and descend after a fall.
         """
@@ -207,10 +209,10 @@ class ChangeLaw:
 
 
 def situation(state: PriceState, places: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """For the changes of these numbers, seen from these slots, 0 to 7.
+    """Return the situation, 0 to 7, of the changes with numbers ``places``, as seen from ``slots``.
 
-    1 after a rise, plus 2 if the change before it went the same way, plus 4 if the price stands off the day's median, to the
-    side of the last change, by more than a recent change.
+    1 after a rise, plus 2 if the previous change had the same direction, plus 4 if the price is off the day's median, in the
+    direction of the last change, by more than a recent change.
     """
     by = np.append(state.by, 0.0)
     rose = by[places] > 0
@@ -221,7 +223,11 @@ def situation(state: PriceState, places: np.ndarray, slots: np.ndarray) -> np.nd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Successors:
-    """Past changes: log of their size in recent ones, situation, weight, and where the next few led in that unit; shapes (n,)."""
+    """Past changes and their successors; shapes (n,).
+
+    ``x`` is the log of the size relative to recent changes, ``told`` the situation, ``weight`` the weight, and ``after`` the sum of
+    the next few changes in the same unit.
+    """
 
     x: np.ndarray
     told: np.ndarray
@@ -232,7 +238,7 @@ class Successors:
 def successors(
     markets: Sequence[tuple[Series, PriceState]], changes: int, end: int, half_life: float
 ) -> Successors | None:
-    """What came ``changes`` changes after every change of the markets, None if there was none.
+    """Return the sum of the next ``changes`` changes after every change of the markets, None if there are none.
 
     Weights halve every ``half_life`` slots before slot number ``end``.
     """
@@ -258,7 +264,7 @@ def successors(
 
 
 def size_law(seen: Successors) -> ChangeLaw:
-    """Weighted quantiles around every node and situation; gamma by least squares of the log sizes."""
+    """Estimate weighted quantiles for every node and situation, and gamma by least squares of the log sizes."""
     moved = np.log(np.clip(np.abs(seen.after), 1e-3, 1e2))
     w, x = seen.weight, seen.x
     mx, my = np.average(x, weights=w), np.average(moved, weights=w)
@@ -282,34 +288,34 @@ def size_law(seen: Successors) -> ChangeLaw:
 
 
 # ---
-# Prices as a process of changes: when the next ones come, and how far they carry the price (M6.2).
+# Prices as a renewal process: the times of the next changes, and their sizes (M6.2).
 #
-# A renewal process of changes, whose hazard depends on the time since the last one, times changes of the logarithm that depend on
-# the last one (above). The hazard is that of the market, drawn to the panel's in relative time (time since the last
-# change in units of the recent interval between changes). AWS has set spot prices anew every 4.5 to 8 hours since 2017, so
-# that the time since the last change says much; in the auction era it said less (ours, on the open series).
+# The hazard of a change depends on the time since the last change; the change of the logarithm depends on the last change (above).
+# The hazard is that of the market, shrunk towards the panel's hazard in relative time (time since the last change in units of the
+# recent interval between changes). AWS has updated spot prices every 4.5 to 8 hours since 2017, so the time since the last change
+# is informative; in the auction era it was less so (ours, on the public series).
 
-#: Changes within the horizon that are told apart; more are taken for so many.
+#: Maximal number of changes within the horizon that are distinguished.
 MOST_CHANGES = 5
-#: Ages (slots) up to which a market's own hazard is tabulated.
+#: Maximal age (slots) at which a market's own hazard is tabulated.
 OLDEST = 96
-#: Edges of relative age between which the panel's hazard is constant.
+#: Edges of the relative age between which the panel's hazard is constant.
 EDGES = np.array([0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0])
-#: Changes that the panel's hazard counts as, against the market's own; and those that the panel's mean counts as in each bin.
+#: Weight of the panel's hazard, in changes, relative to the market's own; and weight of the panel's mean hazard in each bin.
 PRIOR_CHANGES = 5.0
 PRIOR_BIN = 3.0
-#: After so long what was seen counts half.
+#: Half-life of past changes and exposure.
 HALF_LIFE = pd.Timedelta(days=15)
-#: A panel with fewer changes than this teaches nothing that lasts.
+#: Minimal number of changes in a panel; with fewer nothing is estimated.
 FEWEST_CHANGES = 12
 TOO_FEW = f"fewer than {FEWEST_CHANGES} changes of price to learn from"
-#: The panel's mean interval is kept within this, in slots.
+#: Bounds of the panel's mean interval, in slots.
 _INTERVALS = (1.0, 96.0)
 _CHUNK = 2000
 
 
 def recent_interval(state: PriceState, usual: float) -> np.ndarray:
-    """Mean slots between the recent changes, drawn to the usual one while there are few, shape (slots,)."""
+    """Return the mean slots between recent changes, shrunk towards ``usual`` while there are few, shape (slots,)."""
     seen = np.clip(state.count - 1, 0, RECENT - 1)
     own = np.where(np.isfinite(state.interval), state.interval, 0.0)
     return np.asarray(np.maximum((seen * own + usual) / (seen + 1), 1.0))
@@ -317,10 +323,10 @@ def recent_interval(state: PriceState, usual: float) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeProcess:
-    """Model of a price over a panel as a renewal process of changes."""
+    """Price model of a panel: a renewal process of changes."""
 
     def fit(self, panel: Panel) -> FittedChangeProcess:
-        """Count the ages at which prices changed and did not, and what followed changes of each kind."""
+        """Estimate hazards from the ages with and without a change, and the distribution of the next changes."""
         pairs = [(one, price_state(one)) for one in panel.series]
         markets = [(one, state) for one, state in pairs if state.when.size > 1]
         nothing = np.zeros(EDGES.size + 1)
@@ -349,7 +355,7 @@ class ChangeProcess:
 @stored("price.ages")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ages:
-    """Slots that began at each age 0..`OLDEST` (weighted), and how many of them changed the price; shapes (`OLDEST` + 1,)."""
+    """Weighted number of slots at risk at each age 0..`OLDEST`, and of those with a change; shapes (`OLDEST` + 1,)."""
 
     exposure: np.ndarray
     events: np.ndarray
@@ -357,8 +363,11 @@ class Ages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtRisk:
-    """Slots at which a price could change: its age there (1 in the slot after a change), the bin of its relative age, the recent
-    interval, a weight, and whether it did; shapes (n,)."""
+    """Slots at which a price could change; shapes (n,).
+
+    ``age`` is 1 in the slot after a change, ``bin`` the bin of the relative age, ``interval`` the recent interval, ``weight`` the
+    weight, and ``changed`` True if the price changed.
+    """
 
     age: np.ndarray
     bin: np.ndarray
@@ -383,9 +392,11 @@ def _at_risk(series: Series, state: PriceState, usual: float, end: int) -> AtRis
 @stored("price.changes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedChangeProcess:
-    """``usual`` interval in slots, hazard ``rate`` per interval by relative age, the markets' own ages, laws after 1, 2.. changes.
+    """Fitted change process.
 
-    Without a law (``sizes`` empty) nothing could be learned and the newest value stands alone.
+    ``usual`` is the panel's mean interval in slots, ``rate`` the hazard per interval by relative age, ``own`` the exposure and
+    events of each market, and ``sizes`` the distributions after 1, 2, ... changes. If ``sizes`` is empty, too few changes were
+    available and the forecast is the newest value.
     """
 
     usual: float
@@ -394,7 +405,7 @@ class FittedChangeProcess:
     sizes: tuple[ChangeLaw, ...]
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
-        """Quantiles of the process where the price moves, the newest value alone where it stands still (`PriceState.moves`)."""
+        """Forecast quantiles of the process where the price moves (`PriceState.moves`), and the newest value elsewhere."""
         series = panel.series[which]
         state = price_state(series)
         mean = np.repeat(series.last(origins)[:, None], horizon, axis=1)
@@ -412,19 +423,22 @@ class FittedChangeProcess:
         )
 
     def hazard(self, key: str, age: np.ndarray, interval: np.ndarray) -> np.ndarray:
-        """Chance of a change in the slot that makes the age ``age`` if there is none, shapes broadcast."""
+        """Return the probability of a change in the slot that brings the age to ``age``, given none before; shapes broadcast."""
         rate = self.rate[np.searchsorted(EDGES, age / interval)]
         pooled = 1.0 - np.exp(-rate / interval)
         if key not in self.own:
             return np.asarray(pooled)
         own = self.own[key]
         place = np.minimum(age, OLDEST).astype(int)
-        # The panel's hazard counts as the exposure in which it would have seen PRIOR_CHANGES changes.
+        # The panel's hazard has the weight of the exposure in which it would produce PRIOR_CHANGES changes.
         prior = PRIOR_CHANGES / np.maximum(pooled, 1e-3)
         return np.asarray((own.events[place] + prior * pooled) / (own.exposure[place] + prior))
 
     def chances(self, series: Series, state: PriceState, origins: np.ndarray, horizon: int) -> np.ndarray:
-        """P(exactly n changes within k slots), n = 0..`MOST_CHANGES`, the last also more; shape (origins, horizon, n)."""
+        """Return P(exactly n changes within k slots) for n = 0..`MOST_CHANGES`, shape (origins, horizon, n).
+
+        The last n includes all larger numbers.
+        """
         interval = recent_interval(state, self.usual)[origins][:, None]
         steps = np.arange(1, horizon + 1)
         first = _first(self.hazard(series.key, state.age[origins][:, None] + steps, interval))
@@ -444,8 +458,10 @@ class FittedChangeProcess:
     def mixture(
         self, state: PriceState, origins: np.ndarray, chances: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Changes of the logarithm that may come, ascending, shape (origins, p), and what each weighs after each of k steps,
-        shape (origins, k, p), from the ``chances`` (origins, k, `MOST_CHANGES` + 1) of so many changes by then."""
+        """Return possible log price changes, ascending, (origins, p), and their weights after each of k steps, (origins, k, p).
+
+        ``chances`` (origins, k, `MOST_CHANGES` + 1) are the probabilities of the number of changes by each step.
+        """
         told = situation(state, np.maximum(state.count[origins] - 1, 0), origins)
         last, size = state.last[origins], state.size[origins]
         points, weights = [np.zeros((origins.size, 1))], [chances[:, :, :1]]
@@ -459,7 +475,7 @@ class FittedChangeProcess:
         return np.take_along_axis(value, order, axis=1), weight
 
     def _quantiles(self, series: Series, state: PriceState, origins: np.ndarray, horizon: int) -> np.ndarray:
-        """Quantiles of the mixture over the number of changes, shape (origins, horizon, 19)."""
+        """Return quantiles of the mixture over the number of changes, shape (origins, horizon, 19)."""
         value, weight = self.mixture(state, origins, self.chances(series, state, origins, horizon))
         total = np.cumsum(weight, axis=2)
         total /= total[:, :, -1:]
@@ -472,6 +488,6 @@ class FittedChangeProcess:
 
 
 def _first(hazard: np.ndarray) -> np.ndarray:
-    """P(the first change comes at step j) from hazards by step, last axis steps."""
+    """Return P(first change at step j) from hazards by step; the last axis is the step."""
     stays = np.cumprod(1.0 - hazard, axis=-1)
     return np.asarray(hazard * np.concatenate([np.ones_like(stays[..., :1]), stays[..., :-1]], axis=-1))
