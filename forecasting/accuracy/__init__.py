@@ -1,1 +1,1 @@
-"""Losses, sums of them, tables and pooling: how right forecasts were (M6.5)."""
+"""Accuracy of forecasts: losses, their sums, tables and pooling (M6.5)."""

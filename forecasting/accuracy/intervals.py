@@ -1,4 +1,4 @@
-"""Intervals of comparisons over blocks of forecasts that depend on each other, and the verdict on them (M6.5)."""
+"""Confidence intervals of comparisons over blocks of dependent forecasts, and verdicts from them (M6.5)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-#: Blocks (days, zones, starts) below which nothing is said of which is better.
+#: Minimal number of blocks (days, zones, starts) for an interval and a verdict.
 LEAST_BLOCKS: Final = 3
 BETTER, WORSE, EVEN, TOO_FEW = "better", "worse", "even", "too few"
-#: The model that others are compared with, as `forecasting.predictors.FLOOR`, which loads too much for the layers above.
+#: Reference model; equals `forecasting.predictors.FLOOR`, which is too slow to import for the layers above.
 _FLOOR: Final = "last_value"
 #: Columns of `skills_by_block`.
 SKILL_COLUMNS: Final = ("skill_pinball", "skill_low", "skill_high", "days", "verdict")
-#: A loss below this share of the largest block's is none: prices are sums of floats.
+#: Losses below this share of the largest block's loss count as zero: prices are sums of floats.
 _NO_LOSS = 1e-9
 
 
 def verdict(low: float, high: float, *, above: str = BETTER, below: str = WORSE) -> str:
-    """Return what the interval of a difference says.
+    """Return the verdict on a difference from the ends of its interval.
 
-    ``above`` or ``below`` where it lies above or below 0, `EVEN` where it holds 0, `TOO_FEW` where it is not known, as
+    ``above`` or ``below`` if the interval lies above or below 0, `EVEN` if it contains 0, and `TOO_FEW` if it is unknown, as
     with fewer than `LEAST_BLOCKS` blocks.
 
     >>> verdict(0.1, 0.3), verdict(-0.3, -0.1), verdict(-0.1, 0.3), verdict(float("nan"), float("nan"))
@@ -37,7 +37,7 @@ def verdict(low: float, high: float, *, above: str = BETTER, below: str = WORSE)
 
 
 def interval_words(low: float, high: float, form: str = ".4f") -> str:
-    """Return the ends of an interval, with `EVEN` behind them where it holds 0; `TOO_FEW` where it is not known.
+    """Format an interval, followed by `EVEN` if it contains 0, or state `TOO_FEW` if it is unknown.
 
     >>> interval_words(-0.1, 0.3, "+.1f"), interval_words(0.1, 0.3, ".0%"), interval_words(float("nan"), float("nan"))
     ('-0.1 to +0.3: even', '10% to 30%', 'too few blocks for an interval')
@@ -50,9 +50,9 @@ def interval_words(low: float, high: float, form: str = ".4f") -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skills:
-    """1 - loss / loss of last value of several comparisons, arrays (comparisons,): NaN where last value never erred.
+    """Skills, 1 - loss / loss of last value, of several comparisons; arrays (comparisons,), NaN where last value never erred.
 
-    ``low`` and ``high`` are the ends of the 95 % interval, ``days`` the number of blocks in which either erred.
+    ``low`` and ``high`` are the ends of the 95 % interval, ``days`` the number of blocks in which either model erred.
     """
 
     skill: np.ndarray
@@ -61,7 +61,7 @@ class Skills:
     days: np.ndarray
 
     def columns(self) -> dict[str, np.ndarray]:
-        """`SKILL_COLUMNS` by name."""
+        """Return `SKILL_COLUMNS` by name."""
         found = [verdict(float(low), float(high)) for low, high in zip(self.low, self.high, strict=True)]
         columns = (self.skill, self.low, self.high, self.days, np.array(found, dtype=object))
         return dict(zip(SKILL_COLUMNS, columns, strict=True))
@@ -74,12 +74,12 @@ def skills_of(loss: np.ndarray, floor: np.ndarray) -> Skills:
 
 
 def block_interval(loss: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the 95 % interval of 1 - sum of ``loss`` / sum of ``floor``, each (blocks, h): shape (h,) and (h,).
+    """Return the ends of the 95 % interval of 1 - sum of ``loss`` / sum of ``floor``, each (blocks, h), in shapes (h,) and (h,).
 
-    A market's losses of one day depend on each other, so days are its blocks; markets of one zone are those of a class. The
-    variance of a ratio of sums over clusters by linearisation (Cochran 1977, chapter 6), Student t with one degree less than
-    there are blocks. A day on which neither lost is no block, so a market that hardly moved has a wide interval. NaN for fewer than
-    `LEAST_BLOCKS`; of no width where the ratio is the same in all of them.
+    Losses of a market within a day are dependent, so days are its blocks; for a class of markets the blocks are zones. The
+    variance is that of a ratio of sums over clusters, by linearisation (Cochran 1977, chapter 6), with Student's t with one
+    degree of freedom less than the number of blocks. A day on which neither model has a loss is no block, so a market that
+    hardly moved has a wide interval. NaN for fewer than `LEAST_BLOCKS`; the width is 0 if the ratio is the same in all blocks.
     """
     found = skills_of(loss, floor)
     return found.low, found.high
@@ -88,7 +88,7 @@ def block_interval(loss: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.
 def skills_by_block(losses: pd.DataFrame, keys: Sequence[str], *, block: str = "day") -> pd.DataFrame:
     """Return `SKILL_COLUMNS` by ``keys`` from rows with ``loss`` and ``floor``, the losses of a model and of last value.
 
-    Rows with the same keys and block are added; of last value itself nothing is compared, so its ``verdict`` is empty.
+    Rows with the same keys and block are summed. Last value is not compared with itself: its ``verdict`` is empty.
     """
     sums = losses.groupby([*keys, block], sort=False)[["loss", "floor"]].sum().reset_index()
     groups = sums.groupby(list(keys), sort=False)
@@ -104,8 +104,8 @@ def skills_by_block(losses: pd.DataFrame, keys: Sequence[str], *, block: str = "
 
 
 def _skills(loss: np.ndarray, floor: np.ndarray, of: np.ndarray, size: int) -> Skills:
-    """Compare losses by block, both (rows,), of the comparison ``of`` each row."""
-    from scipy.stats import t as student  # here, since a turn has no use for it and it takes long to load
+    """Compare losses by block, both (rows,); ``of`` is the comparison of each row."""
+    from scipy.stats import t as student  # deferred: not used in a turn, and slow to import
 
     most = np.zeros(size)
     np.maximum.at(most, of, np.maximum(loss, floor))

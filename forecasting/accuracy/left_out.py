@@ -1,7 +1,7 @@
-"""A model chosen without the market it is scored on: by earlier halves of other zones, scored on later halves (M6.5).
+"""Model choice by leave-zone-out: chosen on earlier halves of other zones, scored on later halves (M6.5).
 
-What a report says of the best of several models on a market is hindsight: it was chosen on what it is scored on. Here
-every zone (or source) is left out in turn, and its markets get the model that was best before, elsewhere.
+The best of several models on a market is known only in hindsight, if it is chosen and scored on the same data. Here every zone
+(or source) is left out in turn, and its markets get the model that was best on earlier data of the others.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from forecasting.accuracy.tables import (
 )
 from forecasting.predictors import FLOOR
 
-#: How a row of `LeftOut.classes` came to its model.
+#: Origin of the model in a row of `LeftOut.classes`.
 CHOSEN, BY_DEFAULT, HINDSIGHT = "left out", "default", "hindsight"
 
 
 def zone_of(market: str) -> str:
-    """Provider, region and zone of a market, whatever its type and source.
+    """Return provider, region and zone of a market, without type and source.
 
     >>> zone_of("gcp/us-east4/us-east4-a/a3-highgpu-1g@lab:counts")
     'gcp/us-east4/us-east4-a'
@@ -37,7 +37,7 @@ def zone_of(market: str) -> str:
 
 
 def source_of(market: str) -> str:
-    """The source of a market: the models that learn from several markets learn from those of one source.
+    """Return the source of a market; pooled models are estimated on the markets of one source.
 
     >>> source_of("gcp/us-east4/us-east4-a/a3-highgpu-1g@lab:counts")
     'lab:counts'
@@ -45,7 +45,7 @@ def source_of(market: str) -> str:
     return market.partition("@")[2]
 
 
-#: What may be left out at once, and which that is of a market's key.
+#: Units that can be left out together, with the function that returns the unit of a market key.
 LEAVABLE: Final[Mapping[str, Callable[[str], str]]] = {"zone": zone_of, "source": source_of}
 
 
@@ -54,11 +54,11 @@ def left_out(
 ) -> LeftOut:
     """Choose a model for every market among ``models`` (the first of equals) and score it on the market's later half.
 
-    ``earlier`` and ``later`` are tables of `forecasting.accuracy.tables.Accuracy.scores` of the two halves, ``by`` is one
-    of `LEAVABLE`. The model of a market is the one with the highest mean over the steps of the skill pooled over the earlier
-    halves of all markets of its class but those of its own zone (source); where those are none, or last value never
-    erred on them, it is ``default``. The class of a market is that of its later half, known at its first origin. So of a market
-    itself nothing but its class is looked at, and of no market anything that came later.
+    ``earlier`` and ``later`` are tables of `forecasting.accuracy.tables.Accuracy.scores` of the two halves; ``by`` is a key of
+    `LEAVABLE`. The model of a market has the highest mean over steps of the skill pooled over the earlier halves of all markets
+    of its class outside its zone (source). If there are none, or last value never erred on them, it is ``default``. The class
+    of a market is that of its later half, known at its first origin. The choice therefore uses no data of the market except its
+    class, and no later data of any market.
     """
     group = LEAVABLE[by]
     later = with_common(later)
@@ -90,7 +90,7 @@ def left_out(
 
 
 def best_model(scores: pd.DataFrame, models: Sequence[str], default: str) -> tuple[str, float]:
-    """The model with the highest mean over the steps of the pooled skill, and that; ``default`` and NaN where none has any."""
+    """Return the model with the highest mean over steps of the pooled skill, and that mean; ``default`` and NaN without skills."""
     if scores.empty:
         return default, np.nan
     pooled = pooled_by(scores[scores["model"].isin([*models, FLOOR])], ["model", "step"])
@@ -99,7 +99,7 @@ def best_model(scores: pd.DataFrame, models: Sequence[str], default: str) -> tup
 
 
 def _classes(rows: pd.DataFrame) -> pd.DataFrame:
-    """`LEFT_OUT_COLUMNS` from the rows of the chosen models on later halves, each with its ``choice`` and ``group``."""
+    """Compute `LEFT_OUT_COLUMNS` from the later-half rows of the chosen models, each with its ``choice`` and ``group``."""
     keys = ["variable", "class", "choice", "step"]
     made = pooled_by(rows, keys).set_index(keys)
     names = rows.groupby(keys, sort=False)["model"].agg(lambda own: ", ".join(dict.fromkeys(own)))
@@ -116,7 +116,7 @@ def _classes(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
-    """Pooled skill less the default's, with its interval by groups of markets, by variable, class, choice and step."""
+    """Return the pooled skill minus the default's, with its interval by groups, by variable, class, choice and step."""
     sums = (
         scaled_losses(rows)
         .groupby(["variable", "class", "choice", "step", "group"], sort=False)[["loss", "floor"]]
@@ -127,7 +127,7 @@ def _ahead(rows: pd.DataFrame) -> pd.DataFrame:
     told: dict[Any, dict[str, Any]] = {}
     for key, own in both.groupby(level=["variable", "class", "choice", "step"], sort=False):
         floor = own["floor"].to_numpy()[:, None]
-        # Of floor + loss - base over floor, one less is what the skill is ahead.
+        # The skill ahead of the default is 1 - (floor + loss - base) / floor.
         beside = floor + (own["loss"] - own["base"]).to_numpy()[:, None]
         low, high = block_interval(beside, floor)
         total = float(floor.sum())

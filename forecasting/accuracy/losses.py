@@ -1,4 +1,4 @@
-"""The one scorer: losses of forecasts, plain functions of arrays, and their means over windows of origins (M6.5)."""
+"""Losses of forecasts as functions of arrays, and their means over windows of origins (M6.5)."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from forecasting.series import Series, series_of, slot_at
 from warehouse.errors import ForecastError
 from warehouse.history import History
 
-#: Central intervals: per cent -> places of their ends in `LEVELS`.
+#: Central intervals: per cent -> indices of their ends in `LEVELS`.
 ENDS = {50: (4, 14), 80: (1, 17), 90: (0, 18)}
-#: Prices are sums of floats: a value that was forecast exactly must not fall out of its own interval.
+#: Relative tolerance for prices, which are sums of floats: an exact forecast must cover its value.
 _SLACK = 1e-9
-#: Numbers that one step of a calculation holds at most: 128 MB of floats.
+#: Maximal number of values in one array of a calculation: 128 MB of floats.
 _MOST_NUMBERS = 1 << 24
 _STEP = 0.05
-#: Less mass than this is none: sums of chances are exact to about so much.
+#: Probability masses below this count as zero: sums of probabilities have about this precision.
 _NO_MASS = 1e-12
 
 
 def pinball(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """Mean over the levels a of max(a (y - q), (a - 1)(y - q)); half the CRPS, approximately."""
+    """Return the mean over the levels a of max(a (y - q), (a - 1)(y - q)); approximately half the CRPS."""
     error = actual[..., None] - quantiles
-    # By elements, not by a matrix product, whose last bits depend on how many forecasts are measured at once.
+    # Elementwise, because the last bits of a matrix product depend on the number of forecasts scored at once.
     return np.asarray(np.maximum(LEVELS * error, (LEVELS - 1.0) * error).mean(axis=-1))
 
 
 def covered_closed(quantiles: np.ndarray, actual: np.ndarray, percent: int) -> np.ndarray:
-    """1 where the actual value is in the closed central interval of the quantiles, else 0.
+    """Return 1 where the actual value is in the closed central interval of the quantiles, else 0; NaN in gaps.
 
-    Where the law has point masses this is above ``percent`` by construction: see `covered`.
+    For distributions with point masses its mean is above ``percent`` by construction: see `covered`.
     """
     low, high = ENDS[percent]
     slack = _SLACK * np.maximum(1.0, np.abs(actual))
@@ -48,21 +48,21 @@ def covered_closed(quantiles: np.ndarray, actual: np.ndarray, percent: int) -> n
 
 
 def width(quantiles: np.ndarray, percent: int) -> np.ndarray:
-    """Width of the central interval."""
+    """Return the width of the central interval."""
     low, high = ENDS[percent]
     return np.asarray(quantiles[..., high] - quantiles[..., low])
 
 
 def chances(quantiles: np.ndarray, capacity: int) -> np.ndarray:
-    """Chance of "at least n" for n = 1..capacity, at most `WIDEST_LAW`, shape (m, h, n).
+    """Return the probability of "at least n" for n = 1..capacity, at most `WIDEST_LAW`, shape (m, h, n).
 
-    As `Forecast.probability_at_least`.
+    The values agree with `Forecast.probability_at_least`.
     """
     return np.asarray(1.0 - np.cumsum(count_law(quantiles, capacity), axis=-1)[..., :-1])
 
 
 def brier(chance: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """Mean over n of (P(at least n) - [y >= n])^2, from chances (m, h, capacity); NaN for capacity 0."""
+    """Return the mean over n of (P(at least n) - [y >= n])^2 from probabilities (m, h, capacity); NaN for capacity 0."""
     if chance.shape[-1] == 0:
         return np.full(actual.shape, np.nan)
     n = np.arange(1, chance.shape[-1] + 1)
@@ -71,12 +71,12 @@ def brier(chance: np.ndarray, actual: np.ndarray) -> np.ndarray:
 
 
 def transform_span(quantiles: np.ndarray, actual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """F(y-) and F(y): between which the randomised probability integral transform of y is uniform (Brockwell 2007).
+    """Return F(y-) and F(y), between which the randomised probability integral transform of y is uniform (Brockwell 2007).
 
-    Only the levels are known (ours): between two quantiles, and beyond the outermost, both are the middle of the two
-    levels, of which no measure here asks more. A value that ties with the quantiles of some levels holds the mass of those
-    levels, from half a level below the first to half a level above the last, because the ends of its mass are anywhere in
-    between; if q05 is among them from 0, if q95 is up to 1.
+    Only the quantile levels are known (ours). Between two quantiles, and beyond the outermost, both values are the middle of
+    the two levels, which is sufficient for all measures here. A value tied with the quantiles of some levels gets the mass from
+    half a level below the first to half a level above the last, because the ends of its mass lie anywhere in between; from 0 if
+    q05 is among them, up to 1 if q95 is.
     """
     slack = _SLACK * np.maximum(1.0, np.abs(actual))
     below = (quantiles < (actual - slack)[..., None]).sum(axis=-1)
@@ -87,12 +87,13 @@ def transform_span(quantiles: np.ndarray, actual: np.ndarray) -> tuple[np.ndarra
 
 
 def covered(span: tuple[np.ndarray, np.ndarray], actual: np.ndarray, percent: int) -> np.ndarray:
-    """Chance that the randomised transform of y is in the central interval of levels: the coverage that laws with point
-    masses can be held to (Brockwell 2007; Czado, Gneiting and Held 2009), in expectation, so that nothing is drawn.
+    """Return the probability that the randomised transform of y lies in the central interval of levels.
 
-    ``span`` is `transform_span`'s; the result is the share of it that lies within [(1 - P) / 2, (1 + P) / 2]. If y follows the
-    law, its mean is P whatever the law. Of a continuous law it is 1 inside the interval and 0 outside. A count that
-    sits at 16 with chance 0.97 is inside the closed interval [16, 16] of 80 % in 97 of 100 cases, and inside this one in 80.
+    This is the coverage attainable by distributions with point masses (Brockwell 2007; Czado, Gneiting and Held 2009), in
+    expectation, so that nothing is drawn. ``span`` is the result of `transform_span`; the return value is the share of it
+    within [(1 - P) / 2, (1 + P) / 2]. If y follows the forecast distribution, its mean is P for any distribution. For a
+    continuous distribution it is 1 inside the interval and 0 outside. A count that is 16 with probability 0.97 is inside the
+    closed interval [16, 16] of 80 % in 97 of 100 cases, and inside this interval in 80.
     """
     low, high = span
     first, last = (1.0 - percent / 100) / 2.0, (1.0 + percent / 100) / 2.0
@@ -104,7 +105,7 @@ def covered(span: tuple[np.ndarray, np.ndarray], actual: np.ndarray, percent: in
 
 
 def shares_below(span: tuple[np.ndarray, np.ndarray], actual: np.ndarray) -> np.ndarray:
-    """For each level a the chance that the randomised transform of y (see `transform_span`) is at most a, shape (m, h, 19)."""
+    """Return P(randomised transform of y <= a) for each level a (see `transform_span`), shape (m, h, 19)."""
     low, high = span[0][..., None], span[1][..., None]
     width = high - low
     share = np.where(
@@ -114,10 +115,10 @@ def shares_below(span: tuple[np.ndarray, np.ndarray], actual: np.ndarray) -> np.
 
 
 def conditional_frequencies(values: np.ndarray, capacity: int, steps: int) -> np.ndarray:
-    """P(y(t+k) >= n | [y(t) >= n]) counted over the observed pairs of ``values``, shape (steps, n, 2).
+    """Return P(y(t+k) >= n | [y(t) >= n]) as frequencies over the observed pairs of ``values``, shape (steps, n, 2).
 
-    n = 1..capacity, at most `WIDEST_LAW`. The last axis is the state [y(t) >= n] = 0 or 1. A state that was never seen k slots
-    before an observed one stays what it is.
+    n = 1..capacity, at most `WIDEST_LAW`. The last axis is the state [y(t) >= n] = 0 or 1. A state without observed pairs k slots
+    apart is assumed to persist.
     """
     n = np.arange(1, min(capacity, WIDEST_LAW) + 1)
     few = max(1, _MOST_NUMBERS // max(1, values.size))
@@ -126,7 +127,7 @@ def conditional_frequencies(values: np.ndarray, capacity: int, steps: int) -> np
 
 
 def _frequencies(values: np.ndarray, n: np.ndarray, steps: int) -> np.ndarray:
-    """`conditional_frequencies` of some counts ``n``."""
+    """Compute `conditional_frequencies` for some counts ``n``."""
     out = np.empty((steps, n.size, 2))
     out[...] = np.array([0.0, 1.0])
     seen = ~np.isnan(values)
@@ -141,14 +142,13 @@ def _frequencies(values: np.ndarray, n: np.ndarray, steps: int) -> np.ndarray:
 
 
 def diebold_mariano(loss: np.ndarray, floor: np.ndarray, step: int) -> tuple[float, float]:
-    """Statistic and two-sided p value of equal accuracy at one step ahead; positive where ``loss`` is the smaller one.
+    """Return statistic and two-sided p value of the test of equal accuracy at one step ahead; positive if ``loss`` is smaller.
 
-    Diebold and Mariano (1995) with the correction of Harvey, Leybourne and Newbold (1997): the mean of d = floor -
-    loss over origins in order, its long-run variance from step - 1 autocovariances, Student t with n - 1 degrees. If
-    that variance is not positive, Bartlett's weights are used. NaN where the losses are the same, or for fewer than
-    two origins.
+    Diebold and Mariano (1995) with the correction of Harvey, Leybourne and Newbold (1997): the mean of d = floor - loss over
+    origins in order, its long-run variance from step - 1 autocovariances, Student's t with n - 1 degrees of freedom. If that
+    variance is not positive, Bartlett weights are used. NaN if the losses are equal, or for fewer than two origins.
     """
-    from scipy.stats import t as student  # here, since a turn has no use for it and it takes long to load
+    from scipy.stats import t as student  # deferred: not used in a turn, and slow to import
 
     d = floor - loss
     n = d.size
@@ -169,30 +169,30 @@ def diebold_mariano(loss: np.ndarray, floor: np.ndarray, step: int) -> tuple[flo
 
 
 # ---
-# The error of a path of counts when an instance at the wrong time is not two errors (M6.5, M10).
+# Cover error: the error of a path of counts in which an instance at the wrong time is not two errors (M6.5, M10).
 #
 # "A universal error measure for input predictions" (Bernardini, Lindermayr, Marchetti-Spaccamela, Megow, Stougie and Sweering,
-# 2022) covers predicted and actual requests at least cost: what is absent and what is unpredicted is paid for, and the rest is
-# matched at its distance. Here a request is an instance in a slot, the distance is time, and one absent or unpredicted
-# costs 1; absent plus unpredicted, slot by slot, is the same measure with an endless distance. A forecast that says a market comes
-# back at ten is then nearer to one that says eleven than to one that says never (ours: the price of a slot of distance).
+# 2022) covers predicted and actual requests at minimal cost: absent and unpredicted requests have a cost, and the others are
+# matched at their distance. Here a request is an instance in a slot, the distance is time, and an absent or unpredicted
+# instance costs 1; absent plus unpredicted, slot by slot, is the same measure with infinite distances. If a market returns at
+# eleven, a forecast of a return at ten is then closer than a forecast of no return (ours: the cost of a slot of distance).
 
-#: Cost of matching an instance with one a slot away: four slots apart is as bad as absent and unpredicted.
+#: Cost of matching instances one slot apart: a distance of four slots costs as much as absent and unpredicted.
 SLOT_DISTANCE = 0.5
 
 
 def cover_errors(predicted: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """By how much each further slot raises the cover error of a path, shape (m, h); may be negative, where a match is found late.
+    """Return the increase of a path's cover error by each further slot, shape (m, h); negative where a match is found later.
 
-    ``predicted`` (m, h) whole instances, ``actual`` the same with NaN in gaps, which match nothing. Row sums are the cover error
-    of the whole path, between |sum predicted - sum actual| and absent plus unpredicted.
+    ``predicted`` (m, h) holds integer counts, ``actual`` the same with NaN in gaps, which match nothing. Row sums are the cover
+    error of the whole path, between |sum predicted - sum actual| and absent plus unpredicted.
 
-    With e_t = predicted - actual and f_t the instances carried from slot t to t + 1 (negative: backwards), it is min over
-    whole f with f_h = 0 of sum_t |e_t + f_{t-1} - f_t| + SLOT_DISTANCE |f_t|: a dynamic program over f, for all rows at once.
+    With e_t = predicted - actual and f_t the instances carried from slot t to t + 1 (negative: backwards), it is the minimum over
+    integer f with f_h = 0 of sum_t |e_t + f_{t-1} - f_t| + SLOT_DISTANCE |f_t|: a dynamic program over f, for all rows at once.
     """
     error = np.where(np.isnan(actual), 0.0, predicted - np.nan_to_num(actual)).round().astype(np.int64)
     rows, steps = error.shape
-    # Carried further than this an instance costs as much as two errors, so no more are under way than three slots hold.
+    # Carrying an instance further costs as much as two errors, so at most the instances of three slots are carried.
     reach = max(1, (int(2.0 / SLOT_DISTANCE) - 1) * int(np.abs(error).max(initial=0)))
     carried = np.arange(-reach, reach + 1)
     value = np.where(carried == 0, 0.0, np.inf) + np.zeros((rows, 1))
@@ -201,7 +201,7 @@ def cover_errors(predicted: np.ndarray, actual: np.ndarray) -> np.ndarray:
         place = np.arange(carried.size) - error[:, t, None]
         inside = (place >= 0) & (place < carried.size)
         moved = np.where(inside, np.take_along_axis(value, place.clip(0, carried.size - 1), axis=1), np.inf)
-        # min over f' of moved(f') + |f - f'|: one sweep up and one down.
+        # min over f' of moved(f') + |f - f'|, by a forward and a backward sweep.
         up = np.minimum.accumulate(moved - carried, axis=1) + carried
         down = np.minimum.accumulate((moved + carried)[:, ::-1], axis=1)[:, ::-1] - carried
         value = np.minimum(up, down)
@@ -211,16 +211,16 @@ def cover_errors(predicted: np.ndarray, actual: np.ndarray) -> np.ndarray:
 
 
 # ---
-# The one scorer: losses of forecasts, and their means over windows of origins, beside last value's (M6.5).
+# Losses of forecasts, and their means over windows of origins, compared with last value (M6.5).
 #
-# `losses_of` turns arrays of forecasts and what came into losses; all tables of turns, of the report and of stored vintages
-# are sums of these. The point behind absolute errors is the median, behind squared ones the mean. A slot whose actual value
-# is a gap is scored by nobody.
+# `losses_of` converts arrays of forecasts and actual values into losses; all tables of turns, of the report and of stored
+# forecasts are sums of these. Absolute errors use the median, squared errors the mean. A slot whose actual value is a gap is not
+# scored.
 
 #: Per cent of the central intervals that are scored.
 PERCENTS = (50, 80, 90)
 KEYS = ["market", "variable", "model", "step"]
-#: Losses of an origin and step, in this order. The last ones are of the report alone.
+#: Losses of an origin and step, in this order.
 LOSSES = (
     "mae", "mse", "pinball", *(f"coverage_{p}" for p in PERCENTS), *(f"width_{p}" for p in PERCENTS),
     "brier", "absent", "unpredicted", "fallback_share",
@@ -237,10 +237,10 @@ def losses_of(
     capacity: np.ndarray | None,
     names: Sequence[str] = LOSSES,
 ) -> np.ndarray:
-    """Losses of m forecasts by name, shape (m, h, names); NaN where the actual value is a gap, or nothing is defined.
+    """Return losses of m forecasts by name, shape (m, h, names); NaN where the actual value is a gap or the loss is undefined.
 
-    ``quantiles`` (m, h, 19) and ``mean`` (m, h); ``fell_back`` (m,) says where another model answered; ``actual`` (m, h)
-    with NaN in gaps; ``capacity`` (m,) is what each forecast of a count is bounded by, None for prices.
+    ``quantiles`` (m, h, 19) and ``mean`` (m, h) are the forecasts; ``fell_back`` (m,) marks forecasts of a fallback model;
+    ``actual`` (m, h) has NaN in gaps; ``capacity`` (m,) is the bound of each forecast of a count, None for prices.
     """
     median = quantiles[..., _MEDIAN]
     span = measures.transform_span(quantiles, actual)
@@ -268,9 +268,9 @@ def losses_of(
 
 
 def brier_by_capacity(quantiles: np.ndarray, actual: np.ndarray, capacity: np.ndarray) -> np.ndarray:
-    """Brier score of "at least n" averaged over n = 1..capacity, which may differ between forecasts; NaN for capacity 0.
+    """Return the Brier score of "at least n" averaged over n = 1..capacity, with a capacity per forecast; NaN for capacity 0.
 
-    Forecasts are taken a few at a time, so that their laws stay within `_MOST_NUMBERS`.
+    Forecasts are processed in batches, so that their distributions stay within `_MOST_NUMBERS`.
     """
     out = np.full(actual.shape, np.nan)
     for most in np.unique(capacity[capacity > 0]):
@@ -282,7 +282,7 @@ def brier_by_capacity(quantiles: np.ndarray, actual: np.ndarray, capacity: np.nd
 
 
 def actual_after(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
-    """The values 1..horizon slots after each origin (index), shape (m, h), NaN in gaps and outside the series."""
+    """Return the values 1..horizon slots after each origin (index), shape (m, h), NaN in gaps and outside the series."""
     places = origins[:, None] + np.arange(1, horizon + 1)
     inside = (places >= 0) & (places < len(series))
     return np.where(inside, series.values[np.where(inside, places, 0)] if len(series) else np.nan, np.nan)
@@ -290,11 +290,11 @@ def actual_after(series: Series, origins: np.ndarray, horizon: int) -> np.ndarra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What errors of one series are measured in, all of it known at its first origin, from the look-back before it.
+    """Units of the errors of one series, known at its first origin, from the look-back before it.
 
-    ``change``: the mean |y(t) - y(t-1)|, NaN if that is 0 or there is no pair. ``unit``: what pooled losses are divided
-    by, the capacity (at least 1) or the mean price, NaN where no price was seen. ``capacity``: the largest count possible,
-    0 for prices. ``changes_a_day``: how often the value moved.
+    ``change``: the mean |y(t) - y(t-1)|, NaN if it is 0 or there is no pair. ``unit``: the divisor of pooled losses, the
+    capacity (at least 1) or the mean price, NaN if no price was observed. ``capacity``: the largest possible count, 0 for
+    prices. ``changes_a_day``: number of changes per day.
     """
 
     change: float
@@ -304,7 +304,7 @@ class Scale:
 
 
 def scale_of(series: Series, first: int, start: int) -> Scale:
-    """The scale of a series whose first origin is slot ``first`` and whose look-back begins at slot ``start``."""
+    """Compute the scale of a series whose first origin is slot ``first`` and whose look-back begins at slot ``start``."""
     past = series.since(start).as_of(first)
     changes = np.abs(np.diff(past.values))
     changes = changes[~np.isnan(changes)]
@@ -322,12 +322,12 @@ def scale_of(series: Series, first: int, start: int) -> Scale:
 
 
 def score(forecasts: Sequence[Forecast], actual: History, *, horizon: int | None = None) -> pd.DataFrame:
-    """Accuracy by market, variable, model and step: n, the means of `LOSSES`, rmse, mase, and skill over last value.
+    """Return accuracy by market, variable, model and step: n, the means of `LOSSES`, rmse, mase, and skill over last value.
 
-    Steps beyond ``horizon`` are left out if it is given. ``skill_mae`` and ``skill_pinball`` are 1 - loss / loss of last
-    value over the origins both forecast; NaN if last value is not among the forecasts or never erred. ``mase`` scales by
-    the last-value error before the first origin. ``fallback_share`` is the share of forecasts in which another model
-    answered. What is not defined is NaN, never infinite. Raises `ForecastError` on a forecast of another market or step.
+    Steps beyond ``horizon`` are left out if it is given. ``skill_mae`` and ``skill_pinball`` are 1 - loss / loss of last value over
+    the origins both forecast; NaN if last value is not among the forecasts or never erred. ``mase`` is scaled by the last-value
+    error before the first origin. ``fallback_share`` is the share of forecasts of a fallback model. Undefined values are NaN, never
+    infinite. Raises `ForecastError` on a forecast of another market or step.
     """
     for one in forecasts:
         if one.market != actual.market or one.step != actual.step:
@@ -356,14 +356,14 @@ SCORE_COLUMNS = [
 
 
 # ---
-# Sums over moving windows in one fixed order, compiled.
+# Sums over moving windows in a fixed order, compiled.
 
 
 @njit(cache=True, nogil=True)
 def window_sums(losses: np.ndarray, ends: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sums and counts, shapes (ends, steps, losses), of what is known of ``losses`` (origins, steps, losses), NaN where none is.
+    """Return sums and counts, (ends, steps, losses), of the known elements of ``losses`` (origins, steps, losses), NaN if missing.
 
-    Window i has the origins ``ends[i] - width`` to ``ends[i] - 1``; of origin o step k (from 0) is known if o + k + 1 <= ends[i].
+    Window i has the origins ``ends[i] - width`` to ``ends[i] - 1``; step k (from 0) of origin o is known if o + k + 1 <= ends[i].
     """
     steps, kinds = losses.shape[1], losses.shape[2]
     sums = np.zeros((ends.size, steps, kinds))
@@ -380,11 +380,10 @@ def window_sums(losses: np.ndarray, ends: np.ndarray, width: int) -> tuple[np.nd
 
 
 # ---
-# Accuracy as it stood at each of many slots: means over moving windows of origins. Every loss is calculated once, from its
-# own forecast alone, and the means are sums in the order of the origins: a window measured among many is the same to the bit
-# as one that is measured alone.
+# Accuracy as known at each of many slots: means over moving windows of origins. Every loss is computed once, from its own
+# forecast only, and sums follow the order of the origins: a window scored among many is bitwise identical to one scored separately.
 
-#: What is averaged over the origins of a window, in the order of the last axis of the losses.
+#: Quantities averaged over the origins of a window, in the order of the last axis of the losses.
 _MEANS = (*LOSSES, "mae_floor", "pinball_floor", "mae_common", "pinball_common")
 _PLACE = {name: i for i, name in enumerate(_MEANS)}
 _FIXED = ("window", "variable", "model", "step", "n")
@@ -395,7 +394,8 @@ _VARIABLES: tuple[Variable, ...] = ("count", "price")
 class Windows:
     """Windows that end before each of the ``presents`` (slots): the ``origins`` slots before it, ``horizon`` steps ahead.
 
-    Errors are scaled by the look-back of ``timetable`` before the first origin of a window, without one by all before it.
+    Errors are scaled by the look-back of ``timetable`` before the first origin of a window, or by all data before it without a
+    timetable.
     """
 
     presents: tuple[pd.Timestamp, ...]
@@ -404,16 +404,16 @@ class Windows:
     timetable: Timetable | None = None
 
     def start(self, series: Series, origin: int) -> int:
-        """The first slot that errors of a window with this first origin are scaled by."""
+        """Return the first slot of the data that scales the errors of a window with this first origin."""
         if self.timetable is None:
             return series.first_slot
         return int(self.timetable.of(series.variable).start(np.array([origin]), series.step)[0])
 
 
 def window_scores(forecasts: Sequence[Forecast], actual: History, windows: Windows) -> pd.DataFrame:
-    """The columns of `score` with ``measured_at``: for each present, what was known of the forecasts of its window then.
+    """Return the columns of `score` with ``measured_at``: accuracy of the forecasts in each window, as known at its present.
 
-    A pair counts from the slot that it speaks of on. Forecasts are of one market; one that is there twice counts once.
+    A pair of forecast and value counts from the slot of the value on. Forecasts are of one market; duplicates count once.
     """
     nothing = pd.DataFrame(columns=["measured_at", *SCORE_COLUMNS])
     if not windows.origins or not forecasts:
@@ -438,7 +438,7 @@ def window_scores(forecasts: Sequence[Forecast], actual: History, windows: Windo
 
 
 def _origins_grid(actual: History, windows: Windows) -> pd.DatetimeIndex:
-    """Every slot of any window, ascending."""
+    """Return every slot of any window, ascending."""
     first = min(windows.presents) - windows.origins * actual.step
     return pd.date_range(first, max(windows.presents) - actual.step, freq=actual.step)
 
@@ -449,7 +449,7 @@ def _issued(forecasts: Sequence[Forecast], grid: pd.DatetimeIndex) -> dict[int, 
 
 
 def _losses(issued: dict[int, Forecast], truth: np.ndarray, variable: Variable) -> np.ndarray:
-    """Every loss of every origin of the grid and step, shape (*truth.shape, `_MEANS`); NaN where there is none."""
+    """Return all losses of the grid's origins and steps, shape (*truth.shape, `_MEANS`); NaN where missing."""
     out = np.full((*truth.shape, len(_MEANS)), np.nan)
     places = sorted(issued)
     if not places:
@@ -468,7 +468,7 @@ def _losses(issued: dict[int, Forecast], truth: np.ndarray, variable: Variable) 
 
 
 def _beside(losses: np.ndarray, floor: np.ndarray) -> None:
-    """Last value's losses beside a model's, and the model's where last value has one."""
+    """Add last value's losses where a model has a loss, and the model's losses where last value has a loss, in place."""
     for loss in ("mae", "pinball"):
         base = floor[..., _PLACE[loss]]
         losses[..., _PLACE[f"{loss}_floor"]] = np.where(np.isnan(losses[..., _PLACE[loss]]), np.nan, base)
@@ -482,7 +482,7 @@ def _add_means(
     ends: np.ndarray,
     width: int,
 ) -> None:
-    """Add the rows of one variable and model (their places): one for each window and step of which anything is known."""
+    """Add a row for each window and step with known losses of one variable and model (``place``)."""
     sums, counts = window_sums(losses, ends, width)
     window, step = np.nonzero(counts[..., _PLACE["mae"]])
     with np.errstate(invalid="ignore"):
@@ -503,7 +503,7 @@ def _table(
     actual: History,
     windows: Windows,
 ) -> pd.DataFrame:
-    """The rows by window, variable, model and step, with what follows from their means."""
+    """Build the rows by window, variable, model and step, with the measures derived from their means."""
     order = np.lexsort((columns["step"], columns["model"], columns["variable"], columns["window"]))
     own = {name: values[order] for name, values in columns.items()}
     scale = _scales(issued, actual, windows)
@@ -532,7 +532,7 @@ def _table(
 
 
 def _scales(issued: dict[str, dict[int, Forecast]], actual: History, windows: Windows) -> np.ndarray:
-    """`Scale.change` and `Scale.unit` by window and variable: known at the first origin that any model forecast at."""
+    """Return `Scale.change` and `Scale.unit` by window and variable, as known at the first origin of any model's forecasts."""
     grid = _origins_grid(actual, windows)
     there = np.array(sorted({place for own in issued.values() for place in own}), dtype=np.int64)
     scale = np.full((len(windows.presents), len(_VARIABLES), 2), np.nan)

@@ -1,4 +1,4 @@
-"""What a backtest found (M6.5): sums of losses over blocks of forecasts, and the tables made of them."""
+"""Results of a backtest: sums of losses over blocks of forecasts, and the tables computed from them (M6.5)."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ from forecasting.series import Series
 from warehouse.errors import ForecastError
 
 # ---
-# Blocks of forecasts turned into sums at once, so that a backtest of any length fits in memory (M6.5).
+# Blocks of forecasts are reduced to sums immediately, so that a backtest of any length fits in memory (M6.5).
 
-#: What is summed over origins, in this order.
+#: Quantities summed over origins, in this order.
 SUMMED = ("n", *REPORTED)
-#: Losses kept of every origin, in this order: those that last value's are compared with over the same origins.
+#: Losses stored for every origin, in this order: those compared with last value over the same origins.
 KEPT = ("pinball", "mae", "reference")
-#: Bins of the chance of "at least n".
+#: Bins of the probability of "at least n".
 BINS = 10
-#: A test part shorter than this, or one without a clock, is cut into equal parts instead of weeks.
+#: A shorter test part, or one without a clock, is divided into equal parts instead of weeks.
 SHORTEST_WEEKS = pd.Timedelta(days=14)
 EQUAL_PARTS = 4
-#: Counts of so many instances or more are a class of their own.
+#: Counts with at least this capacity form a class.
 LARGE = 16
-#: Prices that change less often are still.
+#: Prices with fewer changes a day are in the class "still".
 CHANGES_A_DAY = 1.0
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _DAY_US = 86_400_000_000
-#: The epoch was a Thursday; weeks begin on Mondays.
+#: Weekday of the epoch, a Thursday, in weeks that begin on Mondays.
 _MONDAY = 3
-#: Origins scored at once.
+#: Maximal number of origins scored at once.
 _CHUNK = 1024
-#: Counts with more states than this are scored fewer at a time.
+#: Counts with more states are scored in smaller batches.
 _FEW_STATES = 128
-#: Example forecasts kept of every market.
+#: Number of example forecasts stored for every market.
 FANS = 4
 
 
 class Tested(Protocol):
-    """What was forecast: series in panels, ascending origins of each (indices), and by which models."""
+    """Test setup of a backtest: series in panels, their ascending origins (indices), and the models."""
 
     @property
     def panels(self) -> tuple[Panel, ...]:
@@ -69,28 +69,28 @@ class Tested(Protocol):
 
     @property
     def origins(self) -> tuple[tuple[np.ndarray, ...], ...]:
-        """The origins of every series of each panel."""
+        """Origins of every series of each panel."""
 
     @property
     def models(self) -> Sequence[str]:
-        """The names of the models."""
+        """Names of the models."""
 
     @property
     def horizon(self) -> int:
-        """Slots ahead."""
+        """Number of slots ahead."""
 
     @property
     def timetable(self) -> Timetable:
-        """By which they were estimated."""
+        """Refit timetable of the models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yardstick:
-    """What the forecasts of one series are measured with, all of it known at its first origin.
+    """Reference values for scoring one series, all known at its first origin.
 
-    ``scale``: what errors are measured in. ``kind``: its class among `forecasting.accuracy.tables.CLASSES`. ``start``: the
-    slot that the look-back before the first origin begins at. ``periods`` and ``days`` number each origin's period (from
-    0) and day, ``first_day`` since the epoch.
+    ``scale``: units of its errors. ``kind``: its class among `forecasting.accuracy.tables.CLASSES`. ``start``: first slot of the
+    look-back before the first origin. ``periods`` and ``days`` number each origin's period and day from 0; ``first_day`` is the
+    number of the first day since the epoch.
     """
 
     scale: Scale
@@ -102,7 +102,7 @@ class Yardstick:
 
 
 def yardstick_of(series: Series, origins: np.ndarray, timetable: Timetable) -> Yardstick:
-    """The yardstick of a series with at least one origin."""
+    """Compute the yardstick of a series with at least one origin."""
     first = series.first_slot + int(origins[0])
     start = int(timetable.of(series.variable).start(np.array([first]), series.step)[0])
     scale = scale_of(series, first, start)
@@ -118,7 +118,7 @@ def yardstick_of(series: Series, origins: np.ndarray, timetable: Timetable) -> Y
 
 
 def _class(series: Series, scale: Scale) -> str:
-    """Counts by the capacity their source states (offers on a marketplace have none), prices by whether they move."""
+    """Return the class: counts by the capacity their source states (offers on a marketplace have none), prices by movement."""
     if series.variable == "price":
         return "moving" if scale.changes_a_day >= CHANGES_A_DAY else "still"
     if not series.capacity_stated:
@@ -135,13 +135,13 @@ def _periods(series: Series, at: np.ndarray, days: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Sums over the origins of one block (or of several, added up).
+    """Sums over the origins of one block, or of several blocks added up.
 
-    ``places`` are where its origins stand among the tested ones. ``sums`` (periods, h, len(SUMMED)); ``days`` (days, 3):
-    cells, sum of absolute errors and of pinball losses; ``losses`` (m, h, len(KEPT)), NaN in gaps and where nothing is
-    defined. ``below`` (h, 19): sum of `shares_below`; ``bins`` (h, BINS, 3): number, sum of chances and how many came
-    true. ``reasons`` counts why another model answered. ``fans``: (place among the origins, mean (h,), quantiles
-    (h, 19)) of the example forecasts.
+    ``places`` are the indices of its origins among the tested origins. ``sums`` has shape (periods, h, len(SUMMED)). ``days``
+    (days, 3): number of scored pairs, sum of absolute errors and of pinball losses. ``losses`` (m, h, len(KEPT)), NaN in gaps
+    and where undefined. ``below`` (h, 19): sum of `shares_below`. ``bins`` (h, BINS, 3): number of events, sum of probabilities
+    and number of hits. ``reasons`` counts fallback reasons. ``fans``: (index among the origins, mean (h,), quantiles (h, 19))
+    of the example forecasts.
     """
 
     model: str
@@ -158,9 +158,9 @@ class Tally:
 
 
 def tally(block: Block, tested: Tested, *, fans: bool = False) -> Tally:
-    """Score a block against what came; a target that is a gap or after the end is scored by nobody.
+    """Score a block against the actual values; targets that are gaps or after the end of the series are not scored.
 
-    With ``fans`` it keeps the forecasts of the origins of `fan_places`.
+    With ``fans`` the forecasts of the origins of `fan_places` are stored.
     """
     series, origins = tested.panels[block.panel].series[block.which], tested.origins[block.panel][block.which]
     stick, horizon = yardstick_of(series, origins, tested.timetable), tested.horizon
@@ -178,7 +178,7 @@ def tally(block: Block, tested: Tested, *, fans: bool = False) -> Tally:
     )
     frequencies = None
     if block.model == FLOOR and stick.scale.capacity:
-        # Up to twice the horizon: a newest value may be old.
+        # Twice the horizon, because the newest value may be old.
         past = series.since(stick.start).as_of(series.first_slot + int(origins[0]))
         frequencies = conditional_frequencies(past.values, stick.scale.capacity, 2 * horizon)
     for first, piece in _pieces(block, series):
@@ -187,7 +187,7 @@ def tally(block: Block, tested: Tested, *, fans: bool = False) -> Tally:
 
 
 def fan_places(origins: np.ndarray) -> np.ndarray:
-    """The places among the origins of the example forecasts, evenly spread."""
+    """Return the indices among the origins of the example forecasts, evenly spread."""
     return np.unique((np.arange(FANS) * 2 + 1) * origins.size // (2 * FANS))
 
 
@@ -196,12 +196,12 @@ def _kept_fans(
 ) -> tuple[tuple[int, np.ndarray, np.ndarray], ...]:
     own = np.flatnonzero(np.isin(places, fan_places(origins)))
     mean, quantiles = block.outlook.mean, block.outlook.quantiles
-    # Copies: a view would hold the whole block.
+    # Copies, because a view would keep the whole block in memory.
     return tuple((int(places[i]), mean[i].copy(), quantiles[i].copy()) for i in own)
 
 
 def _pieces(block: Block, series: Series) -> Iterator[tuple[int, Block]]:
-    """The block in parts of at most `_CHUNK` origins, fewer of counts with many states, each with where it begins."""
+    """Yield the block in parts of at most `_CHUNK` origins, smaller for counts with many states, each with its first index."""
     given = block.outlook
     states = min(int(series.upper.max(initial=0)), WIDEST_LAW) if series.variable == "count" else 0
     size = max(1, _CHUNK * _FEW_STATES // max(states, _FEW_STATES))
@@ -211,7 +211,7 @@ def _pieces(block: Block, series: Series) -> Iterator[tuple[int, Block]]:
         yield first, replace(block, origins=block.origins[cut], outlook=outlook)
 
 
-#: Places in `REPORTED` of what `Tally.days` holds, and of what is kept of every origin.
+#: Indices in `REPORTED` of the losses in `Tally.days`, and of those stored for every origin.
 _DAILY = [REPORTED.index(name) for name in ("mae", "pinball")]
 _KEPT = [REPORTED.index(name) for name in KEPT[:2]]
 
@@ -219,7 +219,7 @@ _KEPT = [REPORTED.index(name) for name in KEPT[:2]]
 def _add(
     out: Tally, first: int, block: Block, series: Series, stick: Yardstick, frequencies: np.ndarray | None
 ) -> None:
-    """Add a block, whose origins begin ``first`` after the tally's, to the sums, in place."""
+    """Add a block, whose origins begin at index ``first`` of the tally's, to the sums, in place."""
     given, size = block.outlook, block.origins.size
     actual = actual_after(series, block.origins, given.mean.shape[1])
     counts = series.variable == "count"
@@ -249,9 +249,9 @@ def _add(
 
 
 def _frequencies_at(reference: np.ndarray, series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
-    """Last value's conditional frequency of "at least n" at each origin and step, shape (m, h, capacity).
+    """Return last value's conditional frequency of "at least n" at each origin and step, shape (m, h, capacity).
 
-    A newest value that is g slots old counts as one of k + g steps ahead, as far as the table goes.
+    A newest value that is g slots old counts as k + g steps ahead, limited to the size of the table.
     """
     steps = series.age(origins)[:, None] + np.arange(1, horizon + 1)
     rows = np.minimum(steps, reference.shape[0]) - 1
@@ -261,7 +261,7 @@ def _frequencies_at(reference: np.ndarray, series: Series, origins: np.ndarray, 
 
 
 def _add_bins(bins: np.ndarray, chance: np.ndarray, actual: np.ndarray) -> None:
-    """Number, sum of chances and hits of "at least n" by bin of the chance, in place."""
+    """Add number, sum of probabilities and hits of "at least n" by bin of the probability, in place."""
     n = np.arange(1, chance.shape[-1] + 1)
     known = np.broadcast_to(~np.isnan(actual)[..., None], chance.shape)
     place = np.minimum((chance * BINS).astype(int), BINS - 1)
@@ -274,12 +274,12 @@ def _add_bins(bins: np.ndarray, chance: np.ndarray, actual: np.ndarray) -> None:
 
 
 # ---
-# What a backtest found: scores by market and step, pooled over markets, reliability and calibration (M6.5).
+# Tables of a backtest: scores by market and step, pooled over markets, reliability and calibration (M6.5).
 
-#: The quantile columns of a table.
+#: Quantile columns of a table.
 QUANTILES = [f"q{round(100 * q):02d}" for q in LEVELS]
 
-#: What is measured in every row of `Accuracy.scores`, `Accuracy.periods` and `Accuracy.pooled`.
+#: Measures in every row of `Accuracy.scores`, `Accuracy.periods` and `Accuracy.pooled`.
 MEASURES = (
     "n", "mae", "rmse", "mase", "pinball", "skill_pinball", "skill_mae",
     "coverage_50", "coverage_80", "coverage_90", "brier", "fallback_share",
@@ -306,9 +306,9 @@ POOLED_COLUMNS = (
     "mean_skill_pinball", "median_skill_pinball", "worst_skill_pinball", "share_worse", "markets",
 )  # fmt: skip
 CLASS_COLUMNS = ("variable", "model", "class", *POOLED_COLUMNS[2:])
-#: Classes of markets in the order they are shown: of counts by their stated capacity, of prices by how often they change.
+#: Classes of markets in display order: counts by stated capacity, prices by frequency of change.
 CLASSES = {"count": ("0/1", "2-15", "16 and more", "offers"), "price": ("moving", "still")}
-#: Which model a market got whose zone (or source) was left out, and from how many other markets that was learned.
+#: The model chosen for the markets of a left-out zone (or source), and the number of other markets it was chosen on.
 CHOICE_COLUMNS = ("variable", "class", "left_out", "markets", "others", "model", "skill")
 LEFT_OUT_COLUMNS = (
     "variable", "class", "choice", "model", "step", "n", "markets", "skill_pinball", "mean_skill_pinball",
@@ -337,14 +337,14 @@ FAN_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """What models are worth that were chosen elsewhere and before (`forecasting.accuracy.left_out`).
+    """Scores of models chosen on earlier data of other zones or sources (`forecasting.accuracy.left_out`).
 
-    ``by``: what was left out at once, a zone or a source. ``choices`` (`CHOICE_COLUMNS`): a row for every variable, class and
-    zone; ``skill`` is the mean over the steps by which the model was chosen, on the earlier halves of ``others`` markets.
-    ``classes`` (`LEFT_OUT_COLUMNS`): the later halves pooled over each class, under the chosen models ("left out"), the
-    default's, and the single model that was best there ("hindsight"); ``ahead`` is the pooled skill less the default's, with a
-    paired 95 % interval in which zones (sources) are the blocks, as they are in the interval of the skill; the worst market's
-    skill has its interval by days.
+    ``by``: the unit left out, a zone or a source. ``choices`` (`CHOICE_COLUMNS`): a row for every variable, class and unit;
+    ``skill`` is the mean over steps by which the model was chosen, on the earlier halves of ``others`` markets. ``classes``
+    (`LEFT_OUT_COLUMNS`): the later halves pooled over each class, with the chosen models ("left out"), the default model, and
+    the single model that was best there ("hindsight"). ``ahead`` is the pooled skill minus the default's, with a paired 95 %
+    interval with zones (sources) as blocks, as in the interval of the skill; the worst market's skill has an interval with days
+    as blocks.
     """
 
     by: str
@@ -354,47 +354,45 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """The scores of a backtest and the tables a report draws.
+    """Scores of a backtest and the tables of a report.
 
-    ``scores`` (`SCORE_COLUMNS`): one row per variable, model, market and step. ``mae`` is of the median, ``rmse`` of
-    the mean; ``mase`` is in units of the mean |y(t) - y(t-1)| of the training part (NaN if that is 0); ``pinball`` is
-    the mean over the 19 levels, half of the CRPS; ``brier`` that of "at least n", averaged over n = 1..capacity.
-    ``skill_pinball`` and ``skill_mae`` are 1 - loss / loss of `FLOOR`; ``skill_brier`` the same against last value's
-    conditional frequencies P(y(t+k) >= n | [y(t) >= n]) counted on the training part. ``dm`` and ``dm_p``: statistic
-    (positive = better than `FLOOR`) and two-sided p value of Diebold and Mariano's test of the pinball loss.
-    ``skill_low`` and ``skill_high``: 95 % interval of ``skill_pinball`` with ``days`` as blocks (those on which the model or
-    `FLOOR` erred), and its `forecasting.accuracy.intervals.verdict`, "" of `FLOOR` itself.
-    ``coverage_P``: mean share of the randomised probability integral transform of the value within the central P % of
-    levels (`forecasting.accuracy.losses.covered`): P for a right law, with point masses or without; ``coverage_P_closed``:
-    share of values in the closed interval of the quantiles, which point masses lift above P however right the law is.
-    ``absent`` and ``unpredicted``: mean instances forecast and not there, there and not forecast; ``cover`` what this step
-    adds to the error of a forecast as a path, in which an instance at a slot nearby is less than two errors
-    (`forecasting.accuracy.losses`). ``scale`` is what pooled losses are divided by: capacity for counts, mean price of the
-    training part for prices. ``class``: one of `CLASSES` (counts by their stated capacity, "offers" without one; a price is
-    "moving" if it changed once a day or more in the training part). A skill is NaN where last value never erred.
+    ``scores`` (`SCORE_COLUMNS`): one row per variable, model, market and step. ``mae`` is of the median, ``rmse`` of the mean;
+    ``mase`` is in units of the mean |y(t) - y(t-1)| of the training part (NaN if it is 0); ``pinball`` is the mean over the 19
+    levels, half of the CRPS; ``brier`` is the score of "at least n", averaged over n = 1..capacity. ``skill_pinball`` and
+    ``skill_mae`` are 1 - loss / loss of `FLOOR`; ``skill_brier`` is the same relative to last value's conditional frequencies
+    P(y(t+k) >= n | [y(t) >= n]) in the training part. ``dm`` and ``dm_p``: statistic (positive = better than `FLOOR`) and
+    two-sided p value of the Diebold-Mariano test of the pinball loss. ``skill_low`` and ``skill_high``: 95 % interval of
+    ``skill_pinball`` with ``days`` as blocks (those on which the model or `FLOOR` erred), with its
+    `forecasting.accuracy.intervals.verdict`, "" for `FLOOR`. ``coverage_P``: mean share of the randomised probability integral
+    transform of the value within the central P % of levels (`forecasting.accuracy.losses.covered`): P for a correct
+    distribution, with or without point masses. ``coverage_P_closed``: share of values in the closed interval of the quantiles,
+    which point masses raise above P even for a correct distribution. ``absent`` and ``unpredicted``: mean instances forecast
+    but not available, and available but not forecast. ``cover``: contribution of the step to the cover error of the path, in
+    which an instance at a nearby slot is less than two errors (`forecasting.accuracy.losses`). ``scale``: divisor of pooled
+    losses, the capacity for counts and the mean price of the training part for prices. ``class``: a class of `CLASSES` (counts
+    by their stated capacity, "offers" without it; a price is "moving" if it changed once a day or more in the training part). A
+    skill is NaN where last value never erred.
 
-    ``periods`` (`PERIOD_COLUMNS`): the same by period of the test part, numbered from 0: calendar weeks (Monday,
-    UTC), or four equal parts where the clock means nothing or the test part is shorter than two weeks; ``start`` and
-    ``end`` are the first and last origin.
+    ``periods`` (`PERIOD_COLUMNS`): the same by period of the test part, numbered from 0: calendar weeks (Monday, UTC), or four
+    equal parts without a real clock or if the test part is shorter than two weeks; ``start`` and ``end`` are the first and last
+    origin.
 
-    ``pooled`` (`POOLED_COLUMNS`): one row per variable, model and step over all markets: n-weighted means of errors,
-    coverage, width and shares (of those defined); skills are 1 - sum of scaled loss / sum of scaled floor loss, every
-    origin's loss divided by its market's ``scale``. Then mean, median and worst of the markets' own pinball skills,
-    the share of markets below 0, and how many markets there are. The interval of a pooled skill has the days of all markets as
-    blocks, since markets move together; of rows that were not measured by day it is NaN. ``classes`` (`CLASS_COLUMNS`): the
-    same over the markets of each class.
+    ``pooled`` (`POOLED_COLUMNS`): one row per variable, model and step over all markets: n-weighted means of errors, coverage,
+    width and shares (where defined); skills are 1 - sum of scaled loss / sum of scaled floor loss, every origin's loss divided
+    by its market's ``scale``. Then mean, median and worst of the markets' own pinball skills, the share of markets below 0, and
+    the number of markets. The interval of a pooled skill has the days of all markets as blocks, since markets move together; it
+    is NaN for rows that were not measured by day. ``classes`` (`CLASS_COLUMNS`): the same over the markets of each class.
 
-    ``reliability`` (`RELIABILITY_COLUMNS`): share of actual values at or below the quantile of each level; where
-    values tie with quantiles (counts, flat prices) the expected share of the randomised probability integral
-    transform. ``calibration`` (`CALIBRATION_COLUMNS`, counts): the chance given to "at least n" in ten bins, its mean
-    in the bin and how often it came true. Both are pooled over markets. ``daily`` (`DAILY_COLUMNS`): mean loss over
-    steps of the forecasts issued on each UTC day.
+    ``reliability`` (`RELIABILITY_COLUMNS`): share of actual values at or below the quantile of each level; where values tie
+    with quantiles (counts, flat prices) the expected share of the randomised probability integral transform. ``calibration``
+    (`CALIBRATION_COLUMNS`, counts): the forecast probability of "at least n" in ten bins, its mean in the bin and the observed
+    frequency. Both are pooled over markets. ``daily`` (`DAILY_COLUMNS`): mean loss over steps of the forecasts issued on each
+    UTC day.
 
-    ``fans`` (`FAN_COLUMNS`): a few forecasts of the default model per market, evenly spread over its test part; rows
-    with step <= 0 are the actual values up to the origin (NaN mean and quantiles). ``notes`` says in words what was
-    left out and why. ``models`` are in the order asked for, ``default`` is the name of the default one. ``reasons``
-    (`REASON_COLUMNS`) counts the forecasts in which another model answered, by the reason given, numbers in it as "#".
-    ``left_out`` is there where it was asked for.
+    ``fans`` (`FAN_COLUMNS`): a few forecasts of the default model per market, evenly spread over its test part; rows with step
+    <= 0 are the actual values up to the origin (NaN mean and quantiles). ``notes`` are sentences that explain omissions.
+    ``models`` are in the requested order, ``default`` is the name of the default model. ``reasons`` (`REASON_COLUMNS`) counts
+    the forecasts of a fallback model by reason, with numbers replaced by "#". ``left_out`` is None unless requested.
     """
 
     scores: pd.DataFrame
@@ -414,7 +412,7 @@ class Accuracy:
 
 
 # ---
-# Scores, reliability and calibration of many markets as one.
+# Scores, reliability and calibration pooled over markets.
 
 #: Averaged over markets with their numbers of origins as weights, each over the markets where it is defined.
 WEIGHTED = (
@@ -423,22 +421,22 @@ WEIGHTED = (
     "coverage_50_closed", "coverage_80_closed", "coverage_90_closed",
 )  # fmt: skip
 _ROW = ["variable", "model", "step"]
-#: A mean loss of last value below this share of a market's scale is none: prices are sums of floats.
+#: A mean loss of last value below this share of a market's scale counts as zero: prices are sums of floats.
 NO_ERROR = 1e-9
 
 
-#: Mean losses of a model and of last value over the origins that both forecast at, and how many those are.
+#: Mean losses of a model and of last value over the origins that both forecast, and the number of these origins.
 COMMON = ("pinball_common", "mae_common", "n_common", "pinball_floor", "mae_floor")
 
 
 def pooled_scores(scores: pd.DataFrame) -> pd.DataFrame:
-    """`POOLED_COLUMNS` from rows of scores by market, variable, model and step: those of a turn, a warehouse or the report.
+    """Compute `POOLED_COLUMNS` from scores by market, variable, model and step, of a turn, a warehouse or the report.
 
-    A skill is 1 - sum of scaled loss / sum of scaled floor loss, where a loss summed over origins is divided by its
-    market's ``scale``: the capacity for counts (where none is stated the largest one seen), the mean price before the first
-    origin for prices. So a market of 16 instances counts as much as one of 1, a dear one as much as a cheap one. Brier
-    scores have no unit; they are compared with ``reference``, that of last value's conditional frequencies. Rows without
-    `COMMON` were all measured over the same origins.
+    A skill is 1 - sum of scaled loss / sum of scaled floor loss, where a loss summed over origins is divided by its market's
+    ``scale``: the capacity for counts (the largest observed count if none is stated), the mean price before the first origin for
+    prices. A market of 16 instances therefore counts as much as a market of 1, and an expensive market as much as a cheap market.
+    Brier scores have no unit; they are compared with ``reference``, the score of last value's conditional frequencies. Rows without
+    `COMMON` must all be measured over the same origins.
     """
     if scores.empty:
         return pd.DataFrame(columns=list(POOLED_COLUMNS))
@@ -446,7 +444,7 @@ def pooled_scores(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def sourced(scores: pd.DataFrame) -> pd.DataFrame:
-    """Rows whose market is ``market@source``, if they say the source: a market measured in two sources counts as two."""
+    """Rename markets to ``market@source`` if the rows have a source, so that a market measured in two sources counts as two."""
     if "source" not in scores:
         return scores
     alone = ~scores["market"].astype(str).str.contains("@", regex=False)
@@ -455,14 +453,14 @@ def sourced(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def shared_scores(scores: pd.DataFrame) -> pd.DataFrame:
-    """The rows of markets, variables and steps at which every model of that variable was measured: only these compare."""
+    """Return the rows of markets, variables and steps at which every model of the variable was measured, which are comparable."""
     models = scores.groupby("variable")["model"].transform("nunique")
     there = scores[scores["n"] > 0].groupby(["variable", "market", "step"])["model"].transform("nunique")
     return scores[there.reindex(scores.index).eq(models)]
 
 
 def class_scores(scores: pd.DataFrame) -> pd.DataFrame:
-    """`CLASS_COLUMNS`: as `pooled_scores` over the markets of each class, in the order of `CLASSES`."""
+    """Compute `CLASS_COLUMNS`: as `pooled_scores` over the markets of each class, in the order of `CLASSES`."""
     if scores.empty:
         return pd.DataFrame(columns=list(CLASS_COLUMNS))
     rank = {name: place for names in CLASSES.values() for place, name in enumerate(names)}
@@ -474,7 +472,7 @@ def class_scores(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def pooled_by(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """One row for every value of ``keys``, with all other columns of `POOLED_COLUMNS`."""
+    """Pool the rows for every value of ``keys``, with all other columns of `POOLED_COLUMNS`."""
     table = with_common(scores)
     weight = table["n"].astype(float)
     means, counted = table[list(WEIGHTED)], [f"{name}|n" for name in WEIGHTED]
@@ -505,12 +503,12 @@ def pooled_by(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def with_common(scores: pd.DataFrame) -> pd.DataFrame:
-    """The rows with everything that is pooled, `COMMON` among it; what a table does not have was not measured."""
+    """Add all columns needed for pooling, including `COMMON`; missing columns were not measured."""
     table = scores.reindex(
         columns=list(dict.fromkeys([*scores.columns, *WEIGHTED, "skill_pinball", "reference", "scale"]))
     )
     table = table.astype(dict.fromkeys([*WEIGHTED, "skill_pinball", "reference", "scale"], float))
-    if table["scale"].isna().all():  # measured before scales were kept: every unit counts as one
+    if table["scale"].isna().all():  # measured before scales were stored: all markets have weight 1
         table = table.assign(scale=1.0)
     if set(COMMON) <= set(scores.columns):
         return table
@@ -523,7 +521,7 @@ def with_common(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def scaled_losses(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `with_common` with their sums of pinball loss in units of the market's scale: ``loss`` and last value's ``floor``."""
+    """Add ``loss`` and last value's ``floor`` to rows of `with_common`: sums of pinball loss in units of the market's scale."""
     weight = table["n_common"].astype(float) / table["scale"].astype(float)
     loss, floor = (table[name].astype(float) * weight for name in ("pinball_common", "pinball_floor"))
     both = loss.notna() & floor.notna()
@@ -535,7 +533,7 @@ def _skill(loss: pd.Series, floor: pd.Series, n: pd.Series) -> pd.Series:
 
 
 def pooled_reliability(below: dict[tuple[str, str], np.ndarray]) -> pd.DataFrame:
-    """`RELIABILITY_COLUMNS` from sums of `shares_below` and n, (h, 19 + 1), by variable and model."""
+    """Compute `RELIABILITY_COLUMNS` from sums of `shares_below` and n, (h, 19 + 1), by variable and model."""
     rows: list[pd.DataFrame] = []
     for (variable, model), table in sorted(below.items()):
         horizon, n = table.shape[0], table[:, -1:]
@@ -555,7 +553,7 @@ def pooled_reliability(below: dict[tuple[str, str], np.ndarray]) -> pd.DataFrame
 
 
 def pooled_calibration(bins: dict[str, np.ndarray]) -> pd.DataFrame:
-    """`CALIBRATION_COLUMNS` from numbers, sums of chances and hits, (h, bins, 3), by model."""
+    """Compute `CALIBRATION_COLUMNS` from numbers, sums of probabilities and hits, (h, bins, 3), by model."""
     rows: list[dict[str, Any]] = []
     for model, table in sorted(bins.items()):
         for step, place in np.argwhere(table[..., 0] > 0):
@@ -568,20 +566,20 @@ def pooled_calibration(bins: dict[str, np.ndarray]) -> pd.DataFrame:
 
 
 # ---
-# From tallies to the tables of `Accuracy`: one panel after the other, so that only one panel's losses are held (M6.5).
+# From tallies to the tables of `Accuracy`: panel by panel, so that only one panel's losses are in memory (M6.5).
 
 #: Slots shown before the origin of an example forecast.
 SHOWN_BEFORE = 24
 _AT = {name: i for i, name in enumerate(SUMMED)}
 
 
-#: Columns of a table to be, by name: arrays of one length, or one value for all rows; times as numpy's, in UTC.
+#: Columns of a future table by name: arrays of one length, or one value for all rows; times as NumPy values, in UTC.
 Columns = dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Sums:
-    """What is known so far of one model on one series."""
+    """Sums so far of one model on one series."""
 
     sums: np.ndarray
     days: np.ndarray
@@ -593,10 +591,9 @@ class _Sums:
 def accuracy_of(
     tested: Tested, tallies: Iterable[Tally], *, default: str, notes: Sequence[str] = ()
 ) -> Accuracy:
-    """The tables of a backtest, or of forecasts that were issued, from the tallies of all blocks, panel by panel.
+    """Build the tables of a backtest, or of issued forecasts, from the tallies of all blocks, ordered by panel.
 
-    A model is compared with the floor over the origins that both forecast at. Raises `ForecastError` without the model
-    `FLOOR`.
+    A model is compared with the floor over the origins that both forecast. Raises `ForecastError` without the model `FLOOR`.
     """
     if FLOOR not in tested.models:
         raise ForecastError(f"models {', '.join(tested.models)}", expected=f"{FLOOR} among them")
@@ -630,9 +627,10 @@ def _merge(held: dict[tuple[str, int], _Sums], one: Tally, tested: Tested) -> No
 
 
 def compared(mine: np.ndarray, floor: np.ndarray, periods: np.ndarray) -> np.ndarray:
-    """Sums by period over the origins that a model and the floor both forecast at, shape (periods, h, 6).
+    """Return sums by period over the origins that a model and the floor both forecast, shape (periods, h, 6).
 
-    From losses (origins, h, len(KEPT)): both models' `KEPT`, with the model's own in front; its "reference" is the number.
+    Computed from losses (origins, h, len(KEPT)): the `KEPT` of the model, then of the floor; the model's "reference" is replaced by
+    the number of origins.
     """
     both = ~(np.isnan(mine[..., 0]) | np.isnan(floor[..., 0]))
     told = np.concatenate([mine[..., :2], both[..., None], floor], axis=-1)
@@ -645,7 +643,7 @@ def compared(mine: np.ndarray, floor: np.ndarray, periods: np.ndarray) -> np.nda
 def measures_of(
     sums: np.ndarray, beside: np.ndarray, stick: Yardstick, *, counts: bool
 ) -> dict[str, np.ndarray]:
-    """`MEASURES` from sums (..., len(SUMMED)) and those of `compared` (..., 6); NaN where there is none."""
+    """Compute `MEASURES` from sums (..., len(SUMMED)) and those of `compared` (..., 6); NaN where undefined."""
     n = sums[..., _AT["n"]]
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = {name: np.where(n > 0, sums[..., i] / n, np.nan) for name, i in _AT.items()}
@@ -672,14 +670,14 @@ def measures_of(
 
 
 def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray:
-    """1 - loss / floor, NaN where the floor never erred: by less than `NO_ERROR` of ``scale``."""
+    """Return 1 - loss / floor, NaN where the floor's loss is not above `NO_ERROR` of ``scale``."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(floor > NO_ERROR * scale, 1.0 - loss / floor, np.nan)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Tables:
-    """The tables as they grow: lists of columns of equal length, one entry per model and series."""
+    """Tables under construction: lists of columns of equal length, one entry per model and series."""
 
     tested: Tested
     scores: list[Columns] = field(default_factory=list)
@@ -692,7 +690,7 @@ class _Tables:
     by_day: dict[tuple[str, str, str], dict[int, np.ndarray]] = field(default_factory=dict)
 
     def pool(self, one: Tally) -> None:
-        """Add a tally to what is pooled over markets: shares below each quantile, and the chances of "at least n"."""
+        """Add a tally to the sums pooled over markets: shares below each quantile, and probabilities of "at least n"."""
         variable = self.tested.panels[one.panel].variable
         n = one.sums[..., _AT["n"]].sum(axis=0)
         table = np.concatenate([one.below, n[:, None]], axis=1)
@@ -701,7 +699,7 @@ class _Tables:
             self.bins[one.model] = self.bins.get(one.model, 0.0) + one.bins
 
     def finish(self, panel: int, held: dict[tuple[str, int], _Sums]) -> None:
-        """The rows of a panel, all of whose tallies are in."""
+        """Add the rows of a panel whose tallies are complete."""
         for which, (series, origins) in enumerate(
             zip(self.tested.panels[panel].series, self.tested.origins[panel], strict=True)
         ):
@@ -760,7 +758,7 @@ class _Tables:
             own[day] = own[day] + table if day in own else table
 
     def _with_skills(self, pooled: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-        """The pooled rows with the intervals of their skills by days."""
+        """Return the pooled rows with the intervals of their skills by days."""
         groups: dict[tuple[str, ...], dict[int, np.ndarray]] = {}
         for names, days in self.by_day.items():
             own = groups.setdefault(tuple(names[_PLACES[key]] for key in keys), {})
@@ -780,7 +778,7 @@ class _Tables:
         return pooled.drop(columns=list(found.columns)).join(found, on=index)[list(pooled.columns)]
 
     def accuracy(self, default: str, notes: tuple[str, ...]) -> Accuracy:
-        """All tables in their final form."""
+        """Return all tables in their final form."""
         models = tuple(self.tested.models)
         scores = _joined(self.scores, (*SCORE_COLUMNS, "reference", *COMMON), models)
         scores = scores[scores["n"] > 0].reset_index(drop=True)
@@ -802,12 +800,12 @@ class _Tables:
         )
 
 
-#: Places of the names in the keys of `_Tables.by_day`.
+#: Indices of the names in the keys of `_Tables.by_day`.
 _PLACES = {"variable": 0, "model": 1, "class": 2}
 
 
 def _skills(model: str, losses: np.ndarray) -> dict[str, np.ndarray]:
-    """`SKILL_COLUMNS` but the skill itself from losses (blocks, h, 2) of a model and the floor; none of the floor itself."""
+    """Return `SKILL_COLUMNS` without the skill from losses (blocks, h, 2) of a model and the floor; empty for the floor itself."""
     own = skills_of(losses[..., 0], losses[..., 1]).columns()
     if model == FLOOR:
         nothing = np.full(losses.shape[1], np.nan)
@@ -863,7 +861,7 @@ def _daily_rows(name: dict[str, str], stick: Yardstick, days: np.ndarray) -> Col
 def _fan_rows(
     name: dict[str, str], series: Series, origins: np.ndarray, place: int, fan: tuple[np.ndarray, np.ndarray]
 ) -> Columns:
-    """One example forecast after the actual values up to its origin."""
+    """Return an example forecast, preceded by the actual values up to its origin."""
     origin, (mean, quantiles) = int(origins[place]), fan
     before = np.arange(max(origin - SHOWN_BEFORE, 0), origin + 1)
     actual = np.concatenate([series.values[before], actual_after(series, np.array([origin]), mean.size)[0]])
@@ -878,7 +876,7 @@ def _fan_rows(
 
 
 def _joined(parts: Sequence[Columns], columns: Sequence[str], models: Sequence[str]) -> pd.DataFrame:
-    """All rows, by variable, then model in the order asked for, then as they came."""
+    """Return all rows by variable, then model in the requested order, then in the order of ``parts``."""
     if not parts:
         return pd.DataFrame(columns=list(columns))
     size = [next(len(value) for value in part.values() if isinstance(value, np.ndarray)) for part in parts]
@@ -897,7 +895,7 @@ def _joined(parts: Sequence[Columns], columns: Sequence[str], models: Sequence[s
 
 
 def _column(values: Sequence[Any], size: Sequence[int]) -> np.ndarray:
-    """One column of all parts; a value that holds for all rows of its part is repeated."""
+    """Return one column of all parts; a value for all rows of a part is repeated."""
     if isinstance(values[0], np.ndarray):
         return np.concatenate(values)
     return np.repeat(np.array(values, dtype=object if isinstance(values[0], str) else None), size)

@@ -1,1 +1,1 @@
-"""Why a series is easy or hard: predictability, drift, calibration (M6.7)."""
+"""Diagnosis of series: predictability, drift, calibration (M6.7)."""

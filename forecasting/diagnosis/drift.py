@@ -1,13 +1,13 @@
-"""When a series is no longer what it was: two tests that read nothing later than the slot they speak in (M6.4, M6.5).
+"""Drift detection: two tests that read no data after the slot of their result (M6.4, M6.5).
 
-*Distribution*: every `DriftRule.every` the last 1, 2 and 4 days are compared with what came before them by the two-sample
-test of Kolmogorov and Smirnov. Slots are not independent, so the numbers of slots are divided by the autocorrelation time of the
-values about their own window's mean, tau = 1 + 2 sum rho_k (Weiss, JASA 73, 1978; the sum is cut by Sokal's rule); without that a
-zone that stays at 0 for a night would be drift every morning. *Loss*: the mean loss of a model in blocks of six hours goes through
-the test of Page (Biometrika 41, 1954) and Hinkley (1971) for a rise, scaled by the blocks' own long-run deviation.
+*Distribution*: every `DriftRule.every` the last 1, 2 and 4 days are compared with the data before them by the two-sample
+Kolmogorov-Smirnov test. Slots are not independent, so the numbers of slots are divided by the autocorrelation time of the values
+about the mean of their window, tau = 1 + 2 sum rho_k (Weiss, JASA 73, 1978; the sum is truncated by Sokal's rule); without that
+a zone that stays at 0 for a night would show drift every morning. *Loss*: the mean loss of a model in blocks of six hours is
+tested for a rise by the test of Page (Biometrika 41, 1954) and Hinkley (1971), scaled by the long-run deviation of the blocks.
 
-Limits were set on stationary chains of counts whose stays last from an hour to a day: each test there raises less than one
-false alarm in 30 days (at most 0.6 and 0.4), the two together less than one (`tests/forecasting/diagnosis/test_drift.py`).
+The limits were chosen on stationary chains of counts whose stays last from an hour to a day: each test there raises less than one
+false alarm in 30 days (at most 0.6 and 0.4), and both together less than one (`tests/forecasting/diagnosis/test_drift.py`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from forecasting.series import Series
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftRule:
-    """What is compared with what, and how much is too much (ours).
+    """Windows and limits of the drift tests (ours).
 
-    Recent windows and the reference before them in days, ``every`` and ``block`` in days too. ``least_days`` of reference are
-    needed, and as many as the recent window has. ``limit`` bounds the statistic D sqrt(n m / (n + m)) of effective numbers,
-    ``autocorrelation_floor`` (days) the autocorrelation time from below. ``slack`` and ``loss_limit`` are Page's, in deviations of
-    a block; a block counts for at most ``most`` of them, so that one wild block is not a drift.
+    Recent windows and the reference before them are in days, as are ``every`` and ``block``. The reference needs at least
+    ``least_days``, and at least the length of the recent window. ``limit`` bounds the statistic D sqrt(n m / (n + m)) with
+    effective sample sizes; ``autocorrelation_floor`` (days) is the lower bound of the autocorrelation time. ``slack`` and
+    ``loss_limit`` are those of Page's test, in deviations of a block; the deviation of a block is limited to ``most``, so that
+    a single extreme block is no drift.
     """
 
     recent_days: tuple[float, ...] = (1.0, 2.0, 4.0)
@@ -44,17 +45,17 @@ class DriftRule:
     most: float = 3.0
 
 
-#: The rule unless another is given.
+#: Default rule.
 RULE = DriftRule()
-#: Less than this share of a window's slots observed says nothing (ours).
+#: Minimal share of observed slots in a window (ours).
 _LEAST_SEEN = 0.5
-#: Sokal's constant: the sum of autocorrelations ends at the first lag of so many autocorrelation times.
+#: Sokal's constant: the sum of autocorrelations ends at the first lag of this many autocorrelation times.
 _SOKAL = 2.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """A mark: raised in slot ``at`` (index), of what began about slot ``since``; ``found`` says in words what differs."""
+    """Detected drift: raised in slot ``at`` (index), beginning about slot ``since``; ``found`` describes the difference."""
 
     at: int
     since: int
@@ -64,13 +65,13 @@ class Drift:
 
 
 def told_level(window: np.ndarray) -> str:
-    """A window of levels in words."""
+    """Describe a window of levels in words."""
     seen = window[~np.isnan(window)]
     return f"mean {seen.mean():.3g}, at zero {100 * (seen == 0).mean():.0f} % of the time"
 
 
 def told_changes(window: np.ndarray) -> str:
-    """A window of sizes of relative changes in words."""
+    """Describe a window of sizes of relative changes in words."""
     seen = window[~np.isnan(window)]
     return f"mean change {100 * seen.mean():.2g} %, still {100 * (seen == 0).mean():.0f} % of the time"
 
@@ -83,10 +84,11 @@ def detect(
     rule: DriftRule = RULE,
     told: Callable[[np.ndarray], str] = told_level,
 ) -> list[Drift]:
-    """Marks where the distribution of ``values`` (slots,), NaN in gaps, changed; each reads the slots up to its own alone.
+    """Detect changes of the distribution of ``values`` (slots,), NaN in gaps; each test reads slots up to its own only.
 
-    Checks are at multiples of ``rule.every`` since the epoch, of which ``first_slot`` numbers slot 0. After a mark the reference
-    begins anew where the change began, so it is quiet for at least ``rule.least_days``. ``told`` puts a window into words.
+    Tests are at multiples of ``rule.every`` since the epoch; ``first_slot`` is the number of slot 0. After a detection the
+    reference restarts where the change began, so no test follows for at least ``rule.least_days``. ``told`` describes a window
+    in words.
     """
     every = max(1, round(rule.every * slots_per_day))
     begins, marks = 0, []
@@ -105,14 +107,14 @@ def detect(
 
 @dataclass(frozen=True, slots=True)
 class _Contrast:
-    """The largest statistic over recent windows, and the index at which its window begins."""
+    """Largest statistic over recent windows, and the index at which its window begins."""
 
     statistic: float
     split: int
 
 
 def _largest(values: np.ndarray, day: int, rule: DriftRule) -> _Contrast | None:
-    """The most different recent window at the end of ``values``; None if no window has enough before it."""
+    """Return the most different recent window at the end of ``values``; None if no window has enough reference data."""
     best = None
     for days in rule.recent_days:
         recent = round(days * day)
@@ -127,7 +129,7 @@ def _largest(values: np.ndarray, day: int, rule: DriftRule) -> _Contrast | None:
 
 
 def compared(before: np.ndarray, after: np.ndarray, day: int, rule: DriftRule) -> float:
-    """`contrast` by a rule on slots of ``day`` a day, or 0 where it could not reach the rule's limit."""
+    """Return `contrast` with the settings of a rule for slots of ``day`` a day, or 0 if it cannot exceed the rule's limit."""
     floor = rule.autocorrelation_floor * day
     return contrast(before, after, floor=floor, longest=4 * day, least=rule.limit)
 
@@ -135,10 +137,11 @@ def compared(before: np.ndarray, after: np.ndarray, day: int, rule: DriftRule) -
 def contrast(
     before: np.ndarray, after: np.ndarray, *, floor: float, longest: int, least: float = 0.0
 ) -> float:
-    """D sqrt(n m / (n + m)) with n and m the observed slots over the autocorrelation time; NaN where too little is observed.
+    """Return D sqrt(n m / (n + m)) with effective sample sizes n and m; NaN if too few slots are observed.
 
-    The autocorrelation time is of both windows' deviations from their own means, of lags up to ``longest``, and at least ``floor``.
-    Where even the least of them gives no more than ``least`` the result is 0, and nothing more is computed.
+    An effective sample size is the number of observed slots divided by the autocorrelation time. The autocorrelation time is
+    that of the deviations of both windows from their means, with lags up to ``longest``, and at least ``floor``. If the
+    statistic with ``floor`` is at most ``least``, the result is 0, without further computation.
     """
     seen_before, seen_after = before[~np.isnan(before)], after[~np.isnan(after)]
     n, m = seen_before.size, seen_after.size
@@ -156,7 +159,7 @@ def contrast(
 
 
 def autocorrelation_time(windows: Sequence[np.ndarray], longest: int) -> float:
-    """tau = 1 + 2 sum rho_k in slots over windows about their own means, gaps at the mean; 1 if nothing varies.
+    """Return tau = 1 + 2 sum rho_k in slots, over windows about their own means, with gaps at the mean; 1 without variation.
 
     >>> autocorrelation_time([np.array([0.0, 1.0] * 50)], 20)
     1.0
@@ -175,17 +178,17 @@ def autocorrelation_time(windows: Sequence[np.ndarray], longest: int) -> float:
 
 
 def difference(before: str, after: str, days: float) -> str:
-    """How two windows, each in words, differ."""
+    """Describe the difference of two windows from their descriptions."""
     return f"the last {days:g} d ({after}) differ from before ({before})"
 
 
 def detect_loss(
     losses: np.ndarray, *, slots_per_day: int, first_slot: int = 0, rule: DriftRule = RULE
 ) -> list[Drift]:
-    """Marks where a model's mean loss rose; ``losses`` (slots,) is what was known in each slot, NaN where nothing was scored.
+    """Detect rises of a model's mean loss; ``losses`` (slots,) are the losses known in each slot, NaN where nothing was scored.
 
-    A loss belongs in the slot in which the value became known, not in that of its forecast. Blocks without any loss are passed
-    over. Blocks since the last mark are the reference, ``rule.least_days`` at least. Falls are no marks: they do no harm.
+    A loss belongs to the slot in which the value became known, not to that of its forecast. Blocks without any loss are skipped.
+    Blocks since the last detection are the reference, at least ``rule.least_days``. Falls are harmless and not reported.
     """
     width = max(1, round(rule.block * slots_per_day))
     skip = -first_slot % width
@@ -209,9 +212,9 @@ def detect_loss(
 
 
 def _deviations(past: np.ndarray, now: float, most: float) -> float:
-    """How many long-run deviations a block lies above the mean of the past ones, cut to -most..most.
+    """Return the deviation of a block from the mean of the past blocks in long-run deviations, clipped to -most..most.
 
-    The deviation is that of a first-order autoregression of the blocks, and of a mean of so few of them.
+    The long-run deviation is that of a first-order autoregression of the blocks, including the error of the mean.
     """
     apart = past - past.mean()
     variance = float(np.square(apart).mean())
@@ -237,18 +240,18 @@ def _loss_mark(
 
 
 # ---
-# Drift of market series: what is watched, where it is marked, and whether a model should be estimated again (M6.4).
+# Drift of market series: the monitored values, detections, and whether a model should be estimated again (M6.4).
 #
-# The tests themselves are `forecasting.diagnosis.drift`'s; here they meet series, their clocks and their variables.
+# The functions below apply the tests above to series with their clocks and variables.
 
 DRIFT_COLUMNS = ("variable", "market", "at", "since", "kind", "statistic", "found")
 _DAY = pd.Timedelta(days=1)
 
 
 def watched(series: Series) -> np.ndarray:
-    """What is watched for a change of distribution, shape (slots,): counts themselves, of prices the size of relative changes.
+    """Return the values monitored for drift, shape (slots,): counts, or the sizes of relative price changes.
 
-    A price may stand anywhere and stay there: a new level alone is no new behaviour, more or larger changes are.
+    A price may stay at any level: a new level alone is no drift, but more or larger changes are.
     """
     if series.variable == "count":
         return series.values
@@ -257,12 +260,12 @@ def watched(series: Series) -> np.ndarray:
 
 
 def slots_per_day(series: Series) -> int:
-    """Slots of a day's length, also where the clock means nothing; at least 1."""
+    """Return the number of slots in a day's length, also without a real clock; at least 1."""
     return max(1, round(_DAY / series.step))
 
 
 def series_drifts(series: Series, *, rule: DriftRule = RULE) -> list[Drift]:
-    """`detect` on what is watched of a series."""
+    """Apply `detect` to the monitored values of a series."""
     return detect(
         watched(series),
         slots_per_day=slots_per_day(series),
@@ -277,10 +280,10 @@ def _told(series: Series) -> Callable[[np.ndarray], str]:
 
 
 def drifted_since(series: Series, last_fit: int, *, rule: DriftRule = RULE) -> str:
-    """Why a model estimated up to slot ``last_fit`` (since the epoch) should be estimated again now, "" if it need not.
+    """Return the reason why a model estimated up to slot ``last_fit`` (since the epoch) should be refitted now, "" if none.
 
-    The newest slots after the fit, as many as each of ``rule.recent_days``, against those up to it: one comparison a window, cheap
-    enough for every turn. Reads all of ``series``, which ends at the present.
+    The newest slots after the fit, for each window of ``rule.recent_days``, are compared with those up to the fit: one test per
+    window, fast enough for every turn. Reads all of ``series``, which ends at the present.
     """
     day, values = slots_per_day(series), watched(series)
     known = last_fit - series.first_slot + 1
@@ -298,7 +301,7 @@ def drifted_since(series: Series, last_fit: int, *, rule: DriftRule = RULE) -> s
 
 
 def drift_table(series: Sequence[Series], *, rule: DriftRule = RULE) -> pd.DataFrame:
-    """`DRIFT_COLUMNS`: a row per mark on the distribution of a series; ``at`` and ``since`` are the starts (UTC) of those slots."""
+    """Return `DRIFT_COLUMNS`: a row per detected change of distribution; ``at`` and ``since`` are slot starts (UTC)."""
     rows = [
         {"variable": one.variable, "market": one.key, **_row(one, mark)}
         for one in series
@@ -308,7 +311,7 @@ def drift_table(series: Sequence[Series], *, rule: DriftRule = RULE) -> pd.DataF
 
 
 def loss_drift_table(losses: Sequence[tuple[Series, np.ndarray]], *, rule: DriftRule = RULE) -> pd.DataFrame:
-    """The same of `detect_loss`; each series beside its losses by slot (slots,)."""
+    """Return `DRIFT_COLUMNS` from `detect_loss`, for pairs of a series and its losses by slot (slots,)."""
     rows = [
         {"variable": one.variable, "market": one.key, **_row(one, mark)}
         for one, own in losses
@@ -329,7 +332,7 @@ def _row(series: Series, mark: Drift) -> dict[str, object]:
 
 
 def drift_sentences(table: pd.DataFrame, series: Sequence[Series]) -> list[str]:
-    """Per variable in words: how many marks of which kind in how many markets and days, against the false alarms to expect."""
+    """Summarize per variable the number of detections by kind, markets and days, with the expected number of false alarms."""
     lines = []
     for variable in dict.fromkeys(one.variable for one in series):
         own = [one for one in series if one.variable == variable]

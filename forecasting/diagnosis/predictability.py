@@ -1,4 +1,4 @@
-"""How predictable a series is, and whether it swings from probe to probe: told before any model is fitted (M6.7)."""
+"""Predictability of a series and alternation between probes, measured without fitting a model (M6.7)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from forecasting.series import Series
 from warehouse.errors import ForecastError
 
 # ---
-# How predictable a series is, told before any model is fitted: persistence, cycles, stillness, information (M6.7).
+# Predictability without a model: persistence, cycles, stillness, information (M6.7).
 #
-# Everything here reads only the values it is given, skips gaps pair by pair, and is NaN where it is not defined: a flat
-# series has no autocorrelation, a series without a real clock no day.
+# All functions read only the given values, skip gaps pair by pair, and return NaN where undefined: a flat series has no
+# autocorrelation, a series without a real clock no day.
 
-#: Fewer pairs of observed slots than this tell no correlation and no entropy (ours).
+#: Minimal number of pairs of observed slots for a correlation or an entropy (ours).
 FEWEST_PAIRS = 24
-#: A cycle is measured on at least this many whole periods, with at most this share of gaps (ours).
+#: Minimal number of whole periods for the strength of a cycle, and maximal share of gaps (ours).
 FEWEST_PERIODS, MOST_GAPS = 3, 0.25
-#: Prices with more distinct values than this are cut into as many bins of equal frequency before entropies are taken.
+#: Values with more distinct levels are divided into this many bins of equal frequency before entropies are computed.
 MOST_STATES = 16
 _WEEK_DAYS = 7
 
 
 def autocorrelation(values: np.ndarray, lags: Sequence[int]) -> np.ndarray:
-    """Autocorrelation of ``values`` (slots,), NaN in gaps, at each of ``lags`` >= 1, shape (lags,).
+    """Return the autocorrelation of ``values`` (slots,), NaN in gaps, at each of ``lags`` >= 1, shape (lags,).
 
-    The products of pairs of which both are observed, about the common mean, over the variance (the biased estimate corrected for
-    the number of pairs). NaN with fewer than `FEWEST_PAIRS` pairs and for a flat series.
+    It is the mean product of observed pairs about the common mean, divided by the variance (the biased estimate corrected for the
+    number of pairs). NaN with fewer than `FEWEST_PAIRS` pairs and for a flat series.
     """
     centred = values - np.nanmean(values) if np.isfinite(values).any() else values
     variance = np.nanmean(np.square(centred)) if np.isfinite(values).any() else 0.0
@@ -47,26 +47,26 @@ def autocorrelation(values: np.ndarray, lags: Sequence[int]) -> np.ndarray:
 
 
 def seasonal_strength(values: np.ndarray, period: int) -> float:
-    """F_s = max(0, 1 - Var(R) / Var(S + R)) of an STL decomposition with a fixed cycle of ``period`` slots.
+    """Return F_s = max(0, 1 - Var(R) / Var(S + R)) of an STL decomposition with a fixed cycle of ``period`` slots.
 
     R is the remainder and S the seasonal part (Wang, Smith and Hyndman, Data Mining and Knowledge Discovery 13, 2006). Gaps are
-    bridged by straight lines for the decomposition and left out of the variances. n periods of noise have a strength
-    near 1/n: small values mean nothing. NaN for less than `FEWEST_PERIODS` periods, more than `MOST_GAPS` gaps, a flat series.
+    interpolated linearly for the decomposition and left out of the variances. n periods of noise have a strength near 1/n, so small
+    values are not significant. NaN for fewer than `FEWEST_PERIODS` periods, more than `MOST_GAPS` gaps, or a flat series.
     """
     seen = np.flatnonzero(~np.isnan(values))
     if period < 2 or seen.size == 0:
         return float("nan")
     values = values[seen[0] : seen[-1] + 1]
     seen = seen - seen[0]
-    # STL smooths the trend by straight lines, so values without any spread leave rounding errors alone.
+    # STL smooths the trend by straight lines, so the remainder of values without spread is rounding error only.
     flat = np.ptp(values[seen]) <= 1e-12 * max(1.0, float(np.abs(values[seen]).max()))
     if len(values) < FEWEST_PERIODS * period or seen.size < (1.0 - MOST_GAPS) * len(values) or flat:
         return float("nan")
     from statsmodels.tsa.seasonal import STL
 
     bridged = np.interp(np.arange(len(values)), seen, values[seen])
-    # A window of seasons longer than the series makes the cycle a fixed one: less would follow the noise. Smooth curves are
-    # told every tenth of a period and joined, which is ten times faster and moves the strength by less than 0.001.
+    # A seasonal window longer than the series fixes the cycle; a shorter window would follow the noise. Smooth curves are
+    # evaluated every tenth of a period and interpolated, which is ten times faster and changes the strength by less than 0.001.
     tenth = max(1, period // 10)
     parts = STL(
         bridged,
@@ -83,11 +83,12 @@ def seasonal_strength(values: np.ndarray, period: int) -> float:
 
 
 def information(values: np.ndarray, step: int = 1) -> tuple[float, float]:
-    """Entropy of the value in bits, and the share of it that the value ``step`` slots before tells: 1 - H(next | now) / H(next).
+    """Return the entropy of the value in bits, and the share explained by the value ``step`` slots earlier.
 
-    Values are states as they are, or `MOST_STATES` bins of equal frequency where there are more. Entropies are those of the
-    frequencies with the correction of Miller and Madow for small samples, (states seen - 1) / 2n nats; without it long tables of
-    rare states would look informative. The share is cut to [0, 1], and NaN for fewer than `FEWEST_PAIRS` pairs or one state.
+    The share is 1 - H(next | now) / H(next). Values are states, or `MOST_STATES` bins of equal frequency if there are more.
+    Entropies are those of the frequencies with the correction of Miller and Madow for small samples, (states seen - 1) / 2n
+    nats; without it large tables of rare states would look informative. The share is clipped to [0, 1], and NaN for fewer than
+    `FEWEST_PAIRS` pairs or a single state.
     """
     states, now, after = np.zeros(0), values[:-step], values[step:]
     both = ~(np.isnan(now) | np.isnan(after))
@@ -103,7 +104,7 @@ def information(values: np.ndarray, step: int = 1) -> tuple[float, float]:
 
 
 def _states(values: np.ndarray) -> np.ndarray:
-    """Whole numbers 0..k-1 that stand for the values, in their order; ties share a state."""
+    """Map values to integers 0..k-1 in ascending order; ties share a state."""
     distinct, place = np.unique(values, return_inverse=True)
     if len(distinct) <= MOST_STATES:
         return np.asarray(place)
@@ -112,7 +113,7 @@ def _states(values: np.ndarray) -> np.ndarray:
 
 
 def _entropy(states: np.ndarray) -> float:
-    """Entropy in bits of the frequencies of whole numbers, corrected by Miller and Madow."""
+    """Return the entropy in bits of integer frequencies, with the Miller-Madow correction."""
     _, counts = np.unique(states, return_counts=True)
     if len(counts) < 2:
         return 0.0
@@ -123,7 +124,7 @@ def _entropy(states: np.ndarray) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stillness:
-    """Shares of observed slots at zero and at the bound known then, of pairs that did not change, and changes a day."""
+    """Shares of observed slots at zero and at the cap, share of pairs without a change, and changes a day."""
 
     at_zero: float
     at_cap: float
@@ -132,7 +133,10 @@ class Stillness:
 
 
 def stillness(series: Series) -> Stillness:
-    """How much of its time a series does not move; gaps make no pair. ``at_cap`` is of the capacity, or of on-demand's price."""
+    """Measure how often a series does not move; gaps form no pair.
+
+    ``at_cap`` is relative to the capacity for counts and to the on-demand price for prices.
+    """
     values = series.values
     seen = ~np.isnan(values)
     if not seen.any():
@@ -151,12 +155,12 @@ def stillness(series: Series) -> Stillness:
 
 
 def predictability(series: Sequence[Series], *, horizon: int = 12) -> pd.DataFrame:
-    """Two rows a series, ``part`` "train" (the first half of its slots) and "whole": what its past says of its future.
+    """Return two rows per series, ``part`` "train" (the first half of its slots) and "whole", with measures of predictability.
 
     Columns: variable, market (``market@source``), part, slots, gap_share, mean, deviation; at_zero, at_cap, unchanged,
     changes_per_day; acf_1..acf_<horizon>, acf_day and acf_week (real clock only); strength_daily and strength_weekly
-    (`seasonal_strength`); entropy_bits, told_1 and told_<horizon> (`information`: how much the present tells of the value so
-    many slots ahead); error_1..error_<horizon>, the mean error of last value by step. NaN is "not defined", as for
+    (`seasonal_strength`); entropy_bits, told_1 and told_<horizon> (`information`: share of the entropy explained by the value that
+    many slots earlier); error_1..error_<horizon>, the mean error of last value by step. NaN means undefined, as for the
     autocorrelation of a flat series.
     """
     rows = [
@@ -168,7 +172,7 @@ def predictability(series: Sequence[Series], *, horizon: int = 12) -> pd.DataFra
 
 
 def predictability_columns(horizon: int) -> list[str]:
-    """The columns of `predictability`, in order."""
+    """Return the columns of `predictability`, in order."""
     steps = range(1, horizon + 1)
     return list(
         dict.fromkeys(
@@ -216,14 +220,14 @@ def _measures(series: Series, horizon: int) -> dict[str, float]:
 
 
 def mean_change(values: np.ndarray, lag: int) -> float:
-    """Mean |y(t + lag) - y(t)| over pairs of observed slots, the error of last value ``lag`` slots ahead; NaN without a pair."""
+    """Return the mean |y(t + lag) - y(t)| over observed pairs, the error of last value at ``lag``; NaN without a pair."""
     change = np.abs(values[lag:] - values[: max(len(values) - lag, 0)])
     change = change[~np.isnan(change)]
     return float(change.mean()) if change.size else float("nan")
 
 
 def holm(p_values: Iterable[float]) -> np.ndarray:
-    """p-values adjusted for testing all of them (Holm, Scandinavian Journal of Statistics 6, 1979); NaN stays and is not counted.
+    """Return p-values adjusted for multiple tests (Holm, Scandinavian Journal of Statistics 6, 1979); NaN are ignored.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -238,16 +242,16 @@ def holm(p_values: Iterable[float]) -> np.ndarray:
 
 
 # ---
-# Is this market predictable, and how far ahead? The scores' answer, with the many tests counted (M6.7).
+# Whether and how far ahead a market is predictable, from scores with a correction for multiple tests (M6.7).
 #
-# Paper A claims that spot price and availability can be predicted a few slots ahead. Here a step of a market counts as
-# predictable by a model if its pinball loss is below last value's and Diebold and Mariano's test says so after Holm's correction
-# over the steps of that market; "any" asks whether any of the models is, and corrects over all their steps together. The
-# corrections hold whatever the tests share.
+# Paper A claims that spot price and availability can be predicted a few slots ahead. Here a step of a market is predictable by a
+# model if its pinball loss is below last value's and the Diebold-Mariano test is significant after Holm's correction over the steps
+# of that market. "any" tests whether any model is better, with a correction over all their steps together. The corrections are
+# valid for any dependence between the tests.
 
-#: Share of wrong "predictable" among markets that are not.
+#: Level of the tests: share of markets wrongly classified as predictable.
 LEVEL = 0.05
-#: The name of the row that asks all models together.
+#: Name of the row for all models together.
 ANY = "any"
 ANSWER_COLUMNS = (
     "variable", "market", "model", "up_to", "steps", "worse_steps", "skill_1", "best_skill", "best_step", "answer",
@@ -256,16 +260,14 @@ _NEEDED = ("variable", "market", "model", "step", "skill_pinball", "dm", "dm_p",
 
 
 def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL) -> pd.DataFrame:
-    """One row per variable, market and model, and one for `ANY` of them, from the table
-    `forecasting.accuracy.tables.Accuracy.scores`.
+    """Return one row per variable, market and model, and one for `ANY` model, from `forecasting.accuracy.tables.Accuracy.scores`.
 
     ``up_to``: the last of the steps 1, 2, ... that are predictable without a break (0: not even the first). ``steps`` and
     ``worse_steps``: tuples of steps at which the model is significantly better, and worse, than last value (``worse_steps`` of
-    `ANY`: those at which every model is). ``skill_1``, ``best_skill`` and ``best_step``: its pinball skill at one step, the
-    largest of all, and where (of the best model for `ANY`). ``answer``: "predictable up to step k", "predictable at step ...,
-    not from the first", "not predictable", or "undecided: ..." where no test was possible (errors on too few
-    days, as on a flat series).
-    Raises `ForecastError` on a table without the columns, and for no model.
+    `ANY`: steps at which every model is). ``skill_1``, ``best_skill`` and ``best_step``: its pinball skill at step 1, the
+    largest skill, and its step (of the best model for `ANY`). ``answer``: "predictable up to step k", "predictable at step ...,
+    not from the first", "not predictable", or "undecided: ..." where no test was possible (errors on too few days, as on a flat
+    series). Raises `ForecastError` on a table without the columns, and for no model.
     """
     missing = [name for name in _NEEDED if name not in scores.columns]
     if missing or not models:
@@ -293,7 +295,7 @@ def _answer(model: str, table: pd.DataFrame, level: float) -> dict[str, object]:
     better = (adjusted < level) & (skill > 0) & (statistic > 0)
     worse = (adjusted < level) & (skill < 0) & (statistic < 0)
     steps = tuple(sorted({int(k) for k in step[better]}))
-    # All models together do worse at a step only if each of them does.
+    # All models together are worse at a step only if each of them is.
     behind = tuple(int(k) for k in np.unique(step) if worse[step == k].all())
     up_to = next((k for k in range(len(steps), 0, -1) if steps[:k] == tuple(range(1, k + 1))), 0)
     known = np.flatnonzero(~np.isnan(skill))
@@ -326,7 +328,7 @@ def _list(steps: list[int]) -> str:
 
 
 def answer_sentences(found: pd.DataFrame) -> list[str]:
-    """Per variable in words: how many markets are predictable at all and how far, by any model and by each one."""
+    """Summarize per variable how many markets are predictable and how far, by any model and by each model."""
     lines = []
     for variable, table in found.groupby("variable", sort=True):
         whole = table[table["model"] == ANY]
@@ -348,14 +350,15 @@ def answer_sentences(found: pd.DataFrame) -> list[str]:
 
 
 # ---
-# Probes that alternate: why a value one slot ahead can be harder to tell than one two slots ahead (M6.7).
+# Alternating probes: a cause of larger errors one slot ahead than two slots ahead (M6.7).
 #
-# Some counts swing from probe to probe, high, low, high. A slot of an odd number of probes then ends on the other side of the
-# swing, two slots on the same side, and last value errs more at one slot than at two. Slots hide this; the probes show it.
+# Some counts alternate from probe to probe, high, low, high. If a slot has an odd number of probes, the next slot ends on the other
+# side of the swing and the slot after it on the same side, so last value has larger errors at one slot than at two. This is visible
+# in the probes but not in the slots.
 
 #: Even lags over which the swing is averaged.
 EVEN_LAGS = (2, 4, 6, 8)
-#: Fewer blocks of a day than this give no p-value; the level at which a swing is called one.
+#: Minimal number of one-day blocks for a p-value, and the significance level of a swing.
 FEWEST_BLOCKS, LEVEL = 4, 0.01
 #: Columns of `alternation_table`.
 TABLE = (
@@ -365,14 +368,15 @@ TABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternation:
-    """What one series' probes say; errors are mean |y(t + lag) - y(t)| in instances.
+    """Alternation of one series' probes; errors are mean |y(t + lag) - y(t)| in instances.
 
-    ``per_slot`` probes make a slot. ``share`` is the share of the variance that changes sign from probe to probe: half of how much
-    the autocorrelation at even lags stands above the middle of its odd neighbours (a swing of share a under anything smooth adds
-    a (-1)^k to it). ``one_slot`` and ``two_slots`` are the errors of last value; ``without`` is that of one slot if there were no
-    swing: the middle of the errors one probe less and one more ahead (NaN where a slot is not an odd number >= 3 of probes).
-    ``p_value`` tests one-sided that errors at an odd lag exceed that middle: Student's t of the days' excess as a share of
-    their errors, so that no single wild day can dominate. ``part`` says of which half of the slots this is, as swings come and go.
+    ``per_slot`` is the number of probes per slot. ``share`` is the share of the variance that changes sign from probe to probe:
+    half of the excess of the autocorrelation at even lags over the mean of its odd neighbours (a swing of share a added to a
+    smooth series adds a (-1)^k to it). ``one_slot`` and ``two_slots`` are the errors of last value. ``without`` is the error at
+    one slot without the swing: the mean of the errors one probe earlier and one probe later (NaN unless a slot has an odd
+    number >= 3 of probes). ``p_value`` is the one-sided p-value that errors at an odd lag exceed that mean: Student's t of the
+    days' excess as a share of their errors, so that no single extreme day dominates. ``part`` is the half of the slots it was
+    measured on, because swings appear and disappear.
     """
 
     market: str
@@ -388,17 +392,17 @@ class Alternation:
 
     @property
     def found(self) -> bool:
-        """Whether the probes alternate beyond chance (`LEVEL`)."""
+        """Whether the probes alternate significantly (`LEVEL`)."""
         return self.p_value < LEVEL and self.share > 0
 
     @property
     def inverts(self) -> bool:
-        """Whether one slot ahead is harder to tell than two."""
+        """Whether the error one slot ahead is larger than the error two slots ahead."""
         return self.one_slot > self.two_slots
 
 
 def probes_of(series: Series) -> np.ndarray:
-    """The readings between slots and at their starts in one line, shape (slots * (m + 1),); the slots' own where m is 0."""
+    """Return the readings between slots and at their starts in order, shape (slots * (m + 1),); the slot values if m is 0."""
     m = series.within.shape[1] if len(series.within) == len(series) and series.within.ndim == 2 else 0
     if m == 0:
         return series.values
@@ -410,7 +414,7 @@ def alternation(
 ) -> Alternation:
     """Measure the swing in ``values`` (probes,), evenly spaced, NaN where a probe is missing.
 
-    Pairs with a missing probe are left out. What is not defined (flat or short series) is NaN.
+    Pairs with a missing probe are left out. Undefined results (flat or short series) are NaN.
     """
     lags = range(1, EVEN_LAGS[-1] + 2)
     rho = autocorrelation(values, list(lags))
@@ -433,7 +437,10 @@ def alternation(
 
 
 def _excess_p(values: np.ndarray, odd: int, block: int) -> float:
-    """One-sided p-value that |y(t + odd) - y(t)| exceeds the middle of its two even neighbours, from blocks of that many probes."""
+    """Return the one-sided p-value that |y(t + odd) - y(t)| exceeds the mean at the neighbouring even lags.
+
+    It is computed from blocks of ``block`` probes.
+    """
     n = len(values) - odd - 1
     if n < block:
         return float("nan")
@@ -456,7 +463,7 @@ def _excess_p(values: np.ndarray, odd: int, block: int) -> float:
 
 
 def alternations(series: Sequence[Series]) -> list[Alternation]:
-    """The swing of every count series that has readings between its slots, in the first half of its slots and in the second."""
+    """Measure the swing of every count series with readings between its slots, separately in both halves of its slots."""
     out = []
     for one in series:
         if one.variable != "count" or probes_of(one).size <= len(one):
@@ -470,12 +477,12 @@ def alternations(series: Sequence[Series]) -> list[Alternation]:
 
 
 def alternation_table(found: Sequence[Alternation]) -> pd.DataFrame:
-    """One row a series and part, in order: the fields of `Alternation` but ``correlations``, and its found and inverts."""
+    """Return one row per series and part, in order: the fields of `Alternation` except ``correlations``, plus found and inverts."""
     return pd.DataFrame([{name: getattr(one, name) for name in TABLE} for one in found], columns=list(TABLE))
 
 
 def alternation_sentences(found: Sequence[Alternation]) -> list[str]:
-    """The answer in words, part by part: which series swing, what that does to one slot ahead, and what is left without them."""
+    """Summarize by part which series alternate, the effect on the error one slot ahead, and the error without these series."""
     if not found:
         return ["No count series has readings between its slots, so whether probes alternate is not known."]
     lines = []
