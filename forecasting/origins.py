@@ -22,7 +22,7 @@ from warehouse.errors import ForecastError, SettingsError
 from warehouse.history import History
 
 # ---
-# When a forecaster is estimated, and on how much data: one fixed timetable, the same live and in backtests (M6.4).
+# When a forecaster is estimated, and on how much data: a fixed timetable, the same live and in backtests (M6.4).
 #
 # A forecast at slot c is a pure function of the data known at c. The parameters are estimated from the data known at the
 # last refit time at or before c; refit times are multiples of the cadence since the epoch. Neither estimation nor forecast
@@ -36,7 +36,7 @@ VARIABLES: tuple[Variable, ...] = ("price", "count")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """Refit timetable of one variable.
+    """Refit timetable of a variable.
 
     ``refit_every``: time between refits; ``lookback``: length of the past before a refit time that is read. Raises
     `SettingsError` unless both are positive.
@@ -87,7 +87,7 @@ class Timetable:
     count: Cadence
 
     def of(self, variable: Variable) -> Cadence:
-        """Return the cadence of one variable."""
+        """Return the cadence of a variable."""
         return self.price if variable == "price" else self.count
 
     def start(self, origin: pd.Timestamp) -> pd.Timestamp:
@@ -119,7 +119,7 @@ class Estimation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """Inputs of the forecasts of one variable: a predictor estimated at slot ``at`` that reads nothing before ``start``.
+    """Inputs of the forecasts of a variable: a predictor estimated at slot ``at`` that reads nothing before ``start``.
 
     ``peers`` are the series visible to the other markets: without values that were learned late.
     """
@@ -133,7 +133,7 @@ class Basis:
 
 @dataclass(frozen=True, kw_only=True)
 class Cohort:
-    """Series of one variable on which a predictor is estimated together (or a single series), with their cadence.
+    """Series of a variable on which a predictor is estimated together (or a single series), with their cadence.
 
     Estimates and forecasts depend only on the part of the series from `Cadence.start` on, and not on their order.
     """
@@ -189,7 +189,7 @@ class Cohort:
 
 
 def cohorts_of(series: Sequence[Series], cadence: Cadence, *, pooled: bool) -> list[Cohort]:
-    """Return one cohort of all series (of one source and variable) if ``pooled``, else one cohort per series."""
+    """Return a single cohort of all series (of the same source and variable) if ``pooled``, else a cohort per series."""
     groups = [tuple(series)] if pooled else [(one,) for one in series]
     return [Cohort(series=group, cadence=cadence) for group in groups if group]
 
@@ -266,7 +266,7 @@ def _finite(given: Outlook, series: Series, origins: np.ndarray, horizon: int, b
 
 
 # ---
-# Forecasts of histories on the timetable: both variables of a market, for one or many origins (M6.1, M6.4).
+# Forecasts of histories on the timetable: both variables of a market, for any number of origins (M6.1, M6.4).
 
 #: Default timetable of turns.
 DAILY = Cadence(refit_every=pd.Timedelta(days=1), lookback=pd.Timedelta(days=14))
@@ -275,14 +275,14 @@ TIMETABLE = Timetable(price=DAILY, count=DAILY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginBatch:
-    """Ascending ``origins`` of one market that one predictor forecasts from the same fits."""
+    """Ascending ``origins`` of a market that a predictor forecasts from the same fits."""
 
     origins: tuple[pd.Timestamp, ...]
     basis: Mapping[Variable, Basis]
 
 
 def forecasts_from(history: History, batch: OriginBatch, *, horizon: int) -> list[Forecast]:
-    """Return one forecast of a market per origin of a batch; no slot after an origin is read for it."""
+    """Return a forecast of a market per origin of a batch; no slot after an origin is read for it."""
     slots = history.slots
     at = pd.DatetimeIndex(list(batch.origins))
     series = {variable: series_of(history, variable) for variable in VARIABLES}
@@ -365,7 +365,7 @@ def backtest(
 ) -> dict[str, list[Forecast]]:
     """Return the forecasts that turns would have issued in past slots, by ``market@source``, ascending.
 
-    ``histories`` are of one source, each market once; a pooled predictor is estimated on all of them. ``origins`` are
+    ``histories`` are of a single source, each market once; a pooled predictor is estimated on all of them. ``origins`` are
     ascending slots, either common to all histories or by ``market@source`` for some of them. ``progress`` is called with
     the number of forecasts of each completed batch.
     """
@@ -451,7 +451,7 @@ def second_half(series: Series, since: pd.Timestamp | None = None) -> np.ndarray
 
 @dataclass(frozen=True, kw_only=True)
 class Rolling:
-    """Backtest: ``panels`` of one source and variable each, ``origins`` per series of each panel, ``predictors`` by name.
+    """Backtest: ``panels``, each of a single source and variable, ``origins`` per series of each panel, ``predictors`` by name.
 
     Origins are ascending indices into their series. Raises `SettingsError` for a horizon below 1, or if the origins do not
     match the panels.
@@ -481,7 +481,7 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Unit of work: one fit and all forecasts from it.
+    """Unit of work: a fit and all forecasts from it.
 
     ``origins`` holds a pair (index in the panel, ascending origins) per series.
     """
@@ -494,7 +494,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Forecasts of one model for one series; `Outlook` describes the arrays.
+    """Forecasts of a model for a series; `Outlook` describes the arrays.
 
     ``origins`` (m,) are indices into the series; all numbers are finite, within their bounds and integers for counts (M6.3).
     """
@@ -550,7 +550,7 @@ def last_slot(unit: Unit, rolling: Rolling) -> int:
 
 
 def forecast_blocks(unit: Unit, rolling: Rolling) -> Iterator[Block]:
-    """Estimate and forecast from every origin of a unit; yield one block per series, in order, computed lazily."""
+    """Estimate and forecast from every origin of a unit; yield a block per series, in order, computed lazily."""
     predictor, panel = rolling.predictors[unit.model], rolling.panels[unit.panel]
     cadence = rolling.timetable.of(rolling.variable(unit.panel))
     together = (

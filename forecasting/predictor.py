@@ -187,7 +187,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 # ---
 # Interfaces of predictors: a panel of series in, an `Outlook` of any of them out, and no other input (M6.1, M6.2, M6.4).
 #
-# A panel is one variable of several markets. Its series share variable and step but may begin and end at different times;
+# A panel holds a variable of several markets. Its series share variable and step but may begin and end at different times;
 # slot numbers since the epoch align them. Cutting a panel at a slot cuts every series there, so a predictor that gets a
 # cut panel cannot know more. `forecasting.origins` decides when a panel is passed to a predictor; it also handles gaps,
 # histories without a value, bounds and crossing quantiles in one place.
@@ -198,7 +198,7 @@ NEVER_SEEN = "market was not there when the model was estimated"
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Series of one variable and step with distinct keys; raises `ForecastError` otherwise."""
+    """Series of the same variable and step with distinct keys; raises `ForecastError` otherwise."""
 
     series: tuple[Series, ...]
 
@@ -258,7 +258,7 @@ class FittedPredictor(Protocol):
 
 
 class Model(Protocol):
-    """Model with its settings before estimation, for one variable or for either."""
+    """Model with its settings before estimation, for a single variable or for either."""
 
     def fit(self, panel: Panel) -> FittedPredictor:
         """Estimate on all of ``panel``, whose series may be empty or all gaps; never fails, falls back with a reason."""
@@ -394,7 +394,7 @@ def bounded(
 def mixed(own: Outlook, other: Outlook, use_other: np.ndarray) -> Outlook:
     """Return ``own`` where ``use_other`` (m,) is False and ``other`` where it is True, with the reasons of each.
 
-    The result has a ``law`` only if both have one of the same shape.
+    The result has a ``law`` only if both have a ``law`` of the same shape.
     """
     law = None
     if own.law is not None and other.law is not None and own.law.shape == other.law.shape:

@@ -17,14 +17,14 @@ Variable = Literal["price", "count"]
 #: Probability assigned to counts below q05, and to counts above q95, where such counts exist: half of the 5 % that the
 #: quantiles leave open on each side.
 TAIL = 0.025
-#: Counts from this value on are one outcome of a distribution, so that no array grows with the capacity. It is four times
+#: Counts from this value on are a single outcome of a distribution, so that no array grows with the capacity. It is four times
 #: the largest size of a job (M2.8).
 WIDEST_LAW = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Forecast of one model issued at slot c for slots c+1..c+h. A stored forecast is never overwritten.
+    """Forecast of a model issued at slot c for slots c+1..c+h. A stored forecast is never overwritten.
 
     ``price`` and ``count`` are quantiles of shape (h, 19) at `LEVELS`; ``price_mean`` and ``count_mean`` have shape (h,).
     ``newest_row`` is the slot of the newest value known to the model. ``price_fallback`` and ``count_fallback`` give the
@@ -61,21 +61,21 @@ class Forecast:
 
     @property
     def fallback(self) -> str:
-        """Fallback reasons of both variables in one label, "" without a fallback."""
+        """Fallback reasons of both variables in a single label, "" without a fallback."""
         labels = {f"price: {self.price_fallback}"} if self.price_fallback else set()
         labels |= {f"count: {self.count_fallback}"} if self.count_fallback else set()
         return "; ".join(sorted(labels))
 
     def quantiles(self, variable: Variable) -> np.ndarray:
-        """Return the quantiles of one variable, shape (h, 19)."""
+        """Return the quantiles of a variable, shape (h, 19)."""
         return self.price if variable == "price" else self.count
 
     def mean(self, variable: Variable) -> np.ndarray:
-        """Return the mean of one variable, shape (h,)."""
+        """Return the mean of a variable, shape (h,)."""
         return self.price_mean if variable == "price" else self.count_mean
 
     def median(self, variable: Variable) -> np.ndarray:
-        """Return the median of one variable, shape (h,)."""
+        """Return the median of a variable, shape (h,)."""
         return self.quantiles(variable)[:, 9]
 
     def probability_at_least(self, n: int, step_ahead: int) -> float:

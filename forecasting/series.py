@@ -1,4 +1,4 @@
-"""Input series of the models: one variable of a history on its slot grid, with gaps, bounds and clock."""
+"""Input series of the models: a variable of a history on its slot grid, with gaps, bounds and clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EPOCH = pd.Timestamp(0, tz="UTC")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Values of one variable on a slot grid.
+    """Values of a variable on a slot grid.
 
     ``values`` has shape (slots,), NaN in gaps (M1.3). ``upper`` has the same shape: the largest possible value as known at
     each slot (M6.3), which is the capacity for counts and, for prices, the maximum of the on-demand price and all prices
@@ -156,7 +156,7 @@ class Series:
 
 
 def series_of(history: History, variable: Variable) -> Series:
-    """Extract one variable of a history as a series."""
+    """Extract a variable of a history as a series."""
     prices, counts = history.price, history.available
     values, companion = (prices, counts) if variable == "price" else (counts, prices)
     n = values.shape[0]

@@ -37,7 +37,7 @@ def zone_of(market: str) -> str:
 
 
 def source_of(market: str) -> str:
-    """Return the source of a market; pooled models are estimated on the markets of one source.
+    """Return the source of a market; pooled models are estimated on the markets of a source.
 
     >>> source_of("gcp/us-east4/us-east4-a/a3-highgpu-1g@lab:counts")
     'lab:counts'

@@ -22,7 +22,7 @@ from warehouse.history import History
 ENDS = {50: (4, 14), 80: (1, 17), 90: (0, 18)}
 #: Relative tolerance for prices, which are sums of floats: an exact forecast must cover its value.
 _SLACK = 1e-9
-#: Maximal number of values in one array of a calculation: 128 MB of floats.
+#: Maximal number of values in an array of a calculation: 128 MB of floats.
 _MOST_NUMBERS = 1 << 24
 _STEP = 0.05
 #: Probability masses below this count as zero: sums of probabilities have about this precision.
@@ -290,7 +290,7 @@ def actual_after(series: Series, origins: np.ndarray, horizon: int) -> np.ndarra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Units of the errors of one series, known at its first origin, from the look-back before it.
+    """Units of the errors of a series, known at its first origin, from the look-back before it.
 
     ``change``: the mean |y(t) - y(t-1)|, NaN if it is 0 or there is no pair. ``unit``: the divisor of pooled losses, the
     capacity (at least 1) or the mean price, NaN if no price was observed. ``capacity``: the largest possible count, 0 for
@@ -381,7 +381,7 @@ def window_sums(losses: np.ndarray, ends: np.ndarray, width: int) -> tuple[np.nd
 
 # ---
 # Accuracy as known at each of many slots: means over moving windows of origins. Every loss is computed once, from its own
-# forecast only, and sums follow the order of the origins: a window scored among many is bitwise identical to one scored separately.
+# forecast only, and sums follow the order of the origins: the scores of a window do not depend, to the bit, on the other windows.
 
 #: Quantities averaged over the origins of a window, in the order of the last axis of the losses.
 _MEANS = (*LOSSES, "mae_floor", "pinball_floor", "mae_common", "pinball_common")
@@ -482,7 +482,7 @@ def _add_means(
     ends: np.ndarray,
     width: int,
 ) -> None:
-    """Add a row for each window and step with known losses of one variable and model (``place``)."""
+    """Add a row for each window and step with known losses of a variable and model (``place``)."""
     sums, counts = window_sums(losses, ends, width)
     window, step = np.nonzero(counts[..., _PLACE["mae"]])
     with np.errstate(invalid="ignore"):

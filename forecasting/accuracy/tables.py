@@ -41,7 +41,7 @@ SUMMED = ("n", *REPORTED)
 KEPT = ("pinball", "mae", "reference")
 #: Bins of the probability of "at least n".
 BINS = 10
-#: A shorter test part, or one without a clock, is divided into equal parts instead of weeks.
+#: A test part that is shorter or has no clock is divided into equal parts instead of weeks.
 SHORTEST_WEEKS = pd.Timedelta(days=14)
 EQUAL_PARTS = 4
 #: Counts with at least this capacity form a class.
@@ -65,7 +65,7 @@ class Tested(Protocol):
 
     @property
     def panels(self) -> tuple[Panel, ...]:
-        """Panels of one variable each."""
+        """Panels, each of a single variable."""
 
     @property
     def origins(self) -> tuple[tuple[np.ndarray, ...], ...]:
@@ -86,7 +86,7 @@ class Tested(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yardstick:
-    """Reference values for scoring one series, all known at its first origin.
+    """Reference values for scoring a series, all known at its first origin.
 
     ``scale``: units of its errors. ``kind``: its class among `forecasting.accuracy.tables.CLASSES`. ``start``: first slot of the
     look-back before the first origin. ``periods`` and ``days`` number each origin's period and day from 0; ``first_day`` is the
@@ -135,7 +135,7 @@ def _periods(series: Series, at: np.ndarray, days: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Sums over the origins of one block, or of several blocks added up.
+    """Sums over the origins of a block, or of several blocks added up.
 
     ``places`` are the indices of its origins among the tested origins. ``sums`` has shape (periods, h, len(SUMMED)). ``days``
     (days, 3): number of scored pairs, sum of absolute errors and of pinball losses. ``losses`` (m, h, len(KEPT)), NaN in gaps
@@ -573,13 +573,13 @@ SHOWN_BEFORE = 24
 _AT = {name: i for i, name in enumerate(SUMMED)}
 
 
-#: Columns of a future table by name: arrays of one length, or one value for all rows; times as NumPy values, in UTC.
+#: Columns of a future table by name: arrays of equal length, or a single value for all rows; times as NumPy values, in UTC.
 Columns = dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Sums:
-    """Sums so far of one model on one series."""
+    """Running sums of a model on a series."""
 
     sums: np.ndarray
     days: np.ndarray
@@ -677,7 +677,7 @@ def skill(loss: np.ndarray, floor: np.ndarray, scale: float = 1.0) -> np.ndarray
 
 @dataclass(slots=True, kw_only=True)
 class _Tables:
-    """Tables under construction: lists of columns of equal length, one entry per model and series."""
+    """Tables under construction: lists of columns of equal length, an entry per model and series."""
 
     tested: Tested
     scores: list[Columns] = field(default_factory=list)
@@ -895,7 +895,7 @@ def _joined(parts: Sequence[Columns], columns: Sequence[str], models: Sequence[s
 
 
 def _column(values: Sequence[Any], size: Sequence[int]) -> np.ndarray:
-    """Return one column of all parts; a value for all rows of a part is repeated."""
+    """Join a column of all parts; a value for all rows of a part is repeated."""
     if isinstance(values[0], np.ndarray):
         return np.concatenate(values)
     return np.repeat(np.array(values, dtype=object if isinstance(values[0], str) else None), size)

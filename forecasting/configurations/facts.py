@@ -1,4 +1,4 @@
-"""What is known of a configuration before anything is measured: its parts, and what it asks of the machine (M9)."""
+"""Data sheets of models and GPUs, configurations, and their demand for compute and memory (M9)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from scipy.optimize import minimize
 from warehouse.errors import InputError, nearest
 
 # ---
-# What is known before anything is measured, and the values of configuration knowledge: models, GPUs, configurations (M9).
+# Data known before any measurement, and the value types of configurations (M9).
 
 # ---
-# What is known of models and GPUs before anything is measured: shapes, parameter counts, peak figures (from data files).
+# Models and GPUs: shapes, parameter counts, peak figures (from data files).
 
 #: A model that is not in the file is named with its parameters in billions: ``our-model@7.2b``.
 _SIZED: Final = re.compile(r"(?P<name>[^@]+)@(?P<size>\d+(?:\.\d+)?)\s*[bB]?")
-#: Parameters in billions beyond which a model's shape is not guessed.
+#: Range of parameters in billions for which the shape of a model is derived from its size.
 _SIZES: Final = (0.05, 2000.0)
 
 
@@ -31,8 +31,8 @@ _SIZES: Final = (0.05, 2000.0)
 class Architecture:
     """Shape of a decoder-only transformer.
 
-    ``params_b`` and ``active_b`` are parameters in billions, all and those one token passes; ``assumed`` says that the shape was
-    derived from the parameter count alone. ``matrices`` per feed-forward block: 3 where gated, else 2.
+    ``params_b`` and ``active_b`` are parameters in billions: all parameters, and those used by a token. ``assumed`` is True if the
+    shape was derived from the parameter count only. ``matrices`` per feed-forward block: 3 if gated, else 2.
     """
 
     name: str
@@ -86,7 +86,7 @@ def _read(name: str) -> dict[str, dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def known_models() -> Mapping[str, Architecture]:
-    """Every model of `forecasting/data/models.toml` by name."""
+    """Return every model of `forecasting/data/models.toml` by name."""
     return {
         name: Architecture(name=name, active_b=values.pop("active_b", values["params_b"]), **values)
         if "layers" in values
@@ -97,14 +97,14 @@ def known_models() -> Mapping[str, Architecture]:
 
 @lru_cache(maxsize=1)
 def known_gpus() -> Mapping[str, Gpu]:
-    """Every GPU of `forecasting/data/gpus.toml` by name."""
+    """Return every GPU of `forecasting/data/gpus.toml` by name."""
     return {name: Gpu(name=name, **values) for name, values in _read("gpus.toml").items()}
 
 
 def architecture(model_name: str) -> Architecture:
-    """Shape of a model: from the file, or derived from the size behind the ``@`` of its name.
+    """Return the shape of a model from the data file, or derived from the size after the ``@`` of its name.
 
-    Raises `InputError` for a name that is neither, because a throughput without a parameter count would be a guess.
+    Raises `InputError` for other names, because throughput cannot be predicted without a parameter count.
 
     >>> architecture("our-model@7b").layers, architecture("our-model@7b").assumed
     (32, True)
@@ -130,7 +130,7 @@ def architecture(model_name: str) -> Architecture:
 
 
 def gpu(gpu_model: str) -> Gpu:
-    """Peak figures of a GPU. Raises `InputError` for one that is not in the file: without them nothing can be said of it."""
+    """Return the peak figures of a GPU. Raises `InputError` if it is not in the data file, since predictions need them."""
     known = known_gpus().get(gpu_model)
     if known is None:
         raise InputError(
@@ -142,9 +142,10 @@ def gpu(gpu_model: str) -> Gpu:
 
 
 def _assumed(name: str, params_b: float) -> Architecture:
-    """A usual shape of this size (ours): width and layers follow the open models' own growth, about P = 12.5 layers width^2.
+    """Derive a typical shape from the size (ours).
 
-    Layers grow as the cube root of P from 32 at 7 billion; heads are 128 wide; the feed-forward block is gated.
+    Width and layers follow the growth of open models, about P = 12.5 layers width^2. Layers grow approximately as the cube root
+    of P from 32 at 7 billion; heads are 128 wide; the feed-forward block is gated.
     """
     layers = max(8, round(32 * (params_b / 7.0) ** (1 / 3.2)))
     width = max(512, round((params_b * 1e9 / (12.5 * layers)) ** 0.5 / 128) * 128)
@@ -156,21 +157,21 @@ def _assumed(name: str, params_b: float) -> Architecture:
 
 
 # ---
-# The values of configuration knowledge (M9): a way to run a fine-tuning, and what is said of it.
+# Value types: a fine-tuning configuration, and its predicted throughput and validity (M9).
 
-#: Ways of fine-tuning that were measured.
+#: Measured fine-tuning methods.
 METHODS: Final = ("full", "lora", "gptq-lora")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """One way to run a fine-tuning (M9.1).
+    """Configuration of a fine-tuning run (M9.1).
 
-    ``model_name`` is a name of `forecasting/data/models.toml`, or any other with its parameters in billions behind an ``@``:
-    ``our-model@7.2b``. ``gpu_model`` is a name of `forecasting/data/gpus.toml`. ``batch_size`` counts the samples of one step over
-    all GPUs; ``tokens_per_sample`` is the longest sequence. Without a ``torch_dtype`` the data's usual one is meant: bfloat16, but
-    float16 for gptq-lora and for GPUs without bfloat16.
-    Raises `InputError` for a method that was never measured or a number below one.
+    ``model_name`` is a name in `forecasting/data/models.toml`, or any other name followed by ``@`` and its parameters in
+    billions: ``our-model@7.2b``. ``gpu_model`` is a name in `forecasting/data/gpus.toml`. ``batch_size`` counts the samples of
+    a step over all GPUs; ``tokens_per_sample`` is the longest sequence. The default ``torch_dtype`` is the usual format of the
+    data: bfloat16, but float16 for gptq-lora and for GPUs without bfloat16. Raises `InputError` for a method without
+    measurements or a number below 1.
     """
 
     model_name: str
@@ -198,7 +199,7 @@ class Configuration:
 
     @property
     def dtype(self) -> str:
-        """The number format that is meant: ``torch_dtype``, or the usual one. Raises `InputError` for an unknown GPU."""
+        """Effective number format: ``torch_dtype``, or the usual format. Raises `InputError` for an unknown GPU."""
         if self.torch_dtype:
             return self.torch_dtype
         return "float16" if self.method == "gptq-lora" or not gpu(self.gpu_model).bfloat16 else "bfloat16"
@@ -206,9 +207,9 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """Throughput of a configuration in tokens per second over all GPUs: median and a 90 % interval.
+    """Predicted throughput of a configuration in tokens per second over all GPUs: median and a 90 % interval.
 
-    ``outside`` are sentences that say how far the configuration lies outside what was measured; empty inside.
+    ``outside`` are sentences on the distance of the configuration from the measured range; empty inside.
     """
 
     tokens_per_second: float
@@ -219,10 +220,10 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """Whether a configuration runs (M9.3).
+    """Predicted validity: whether a configuration runs (M9.3).
 
-    ``decided_by`` is ``rule``, ``memory`` (the memory model alone) or ``classifier``. ``memory_gb`` is the estimated peak per GPU
-    and ``limit_gb`` what one GPU has, both in 10**9 bytes; None where a rule decided before it was estimated.
+    ``decided_by`` is ``measured``, ``rule``, ``memory`` (the memory model) or ``classifier``. ``memory_gb`` is the estimated
+    peak per GPU and ``limit_gb`` the memory of a GPU, both in 10**9 bytes; None if a rule decided before the estimate.
     """
 
     valid: bool
@@ -235,25 +236,26 @@ class Validity:
 
 
 # ---
-# What a configuration asks of the machine: FLOPs, bytes, tokens and peak memory of a step per GPU (M9.2, M9.3, ours).
+# Demand of a configuration: FLOPs, bytes, tokens and peak memory of a step per GPU (M9.2, M9.3, ours).
 
 # ---
 # Peak memory of a fine-tuning step per GPU from the model's shape; constants calibrated on published labels (M9.3, ours).
 
-#: Bytes per parameter that are there before a token is read, by method: 16-bit weights, gradients and two 16-bit moments; 16-bit
-#: weights; 4-bit weights with their scales (adapters are left out: below 1 %). Sharded over the GPUs.
+#: Bytes per parameter before any token is read, by method: 16-bit weights, gradients and two 16-bit moments; 16-bit weights;
+#: 4-bit weights with their scales (adapters are left out: below 1 %). Sharded over the GPUs.
 STATE_BYTES: Final = {"full": 8.0, "lora": 2.0, "gptq-lora": 0.6}
-#: How strongly the calibration holds to `TEXTBOOK`, per squared log.
+#: Penalty of the calibration for deviations from `TEXTBOOK`, per squared log.
 _HOLD: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryModel:
-    """Constants of the estimate.
+    """Constants of the memory estimate.
 
-    ``kept_full``, ``kept_adapter``: activations kept per token and layer, in units of the layer's 16-bit input (1: checkpointing at
-    every layer). ``logit_bytes``: bytes per token and word of the vocabulary. ``base_gb``: the runtime's own. ``gathered``: layers
-    whose whole weights are there at once on several GPUs. ``sharpness``: of the odds, per log of limit over estimate.
+    ``kept_full``, ``kept_adapter``: activations stored per token and layer, in units of the layer's 16-bit input (1:
+    checkpointing at every layer). ``logit_bytes``: bytes per token and vocabulary entry. ``base_gb``: memory of the runtime.
+    ``gathered``: number of layers whose full weights are present at once on several GPUs. ``sharpness``: of the odds, per log
+    of limit over estimate.
     """
 
     kept_full: float
@@ -264,7 +266,7 @@ class MemoryModel:
     sharpness: float
 
     def peak_gb(self, parts: MemoryParts) -> np.ndarray:
-        """Estimated peak per GPU in 10**9 bytes, shape (n,)."""
+        """Return the estimated peak per GPU in 10**9 bytes, shape (n,)."""
         kept = np.where(parts.full, self.kept_full, self.kept_adapter)
         return np.asarray(
             parts.states_gb
@@ -275,11 +277,11 @@ class MemoryModel:
         )
 
     def log_odds(self, parts: MemoryParts) -> np.ndarray:
-        """Log odds that the configuration runs, shape (n,): zero where the estimate is all that the GPU has."""
+        """Return the log odds that the configuration runs, shape (n,): zero if the estimate equals the GPU's memory."""
         return np.asarray(self.sharpness * np.log(parts.limit_gb / self.peak_gb(parts)))
 
 
-#: What a careful reader would put down before seeing a label.
+#: Plausible constants before calibration on labels, towards which the calibration is regularized.
 TEXTBOOK: Final = MemoryModel(
     kept_full=1.0, kept_adapter=1.0, logit_bytes=4.0, base_gb=1.5, gathered=1.0, sharpness=4.5
 )
@@ -287,8 +289,10 @@ TEXTBOOK: Final = MemoryModel(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryParts:
-    """Arrays of one entry per configuration, in 10**9 bytes per GPU (``inputs_gb``: one 16-bit input per token and layer;
-    ``words_gb``: tokens times vocabulary; ``layer_gb``: one layer's 16-bit weights, on several GPUs only).
+    """Components of the memory estimate, arrays with an entry per configuration, in 10**9 bytes per GPU.
+
+    ``inputs_gb``: a 16-bit input per token and layer; ``words_gb``: tokens times vocabulary; ``layer_gb``: 16-bit weights of a
+    layer, on several GPUs only. ``full`` is True for full fine-tuning.
     """
 
     states_gb: np.ndarray
@@ -299,7 +303,7 @@ class MemoryParts:
     full: np.ndarray
 
     def take(self, rows: np.ndarray) -> MemoryParts:
-        """The rows alone."""
+        """Return the given rows."""
         return MemoryParts(
             states_gb=self.states_gb[rows], inputs_gb=self.inputs_gb[rows], words_gb=self.words_gb[rows],
             layer_gb=self.layer_gb[rows], limit_gb=self.limit_gb[rows], full=self.full[rows],
@@ -307,7 +311,7 @@ class MemoryParts:
 
 
 def memory_parts(configurations: Sequence[Configuration]) -> MemoryParts:
-    """What the estimate is made of, for every configuration. Raises `InputError` for an unknown model or GPU."""
+    """Return the components of the memory estimate of every configuration. Raises `InputError` for an unknown model or GPU."""
     rows = np.array([_parts(c) for c in configurations], dtype=float).reshape(len(configurations), 6)
     return MemoryParts(
         states_gb=rows[:, 0], inputs_gb=rows[:, 1], words_gb=rows[:, 2], layer_gb=rows[:, 3], limit_gb=rows[:, 4],
@@ -316,9 +320,9 @@ def memory_parts(configurations: Sequence[Configuration]) -> MemoryParts:
 
 
 def calibrate_memory(parts: MemoryParts, p_valid: np.ndarray) -> MemoryModel:
-    """Constants of the least cross-entropy against predicted probabilities ``p_valid`` (SYNTHETIC labels).
+    """Fit the constants by minimal cross-entropy with predicted probabilities ``p_valid`` (SYNTHETIC labels).
 
-    Rows whose states alone exceed the GPU are left out: some labels call them valid, which no constant can make true.
+    Rows whose states already exceed the GPU's memory are left out: some labels call them valid, which no constants can reproduce.
     """
     possible = parts.states_gb < parts.limit_gb
     centre = np.log(astuple(TEXTBOOK))
@@ -350,16 +354,17 @@ def _parts(c: Configuration) -> tuple[float, ...]:
 
 
 # ---
-# What a configuration comes to in the terms of the machine: FLOPs, bytes, tokens per GPU and step (one row per configuration).
+# Features of the throughput model: FLOPs, bytes, tokens per GPU and step (one row per configuration).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """Arrays of one entry per configuration; times are seconds, ``tokens`` is per GPU and step.
+    """Arrays with an entry per configuration; times are in seconds, ``tokens`` is per GPU and step.
 
-    ``compute_s`` is the time of the matrix products of one step at the GPU's peak; ``gather_s`` that of moving the model's weights
-    between the GPUs three times at the link's full rate (fully sharded training gathers them twice and scatters gradients once);
-    ``read_s`` that of reading the weights from the GPU's own memory. ``pressure`` is estimated peak memory over the GPU's memory.
+    ``compute_s`` is the time of the matrix products of a step at the GPU's peak. ``gather_s`` is the time of moving the model's
+    weights between the GPUs three times at the link's full rate (fully sharded training gathers them twice and scatters
+    gradients once). ``read_s`` is the time of reading the weights from the GPU's memory. ``pressure`` is estimated peak memory
+    over the GPU's memory.
     """
 
     tokens: np.ndarray
@@ -378,7 +383,7 @@ class Features:
 
 
 def features(configurations: Sequence[Configuration]) -> Features:
-    """Features of every configuration, as arrays of shape (n,). Raises `InputError` for an unknown model or GPU."""
+    """Return the features of every configuration, as arrays of shape (n,). Raises `InputError` for an unknown model or GPU."""
     rows = np.array([_row(c) for c in configurations], dtype=float).reshape(len(configurations), 10)
     memory = memory_parts(configurations)
     return Features(
@@ -391,7 +396,7 @@ def features(configurations: Sequence[Configuration]) -> Features:
 
 
 def flop_per_token(configuration: Configuration) -> float:
-    """FLOPs of one token, forward and backward: 6 P with all weights trained, 4 P with an adapter, and causal attention.
+    """Return the FLOPs of a token, forward and backward: 6 P with all weights trained, 4 P with an adapter, and causal attention.
 
     Attention costs 2 L width S forward (half of the square is masked) and twice that backward; P counts the active parameters
     (Kaplan et al. 2020, section 2.1; the adapter's share is left out).

@@ -1,8 +1,9 @@
-"""Configuration knowledge (M9): from measured runs to the throughput and the validity of a way to run a fine-tuning.
+"""Configuration model (M9): throughput and validity of a fine-tuning configuration, estimated from measured runs.
 
-`fit_configurations` reads the data, `ConfigurationModel` answers, `load_configurations` reads a kept one. The parts: `facts` (what
-goes in and comes out), `runs` (measured runs, cleaned), `throughput` (law, Gaussian process, intervals), `validity` (rules,
-memory, classifier)."""
+`fit_configurations` fits a `ConfigurationModel` to data, `load_configurations` reads a stored model. The parts are `facts` (inputs,
+outputs and data sheets), `runs` (measured runs, cleaned), `throughput` (physical model, Gaussian process, intervals) and
+`validity` (rules, memory, classifier).
+"""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationModel:
-    """What is known of configurations: predicts throughput and validity; a value, never changed in place."""
+    """Model of throughput and validity of configurations; immutable."""
 
     throughput: ThroughputModel
     checks: ValidityModel
@@ -69,36 +70,36 @@ class ConfigurationModel:
 
     @property
     def models(self) -> Mapping[str, float]:
-        """Known models and their parameters in billions; any other is written ``name@7.2b``."""
+        """Known models and their parameters in billions; other models are named with their size, ``name@7.2b``."""
         reported = set(self.throughput.runs["model_name"]) - set(known_models())
         return {name: architecture(name).params_b for name in (*known_models(), *sorted(reported))}
 
     @property
     def gpu_models(self) -> tuple[str, ...]:
-        """GPU models that were measured, most rows first."""
+        """Measured GPU models, those with most rows first."""
         return tuple(self.throughput.runs["gpu_model"].value_counts().index)
 
     def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
-        """Tokens per second of each configuration. Raises `InputError` for a model or GPU of which nothing is known."""
+        """Predict tokens per second of each configuration. Raises `InputError` for an unknown model or GPU."""
         return self.throughput.predict(configurations)
 
     def validity(self, configurations: Sequence[Configuration]) -> list[Validity]:
-        """Whether each configuration runs, and by what it was decided."""
+        """Return for each configuration whether it runs, and the basis of the decision."""
         return self.checks.judge(configurations)
 
     def with_runs(self, runs: pd.DataFrame) -> ConfigurationModel:
-        """The model after it has seen reported runs (columns of `read_runs`; `runs_frame` makes them). Raises `InputError`."""
+        """Return the model updated with reported runs (see `runs_frame`). Raises `InputError` if they are invalid."""
         throughput = self.throughput.with_runs(checked_runs(runs))
         ran = frozenset(map(identity, configurations_of(throughput.runs)))
         return replace(self, throughput=throughput, checks=replace(self.checks, ran=ran))
 
     def save(self, path: Path) -> None:
-        """Keep the model in one file."""
+        """Store the model in one file."""
         write_model(self, path)
 
 
 def fit_configurations(folder: Path, *, seed: int) -> ConfigurationModel:
-    """Fit on the measurements and the validity labels of ``folder``. Raises `SourceFileError` for a missing or broken file."""
+    """Fit to the measurements and validity labels of ``folder``. Raises `SourceFileError` for a missing or broken file."""
     runs, labels = read_runs(folder), read_labels(folder)
     labelled, p_valid = label_configurations(labels), labels["p_valid"].to_numpy()
     memory = calibrate_memory(memory_parts(labelled), p_valid)
@@ -110,19 +111,19 @@ def fit_configurations(folder: Path, *, seed: int) -> ConfigurationModel:
 
 
 def load_configurations(path: Path) -> ConfigurationModel:
-    """A model that was kept with `ConfigurationModel.save`. Raises `SourceFileError` for a damaged or newer file."""
+    """Read a model stored by `ConfigurationModel.save`. Raises `SourceFileError` for a damaged or newer file."""
     return read_model(path)
 
 
 # ---
-# A configuration model in one file: a zip of JSON and tables, never code (no pickle).
+# File format of a configuration model: a zip of JSON and tables, without code (no pickle).
 
 FORMAT: Final = 1
 _KIND: Final = "slackwater configurations"
 
 
 def write_model(model: ConfigurationModel, path: Path) -> None:
-    """Write ``model`` whole or not at all; the same model gives the same bytes. Raises `InputError` if it cannot."""
+    """Write ``model`` atomically; equal models give equal bytes. Raises `InputError` if the file cannot be written."""
     throughput, classifier = model.throughput, model.checks.classifier
     head = {
         "kind": _KIND, "format": FORMAT, "seed": model.seed, "law": throughput.law.tolist(),
@@ -179,7 +180,7 @@ def read_model(path: Path) -> ConfigurationModel:
 
 
 def _parts(path: Path) -> tuple[dict[str, Any], pd.DataFrame, tuple[str, str]]:
-    """Head, runs and texts of the trees, after the kind and format are known to be ours."""
+    """Return the head, the runs and the texts of the trees, after a check of kind and format."""
     try:
         with zipfile.ZipFile(path) as file:
             head = json.loads(file.read("model.json"))

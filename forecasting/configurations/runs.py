@@ -1,4 +1,4 @@
-"""Measured fine-tuning runs, cleaned, and how far a configuration lies outside of them (M9.2)."""
+"""Measured fine-tuning runs, cleaned, and the distance of a configuration from them (M9.2)."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from forecasting.configurations.facts import Configuration, architecture, gpu
 from warehouse.errors import InputError, SourceFileError
 
 # ---
-# Measured fine-tuning runs, cleaned: what is read, what is left out, and why (M9.2).
+# Measured fine-tuning runs: reading, exclusions and their reasons (M9.2).
 
 RUNS_FILE: Final = "ft_throughput.csv"
-#: What makes two runs repeats of one configuration: these never fall on both sides of a split.
+#: Columns that identify a configuration: repeats of a configuration are never on both sides of a split.
 IDENTITY: Final = (
     "model_name", "method", "gpu_model", "number_nodes", "number_gpus", "tokens_per_sample", "batch_size", "torch_dtype",
 )  # fmt: skip
-#: Columns of cleaned runs, and of runs that are reported later.
+#: Columns of cleaned runs, and of runs reported later.
 COLUMNS: Final = (*IDENTITY, "tokens_per_second", "source", "capped")
-#: Passes over the data that a run of the wrong token count seems to have made.
+#: Range of passes over the data in runs with a wrong token count.
 _COUNTED_TIMES: Final = (3.5, 4.5)
 
 
 def read_runs(folder: Path) -> pd.DataFrame:
-    """Measured valid runs of ``folder``/ft_throughput.csv, one row per run, with the columns `COLUMNS`.
+    """Read the measured valid runs of ``folder``/ft_throughput.csv, one row per run, with the columns `COLUMNS`.
 
-    Left out: rows flagged for their token account, and every other row that needs more than the GPU's peak FLOPs at about four
-    passes (the same fault; `unphysical`). Divided by 4 they would fit no neighbour: at equal configurations the flagged float16
-    rows come out 1.3 to 2.5 times the bfloat16 ones, the sound float16 rows 0.9 times. Their number is in ``attrs["left_out"]``.
-    Unknown number formats become the method's usual one. Rows stopped by a time limit (``capped``) are kept: their rate is sound.
-    Raises `SourceFileError` for a missing file, missing columns or values that cannot be.
+    Excluded are rows flagged for their token account, and all other rows that need more than the GPU's peak FLOPs at about four
+    passes (the same fault; `unphysical`). Dividing them by 4 would not correct them: at equal configurations the flagged
+    float16 rows are then 1.3 to 2.5 times the bfloat16 rows, the valid float16 rows 0.9 times. Their number is in
+    ``attrs["left_out"]``. Unknown number formats are replaced by the method's usual format. Rows stopped by a time limit
+    (``capped``) are included, since their rate is valid. Raises `SourceFileError` for a missing file, missing columns or
+    impossible values.
     """
     frame = _read_csv(folder / RUNS_FILE)
     sound = (frame["suspect_token_accounting"] == 0) & ~unphysical(frame)
@@ -49,7 +50,7 @@ def read_runs(folder: Path) -> pd.DataFrame:
 
 
 def unphysical(frame: pd.DataFrame) -> pd.Series:
-    """Rows of about four passes whose matrix products alone need more FLOP/s than the GPU's peak.
+    """Return the rows of about four passes whose matrix products require more FLOP/s than the GPU's peak.
 
     A token costs at least 4 FLOP per parameter with an adapter and 6 without (forward 2, backward 2 or 4).
     """
@@ -63,7 +64,7 @@ def unphysical(frame: pd.DataFrame) -> pd.Series:
 
 
 def configurations_of(runs: pd.DataFrame) -> list[Configuration]:
-    """The configuration of every row."""
+    """Return the configuration of every row."""
     return [
         Configuration(
             model_name=model, method=method, gpu_model=device, number_nodes=int(nodes), number_gpus=int(count),
@@ -74,7 +75,10 @@ def configurations_of(runs: pd.DataFrame) -> list[Configuration]:
 
 
 def runs_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Reported runs as a frame of `COLUMNS`; ``number_nodes``, ``torch_dtype``, ``source``, ``capped`` may be left out."""
+    """Return reported runs as a frame of `COLUMNS`.
+
+    The columns ``number_nodes``, ``torch_dtype``, ``source`` and ``capped`` are optional.
+    """
     frame = pd.DataFrame([{"number_nodes": 1, "source": "reported", "capped": False, **row} for row in rows])
     if "torch_dtype" not in frame:
         frame["torch_dtype"] = None
@@ -82,7 +86,10 @@ def runs_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def checked_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Reported runs in the form of `read_runs`. Raises `InputError` for missing columns, unknown names, impossible rates."""
+    """Validate reported runs and return them in the form of `read_runs`.
+
+    Raises `InputError` for missing columns, unknown names or impossible rates.
+    """
     missing = [name for name in COLUMNS if name not in frame]
     if missing:
         raise InputError(
@@ -144,15 +151,15 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 # ---
-# How far a configuration lies outside what was measured: in sentences, and as a number that widens its interval (ours).
+# Distance of a configuration from the measured range: in sentences, and as a number that widens its interval (ours).
 
-#: How much one doubling outside the measured range widens the interval of log throughput.
+#: Relative widening of the interval of log throughput per doubling outside the measured range.
 _PER_DOUBLING: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranges:
-    """What was measured: smallest and largest of every number, names, and the largest number of GPUs per GPU model."""
+    """Measured ranges: minimum and maximum of every number, names, and the largest number of GPUs per GPU model."""
 
     spans: dict[str, tuple[float, float]]
     models: frozenset[str]
@@ -161,11 +168,11 @@ class Ranges:
     most_gpus: dict[str, int]
 
     def distance(self, c: Configuration) -> float:
-        """By how much of itself the interval is to be widened: half per doubling outside any measured range."""
+        """Return the relative widening of the interval: half its width per doubling outside any measured range."""
         return _PER_DOUBLING * sum(amount for amount, _ in self._beyond(c))
 
     def sentences(self, c: Configuration) -> tuple[str, ...]:
-        """One sentence per way in which ``c`` lies outside the data; none inside."""
+        """Return a sentence for each way in which ``c`` lies outside the data; empty inside."""
         out: list[str] = []
         shape = architecture(c.model_name)
         if c.gpu_model not in self.gpus:
@@ -190,7 +197,7 @@ class Ranges:
         return tuple(out)
 
     def _beyond(self, c: Configuration) -> list[tuple[float, str]]:
-        """(doublings outside, sentence) of every number outside its range."""
+        """Return (doublings outside, sentence) for every number outside its range."""
         out: list[tuple[float, str]] = []
         for name, value in _numbers(c).items():
             low, high = self.spans[name]
@@ -216,7 +223,7 @@ class Ranges:
 
 
 def ranges_of(configurations: Sequence[Configuration]) -> Ranges:
-    """The ranges of measured configurations."""
+    """Return the ranges of measured configurations."""
     numbers = [_numbers(c) for c in configurations]
     most: dict[str, int] = {}
     for c in configurations:

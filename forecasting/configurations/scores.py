@@ -1,4 +1,4 @@
-"""How good predictions of throughput and of validity are (M9.2, M9.3)."""
+"""Accuracy of predicted throughput and validity (M9.2, M9.3)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from forecasting.configurations.validity import (
 )
 
 # ---
-# How good throughput predictions are: whole configurations, whole models held out, and the learning curve (M9.2).
+# Accuracy of throughput predictions: held-out configurations, held-out models, and the learning curve (M9.2).
 
-#: Parts of a split; each is predicted by a model of the others.
+#: Parts of a split; each part is predicted by a model fitted to the others.
 FOLDS: Final = 5
-#: Sizes of the learning curve (M9.2), in rows; the last is all rows but the part held out.
+#: Training sizes of the learning curve (M9.2), in rows; the last point uses all rows outside the held-out part.
 CURVE_SIZES: Final = (50, 100, 200, 400, 600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringEffort:
-    """How much is spent on measuring: repeats of the split and of the learning curve, steps of each search, all models left out or
-    only those with at least ``least_rows``.
+    """Effort limits of the measurement.
+
+    They are the repeats of the split and of the learning curve, the iterations of each search, and the minimal number of rows of a
+    left-out model, ``least_rows``.
     """
 
     repeats: int = 3
@@ -52,10 +54,10 @@ def held_out(
     effort: MeasuringEffort,
     tell: Callable[[], None] = lambda: None,
 ) -> pd.DataFrame:
-    """Every row predicted by a model that saw no run of its configuration, once a repeat.
+    """Predict every row by a model fitted without runs of its configuration, once per repeat.
 
-    Columns: those of ``runs``, ``row``, ``repeat``, ``predicted``, ``low``, ``high``. Law, hyperparameters and
-    calibration are fitted inside the training part.
+    Columns: those of ``runs``, ``row``, ``repeat``, ``predicted``, ``low``, ``high``. Physical model, hyperparameters and
+    calibration are fitted to the training part only.
     """
     parts = []
     for repeat in range(effort.repeats):
@@ -68,7 +70,7 @@ def held_out(
 def models_left_out(
     runs: pd.DataFrame, *, effort: MeasuringEffort, tell: Callable[[], None] = lambda: None
 ) -> pd.DataFrame:
-    """Every row predicted by a model that saw no run of its language model; the columns of `held_out` without ``repeat``."""
+    """Predict every row by a model fitted without runs of its language model; columns of `held_out` without ``repeat``."""
     counts = runs["model_name"].value_counts()
     parts = []
     for name in sorted(counts[counts >= effort.least_rows].index):
@@ -86,10 +88,10 @@ def learning_curve(
     sizes: Sequence[int] = CURVE_SIZES,
     tell: Callable[[], None] = lambda: None,
 ) -> pd.DataFrame:
-    """Errors on a held-out fifth of the configurations, learned from so many rows of the others.
+    """Return errors on a held-out fifth of the configurations for training sets of increasing size.
 
-    One row per repeat and size: ``rows``, ``repeat``, ``mdape``, ``mape``, ``coverage`` (shares, not percent). A size beyond the
-    training part is left out; the last is all of it.
+    One row per repeat and size: ``rows``, ``repeat``, ``mdape``, ``mape``, ``coverage`` (shares, not percent). Sizes beyond the
+    training part are left out; the last size is the whole training part.
     """
     out = []
     for repeat in range(effort.curve_repeats):
@@ -105,7 +107,7 @@ def learning_curve(
 def folds(
     runs: pd.DataFrame, *, rng: np.random.Generator, parts: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(training rows, held-out rows) of each part; repeats of one configuration are never on both sides."""
+    """Yield (training rows, held-out rows) of each part; repeats of a configuration are never on both sides."""
     identity = runs.groupby(list(IDENTITY), sort=True).ngroup().to_numpy()
     part = (rng.permutation(identity.max() + 1) % parts)[identity]
     for k in range(parts):
@@ -113,7 +115,7 @@ def folds(
 
 
 def errors(scored: pd.DataFrame) -> dict[str, float]:
-    """MdAPE and MAPE of the medians, coverage of the intervals, and the median ratio of their ends; shares, not percent."""
+    """Return MdAPE and MAPE of the medians, coverage of the intervals, and the median ratio of their ends; shares, not percent."""
     relative = (scored["predicted"] / scored["tokens_per_second"] - 1).abs()
     inside = scored["tokens_per_second"].between(scored["low"], scored["high"])
     return {
@@ -123,7 +125,7 @@ def errors(scored: pd.DataFrame) -> dict[str, float]:
 
 
 def errors_by(scored: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """`errors` of every group of ``keys`` with its number of distinct rows."""
+    """Return `errors` of every group of ``keys`` with its number of distinct rows."""
     out = []
     for names, part in scored.groupby(keys, sort=True):
         label = dict(zip(keys, names if isinstance(names, tuple) else (names,), strict=True))
@@ -143,9 +145,9 @@ def _predicted(runs: pd.DataFrame, train: np.ndarray, test: np.ndarray, iteratio
 
 
 # ---
-# How good validity predictions are against the published classifier's labels (SYNTHETIC) and the measured runs (M9.3).
+# Accuracy of validity predictions, relative to the published classifier's labels (SYNTHETIC) and the measured runs (M9.3).
 
-#: What is held out at a time, and what the trees may know then: whole models and GPU models are new to them, so names say nothing.
+#: Held-out units and the tree model used: trees with names are useless for models and GPU models that are not in the training part.
 SPLITS: Final = (
     ("grid points", "named"), ("pairs of model and GPU", "named"), ("whole models", "shapes"), ("whole GPU models", "shapes"),
 )  # fmt: skip
@@ -159,10 +161,10 @@ def label_errors(
     splits: Sequence[tuple[str, str]] = SPLITS,
     tell: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Share of held-out labels that are missed, by the trees and by the memory model alone, for each of ``splits``.
+    """Return the share of misclassified held-out labels by the trees and by the memory model, for each of ``splits``.
 
     The memory model is calibrated, and the trees are trained, on the other part. Keys: ``held_out``, ``labels``, ``classifier``,
-    ``memory``, ``invalid_said_valid``, ``valid_said_invalid`` (shares of all labels, of the trees).
+    ``memory``, ``invalid_said_valid``, ``valid_said_invalid`` (shares of all labels, for the trees).
     """
     configurations = label_configurations(labels)
     p_valid, valid = labels["p_valid"].to_numpy(), labels["predicted_valid"].to_numpy() == 1
@@ -193,7 +195,7 @@ def label_errors(
 
 
 def measured_said_valid(runs: pd.DataFrame, checks: ValidityModel) -> list[dict[str, Any]]:
-    """Share of measured (hence valid) runs that are said to be valid without looking at what was measured, by method and in all."""
+    """Return the share of measured (hence valid) runs predicted as valid without using measurements, by method and in total."""
     said = runs.assign(valid=[a.valid for a in checks.predict(configurations_of(runs))])
     rows = [
         {"method": method, "runs": len(part), "said_valid": float(part["valid"].mean())}
@@ -203,7 +205,7 @@ def measured_said_valid(runs: pd.DataFrame, checks: ValidityModel) -> list[dict[
 
 
 def impossible_labels(labels: pd.DataFrame) -> dict[str, int]:
-    """Labels whose weights alone exceed the GPUs' memory, and how many of these are called valid: errors of the labels."""
+    """Count labels whose weights exceed the GPUs' memory, and those of them labelled valid, which are label errors."""
     configurations = label_configurations(labels)
     parts = memory_parts(configurations)
     weights = np.where(parts.full, parts.states_gb / 4, parts.states_gb)

@@ -1,4 +1,4 @@
-"""Throughput of fine-tuning configurations: a physical law, a Gaussian process on what it leaves, intervals (M9.2, ours)."""
+"""Throughput of fine-tuning configurations: a physical model, a Gaussian process on its residuals, intervals (M9.2, ours)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from forecasting.configurations.facts import Configuration, Features, Predicted,
 from forecasting.configurations.runs import Ranges, configurations_of, ranges_of
 
 # ---
-# The physical law of a training step: what is expected of a configuration from peak figures and a few constants (M9.2, ours).
+# Physical model of a training step: expected throughput from peak figures and a few constants (M9.2, ours).
 
-#: Logarithms to begin with: reached share of peak FLOP/s per method (3), weight traffic in units of `gather_s` and `read_s` (2),
-#: sharpness of the overlap less one, fixed milliseconds per layer on one GPU, and those added on several.
+#: Starting values (logarithms): share of peak FLOP/s per method (3), weight traffic in units of `gather_s` and `read_s` (2),
+#: sharpness of the overlap minus one, fixed milliseconds per layer on one GPU, and the additional ones on several GPUs.
 _START: Final = (-0.8, -1.0, -0.85, 0.8, -1.0, -0.7, 2.0, 1.0)
-#: How many constants the law has.
+#: Number of constants of the physical model.
 CONSTANTS: Final = len(_START)
-#: Weak prior around the start, in units of log constants: few rows leave some of them undetermined.
+#: Width of the weak prior around the start, in log constants: few rows leave some constants undetermined.
 _PRIOR_WIDTH: Final = 2.0
-#: Errors beyond this (log) count linearly: starved and bimodal runs must not bend the law.
+#: Errors (log) beyond this have linear loss, so that starved and bimodal runs do not distort the fit.
 _ROBUST: Final = 0.1
 
 
 def log_rate(constants: np.ndarray, f: Features) -> np.ndarray:
-    """Log tokens per second and GPU by the law, shape (n,).
+    """Return log tokens per second and GPU by the physical model, shape (n,).
 
     A step takes (C^k + (M + O)^k)^(1/k) seconds: matrix products C at a share of the GPU's peak, traffic of weights M, and fixed
-    work O per layer; k > 1 because the two overlap in part (k = 1: one after the other, k large: the longer of the two).
+    work O per layer; k > 1 because both overlap in part (k = 1: sequential, k large: the longer of the two).
     """
     share = np.exp(constants[:3])[f.method]
     compute = f.compute_s / share
@@ -47,7 +47,7 @@ def log_rate(constants: np.ndarray, f: Features) -> np.ndarray:
 
 
 def fit_law(f: Features, log_tokens_per_second: np.ndarray) -> np.ndarray:
-    """Constants of `log_rate` by robust least squares on log tokens per second and GPU, shape (8,)."""
+    """Fit the constants of `log_rate` by robust least squares on log tokens per second and GPU, shape (8,)."""
     start = np.array(_START)
 
     def error(constants: np.ndarray) -> np.ndarray:
@@ -62,15 +62,15 @@ def fit_law(f: Features, log_tokens_per_second: np.ndarray) -> np.ndarray:
 
 
 # ---
-# A Gaussian process over configurations: sums of smooth and grouped covariances, fitted by the marginal likelihood.
+# Gaussian process over configurations: sums of smooth and grouped covariances, fitted by the marginal likelihood.
 #
-# Rasmussen and Williams (2006), algorithms 2.1 and 5.1; the composition of the covariance is ours. Partial pooling comes
-# from it: what a group (model, method, GPU, number format) has measured corrects its own curve, and a group without data falls back
-# to what its method and GPU have in common.
+# Rasmussen and Williams (2006), algorithms 2.1 and 5.1; the composition of the covariance is ours. It provides partial pooling: the
+# measurements of a group (model, method, GPU, number format) correct the group's own curve, and a group without data falls back to
+# the common part of its method and GPU.
 
 #: Continuous coordinates, in the order of `Points.x`.
 AXES: Final = ("tokens", "length", "gpus", "nodes", "params", "peak", "pressure")
-#: (name, groups whose members alone covary, axes, whether once differentiable only); no axes: a constant of the group.
+#: (name, groups within which points covary, axes, whether only once differentiable); without axes: a constant of the group.
 TERMS: Final[tuple[tuple[str, tuple[str, ...], tuple[int, ...], bool], ...]] = (
     ("method", ("method",), (0, 1, 2, 3, 4, 5, 6), False),
     ("device", ("method", "gpu"), (0, 1, 2, 4, 6), False),
@@ -80,29 +80,29 @@ TERMS: Final[tuple[tuple[str, tuple[str, ...], tuple[int, ...], bool], ...]] = (
     ("group level", ("group",), (), False),
     ("count level", ("group", "count"), (), False),
 )
-#: Starting standard deviations per term, log residual; the noise last. Length scales start at `_SCALE` of each axis.
+#: Initial standard deviations per term (log residual), with the noise last. Length scales start at `_SCALE` of each axis.
 _PROCESS_START: Final = (0.15, 0.1, 0.08, 0.1, 0.1, 0.05, 0.03, 0.02)
 _SCALE: Final = (2.0, 2.5, 1.5, 1.5, 1.0, 1.0, 0.4)
-#: Weak normal priors on the logarithms (standard deviation), so that fifty rows do not run away.
+#: Standard deviation of weak normal priors on the log hyperparameters, which stabilize fits to as few as fifty rows.
 _PROCESS_PRIOR_WIDTH: Final = 1.0
 _LEAST_NOISE: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """``x`` of shape (n, 7) by `AXES`; ``groups``: per name the label of every row."""
+    """Points of the process: ``x`` of shape (n, 7) by `AXES`; ``groups`` holds the labels of all rows by group name."""
 
     x: np.ndarray
     groups: Mapping[str, np.ndarray]
 
     def take(self, rows: np.ndarray) -> Points:
-        """The rows alone."""
+        """Return the given rows."""
         return Points(x=self.x[rows], groups={name: labels[rows] for name, labels in self.groups.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A fitted process: its training points, log hyperparameters and the factor of its covariance."""
+    """Fitted process: its training points, log hyperparameters and the factor of its covariance."""
 
     points: Points
     theta: np.ndarray
@@ -111,7 +111,7 @@ class Process:
     inverse_diagonal: np.ndarray = field(repr=False)
 
     def predict(self, points: Points) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation (noise included) of the residual at ``points``, each of shape (m,)."""
+        """Return mean and standard deviation (noise included) of the residual at ``points``, each of shape (m,)."""
         cross = covariance(self.theta, points, self.points)
         mean = cross @ self.weights
         half = solve_triangular(self.factor, cross.T, lower=True)
@@ -119,18 +119,18 @@ class Process:
         return mean, np.sqrt(np.maximum(variance, 0.0) + _noise(self.theta))
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Leave-one-out errors and standard deviations of the training rows (Rasmussen and Williams, equation 5.12)."""
+        """Return leave-one-out errors and standard deviations of the training rows (Rasmussen and Williams, equation 5.12)."""
         return self.weights / self.inverse_diagonal, 1 / np.sqrt(self.inverse_diagonal)
 
 
 def start() -> np.ndarray:
-    """Log hyperparameters to begin with: standard deviations of terms and noise, then length scales of each term's axes."""
+    """Return initial log hyperparameters: standard deviations of terms and noise, then length scales of each term's axes."""
     scales = [np.log(_SCALE[axis]) for _, _, axes, _ in TERMS for axis in axes]
     return np.array([*np.log(_PROCESS_START), *scales])
 
 
 def condition(points: Points, residual: np.ndarray, theta: np.ndarray) -> Process:
-    """The process with these hyperparameters that has seen ``residual`` (shape (n,)) at ``points``."""
+    """Condition the process with these hyperparameters on ``residual`` (shape (n,)) at ``points``."""
     matrix = covariance(theta, points, points)
     matrix[np.diag_indices_from(matrix)] += _noise(theta)
     factor = np.linalg.cholesky(matrix)
@@ -142,7 +142,7 @@ def condition(points: Points, residual: np.ndarray, theta: np.ndarray) -> Proces
 
 
 def fit(points: Points, residual: np.ndarray, *, theta: np.ndarray, iterations: int) -> Process:
-    """Hyperparameters of the greatest marginal likelihood (with weak priors around `start`) from ``theta``, then `condition`."""
+    """Maximize the marginal likelihood (with weak priors around `start`) from ``theta``, then call `condition`."""
     squares = [(points.x[:, [a]] - points.x[:, a]) ** 2 for a in range(len(AXES))]
     masks = {groups: same_groups(points, points, groups) for _, groups, _, _ in TERMS}
     centre = start()
@@ -160,7 +160,7 @@ def fit(points: Points, residual: np.ndarray, *, theta: np.ndarray, iterations: 
 
 
 def covariance(theta: np.ndarray, left: Points, right: Points) -> np.ndarray:
-    """Covariance of shape (len(left), len(right)), without noise."""
+    """Return the covariance of shape (len(left), len(right)), without noise."""
     squares = [(left.x[:, [a]] - right.x[:, a]) ** 2 for a in range(len(AXES))]
     total = np.zeros((len(left.x), len(right.x)))
     for term, shape, _ in _terms(theta, squares):
@@ -169,7 +169,7 @@ def covariance(theta: np.ndarray, left: Points, right: Points) -> np.ndarray:
 
 
 def prior_variance(theta: np.ndarray) -> float:
-    """Variance of the residual where nothing was measured."""
+    """Return the variance of the residual far from all measurements."""
     return float(np.exp(2 * theta[: len(TERMS)]).sum())
 
 
@@ -178,17 +178,19 @@ def _noise(theta: np.ndarray) -> float:
 
 
 def same_groups(left: Points, right: Points, names: tuple[str, ...]) -> np.ndarray:
-    """Whether two points belong to the same group by every one of ``names``, shape (len(left), len(right))."""
+    """Return whether two points share the group of every name in ``names``, shape (len(left), len(right))."""
     same = np.ones((len(left.x), len(right.x)), dtype=bool)
     for name in names:
         both = np.concatenate([left.groups[name], right.groups[name]])
-        codes = np.unique(both, return_inverse=True)[1]  # whole numbers compare many times faster than texts
+        codes = np.unique(both, return_inverse=True)[
+            1
+        ]  # comparing integers is many times faster than comparing strings
         same &= codes[: len(left.x), None] == codes[None, len(left.x) :]
     return same
 
 
 def _terms(theta: np.ndarray, squares: list[np.ndarray]) -> list[Any]:
-    """(term, covariance in units of its variance, slope factor of its length scales) for every term."""
+    """Return (term, covariance in units of its variance, gradient factor of its length scales) for every term."""
     out: list[Any] = []
     at = len(TERMS) + 1
     for term, (_, _, axes, rough) in enumerate(TERMS):
@@ -213,7 +215,7 @@ def _evidence(
     masks: Mapping[tuple[str, ...], np.ndarray],
     residual: np.ndarray,
 ) -> tuple[float, np.ndarray]:
-    """Minus the log marginal likelihood and its slope (Rasmussen and Williams, equations 2.30 and 5.9)."""
+    """Return minus the log marginal likelihood and its gradient (Rasmussen and Williams, equations 2.30 and 5.9)."""
     size = len(residual)
     terms = _terms(theta, squares)
     parts = [np.exp(2 * theta[t]) * shape * masks[TERMS[t][1]] for t, shape, _ in terms]
@@ -245,24 +247,24 @@ def _evidence(
 
 
 # ---
-# Intervals of throughput: standardised errors of what was left out, and where the data are hard to predict (M9.2, ours).
+# Intervals of throughput: standardised leave-one-out errors, and regions that are hard to predict (M9.2, ours).
 
 #: Nominal coverage of the intervals.
 LEVEL: Final = 0.90
-#: How far a standardised error speaks for its surroundings, per axis of the process (doublings, logs).
+#: Bandwidth of the local difficulty per axis of the process (doublings, logs).
 _NEAR: Final = np.array([1.5, 2.5, 0.5, 1.0, 1.5, 1.0, 0.5])
-#: Rows' worth of "as expected" that a surrounding begins with.
+#: Prior weight, in rows, of a difficulty of 1.
 _PRIOR_ROWS: Final = 3.0
-#: A standardised error counts no more than this in its surroundings' difficulty.
+#: Standardised errors are clipped to this in the difficulty.
 _CAP: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What makes the process's standard deviations 90 % intervals.
+    """Factors that convert the standard deviations of the process into 90 % intervals.
 
     ``points`` and ``scores``: the rows of the fit and their standardised leave-one-out errors. ``row``, ``model``, ``gpu``: the
-    factors of a standard deviation where the group was measured, where it was not, and where not even the GPU was.
+    factors of a standard deviation for measured groups, for unmeasured groups, and for unmeasured GPU models.
     """
 
     points: Points
@@ -272,7 +274,10 @@ class Calibration:
     gpu: float
 
     def reach(self, points: Points, sd: np.ndarray, seen: Points) -> np.ndarray:
-        """Half width of the interval of log throughput, shape (m,); ``seen`` are the rows the process stands on now."""
+        """Return half the width of the interval of log throughput, shape (m,).
+
+        ``seen`` are the rows that the process is conditioned on.
+        """
         hard = difficulty(points, self.points, self.scores)
         measured = np.isin(points.groups["group"], seen.groups["group"])
         known_gpu = np.isin(points.groups["gpu"], seen.groups["gpu"])
@@ -280,14 +285,15 @@ class Calibration:
         return np.asarray(sd * hard * factor)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers; the points are those of the first rows of the model's runs."""
+        """Return plain numbers; the points are omitted, since they are those of the first rows of the model's runs."""
         return {"scores": self.scores.tolist(), "row": self.row, "model": self.model, "gpu": self.gpu}
 
 
 def calibrate(process: Process) -> Calibration:
-    """Factors from the process's own left-out errors: split conformal on rows, on whole models, on whole GPUs (closed form).
+    """Compute the factors from leave-out errors in closed form: split conformal on rows, on whole models and on whole GPU models.
 
-    Every model and every GPU counts alike, however many rows it has. A row's own error is not part of its difficulty.
+    Every model and every GPU model has the same weight, whatever its number of rows. A row's own error is not part of its
+    difficulty.
     """
     error, sd = process.left_out()
     scores = error / sd
@@ -302,7 +308,7 @@ def calibrate(process: Process) -> Calibration:
 
 
 def difficulty(points: Points, rows: Points, scores: np.ndarray, *, leave_out: bool = False) -> np.ndarray:
-    """Root mean square of standardised errors near each point on the same GPU model, shrunk to 1 where few, shape (m,)."""
+    """Return the root mean square of standardised errors near each point on the same GPU model, shrunk to 1, shape (m,)."""
     squares = np.minimum(np.abs(scores), _CAP) ** 2
     near = np.zeros((len(points.x), len(rows.x)))
     for axis, scale in enumerate(_NEAR):
@@ -315,7 +321,7 @@ def difficulty(points: Points, rows: Points, scores: np.ndarray, *, leave_out: b
 
 
 def _block_factor(process: Process, labels: np.ndarray, scores: np.ndarray) -> float:
-    """The 90 % quantile of standardised errors of whole groups left out, each group with the same weight."""
+    """Return the 90 % quantile of standardised errors of left-out groups, each group with the same weight."""
     inverse = cho_solve((process.factor, True), np.eye(len(labels)))
     values, weights = [], []
     for label in np.unique(labels):
@@ -338,20 +344,20 @@ def _block_factor(process: Process, labels: np.ndarray, scores: np.ndarray) -> f
 
 
 def _corrected(size: int) -> float:
-    """The level whose empirical quantile covers a new row with probability `LEVEL` (split conformal)."""
+    """Return the level whose empirical quantile covers a new row with probability `LEVEL` (split conformal)."""
     return min(1.0, ceil((size + 1) * LEVEL) / size)
 
 
 # ---
-# Throughput of fine-tuning configurations: a physical law, a Gaussian process on what it leaves, intervals (M9.2).
+# Throughput model: physical model, Gaussian process on its residuals, intervals (M9.2).
 
-#: Steps of the search for hyperparameters; more change no error by a tenth of a point.
+#: Iterations of the hyperparameter search; more iterations change no error by a tenth of a percentage point.
 ITERATIONS: Final = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputModel:
-    """Everything needed to predict: the rows seen, the law's constants, the process on its residual, the intervals' calibration."""
+    """Throughput model: training runs, physical constants, process on the residuals, calibration, measured ranges."""
 
     runs: pd.DataFrame
     law: np.ndarray
@@ -360,7 +366,7 @@ class ThroughputModel:
     ranges: Ranges
 
     def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
-        """Median and 90 % interval of tokens per second for every configuration. Raises `InputError` for unknown models or GPUs."""
+        """Predict median and 90 % interval of tokens per second. Raises `InputError` for unknown models or GPUs."""
         if not configurations:
             return []
         f = features(configurations)
@@ -380,10 +386,11 @@ class ThroughputModel:
         ]
 
     def with_runs(self, runs: pd.DataFrame) -> ThroughputModel:
-        """The model after it has seen ``runs`` (columns of `configuration_runs.COLUMNS`); constants and calibration stay.
+        """Return the model conditioned on additional ``runs``, with the columns `forecasting.configurations.runs.COLUMNS`.
 
-        Conditioning can only lower the variance of the process: a reported run pulls its configuration's prediction towards it
-        and never widens its interval; a model or group seen for the first time is from then on judged as a measured one.
+        Constants and calibration are unchanged. Conditioning can only lower the variance of the process: a reported run pulls
+        its configuration's prediction towards it and never widens its interval. A model or group reported for the first time
+        counts as measured from then on.
         """
         joined = pd.concat([self.runs, runs], ignore_index=True)
         f = features(configurations_of(joined))
@@ -400,7 +407,7 @@ class ThroughputModel:
 def fit_throughput(
     runs: pd.DataFrame, *, iterations: int = ITERATIONS, theta: np.ndarray | None = None
 ) -> ThroughputModel:
-    """Fit law, process and calibration to cleaned runs; ``theta`` are hyperparameters to begin the search with."""
+    """Fit physical model, process and calibration to cleaned runs; ``theta`` are initial hyperparameters of the search."""
     configurations = configurations_of(runs)
     f = features(configurations)
     rate = log_per_gpu(runs, f)
@@ -419,7 +426,7 @@ def fit_throughput(
 def restore(
     runs: pd.DataFrame, *, law: np.ndarray, theta: np.ndarray, calibration: Calibration
 ) -> ThroughputModel:
-    """A model again from what was kept of it: rows, constants, hyperparameters and calibration."""
+    """Rebuild a model from its stored rows, constants, hyperparameters and calibration."""
     configurations = configurations_of(runs)
     f = features(configurations)
     residual = log_per_gpu(runs, f) - log_rate(law, f)
@@ -430,12 +437,12 @@ def restore(
 
 
 def log_per_gpu(runs: pd.DataFrame, f: Features) -> np.ndarray:
-    """Log of measured tokens per second and GPU."""
+    """Return the log of measured tokens per second and GPU."""
     return np.asarray(np.log(runs["tokens_per_second"].to_numpy(dtype=float) / f.number_gpus))
 
 
 def points_of(f: Features) -> process.Points:
-    """Coordinates (`configuration_process.AXES`; doublings, logs of size and peak) and groups of the process."""
+    """Return coordinates (`AXES`; doublings, logs of size and peak) and groups of the process."""
     x = np.column_stack(
         [
             np.log2(f.tokens), np.log2(f.length), np.log2(f.number_gpus), np.log2(f.number_nodes),

@@ -1,4 +1,4 @@
-"""Does a configuration run? Measurements, hard rules, memory, then trees on published labels, which are SYNTHETIC (M9.3)."""
+"""Validity of configurations: measurements, hard rules, memory, then trees on published labels, which are SYNTHETIC (M9.3)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dataclasses import replace
 from forecasting.configurations.facts import METHODS, Validity, gpu
 
 # ---
-# The published classifier's predictions of validity: SYNTHETIC labels on a grid, not measurements (M9.3).
+# Validity predicted by the published classifier: SYNTHETIC labels on a grid, not measurements (M9.3).
 
 LABELS_FILE: Final = "autoconf_predicted_validity.parquet"
 _KEYS: Final = ("model_name", "method", "gpu_model", "tokens_per_sample", "batch_size", "number_gpus")
@@ -37,7 +37,7 @@ _COLUMNS: Final = (*_KEYS, "p_valid", "predicted_valid")
 
 
 def read_labels(folder: Path) -> pd.DataFrame:
-    """Predictions of ``folder``/autoconf_predicted_validity.parquet: what was asked, ``p_valid`` and ``predicted_valid`` (0 or 1).
+    """Read ``folder``/autoconf_predicted_validity.parquet: configuration columns, ``p_valid`` and ``predicted_valid`` (0 or 1).
 
     Raises `SourceFileError` for a missing or broken file.
     """
@@ -71,7 +71,7 @@ def read_labels(folder: Path) -> pd.DataFrame:
 
 
 def label_configurations(labels: pd.DataFrame) -> list[Configuration]:
-    """The configuration of every label."""
+    """Return the configuration of every label."""
     return [
         Configuration(
             model_name=model, method=method, gpu_model=device, tokens_per_sample=int(length), batch_size=int(batch),
@@ -82,7 +82,7 @@ def label_configurations(labels: pd.DataFrame) -> list[Configuration]:
 
 
 def shape_columns(configurations: Sequence[Configuration], memory: MemoryModel) -> np.ndarray:
-    """What a classifier sees of a configuration, no name among it, shape (n, 14): sizes, shares of the GPU's memory, the odds."""
+    """Return the classifier's features without names, shape (n, 14): counts, sizes, shares of GPU memory, memory log odds."""
     parts = memory_parts(configurations)
     shapes = [architecture(c.model_name) for c in configurations]
     counts = np.array(
@@ -105,19 +105,19 @@ def _shares(parts: MemoryParts) -> np.ndarray:
 
 
 # ---
-# Trees on the published validity labels: one with the names of models and GPUs, one with shapes alone (M9.3, SYNTHETIC).
+# Trees on the published validity labels: a model with names of models and GPUs, and a model with shapes only (M9.3, SYNTHETIC).
 
 _SETTINGS: Final[dict[str, Any]] = {
     "objective": "cross_entropy", "num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 40, "lambda_l2": 5.0,
     "feature_fraction": 0.7, "verbose": -1, "num_threads": 1, "deterministic": True, "force_row_wise": True,
 }  # fmt: skip
-#: Trees with and without names; more of those without would learn the labelled models by heart.
+#: Numbers of trees with and without names; more trees without names would overfit the labelled models.
 _TREES: Final = {"named": 300, "shapes": 120}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classifier:
-    """The two sets of trees, and the names that the first knows."""
+    """Two tree models, and the names known to the first."""
 
     memory: MemoryModel
     named: Booster
@@ -126,7 +126,10 @@ class Classifier:
     gpus: tuple[str, ...]
 
     def p_valid(self, configurations: Sequence[Configuration]) -> np.ndarray:
-        """Probability that each configuration runs, shape (n,); by shapes alone where model or GPU are not among the labels."""
+        """Return the probability that each configuration runs, shape (n,).
+
+        The model without names is used where the model or GPU is not among the labels.
+        """
         if not configurations:
             return np.empty(0)
         columns = shape_columns(configurations, self.memory)
@@ -139,7 +142,7 @@ class Classifier:
 def fit_classifier(
     configurations: Sequence[Configuration], p_valid: np.ndarray, *, memory: MemoryModel, seed: int
 ) -> Classifier:
-    """Fit both to predicted probabilities (softer than labels: a 0.51 says less than a 0.99)."""
+    """Fit both tree models to predicted probabilities, which carry more information than labels: 0.51 is less certain than 0.99."""
     models = tuple(sorted({c.model_name for c in configurations}))
     gpus = tuple(sorted({c.gpu_model for c in configurations}))
     columns = shape_columns(configurations, memory)
@@ -151,7 +154,7 @@ def fit_classifier(
 
 
 def train_trees(columns: np.ndarray, p_valid: np.ndarray, *, kind: str, seed: int) -> Booster:
-    """Trees of one kind, ``named`` (the last two columns are codes of names) or ``shapes``."""
+    """Train trees of a kind: ``named`` (the last two columns are codes of names) or ``shapes``."""
     import lightgbm as lgb
 
     names = [columns.shape[1] - 2, columns.shape[1] - 1] if kind == "named" else []
@@ -162,7 +165,7 @@ def train_trees(columns: np.ndarray, p_valid: np.ndarray, *, kind: str, seed: in
 def name_columns(
     configurations: Sequence[Configuration], models: Sequence[str], gpus: Sequence[str]
 ) -> np.ndarray:
-    """Codes of model and GPU, shape (n, 2); -1 for a name that is not known."""
+    """Return codes of model and GPU, shape (n, 2); -1 for an unknown name."""
     model_code = {name: i for i, name in enumerate(models)}
     gpu_code = {name: i for i, name in enumerate(gpus)}
     return np.array(
@@ -172,26 +175,29 @@ def name_columns(
 
 
 # ---
-# Does a configuration run? What was measured, hard rules, memory that cannot suffice, then trees or the memory model (M9.3).
+# Decision on validity: measurements, hard rules, insufficient memory, then trees or the memory model (M9.3).
 
-#: Outside these the labels' grid ends and the trees would go on with its last value: the memory model decides there.
+#: Grid of the labels. Outside it trees would extrapolate with their last value, so the memory model decides.
 _GRID: Final = {"tokens_per_sample": (512, 8192), "batch_size": (1, 128), "number_gpus": (1, 16)}
-#: Memory of the labelled GPU models in GB: between or beyond two sizes trees know nothing.
+#: Memory of the labelled GPU models in GB; the trees are not valid for other sizes.
 _LIMITS: Final = (48.0, 80.0)
-#: Probability said of a configuration that ran, and of one that cannot.
+#: Probability reported for a configuration that ran; 1 minus it for a configuration that cannot run.
 _SURE: Final = 0.999
 _KEY = tuple[str, str, str, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidityModel:
-    """Rules, the calibrated memory model, trees, and the configurations that are known to have run."""
+    """Rules, the calibrated memory model, trees, and the configurations known to have run."""
 
     classifier: Classifier
     ran: frozenset[_KEY]
 
     def judge(self, configurations: Sequence[Configuration]) -> list[Validity]:
-        """Validity of each; what is known to have run is valid (``decided_by`` ``measured``), whatever the models say."""
+        """Return the validity of each configuration.
+
+        A configuration that ran is valid (``decided_by`` ``measured``), unless a rule excludes it.
+        """
         answers = self.predict(configurations)
         return [
             replace(
@@ -207,7 +213,7 @@ class ValidityModel:
         ]
 
     def predict(self, configurations: Sequence[Configuration]) -> list[Validity]:
-        """Validity of each without looking at what was measured. Raises `InputError` for unknown models or GPUs."""
+        """Return the validity of each without using measurements. Raises `InputError` for unknown models or GPUs."""
         if not configurations:
             return []
         parts = memory_parts(configurations)
@@ -264,7 +270,7 @@ class ValidityModel:
 
 
 def identity(c: Configuration) -> _KEY:
-    """What must be equal for a measured run to speak for ``c`` (the number format is not among it)."""
+    """Return the values that must be equal for a measured run to count for ``c``; the number format is not among them."""
     return (
         c.model_name,
         c.method,
@@ -277,7 +283,10 @@ def identity(c: Configuration) -> _KEY:
 
 
 def broken_rule(c: Configuration) -> str:
-    """The rule that refuses ``c`` before anything is run, as a sentence; empty if none does. Raises `InputError`."""
+    """Return the rule that rejects ``c`` before a run, as a sentence; empty if there is none.
+
+    Raises `InputError` for an unknown model or GPU.
+    """
     shape, device = architecture(c.model_name), gpu(c.gpu_model)
     if c.batch_size % c.number_gpus:
         return f"batch size {c.batch_size} is not divisible by {c.number_gpus} GPUs"
@@ -293,7 +302,7 @@ def broken_rule(c: Configuration) -> str:
 
 
 def _off_grid(c: Configuration) -> tuple[str, ...]:
-    """Sentences for numbers outside the grid of labels."""
+    """Return a sentence for each number outside the grid of labels."""
     return tuple(
         f"{name} {getattr(c, name)} lies outside the labels' {low} to {high}"
         for name, (low, high) in _GRID.items()
@@ -302,32 +311,33 @@ def _off_grid(c: Configuration) -> tuple[str, ...]:
 
 
 # ---
-# Published failure rates beside those of the memory model (M9.3).
+# Published failure rates compared with those of the memory model (M9.3).
 #
-# The 30,920 published experiments are known through their margins alone: experiments per GPU model, method, batch size, length, and
-# the share rejected per batch size. From these the grid is rebuilt (`rebuilt_grid`); no failure rate is used to do so, and none to
-# calibrate the memory model.
+# Of the 30,920 published experiments only margins are known: experiments per GPU model, method, batch size and length, and the
+# share rejected per batch size. The grid is reconstructed from these (`rebuilt_grid`); failure rates are used neither for that
+# nor for the calibration of the memory model.
 
 STATISTICS_FILE: Final = "llmfinetuningbench_published_stats.csv"
-#: The statistics' short names of GPU models.
+#: Short names of GPU models in the statistics.
 GPU_NAMES: Final = {
     "A100-SXM": "NVIDIA-A100-SXM4-80GB", "A100-PCIe": "NVIDIA-A100-80GB-PCIe", "L40S": "L40S", "H100-PCIe": "NVIDIA-H100-PCIe",
 }  # fmt: skip
-#: Numbers of GPUs of the experiments, and the most per GPU model (as in the measured runs).
+#: Numbers of GPUs of the experiments, and the maximum per GPU model (as in the measured runs).
 _COUNTS: Final = (1, 2, 4, 8, 16, 32)
 _MOST: Final = {"A100-SXM": 32, "A100-PCIe": 4, "L40S": 4, "H100-PCIe": 1}
-#: Batches beyond this are put on A100-SXM, which has more than four GPUs: no measured run on another GPU model has a larger one.
+#: Larger batches are assigned to A100-SXM, which has more than four GPUs: no measured run on another GPU model has a larger batch.
 _LARGEST_BATCH: Final = 128
-#: Batch sizes that every number of GPUs up to 32 divides: what is rejected there is rejected for another reason.
+#: Batch sizes divisible by every number of GPUs up to 32: rejections there have other causes.
 _DIVISIBLE: Final = (32, 64, 128)
 _ROUNDS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationGrid:
-    """Shares of the experiments over (method, GPU model, number of GPUs, length, batch), shape (3, 4, 6, 5, 11), summing to 1.
+    """Shares of the experiments over (method, GPU model, number of GPUs, length, batch), shape (3, 4, 6, 5, 11), with sum 1.
 
-    ``other_rejections`` is the share rejected for no divisibility; it is put on A100-SXM, where nearly all experiments are.
+    ``other_rejections`` is the share rejected for reasons other than divisibility. It is assigned to A100-SXM, the GPU model of
+    nearly all experiments.
     """
 
     shares: np.ndarray
@@ -342,7 +352,7 @@ class ConfigurationGrid:
 
 
 def read_statistics(folder: Path) -> pd.DataFrame:
-    """The published statistics. Raises `SourceFileError` for a missing file or one without the columns."""
+    """Read the published statistics. Raises `SourceFileError` for a missing file or missing columns."""
     path = folder / STATISTICS_FILE
     try:
         frame = pd.read_csv(path, dtype={"level": str})
@@ -367,10 +377,11 @@ def read_statistics(folder: Path) -> pd.DataFrame:
 
 
 def rebuilt_grid(statistics: pd.DataFrame) -> ConfigurationGrid:
-    """The published experiments by iterative proportional fitting (Deming and Stephan 1940) of a uniform grid to the known margins.
+    """Reconstruct the published experiments by iterative proportional fitting of a uniform grid to the known margins.
 
-    The margin of numbers of GPUs is not printed, but a batch smaller than the number of GPUs is rejected: the rejections of batches
-    1, 2, 4, 8, 16 are its distribution function, once the other rejections (those of batches that all counts divide) are taken off.
+    The method is that of Deming and Stephan (1940). The margin of the number of GPUs is not published, but a batch smaller than the
+    number of GPUs is rejected: the rejections of batches 1, 2, 4, 8, 16 give its distribution function, after the other rejections
+    (those of batches that all counts divide) are subtracted.
     """
     batch, length = (
         _experiments(statistics, "total_batch_size"),
@@ -386,7 +397,7 @@ def rebuilt_grid(statistics: pd.DataFrame) -> ConfigurationGrid:
     for g, name in enumerate(GPU_NAMES):
         shares[:, g, np.array(_COUNTS) > _MOST[name]] = 0
     shares[:, 1:, :, :, [int(b) > _LARGEST_BATCH for b in batch.index]] = 0
-    shares[METHODS.index("gptq-lora"), 1:] = 0  # measured on A100-SXM alone
+    shares[METHODS.index("gptq-lora"), 1:] = 0  # measured on A100-SXM only
     margins = [np.asarray(m, dtype=float) / np.sum(m) for m in (method, device, counts, length, batch)]
     for _ in range(_ROUNDS):
         for axis, margin in enumerate(margins):
@@ -400,11 +411,11 @@ def rebuilt_grid(statistics: pd.DataFrame) -> ConfigurationGrid:
 
 
 def failure_rates(statistics: pd.DataFrame, runs: pd.DataFrame, memory: MemoryModel) -> pd.DataFrame:
-    """Rates of the memory model on the rebuilt grid beside the published ones, in percent.
+    """Compare the memory model's rates on the reconstructed grid with the published rates, in percent.
 
-    Columns: ``rate``, ``factor``, ``level``, ``published``, ``reproduced``, ``difference`` in points.
-    A cell's chance to run is the mean over the models measured with its method on its GPU model: which models the experiments
-    took is not printed.
+    Columns: ``rate``, ``factor``, ``level``, ``published``, ``reproduced``, ``difference`` in percentage points. The
+    probability that a cell runs is the mean over the models measured with its method on its GPU model, because the models of
+    the experiments are not published.
     """
     grid = rebuilt_grid(statistics)
     runs_ok = grid.divisible[None, None, :, None, :] * np.ones_like(grid.shares)
@@ -438,7 +449,7 @@ def _compared(rate: str, factor: str, level: str, published: float, found: float
 
 
 def _chances(grid: ConfigurationGrid, runs: pd.DataFrame, memory: MemoryModel) -> np.ndarray:
-    """Mean chance to run of every cell over the models measured there, by the memory model, of the grid's shape."""
+    """Return the mean probability to run of every cell over the models measured there, by the memory model, in the grid's shape."""
     out = np.zeros_like(grid.shares)
     for m, method in enumerate(METHODS):
         for g, device in enumerate(GPU_NAMES.values()):
@@ -476,6 +487,6 @@ def _rows(statistics: pd.DataFrame, statistic: str, factor: str) -> pd.DataFrame
 
 
 def _experiments(statistics: pd.DataFrame, factor: str) -> pd.Series:
-    """Experiments per level: failing ones over their rate."""
+    """Return the experiments per level: number of failures divided by the failure rate."""
     rows = _rows(statistics, "failure_rate", factor)
     return rows["count_or_pairs"] / (rows["value"] / 100)

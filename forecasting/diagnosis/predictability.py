@@ -260,7 +260,7 @@ _NEEDED = ("variable", "market", "model", "step", "skill_pinball", "dm", "dm_p",
 
 
 def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL) -> pd.DataFrame:
-    """Return one row per variable, market and model, and one for `ANY` model, from `forecasting.accuracy.tables.Accuracy.scores`.
+    """Return a row per variable, market and model, and a row for `ANY` model, from `forecasting.accuracy.tables.Accuracy.scores`.
 
     ``up_to``: the last of the steps 1, 2, ... that are predictable without a break (0: not even the first). ``steps`` and
     ``worse_steps``: tuples of steps at which the model is significantly better, and worse, than last value (``worse_steps`` of
@@ -368,15 +368,15 @@ TABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternation:
-    """Alternation of one series' probes; errors are mean |y(t + lag) - y(t)| in instances.
+    """Alternation of a series' probes; errors are mean |y(t + lag) - y(t)| in instances.
 
     ``per_slot`` is the number of probes per slot. ``share`` is the share of the variance that changes sign from probe to probe:
     half of the excess of the autocorrelation at even lags over the mean of its odd neighbours (a swing of share a added to a
     smooth series adds a (-1)^k to it). ``one_slot`` and ``two_slots`` are the errors of last value. ``without`` is the error at
-    one slot without the swing: the mean of the errors one probe earlier and one probe later (NaN unless a slot has an odd
-    number >= 3 of probes). ``p_value`` is the one-sided p-value that errors at an odd lag exceed that mean: Student's t of the
-    days' excess as a share of their errors, so that no single extreme day dominates. ``part`` is the half of the slots it was
-    measured on, because swings appear and disappear.
+    one slot without the swing: the mean of the errors at the two neighbouring lags (NaN unless a slot has an odd number >= 3 of
+    probes). ``p_value`` is the one-sided p-value that errors at an odd lag exceed that mean: Student's t of the days' excess as
+    a share of their errors, so that no single extreme day dominates. ``part`` is the half of the slots it was measured on,
+    because swings appear and disappear.
     """
 
     market: str

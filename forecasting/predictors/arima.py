@@ -649,7 +649,8 @@ def estimated(data: Differenced, p: int, q: int, near: Arma | None = None) -> Ar
 
 
 # ---
-# ARIMA: small orders by exact likelihood and AICc, a daily cycle if it lowers the AICc, all origins from one filter pass (M6.2).
+# ARIMA: small orders by exact likelihood and AICc, a daily cycle if it lowers the AICc, all origins from a single filter pass
+# (M6.2).
 #
 # The model is statsmodels' SARIMAX (`FittedArima.as_statsmodels`). The compiled likelihood and filter above fit the whole grid in a
 # tenth of a second instead of many seconds. The spread comes from past errors (`spread_around`).
@@ -667,7 +668,7 @@ JUDGED_STEPS = 12
 @stored("arima.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arima:
-    """Model of one variable: the ARIMA of minimal AICc, or the random walk if its training error is smaller (ours).
+    """Model of a variable: the ARIMA of minimal AICc, or the random walk if its training error is smaller (ours).
 
     Shocks are far from Gaussian: a few jumps dominate the likelihood, and the order that maximizes it may be less accurate at
     ordinary slots than last value. The random walk is also an ARIMA, and fits most of these series.
@@ -719,7 +720,7 @@ def _nearest(series: Series, candidates: list[Arma]) -> Arma:
 
 
 def expected(arma: Arma, series: Series, places: np.ndarray, steps: int) -> np.ndarray:
-    """Return expected values 1..``steps`` slots after slots (indices), from one filter pass, shape (places, steps).
+    """Return expected values 1..``steps`` slots after slots (indices), from a single filter pass, shape (places, steps).
 
     With d = 1 it is y(t) + sum of Z T^k a(t|t), NaN after a gap; with d = 0 the mean + Z T^k a(t|t).
     """

@@ -232,7 +232,7 @@ class Watched:
 # then the model is estimated again on all data. Between refits both are updated by every forecast whose target slot has passed.
 # Persistence is a member, so the mixture can reduce to last value.
 
-#: Hours of forecasts from which weights are learned at a fit, made by a fit that does not use these hours.
+#: Hours of forecasts from which weights are learned at a fit, from a fit that does not use these hours.
 HELD_OUT = 48.0
 #: Weight of the mean record of a source's markets, added to a market's own record of error products.
 COUNT_POOLED = 0.3

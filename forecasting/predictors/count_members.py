@@ -54,7 +54,7 @@ class Likeness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """Readings of a series, one per slot: ``values`` (slots,) with NaN in gaps, and ``score`` (slots,).
+    """Readings of a series at every slot: ``values`` (slots,) with NaN in gaps, and ``score`` (slots,).
 
     Similarity is measured on the score.
 

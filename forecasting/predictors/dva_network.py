@@ -1,10 +1,10 @@
 """Network of `dva` in JAX: a hierarchical variational autoencoder trained by coupled diffusion, with a denoising energy.
 
-After Koa, Ma, Ng and Chua, "Diffusion Variational Autoencoder for Tackling Stochasticity in Multi-Step Regression Stock
-Price Prediction" (CIKM 2023, arXiv 2309.00073): X_n and Y_n are the window and the target at a common step n of two
-diffusions, the target's slower by `TARGET_SCALE`. The autoencoder draws latents from X_n at two scales and returns a normal
-distribution for every step of Y_n. The energy E is learned by denoising score matching: a drawn prediction minus the gradient of
-E is close to the clean target, and one such step cleans the prediction. The module is imported only for training and prediction,
+After Koa, Ma, Ng and Chua, "Diffusion Variational Autoencoder for Tackling Stochasticity in Multi-Step Regression Stock Price
+Prediction" (CIKM 2023, arXiv 2309.00073): X_n and Y_n are the window and the target at a common step n of two diffusions, the
+target's slower by `TARGET_SCALE`. The autoencoder draws latents from X_n at two scales and returns a normal distribution for
+every step of Y_n. The energy E is learned by denoising score matching: a drawn prediction minus the gradient of E is close to
+the clean target, and a step along this gradient cleans the prediction. The module is imported only for training and prediction,
 because JAX is installed by the extra `dva`.
 """
 
@@ -163,7 +163,7 @@ def _energy(p: Params, y: Any, level: Any) -> Any:
 
 
 def _cleaned(p: Params, y: Any, level: Any) -> Any:
-    """Return the paths y (n, length) after one gradient step down the energy."""
+    """Return the paths y (n, length) after a gradient step down the energy."""
     return y - jax.vmap(jax.grad(_energy, argnums=1), in_axes=(None, 0, 0))(p, y, level)
 
 
@@ -252,7 +252,7 @@ def trained(
 
 
 def _draw(clean: bool, p: Params, noise: tuple[Any, Any, Any], x: Any) -> Any:
-    """Return paths (`DRAWS`, length) of one window."""
+    """Return paths (`DRAWS`, length) of a window."""
     top, bottom, last = noise
     windows = jnp.broadcast_to(x, (DRAWS, *x.shape))
     mean, log, _ = _forward(p, windows, top, bottom)
@@ -262,7 +262,7 @@ def _draw(clean: bool, p: Params, noise: tuple[Any, Any, Any], x: Any) -> Any:
 
 @cache
 def _prediction(clean: bool) -> Any:
-    # Windows are processed one by one, so the draws of a window cannot depend on the number of windows.
+    # Windows are processed sequentially, so the draws of a window cannot depend on the number of windows.
     return jax.jit(lambda p, noise, x: lax.map(partial(_draw, clean, p, noise), x))
 
 

@@ -18,7 +18,7 @@ STALE = pd.Timedelta(hours=6)
 @stored("last_value.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastValue:
-    """Model of one variable: y(t+k) = y(t) as median and mean; quantiles from changes over k slots in the training part."""
+    """Model of a variable: y(t+k) = y(t) as median and mean; quantiles from changes over k slots in the training part."""
 
     def fit(self, series: Series) -> FittedLastValue:
         """Tabulate the changes y(t+k) - y(t) of all pairs of observed slots; gaps form no pair."""

@@ -198,7 +198,7 @@ def _hour(at: Situation) -> np.ndarray:
 # ---
 # LightGBM for counts over panels: trees correct the odds of "at least n" of a mean distribution, step by step (M6.2).
 #
-# One binary model per step of `COUNT_STEPS` (direct multi-step), pooled over thresholds and over every market of the panel. It
+# A binary model per step of `COUNT_STEPS` (direct multi-step), pooled over thresholds and over every market of the panel. It
 # starts from the log odds of a few members of `count_members`, so that relations the trees have not learned are left unchanged.
 # Trees trained on levels from scratch learned the regime of the training part and doubled the loss when it changed (ours).
 
@@ -229,7 +229,7 @@ COUNT_ROUNDS = 80
 @stored("lightgbm.trees")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountTrees:
-    """One booster per step of `COUNT_STEPS`, as text; empty if the panel has too few training rows."""
+    """A booster per step of `COUNT_STEPS`, as text; empty if the panel has too few training rows."""
 
     boosters: tuple[str, ...]
 
@@ -258,7 +258,7 @@ def _told(at: Situation, thresholds: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lessons:
-    """Training rows of one series, one per origin and drawn threshold.
+    """Training rows of a series, per origin and drawn threshold.
 
     ``known`` holds the features common to all steps; ``told`` the members' probabilities, ``start`` the initial log odds and
     ``hit`` the outcome (0, 1 or NaN) per step.
@@ -591,7 +591,7 @@ class BoostedPrice:
 
 
 def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm.Booster, ...]:
-    """Fit quantile models of the log size of a move, given its direction; one booster per level of `SIZE_LEVELS`."""
+    """Fit quantile models of the log size of a move, given its direction; a booster per level of `SIZE_LEVELS`."""
     moved = np.flatnonzero(way != NONE)
     rows = np.hstack([moves.told.rows[moved], way[moved, None]])
     size = np.clip(np.log(np.abs(moves.change[moved]) / moves.unit[moved]), *SIZE_RANGE)
@@ -612,7 +612,7 @@ def _size_boosters(moves: Moves, way: np.ndarray, rounds: int) -> tuple[lightgbm
 class FittedBoostedPrice:
     """Fitted price trees with the change process.
 
-    ``way`` is the booster of the direction (None if untrained), ``sizes`` holds one booster per level of `SIZE_LEVELS`.
+    ``way`` is the booster of the direction (None if untrained), ``sizes`` holds a booster per level of `SIZE_LEVELS`.
     """
 
     way: lightgbm.Booster | None

@@ -136,7 +136,7 @@ class FittedMarkovChain:
 def log_likelihoods(values: np.ndarray, chains: Sequence[FittedMarkovChain]) -> np.ndarray:
     """Return the sum of log P(y(t) | y up to t-1) over the observed transitions of ``values`` per chain, shape (chains,).
 
-    The chains may differ only in decay and prior, so one pass serves all. Only the required entry of each transition
+    The chains may differ only in decay and prior, so a single pass serves all. Only the required entry of each transition
     matrix is computed, by the formula of ``_matrix``.
     """
     states = chains[0].states

@@ -15,7 +15,7 @@ from forecasting.series import Series
 @stored("seasonal_naive.model")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeasonalNaive:
-    """Model of one variable: y(t+k) = y(t + k - m ceil(k/m)) with a season of m slots, one day or one week."""
+    """Model of a variable: y(t+k) = y(t + k - m ceil(k/m)) with a season of m slots, one day or one week."""
 
     def fit(self, series: Series) -> FittedSeriesModel:
         """Choose the season by mean absolute error where both are defined.
