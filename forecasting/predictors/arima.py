@@ -275,7 +275,9 @@ def level_only(series: Series) -> DailyCycle:
 
 
 def daily_cycle(series: Series) -> DailyCycle | None:
-    """Fit the cycle by least squares; None without a clock, with fewer than eight slots a day or two days observed."""
+    """Fit the cycle by least squares; None without a clock, with fewer than eight slots a day or
+    two days observed, or if the terms are collinear.
+    """
     seen = np.flatnonzero(~np.isnan(series.values))
     if series.slots_per_day < 8 or seen.size < 2 * series.slots_per_day:
         return None
@@ -749,7 +751,8 @@ def _cycle(arma: Arma, series: Series, places: np.ndarray) -> np.ndarray:
 class FittedArima:
     """Fitted ARIMA, with last value as fallback.
 
-    ``known`` is the doubled range of the training part; the estimated coefficients are not used for values outside it (ours).
+    ``known`` is the range of the training part, extended by its width on both sides; outside it the estimated coefficients are not
+    used (ours).
     """
 
     arma: Arma

@@ -238,7 +238,7 @@ HELD_OUT = 48.0
 COUNT_POOLED = 0.3
 #: Weight of the mean transforms of a source's markets, added to a market's own transforms.
 POOLED_PAST = 1.0
-#: Weights used only for coverage are recomputed every so many slots.
+#: Interval in slots at which weights used only for coverage are recomputed.
 _SPACED = 6
 #: Name of the trees as a member.
 TREES = "trees"
@@ -402,7 +402,7 @@ def _shared(sums: dict[str, np.ndarray], source: str) -> np.ndarray | float:
 
 #: Half-life of a change; changes older than four half-lives have no weight (ours, on the first quarters of the public series).
 PRICE_HALF_LIFE = pd.Timedelta(days=2)
-#: The spread is recomputed every so many slots.
+#: Interval in slots at which the spread is recomputed.
 EVERY = 4
 #: Maximal number of values sorted at once.
 _CHUNK = 4_000_000
@@ -744,7 +744,7 @@ _NONE = PastLosses(
     losses=np.zeros((1, 0, SCORED_STEPS, PRICE_BINS)),
     changes=np.zeros((0, SCORED_STEPS)),
 )
-#: Past forecasts are scored every so many slots since the epoch.
+#: Interval in slots, counted from the epoch, at which past forecasts are scored.
 REFIT_EVERY = 3
 
 

@@ -56,9 +56,8 @@ class Likeness:
 class Track:
     """Readings of a series at every slot: ``values`` (slots,) with NaN in gaps, and ``score`` (slots,).
 
-    Similarity is measured on the score.
-
-    Readings between slots form further tracks: the same market observed a fraction of a slot earlier.
+    Similarity is measured on the score. Readings between slots form further tracks: the same market observed a fraction of a
+    slot earlier.
     """
 
     values: np.ndarray

@@ -46,9 +46,9 @@ class PriceState:
     ``level`` is the logarithm of the newest observed price. ``age`` is the number of slots since it last changed, inf if it
     never did; ``interval`` the mean number of slots between the recent changes, inf before the second change. ``last`` is the
     last change of the logarithm and ``size`` the mean absolute size of the recent changes, both 0 if there is none. ``usual``
-    is the median level of a day. ``moves`` is True if `FEWEST_RECENT` changes lie within `DORMANT` and the last is not older
-    than a day and `PATIENCE` intervals. ``when`` and ``by`` list the slots and sizes of all changes, ``count`` the number of
-    changes up to each slot.
+    is the median level of a day. ``moves`` is True if at least `FEWEST_RECENT` changes lie within `DORMANT` and the last is not
+    older than the longer of a day and `PATIENCE` intervals. ``when`` and ``by`` list the slots and sizes of all changes,
+    ``count`` the number of changes up to each slot.
     """
 
     level: np.ndarray
