@@ -18,6 +18,7 @@ from accuracy_demo import (
     demo_predictability,
     judged,
 )
+from page_kit import unpacked
 from tidy_folder import write_tidy
 
 from flows.accuracy.page import About, accuracy_page
@@ -60,7 +61,6 @@ from forecasting.origins import TIMETABLE, Rolling, second_half
 from forecasting.predictors import make_predictor
 from forecasting.series import series_of
 from studies.experiments.material import history_of, read_tapes
-from tests.kits.page_kit import unpacked
 from warehouse.errors import InputError
 
 VOID = {"meta", "br", "wbr", "img", "link", "input", "hr"}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from page_kit import unpacked
 from published import keeps_to
 from test_alarms import AT, HALF, every, lively, put
 from test_status_completeness import A, facts_of, issued_rows, job_row, run_rows, seen_rows
@@ -22,7 +23,6 @@ from flows.monitoring.completeness import classify, feed_freshness, freshness
 from flows.monitoring.status import LOOKS, Status, present_of, stage_map, status_blocks, status_page
 from flows.show import Table
 from flows.show.page import figures_of, render_page
-from tests.kits.page_kit import unpacked
 from warehouse.errors import MarketError
 from warehouse.store.connection import open_store
 

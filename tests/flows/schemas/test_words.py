@@ -7,7 +7,6 @@ import pytest
 from flows.ledger import fields
 from flows.ledger.fields import BOARD, DECISION, OUTCOME, Field
 from flows.schemas import forms, words
-from flows.turn.report import MARKET_COLUMNS
 
 PAGE = Path(__file__).parents[3] / "docs" / "words.md"
 
@@ -44,17 +43,3 @@ def test_a_field_more_is_on_the_page(monkeypatch):
     monkeypatch.setitem(fields.DECISION, "energy_kwh", field)
     assert "| `energy_kwh` | energy, kWh | Energy of the slot. |" in words.page()
     assert words.page() != PAGE.read_text(encoding="utf-8")
-
-
-def test_columns_of_the_tables_of_errors_are_told():
-    """The tables of a turn's page and of the report have columns of these keys; ``mae_first`` is the mae of the first step."""
-    told = set(words.HEADINGS)
-    for key in MARKET_COLUMNS:
-        assert key.removesuffix("_first").removesuffix("_last") in told, key
-    measures = {"rmse", "mase", "pinball", "brier", "skill_brier", "absent", "unpredicted", "cover"}
-    assert measures <= told
-    properties = (
-        forms.schema_of(forms.MarketMeasures)["properties"]
-        | forms.schema_of(forms.ClassMeasures)["properties"]
-    )
-    assert told <= set(properties)

@@ -10,6 +10,7 @@ import altair as alt
 import pandas as pd
 import pytest
 from command_kit import printed
+from page_kit import unpacked
 from rich.cells import cell_len
 
 from flows.command import Answer
@@ -18,7 +19,6 @@ from flows.show.formats import usd
 from flows.show.page import COLOURS, asset, breakable, packed, render_page
 from flows.show.terminal import Style, lines_of
 from flows.turn.report import step_figure
-from tests.kits.page_kit import unpacked
 
 DECISION = {
     "job": "llama-8b-lora", "market": "aws/us-east-1/us-east-1a/p4d.24xlarge@probe:test",

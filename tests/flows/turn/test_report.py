@@ -14,6 +14,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 import pytest
+from page_kit import unpacked
 from report_demo import NOW, STEP, demo_data, demo_panel
 
 from flows.show.formats import usd
@@ -46,7 +47,6 @@ from flows.turn.report import (
     write_report,
 )
 from forecasting.accuracy.tables import with_common
-from tests.kits.page_kit import unpacked
 from warehouse.errors import InputError
 
 VOID = {"meta", "br", "wbr", "img", "link", "input", "hr"}
