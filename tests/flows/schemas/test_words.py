@@ -43,3 +43,14 @@ def test_a_field_more_is_on_the_page(monkeypatch):
     monkeypatch.setitem(fields.DECISION, "energy_kwh", field)
     assert "| `energy_kwh` | energy, kWh | Energy of the slot. |" in words.page()
     assert words.page() != PAGE.read_text(encoding="utf-8")
+
+
+def test_columns_of_the_tables_of_errors_are_explained():
+    explained = set(words.HEADINGS)
+    measures = {"rmse", "mase", "pinball", "brier", "skill_brier", "absent", "unpredicted", "cover"}
+    assert measures <= explained
+    properties = (
+        forms.schema_of(forms.MarketMeasures)["properties"]
+        | forms.schema_of(forms.ClassMeasures)["properties"]
+    )
+    assert explained <= set(properties)
