@@ -20,7 +20,8 @@ import pandas as pd
 
 from benchmarks import turn as simulated
 from flows.config import Settings
-from flows.turn.context import Followed, Turn, Work
+from flows.turn.context import Turn, Work
+from flows.turn.following import Followed
 from flows.turn.forecast import forecast_turns
 from warehouse.history import Market
 from warehouse.issued import read_rows

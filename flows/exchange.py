@@ -188,7 +188,7 @@ def markets(
     """List the markets of the warehouse with their observations, sampling interval and missing data."""
     from flows.ledger.jobs import stored_jobs
     from flows.show.formats import rows_of
-    from flows.turn.context import step_of
+    from flows.turn.following import step_of
     from warehouse.asof import contradicting_sources
     from warehouse.errors import MarketError
     from warehouse.observations import list_markets, with_on_demand

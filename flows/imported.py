@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from flows.command import DEFAULT_DB, QueryAt, counted, say
+from flows.command import DEFAULT_DB, QueryAt
 from flows.show.blocks import Block, Column, Notes, Table
 from flows.show.formats import plural, utc, whole
-from flows.turn.context import Turn, why_not_followed
+from flows.turn.following import StoredListing, why_not_followed
 from warehouse.errors import InputError
 from warehouse.observations import STANDARD_INPUT, Appended, imported_series
 from warehouse.products import product_rank, unplanned_words
@@ -135,8 +135,8 @@ def _reasons_here(store: Store, read: Sequence[Mapping[str, Any]], session: Quer
         return {}
     config = session.config
     last = max(row["last"] for row in read)
-    turn = Turn(store=store, at=last, settings=config, run_id="ingest", own_end=True, say=say, fan=counted)
-    return why_not_followed(turn, most=config.max_markets)
+    listing = StoredListing(store=store, at=last, settings=config, own_end=True)
+    return why_not_followed(listing, most=config.max_markets)
 
 
 def _headline(done: Appended, source: str, read: Sequence[Mapping[str, Any]]) -> str:

@@ -13,7 +13,8 @@ import pandas as pd
 
 from flows.config import Settings
 from flows.show.formats import rows_of
-from flows.turn.context import Followed, own_time, read_history, step_of
+from flows.turn.context import read_history
+from flows.turn.following import Followed, own_time, step_of
 from forecasting.accuracy.tables import Accuracy, Tally, accuracy_of, tally
 from forecasting.origins import Block, Timetable, second_half
 from forecasting.predictor import Outlook, Panel

@@ -17,7 +17,7 @@ from flows.clock import now
 from flows.command import DEFAULT_DB, progress, say
 from flows.config import Settings, read_settings
 from flows.runs import Data, Db, SettingsFile, as_task, named_flow, run_name, utc_time
-from flows.turn.context import step_of
+from flows.turn.following import step_of
 from warehouse.errors import StoreError
 
 #: Pause in seconds between two chunks, with the warehouse released: longer than the retry interval

@@ -12,7 +12,6 @@ import pandas as pd
 
 from flows.show.formats import plural
 from flows.turn.context import (
-    Followed,
     Turn,
     deciding_policy,
     market_of,
@@ -21,8 +20,8 @@ from flows.turn.context import (
     proposed,
     read_all,
     read_pool,
-    step_of,
 )
+from flows.turn.following import Followed, step_of
 from flows.turn.forecast import forecasts_of, ready
 from forecasting.accuracy.intervals import block_interval
 from forecasting.quantiles import Forecast

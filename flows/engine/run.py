@@ -133,7 +133,7 @@ def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) ->
     clock (rounded down).
     """
     from flows.clock import now
-    from flows.turn.context import step_of
+    from flows.turn.following import step_of
     from flows.turn.stages import last_observed
 
     if at is not None:

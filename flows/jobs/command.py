@@ -97,7 +97,8 @@ def add(
 def _add(request: JobRequest, market: str | None, name: str | None, session: QueryAt) -> Answer:
     from flows.clock import now
     from flows.ledger.jobs import save_jobs
-    from flows.turn.context import Turn, find_market, read_history, step_of
+    from flows.turn.context import Turn, read_history
+    from flows.turn.following import find_market, step_of
     from optimization.job.definition import infeasible_by
     from optimization.job.request import first_slot, shortfall_told, slot_job
     from optimization.job.units import instance_hours_of, job_work_words, rounding_notes, size_words
@@ -200,7 +201,8 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     from flows.exchange import RANKED_COLUMNS
     from flows.ledger.jobs import save_jobs
     from flows.turn.answer import ranked_rows
-    from flows.turn.context import Turn, placed_among, proposed, read_all, step_of
+    from flows.turn.context import Turn, placed_among, proposed, read_all
+    from flows.turn.following import step_of
     from flows.turn.planning import asked_job
     from optimization.job.definition import infeasible_by
     from optimization.job.request import first_slot, shortfall_told
@@ -726,7 +728,8 @@ def report(
 
 def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
     """Return a market of the job by name, as in decisions; raises `MarketError` for any other market."""
-    from flows.turn.context import Turn, parse_market, places_of
+    from flows.turn.context import Turn, places_of
+    from flows.turn.following import parse_market
     from warehouse.errors import MarketError
 
     turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")

@@ -15,7 +15,8 @@ from flows.config import ALARM_KINDS, AlarmSettings, Settings
 from flows.monitoring.completeness import Promise, feed_freshness, freshness, promises_of, told_span
 from flows.monitoring.job_alarms import job_findings
 from flows.show.formats import rows_of
-from flows.turn.context import Followed, read_histories, step_of
+from flows.turn.context import read_histories
+from flows.turn.following import Followed, step_of
 from forecasting.diagnosis.drift import RULE, drift_table
 from forecasting.series import series_of
 from warehouse.documents import read_object

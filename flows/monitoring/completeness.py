@@ -14,7 +14,8 @@ from flows.config import Settings
 from flows.ledger.jobs import stored_jobs
 from flows.ledger.records import STAGES
 from flows.show.formats import rows_of
-from flows.turn.context import Turn, find_market, places_of, step_of
+from flows.turn.context import Turn, places_of
+from flows.turn.following import find_market, step_of
 from optimization.job.request import JobRequest
 from warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
 from warehouse.documents import read_list

@@ -36,7 +36,8 @@ def fill(
     from flows.requests.fill import answer_of, configuration_model, run_filled, score_answer, write_job_file
     from flows.requests.fill import fill as fill_request
     from flows.requests.page import fill_report
-    from flows.turn.context import Turn, deciding_policy, step_of
+    from flows.turn.context import Turn, deciding_policy
+    from flows.turn.following import step_of
     from optimization.policies.pool import policy_named
     from optimization.requests.request import completed, read_tuning_request
     from warehouse.errors import SettingsError

@@ -16,18 +16,8 @@ import pandas as pd
 from flows.ledger.fields import BASELINES, decision_row
 from flows.ledger.jobs import MeasuredRun, OpenJob, measured_run, reports_by_job, stored_jobs, stretches
 from flows.ledger.records import allocations_of, decisions_of
-from flows.turn.context import (
-    LEAST_SPAN,
-    Followed,
-    Turn,
-    counted_or_priced,
-    deciding_policy,
-    market_of,
-    own_time,
-    peers_of,
-    read_all,
-    step_of,
-)
+from flows.turn.context import Turn, deciding_policy, market_of, peers_of, read_all
+from flows.turn.following import LEAST_SPAN, Followed, counted_or_priced, own_time, step_of
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.stages import effort_of
 from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations

@@ -17,18 +17,8 @@ from flows.ledger.jobs import (
     OpenMovable,
 )
 from flows.show.formats import rows_of, utc
-from flows.turn.context import (
-    Followed,
-    Turn,
-    choose_markets,
-    market_of,
-    peers_of,
-    placed_among,
-    read_all,
-    read_pool,
-    step_of,
-    why_not_followed,
-)
+from flows.turn.context import Turn, market_of, peers_of, placed_among, read_all, read_pool
+from flows.turn.following import Followed, choose_markets, step_of, why_not_followed
 from flows.turn.forecast import forecasts_of, ready
 from flows.turn.planning import AskedJob, opened_to_decide
 from forecasting.quantiles import Forecast

@@ -18,7 +18,17 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.jobs import Freshness, StoredJob, save_jobs, stored_jobs, unreadable_jobs
 from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
-from flows.show.formats import listed, plural, rows_of, utc
+from flows.show.formats import listed, plural, rows_of
+from flows.turn.following import (
+    Followed,
+    choose_markets,
+    counted_or_priced,
+    find_market,
+    own_time,
+    parse_market,
+    step_of,
+    trust_rank,
+)
 from forecasting.quantiles import Forecast
 from optimization.job.gpus import gpu_type_of
 from optimization.job.request import (
@@ -41,7 +51,7 @@ from optimization.selection.contract import Learner, Weights, weigh
 from optimization.selection.learned import Rounds, leading
 from optimization.selection.learners import learner_named
 from optimization.selection.prior import DEFAULT_PRIOR, MeasuredWorld, informed, prior_rounds, read_prior
-from warehouse.amounts import duration, price
+from warehouse.amounts import price
 from warehouse.asof import (
     HistoryAssumptions,
     HistoryRequest,
@@ -49,14 +59,11 @@ from warehouse.asof import (
     Reader,
     Span,
     load_histories,
-    not_known_yet,
 )
-from warehouse.catalogue import OnDemandTerms
-from warehouse.errors import HistoryError, InputError, JobError, MarketError, unknown_market, why_raised
+from warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
 from warehouse.history import History, Market
 from warehouse.issued import read_forecasts, read_vintages
 from warehouse.observations import list_markets, list_markets_at
-from warehouse.sources.contract import matches
 from warehouse.store.connection import Store
 from warehouse.times import microseconds
 
@@ -187,52 +194,8 @@ def run_id_of(at: pd.Timestamp, what: str = "run") -> str:
 # Which markets a turn follows, at which time each is read, and the histories of markets and peers,
 # and forecasts.
 
-#: Least history of a market that is followed although no job names it.
-LEAST_SPAN = pd.Timedelta(days=3)
-#: Kinds of counts in order of preference: launch tests, instances held, and listed offers, which
-#: are no launch tests; with the most markets followed of each, if the total is at most their sum.
-KINDS = {"probe": 20, "held": 2, "offers": 2}
 #: Most peers read for a market.
 MOST_PEERS = 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
-    """A market of one source, read at ``at``: the turn's time, or the end of the market's record.
-
-    ``on_demand`` are the on-demand terms of the job for which it is read; they do not count in
-    comparisons.
-    """
-
-    market: Market
-    source: str
-    at: pd.Timestamp
-    on_demand: tuple[OnDemandTerms, ...] = field(default=(), compare=False)
-
-    def for_job(self, request: JobRequest) -> Followed:
-        """Return the same market with the on-demand terms of a job."""
-        return replace(self, on_demand=on_demand_terms(request))
-
-    @property
-    def key(self) -> str:
-        """``market@source``, the name on the command line and in tables."""
-        return f"{self.market.key}@{self.source}"
-
-
-def parse_market(text: str) -> tuple[Market, str | None]:
-    """Parse ``provider/region/zone/instance_type[@source]``; raises `MarketError`."""
-    key, _, source = text.partition("@")
-    return Market.parse(key), source or None
-
-
-def step_of(settings: Settings) -> pd.Timedelta:
-    """Return the slot length of the settings."""
-    return pd.Timedelta(minutes=settings.step_minutes)
-
-
-def live_for(settings: Settings) -> pd.Timedelta:
-    """Return how long after its newest observation a record counts as live: 2 hours, at least two slots (ours)."""
-    return max(pd.Timedelta(hours=2), 2 * step_of(settings))
 
 
 def read_history(
@@ -308,165 +271,12 @@ def _asked(
     )
 
 
-def own_time(last: pd.Timestamp, at: pd.Timestamp, step: pd.Timedelta, *, own_end: bool) -> pd.Timestamp:
-    """Return the slot at which a market is read: the turn's, or with ``own_end`` the last slot of its record if earlier."""
-    return min(at, last.floor(step)) if own_end else at.floor(step)
-
-
-def find_market(
-    store: Store,
-    text: str,
-    *,
-    at: pd.Timestamp,
-    settings: Settings,
-    own_end: bool = False,
-    listed: Sequence[Mapping[str, Any]] | None = None,
-) -> Followed:
-    """Return the followed market for a market name; raises `MarketError` with the most similar known names.
-
-    Without ``@source`` the most trusted source of the market that was known at ``at`` is used.
-    ``listed`` are the rows of the listing at ``at``, for callers that look up many markets.
-    """
-    market, source = parse_market(text)
-    if listed is None:
-        listed = rows_of(list_markets(store, known_at=at))
-    rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
-    if not rows:
-        later = not_known_yet(store, market, source, at=at, step=step_of(settings))
-        if later is not None:
-            raise later
-        raise unknown_market(text, (str(one["market"]) for one in listed), at=at)
-    row = min(
-        rows,
-        key=lambda one: (_trust_rank(one["source"], settings), not one["has_counts"], one["source"]),
-    )
-    when = own_time(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
-    return Followed(market=market, source=str(row["source"]), at=when)
-
-
 def market_of(turn: Turn, text: str) -> Followed:
     """Return the followed market for a market name in a turn; raises as `find_market` does."""
     return find_market(
         turn.store, text, at=turn.at, settings=turn.settings, own_end=turn.own_end, listed=turn.listed()
     )
 
-
-def _trust_rank(source: str, settings: Settings) -> int:
-    return next((i for i, glob in enumerate(settings.trust) if matches(source, (glob,))), len(settings.trust))
-
-
-def choose_markets(turn: Turn, *, most: int) -> list[tuple[Followed, int, pd.Timestamp]]:
-    """Return the markets to follow when no job names them, most informative first (ours).
-
-    Each has its capacity and first observation. A market qualifies with counts at least once
-    a slot, `LEAST_SPAN` of history, and recent observations at its time. Launch tests come before
-    instances held, and those before offers; within a kind larger capacity, a measured price and the
-    name decide. `KINDS` caps each kind; if ``most`` exceeds the sum of the caps, the remaining
-    places go to the next markets of any kind. Counts whose source states no kind are treated as
-    launch tests.
-    """
-    step = step_of(turn.settings)
-    rows = [row for row in turn.listed() if _qualifies(row, turn, step)]
-    rows.sort(key=_informative)
-    left = dict(KINDS)
-    first: list[dict[str, Any]] = []
-    rest: list[dict[str, Any]] = []
-    for row in rows:
-        kind = _kind_of(row)
-        if len(first) < most and left.get(kind, 0) > 0:
-            left[kind] -= 1
-            first.append(row)
-        elif kind in left:
-            rest.append(row)
-    beyond = most - len(first) if most > sum(KINDS.values()) else 0
-    chosen: list[tuple[Followed, int, pd.Timestamp]] = []
-    for row in [*first, *rest[:beyond]]:
-        last = pd.Timestamp(row["last_observed"])
-        followed = Followed(
-            market=Market.parse(row["market"]),
-            source=str(row["source"]),
-            at=own_time(last, turn.at, step, own_end=turn.own_end),
-        )
-        chosen.append((followed, int(row["capacity"]), pd.Timestamp(row["first_observed"])))
-    return chosen
-
-
-def _kind_of(row: Mapping[str, Any]) -> str:
-    """Return the kind of a listing's counts; a launch test where none is stated (ours)."""
-    return row["kind"] if isinstance(row["kind"], str) and row["kind"] else "probe"
-
-
-def why_not_followed(turn: Turn, *, most: int) -> dict[str, str]:
-    """Return by ``market@source`` why a turn does not follow a market that no job names; "" for followed markets."""
-    step = step_of(turn.settings)
-    chosen = {followed.key for followed, _, _ in choose_markets(turn, most=most)}
-    found = {}
-    for row in turn.listed():
-        key = f"{row['market']}@{row['source']}"
-        found[key] = "" if key in chosen else _why_not(row, turn, step)
-    return found
-
-
-def _why_not(row: Mapping[str, Any], turn: Turn, step: pd.Timedelta) -> str:
-    first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
-    gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
-    kind = _kind_of(row)
-    if not row["has_counts"] and row["count_rows"]:
-        return "placement scores (kind score) are no counts of instances"
-    if not row["has_counts"]:
-        return "prices only: availability is unknown"
-    if kind not in KINDS:
-        return f"counts of kind {kind}, which is none of {', '.join(KINDS)}"
-    if gap > step:
-        return f"counted every {duration(gap)}, which is longer than a slot of {duration(step)}"
-    if last - first < LEAST_SPAN:
-        return f"{duration(last - first)} of counts, less than {duration(LEAST_SPAN)}"
-    if not _qualifies(dict(row), turn, step):
-        return f"the last count is of {utc(last)}, too old at {utc(turn.at)}"
-    return f"more markets of kind {kind} than the {KINDS[kind]} that are followed"
-
-
-def _qualifies(row: dict[str, Any], turn: Turn, step: pd.Timedelta) -> bool:
-    """Return whether a row of the listing has a long enough record and recent counts at the turn's time."""
-    first, last = pd.Timestamp(row["first_observed"]), pd.Timestamp(row["last_observed"])
-    return last - first >= LEAST_SPAN and _is_followed(row, turn, step, turn.at)
-
-
-def _is_followed(row: dict[str, Any], turn: Turn, step: pd.Timedelta, at: pd.Timestamp) -> bool:
-    """Return whether a row of the listing has recent counts at least once a slot at a time."""
-    gap = pd.Timedelta(seconds=float(row["gap_seconds"])) if row["gap_seconds"] > 0 else step
-    fresh = turn.own_end or at - pd.Timestamp(row["last_observed"]) <= 3 * max(gap, step)
-    return bool(row["has_counts"]) and gap <= step and fresh
-
-
-def counted_or_priced(
-    rows: Sequence[dict[str, Any]], turn: Turn, step: pd.Timedelta, at: pd.Timestamp
-) -> list[dict[str, Any]]:
-    """Return the rows with counts at least once a slot; if there are none, the rows with prices and without counts (M11.1).
-
-    The two are never mixed: an assumed availability would always look better than an observed
-    availability. A price holds until the next observed change, at most for `PRICE_HOLDS`.
-    """
-    counted = [row for row in rows if _is_followed(row, turn, step, at)]
-    return counted or [
-        row
-        for row in rows
-        if row["has_price"]
-        and not row["has_counts"]
-        and (turn.own_end or at - pd.Timestamp(row["last_observed"]) <= PRICE_HOLDS)
-    ]
-
-
-def _informative(row: dict[str, Any]) -> tuple[int, int, bool, str, str]:
-    """Return a sort key: kind, larger capacity, a measured price, name."""
-    kinds = list(KINDS)
-    kind = _kind_of(row)
-    rank = kinds.index(kind) if kind in kinds else len(kinds)
-    return rank, -int(row["capacity"]), not row["has_price"], str(row["market"]), str(row["source"])
-
-
-#: Longest time from the last price of a market to a slot in which a job compares it with other markets.
-PRICE_HOLDS = pd.Timedelta(days=7)
 
 #: Most markets of a multi-market job, and most instances over all of them: tables grow quadratically.
 MOST_PLACES, MOST_PLACED = 24, 2048
@@ -496,7 +306,7 @@ def places_of(
         row for row in turn.listed(began) if fits(request, Market.parse(row["market"]), str(row["source"]))
     ]
     rows = counted_or_priced(fitting_rows, turn, step, began)
-    rows.sort(key=lambda row: (_trust_rank(row["source"], settings), row["source"]))
+    rows.sort(key=lambda row: (trust_rank(row["source"], settings), row["source"]))
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         best.setdefault(str(row["market"]), row)

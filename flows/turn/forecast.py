@@ -26,7 +26,8 @@ import pandas as pd
 from flows.config import Settings
 from flows.ledger.jobs import StoredJob
 from flows.ledger.records import LIVE, RunRow, save_accuracy, save_runs
-from flows.turn.context import Followed, Turn, Work, panel_mates, step_of, turn_histories
+from flows.turn.context import Turn, Work, panel_mates, turn_histories
+from flows.turn.following import Followed, step_of
 from forecasting.accuracy.losses import Windows, window_scores
 from forecasting.origins import (
     VARIABLES,

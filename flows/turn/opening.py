@@ -14,7 +14,8 @@ import pandas as pd
 
 from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, every_report, open_job, open_movable
 from flows.ledger.records import allocations_of, decisions_by_job, places_held
-from flows.turn.context import Followed, Turn, peers_of, planned_forecasts, step_of, try_histories
+from flows.turn.context import Turn, peers_of, planned_forecasts, try_histories
+from flows.turn.following import Followed, step_of
 from flows.turn.forecast import forecasts_of, ready
 from forecasting.quantiles import Forecast
 from optimization.moving.definition import Mover

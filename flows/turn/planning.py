@@ -16,19 +16,17 @@ from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, counting,
 from flows.ledger.records import stored_decisions
 from flows.show.formats import listed, plural, rows_of, utc
 from flows.turn.context import (
-    Followed,
     Pool,
     Turn,
     as_filed,
-    live_for,
     market_of,
     markets_of,
     placed_among,
     proposed,
     read_pool,
     sorted_jobs,
-    step_of,
 )
+from flows.turn.following import Followed, live_for, step_of
 from flows.turn.opening import (
     JobLedger,
     PlacedJob,

@@ -66,17 +66,8 @@ from flows.show.formats import (
 )
 from flows.show.page import write_page
 from flows.show.skills import ABOUT_VERDICTS, compared, nothing_compared, steps_compared
-from flows.turn.context import (
-    Counts,
-    Group,
-    Pool,
-    Turn,
-    market_of,
-    read_all,
-    read_pool,
-    step_of,
-    stored_forecasts,
-)
+from flows.turn.context import Counts, Group, Pool, Turn, market_of, read_all, read_pool, stored_forecasts
+from flows.turn.following import step_of
 from flows.turn.recent_errors import RECENT, STEPS, errors_of, measured_window, recent_rows
 from forecasting.accuracy.intervals import TOO_FEW, skills_by_block
 from forecasting.accuracy.tables import COMMON, pooled_scores, scaled_losses, shared_scores, with_common

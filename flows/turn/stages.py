@@ -29,7 +29,6 @@ from flows.ledger.records import (
 )
 from flows.turn.context import (
     Counts,
-    Followed,
     Pool,
     Reads,
     Turn,
@@ -42,6 +41,7 @@ from flows.turn.context import (
     require_markets,
     try_histories,
 )
+from flows.turn.following import Followed
 from flows.turn.forecast import MeasuredErrors, forecast_turns
 from flows.turn.opening import JobForecasts, JobLedger, PlacedJob, open_jobs, read_ledger
 from flows.turn.recent_errors import STEPS, errors_of

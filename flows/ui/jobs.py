@@ -30,7 +30,8 @@ from flows.ledger.records import outcomes_of, stored_decisions
 from flows.show.blocks import Block, Figure, Fold, Table
 from flows.show.charts import Axis, holdings, lines
 from flows.show.formats import percent, plural, usd, utc
-from flows.turn.context import Followed, find_market, places_of, try_histories
+from flows.turn.context import places_of, try_histories
+from flows.turn.following import Followed, find_market
 from flows.turn.opening import PlacedJob, open_jobs, read_ledger
 from flows.turn.report import (
     ROUTE_SLOTS,

@@ -14,7 +14,8 @@ from flows.monitoring.completeness import freshness, promises_of
 from flows.show.blocks import Figure
 from flows.show.charts import Fan, fan, held
 from flows.show.formats import number, plural, price, rows_of, utc
-from flows.turn.context import Followed, find_market, read_history, stored_forecasts
+from flows.turn.context import read_history, stored_forecasts
+from flows.turn.following import Followed, find_market
 from flows.turn.report import gap_rows
 from flows.ui.reading import Reading
 from forecasting.quantiles import LEVELS, Forecast

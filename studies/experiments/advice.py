@@ -20,7 +20,8 @@ from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
 from flows.ledger.records import decisions_by_job
 from flows.show.blocks import Block, Figure, Figures, Notes, numbers
 from flows.show.charts import Axis, lines, scatter
-from flows.turn.context import Followed, Group, Turn, informed_learner, read_pool, run_id_of
+from flows.turn.context import Group, Turn, informed_learner, read_pool, run_id_of
+from flows.turn.following import Followed
 from flows.turn.stages import ended_jobs
 from forecasting.accuracy.intervals import verdict
 from optimization.job.request import JobRequest

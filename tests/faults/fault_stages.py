@@ -17,7 +17,8 @@ from flows.config import Feed, Settings
 from flows.feeds.fetch import fetch_feed
 from flows.ledger.jobs import save_jobs
 from flows.turn import stages
-from flows.turn.context import Turn, require_markets, run_id_of, step_of
+from flows.turn.context import Turn, require_markets, run_id_of
+from flows.turn.following import step_of
 from flows.turn.stages import Found, whole_turn
 from optimization.job.request import parse_request
 from warehouse.observations import ingest as read_files

@@ -17,7 +17,8 @@ from storekit import count_row, counts, price_row, prices
 from flows.clock import parse_time
 from flows.config import AlarmSettings, BoundSettings, Feed, Settings, Sink
 from flows.renting.rent import AmdahlPart, DelayPart, LinearPart, MeasuredPart, PowerPart, TablePart, TypePart
-from flows.turn.context import Reads, Turn, choose_markets
+from flows.turn.context import Reads, Turn
+from flows.turn.following import choose_markets
 from flows.turn.forecast import forecast_market
 from flows.turn.stages import decide_jobs, find_work, forecast_turns, read_pool
 from optimization.fleet import competition

@@ -13,7 +13,8 @@ from flows.delivery import deliver
 from flows.ledger.fields import decision_row
 from flows.ledger.jobs import find_job, open_job, save_jobs
 from flows.ledger.records import allocations_of, decisions_of, save_decisions
-from flows.turn.context import Turn, find_market, read_history, run_id_of
+from flows.turn.context import Turn, read_history, run_id_of
+from flows.turn.following import find_market
 from flows.turn.stages import effort_of
 from optimization.job.request import parse_request
 from optimization.policies.pool import policy_named

@@ -26,7 +26,8 @@ from advice_kit import (
 from flows import cli
 from flows.jobs.predicted import predicted_work
 from flows.ledger.jobs import Report, counting, differences, every_report, find_job, reports_of, save_report
-from flows.turn.context import Work, find_market, read_pool
+from flows.turn.context import Work, read_pool
+from flows.turn.following import find_market
 from flows.turn.stages import decide_jobs
 from optimization.window.plan import Allocation
 from warehouse.errors import JobError

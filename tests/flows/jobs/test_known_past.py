@@ -12,7 +12,8 @@ from tidy_folder import START, write_tidy
 from flows.config import Settings
 from flows.ledger.fields import decision_row
 from flows.ledger.jobs import open_job
-from flows.turn.context import MOST_PEERS, Turn, find_market, peers_of, read_history
+from flows.turn.context import MOST_PEERS, Turn, peers_of, read_history
+from flows.turn.following import find_market
 from flows.turn.stages import effort_of
 from forecasting.origins import backtest
 from optimization.job.definition import Progress

@@ -12,7 +12,8 @@ from test_killed_turn import run_through, start
 from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
 from flows.config import Settings
-from flows.turn.context import Followed, Turn, find_work, read_histories
+from flows.turn.context import Turn, find_work, read_histories
+from flows.turn.following import Followed
 from flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
 from forecasting.origins import TIMETABLE, Cohort
 from forecasting.predictor import NEVER_SEEN

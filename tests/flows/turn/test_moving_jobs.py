@@ -25,16 +25,8 @@ from flows.requests.fill import offers_of
 from flows.schemas.forms import schema
 from flows.show.formats import rows_of
 from flows.turn.command import decision_blocks
-from flows.turn.context import (
-    Turn,
-    choose_markets,
-    find_work,
-    panel_mates,
-    places_of,
-    read_history,
-    read_pool,
-    run_id_of,
-)
+from flows.turn.context import Turn, find_work, panel_mates, places_of, read_history, read_pool, run_id_of
+from flows.turn.following import choose_markets
 from flows.turn.report import decisions_section, route_figure, stored_report
 from flows.turn.stages import decide_jobs
 from flows.ui.jobs import job_data, job_values, jobs_data

@@ -11,7 +11,8 @@ from test_turn import AT, one_turn, small_settings
 from flows.config import read_settings
 from flows.ledger.headline import headline, over_since
 from flows.ledger.records import decisions_of
-from flows.turn.context import find_market, read_history
+from flows.turn.context import read_history
+from flows.turn.following import find_market
 from flows.turn.planning import TurnMoment, newest_turn, usual_moment
 from flows.ui.jobs import jobs_data
 from flows.ui.reading import Reading

@@ -26,7 +26,8 @@ from flows.ledger.jobs import Report, find_job, open_job, save_change, save_repo
 from flows.ledger.records import allocations_of, decisions_of, save_failure
 from flows.monitoring.completeness import freshness, promises_of
 from flows.show.formats import usd
-from flows.turn.context import Followed, read_history
+from flows.turn.context import read_history
+from flows.turn.following import Followed
 from flows.ui import pages
 from flows.ui.app import make_app, warm_up
 from flows.ui.command import bound_socket
