@@ -1,4 +1,4 @@
-"""What stands beside the scores: made from the backtest's own series and forecasts, and shown on the page."""
+"""Background of the accuracy report (predictability, drift, cost of errors): computed from the backtest, shown on the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``slackwater accuracy`` on a small folder: form of the answer, options, errors, resuming; processes and engine alike."""
+"""Test ``slackwater accuracy`` on a small folder: output format, options, errors, resuming, processes and the engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROW = (
 )  # fmt: skip
 FAST = ("--model", "markov", "--workers", 1)
 DAYS = 6
-#: The middle of the half that is tested.
+#: Middle of the tested half of the record.
 LATE = START + pd.Timedelta(days=0.75 * DAYS)
 
 
@@ -60,14 +60,14 @@ def call(monkeypatch, capsys):
 
 
 def called(*words: object) -> tuple[int, str, str]:
-    """The same for an answer that several tests look at."""
+    """Run a command once for several tests; return the exit code, stdout and stderr."""
     done = in_process(*words)
     return done.code, done.out, done.err
 
 
 @pytest.fixture(scope="module")
 def whole(folder) -> dict:
-    """The answer on the whole folder."""
+    """Return the report on the whole folder."""
     return answer(called, "--data", folder, "--model", "seasonal_naive", *FAST)
 
 
@@ -194,7 +194,7 @@ def test_a_warehouse_gives_the_answer_of_its_folder_and_keeps_the_forecasts(call
 
 
 def test_what_became_known_after_its_slot_is_a_gap(call, folder, tmp_path):
-    """Everything was learned in one go at the end, so no forecast could have used any of it (M1.2)."""
+    """All rows became known at the end, so no forecast could have used any of them (M1.2)."""
     db, known = tmp_path / "w.duckdb", (START + pd.Timedelta(days=9)).isoformat()
     assert call("ingest", "tabular", folder, "--db", db, "--known-at", known)[0] == 0
     code, _, err = call("accuracy", "--db", db, *FAST)
@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_written_is_named(call, folder, tmp_path):
 
 @pytest.fixture(scope="module")
 def made(folder, tmp_path_factory):
-    """The backtest of the folder, its tables made in one process, and where its forecasts were kept."""
+    """Return the backtest of the folder, its scores computed in one process and its forecasts stored on disk."""
     options = AccuracyOptions(models=("seasonal_naive", "markov"), horizon=4)
     measured = read_measured(options, Settings(), Session(data=folder))
     keep = tmp_path_factory.mktemp("keep")
@@ -253,7 +253,7 @@ def made(folder, tmp_path_factory):
 
 
 def test_a_course_that_was_sent_makes_the_same_tables(made):
-    """As it comes to a worker process; `tests/optimization/replay/test_batch.py` has those."""
+    """Pickle the plan as for a worker process; `tests/optimization/replay/test_batch.py` covers real workers."""
     course, serial = made
     same_tables(run_course(pickle.loads(pickle.dumps(replace(course, keep=None)))), serial)
 
@@ -287,7 +287,7 @@ def test_what_is_kept_is_what_was_forecast(made):
 
 
 def turned(whole: bytes) -> bytes:
-    """A file of forecasts with one byte turned that nothing but the checksums of its pages tells."""
+    """Return the forecast file with one flipped byte that only the page checksums detect."""
     true = pq.read_table(pa.BufferReader(whole))
     for place in range(len(whole) // 3, len(whole)):
         harmed = whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :]
@@ -301,7 +301,7 @@ def turned(whole: bytes) -> bytes:
 
 
 def test_damaged_files_are_made_again_with_a_note_each(made):
-    """Cut, with a turned byte, empty, and two that hold another unit's forecasts, of which there are as many or more."""
+    """Damage five files: truncated, flipped byte, empty, and two replaced by another unit's forecasts (same row count or more)."""
     course, serial = made
     units = units_of(course.rolling)
     first, alike, *paths = (kept_path(course.keep, units[i], course.rolling) for i in (0, 2, 4, 5, 8, 3, 6))
@@ -327,7 +327,7 @@ def test_damaged_files_are_made_again_with_a_note_each(made):
 
 
 def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path):
-    """Blocks in row groups of their own, the last one harmed: those before it are read, and none of their scores counts."""
+    """Damage the last of several row groups: the earlier groups are read, but none of their scores counts."""
     course, _ = made
     rolling = course.rolling
     place = next(i for i, panel in enumerate(rolling.panels) if len(panel) > 1)
@@ -355,7 +355,7 @@ def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path)
 
 
 def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
-    """Made, written, read and scored: when a block comes, of those before it at most the last is still there."""
+    """Compute, write, read and score: at most one earlier block is still in memory when a block arrives."""
     course, _ = made
     own = [unit for unit in units_of(course.rolling) if unit.model == course.default]
     unit = max(own, key=lambda one: len(one.origins))
@@ -407,7 +407,7 @@ if __name__ == "__main__":
 
 
 def test_a_run_that_ends_in_the_middle_goes_on_where_it_was(call, folder, tmp_path, monkeypatch):
-    """The third file of forecasts is not written: the next run leaves the two as they are and gives the whole answer."""
+    """Interrupt the run at its third forecast file: the next run reuses the first two and returns the complete report."""
     words = ("--data", folder, "--variable", "count", "--market", "*/z1/*", "--horizon", 4, *FAST)
     kept = ("--keep", tmp_path / "keep")
     true, written = scoring.writer, []
@@ -433,7 +433,7 @@ def test_a_run_that_ends_in_the_middle_goes_on_where_it_was(call, folder, tmp_pa
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was(call, folder, tmp_path):
-    """SIGKILL in the middle, then again: the files that were there are not touched, the answer is that of a whole run."""
+    """Kill a run with SIGKILL and rerun it: the stored files are not rewritten and the report equals an uninterrupted run."""
     script, keep = tmp_path / "run.py", tmp_path / "keep"
     script.write_text(RUN)
     words = [
@@ -459,7 +459,7 @@ def test_a_killed_run_goes_on_where_it_was(call, folder, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert process.returncode == -signal.SIGKILL, "it ended before it could be killed"
-    time.sleep(1.0)  # its workers notice that it is gone
+    time.sleep(1.0)  # the workers need a moment to notice that their parent is gone
     before = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}
     resumed = answer(call, *words[1:-1])
     after = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}

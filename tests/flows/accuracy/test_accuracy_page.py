@@ -1,4 +1,4 @@
-"""The accuracy page: complete, self-contained, escaped, reproducible, and plain about weak results (M6.5 to M6.7)."""
+"""The accuracy page: complete, self-contained, escaped, reproducible, and clear about weak results (M6.5 to M6.7)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def render_accuracy_page(accuracy: Accuracy, **more) -> str:
 
 
 def all_blocks(blocks):
-    """Some blocks and those inside of them."""
+    """Yield the blocks and, recursively, the blocks nested in them."""
     for block in blocks:
         yield block
         if isinstance(block, Fold | Section):
@@ -86,7 +86,7 @@ def all_blocks(blocks):
 
 
 class Page(HTMLParser):
-    """Checks that every tag is closed in order; keeps tags, and the visible text of each section."""
+    """HTML parser that checks the nesting of tags and collects the tags and the visible text of each section."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -132,18 +132,18 @@ def accuracy() -> Accuracy:
 
 @pytest.fixture(scope="module")
 def small() -> Accuracy:
-    """One market of each variable, the price flat: enough for what does not depend on the markets."""
+    """Return a report on one market per variable with a flat price, for tests that do not depend on the markets."""
     return demo_accuracy(markets=1, steps=2, days=3)
 
 
 @pytest.fixture(scope="module")
 def bare(small: Accuracy) -> str:
-    """The page of the scores alone."""
+    """Return the page with the scores alone."""
     return render_accuracy_page(small, about=About(data="x"))
 
 
 def everything(accuracy: Accuracy) -> PageOf:
-    """The page of the scores with all that may stand beside them."""
+    """Return the page with the scores and all optional sections: predictability, drift and cost of errors."""
     return accuracy_page(
         accuracy,
         about=ABOUT,
@@ -177,7 +177,7 @@ def of(accuracy: Accuracy, variable: str) -> tuple[pd.DataFrame, pd.DataFrame, M
 def said(
     accuracy: Accuracy, variable: str = "count", *, default: str = "combined", **tables: pd.DataFrame
 ) -> list[Sentence]:
-    """The sentences of the answer, with some tables replaced."""
+    """Return the sentences of the answer section, with some tables of the report replaced."""
     return answer(variable, replace(accuracy, **tables), Models.of(MODELS, default))
 
 
@@ -299,7 +299,7 @@ def test_a_default_that_loses_everywhere_is_called_weak() -> None:
 
 
 def test_of_too_few_days_nothing_is_said_but_how_many() -> None:
-    """Two days of forecasts, three times as bad: no skill in sentences, cells or curves."""
+    """A model three times as bad on two days of forecasts: no skill in sentences, cells or curves."""
     short = demo_accuracy(markets=2, steps=2, days=2, shift=-2.0)
     blank = {"skill_low": np.nan, "skill_high": np.nan, "days": 2, "verdict": "too few"}
     tables = {
@@ -453,7 +453,7 @@ def test_beyond_chance_counts_markets(accuracy: Accuracy) -> None:
         assert better.loc[2, model] == sum(own["skill_low"] > 0)
         assert worse.loc[2, model] == sum(own["skill_high"] < 0)
     assert moved.loc[2] == 3
-    assert beyond_chance(of(accuracy, "price")[0])[2].loc[2] == 2  # one market is flat
+    assert beyond_chance(of(accuracy, "price")[0])[2].loc[2] == 2  # one market has a flat price
 
 
 def test_calibration_before_and_after_where_both_were_scored(page: Page, whole: str, bare: str) -> None:
@@ -492,7 +492,7 @@ def test_many_marks_of_drift_are_only_dated(small: Accuracy) -> None:
     ((figure,), _) = daily_figures("count", small, marks)
     assert (
         "Drift" not in figure.captions[0]
-    )  # all of them after the days that are drawn, or in the one day more
+    )  # all drift marks are after the drawn days, or on the one extra day
     wide = demo_accuracy(markets=1, steps=2, days=8)
     ((figure,), _) = daily_figures("count", wide, marks)
     told = "Drift told 4 times: 12 Oct 07:00, 13 Oct 01:00, 13 Oct 19:00 and 14 Oct 13:00."
@@ -621,7 +621,7 @@ def test_marks_without_their_columns_are_an_error(accuracy: Accuracy) -> None:
 
 
 def test_page_of_a_real_backtest(tmp_path) -> None:
-    """Real series, models, scores, predictability and drift; the answer on the page is the table's."""
+    """Use real series, models, scores, predictability and drift; the page repeats the values of the tables."""
     tapes = read_tapes(write_tidy(tmp_path / "tidy", days=5))
     series = [series_of(history_of(tape), tape.variable) for tape in (*tapes.counts, *tapes.paths)]
     panels = tuple(panels_of(series))

@@ -1,4 +1,4 @@
-"""What forecast errors cost: the same jobs under every model, known answers at both ends, tables that add up (M5.5)."""
+"""Cost of forecast errors: identical jobs under every model, known results at both extremes, consistent tables (M5.5)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PLAN = CostPlan(grid=GRID, per_cell=3, seed=1)
 
 
 class Oracle:
-    """A model that looks into the whole series, to know what the answer has to be."""
+    """Model that reads the whole series, so that the expected result is known; ``wrong`` is added to its forecasts."""
 
     def __init__(self, table, wrong=0.0):
         self.table, self.wrong = table, wrong
@@ -203,7 +203,7 @@ def test_median_errors_are_those_of_the_steps_read():
     truth = [PointForecast(price=np.array([1.0, 2.0, 5.0]), available=np.array([4, 4, 0]))]
     made = [PointForecast(price=np.array([1.5, 2.0, 1.0]), available=np.array([2, 5, 9]))]
     assert median_errors(made, truth, 2, 2.0) == (pytest.approx(1.5), pytest.approx(0.125))
-    # Dearer than on-demand counts as on-demand.
+    # A spot price above the on-demand price counts as the on-demand price.
     assert median_errors(made, truth, 3, 2.0)[1] == pytest.approx((0.25 + 0.0 + 0.5) / 3)
     assert np.isnan(median_errors([None], truth, 2, 2.0)).all()
     mixed = with_prices(made, truth)[0]

@@ -1,4 +1,4 @@
-"""``slackwater accuracy --leave-out``: earlier halves end where later ones begin, and the choice reads nothing else."""
+"""Test ``slackwater accuracy --leave-out``: models are selected on the earlier half of the record only."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from flows.accuracy.units import BacktestPlan, run_course
 from flows.command import Session
 from flows.show.formats import as_json
 
-#: Each learns from its own market alone.
+#: Models that are fitted on their own market alone.
 OWN = ("last_value", "seasonal_naive", "markov")
-#: Enough for several estimations in either half.
+#: Long enough for several fits in either half.
 DAYS = 5
 
 
@@ -40,7 +40,7 @@ def choices(course: BacktestPlan) -> dict[str, tuple[str, float]]:
 
 
 def scrambled(folder: Path, to: Path, zone: str) -> Path:
-    """The same table with the earlier half of one zone, and the later halves of all, in another order."""
+    """Copy the folder, with the earlier half of one zone and the later halves of all zones permuted."""
     write_tidy(to, days=DAYS)
     table = pd.read_parquet(folder / "availability.parquet")
     rng = np.random.default_rng(8)
@@ -77,7 +77,7 @@ def test_the_earlier_halves_hold_nothing_of_the_later_ones(course):
         strict=True,
     ):
         for series, half, own, later in zip(panel.series, before.series, origins, first, strict=True):
-            assert len(half) == later[0] + 1  # what is known at the first later origin, and no target of it
+            assert len(half) == later[0] + 1  # all values known at the first later origin, but none of its targets
             assert half.key == series.key
             np.testing.assert_array_equal(half.values, series.values[: len(half)])
             assert own.size

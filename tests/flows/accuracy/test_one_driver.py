@@ -1,4 +1,4 @@
-"""Turns, backfills, experiments and the accuracy report forecast alike, and score alike (M6.4, M6.5)."""
+"""Turns, backfills, experiments and the accuracy report issue identical forecasts and scores (M6.4, M6.5)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def db(tmp_path_factory, settings, data):
-    """A warehouse with two turns in it: one that estimates, and one that goes on with what was estimated."""
+    """Return a warehouse after two turns: the first fits the models, the second reuses the fits."""
     path = tmp_path_factory.mktemp("turns") / "w.duckdb"
     for at in PRESENTS:
         one_turn(path, settings, at=at, data=data)
@@ -58,7 +58,7 @@ def db(tmp_path_factory, settings, data):
 
 
 def followed(store, settings) -> Measured:
-    """What the report measures of the markets that the turns followed."""
+    """Return the measured series of the report, restricted to the markets followed by the turns."""
     measured = measured_panels(store, settings, SeriesChoice())
     errors = read_rows(store, "accuracy")
     keys = set(errors["market"] + "@" + errors["source"])
@@ -68,7 +68,7 @@ def followed(store, settings) -> Measured:
 
 
 def rolling_of(measured: Measured, settings: Settings, slots) -> Rolling:
-    """A backtest of the measured series from the given slots, as the report makes it."""
+    """Return a backtest of the measured series from the given slots, as the report builds it."""
     return Rolling(
         panels=measured.panels,
         origins=tuple(
@@ -82,7 +82,7 @@ def rolling_of(measured: Measured, settings: Settings, slots) -> Rolling:
 
 
 def test_the_report_forecasts_what_turns_have_issued(db, settings):
-    """Quantile by quantile, mean and reason, over several estimations of either variable."""
+    """Compare every quantile, the mean and the fallback reason, over several fits of both variables."""
     slots = list(pd.date_range(AT - ORIGINS * STEP, PRESENTS[-1], freq=STEP))
     with open_store(db) as store:
         measured = followed(store, settings)
@@ -115,7 +115,7 @@ def test_the_report_the_stored_vintages_and_the_turn_are_scored_alike(db, settin
         measured = replace(measured, panels=tuple(panel.until(present) for panel in measured.panels))
         rolling = rolling_of(measured, settings, window)
         report = run_course(BacktestPlan(rolling=rolling, default="markov"))
-        # One slot less: the last origin of the vintages is the present, of which nothing is known yet.
+        # Without the last slot: the last origin of the stored forecasts is the present, which has no observed target yet.
         stored = accuracy_of_vintages(
             store,
             measured,
@@ -142,7 +142,7 @@ def test_the_report_the_stored_vintages_and_the_turn_are_scored_alike(db, settin
     not PREDICTORS["dva"].installed, reason="jax is not installed: pip install 'slackwater[dva]'"
 )
 def test_a_predictor_of_an_extra_goes_into_turns_by_name(tmp_path, settings, data):
-    """Estimated in the first turn, restored in the second."""
+    """The first turn fits the model, the second restores it."""
     own = settings.model_copy(
         update={"models": ("last_value", "dva"), "refit_hours": 24, "price_refit_hours": 24}
     )
@@ -158,7 +158,7 @@ def test_a_predictor_of_an_extra_goes_into_turns_by_name(tmp_path, settings, dat
 
 
 def test_a_predictor_that_somebody_else_wrote_goes_everywhere(monkeypatch, tmp_path, settings, data):
-    """One file and one line: a turn, a backfill, the report on both, and an experiment."""
+    """A predictor registered with one line works in a turn, a backfill, both accuracy reports and an experiment."""
     monkeypatch.setitem(PREDICTORS, "others_drift", Entry("drift_predictor:drift"))
     own = settings.model_copy(update={"models": ("last_value", "others_drift"), "planner": "others_drift"})
     db = tmp_path / "w.duckdb"

@@ -1,4 +1,4 @@
-"""A backfill makes the tables that live turns would have made, slot by slot and to the bit; it can be stopped anywhere."""
+"""A backfill writes the same tables as live turns, slot by slot and bit by bit, and can be interrupted anywhere."""
 
 import json
 import os
@@ -34,9 +34,9 @@ TABLES = (
     "price", "availability", "vintages", "forecasts", "accuracy", "jobs", "decisions", "outcomes", "weights", "runs",
     "fitted", "imports", "rejected", "assumptions",
 )  # fmt: skip
-#: Few slots, of which the third is one to estimate again in.
+#: Few slots; the models are refitted in the third.
 SLOTS = list(pd.date_range(AT + pd.Timedelta("1h"), periods=4, freq=STEP))
-#: As many as it takes for a job to begin, end and be learned of.
+#: Enough slots for a job to start, end and be learned from.
 LONGER = list(pd.date_range(SLOTS[0], periods=6, freq=STEP))
 
 
@@ -52,19 +52,19 @@ def settings(tmp_path_factory) -> Settings:
 
 @pytest.fixture(scope="session")
 def whole_pool(tmp_path_factory, settings) -> Settings:
-    """The same with policies that learn from the record."""
+    """Return the same settings with policies that learn from the record."""
     pool = tmp_path_factory.mktemp("pool") / "pool.toml"
     pool.write_text(POOL)
     return settings.model_copy(update={"pool": pool})
 
 
 def tables(db: Path) -> dict[str, list]:
-    """Every table as it stands, row after row, but for the marks that say how a row was made."""
+    """Return the rows of every table, without the columns that record how a row was written."""
     with open_store(db) as store:
         found = {name: read_rows(store, name) for name in TABLES}
     marks = ["made", "backfilled"]
     plain = {name: frame.drop(columns=[m for m in marks if m in frame]) for name, frame in found.items()}
-    # Of these the order tells only what was kept first.
+    # The row order of these tables only reflects which row was stored first.
     return {
         name: sorted(map(repr, rows)) if name in ("runs", "fitted") else rows
         for name, rows in ((name, frame.to_numpy().tolist()) for name, frame in plain.items())
@@ -72,13 +72,13 @@ def tables(db: Path) -> dict[str, list]:
 
 
 def add_past_jobs(db: Path) -> None:
-    """Jobs that were over before the first slot, of which that one learns."""
+    """Store jobs that ended before the first slot, which then learns from them."""
     with open_store(db) as store:
         save_jobs(store, past_jobs(2, before=SLOTS[0]), origin="user", at=SLOTS[0], step=STEP)
 
 
 def live_turns(db: Path, settings: Settings, slots, data: Path | None = None) -> None:
-    """The slots one by one, each on an opening of its own: what a schedule would do."""
+    """Run one live turn per slot, each with a newly opened store, as a schedule would."""
     add_past_jobs(db)
     for at in slots:
         with open_store(db) as store:
@@ -97,7 +97,7 @@ def made(db: Path, settings: Settings, slots, *, data: Path | None = None, **how
 
 @pytest.fixture(scope="module")
 def live_files(tmp_path_factory, settings) -> list[Path]:
-    """The warehouse itself, and as it stood after the live turn of each slot."""
+    """Return the warehouse after all live turns, followed by a copy after each slot."""
     db = tmp_path_factory.mktemp("live") / "w.duckdb"
     found = [db]
     for number, at in enumerate(SLOTS):
@@ -113,13 +113,13 @@ def live(live_files):
 
 @pytest.fixture
 def after_first(live_files, tmp_path) -> Path:
-    """A warehouse of one's own in which the first slot, whose turn takes longest, was run live."""
+    """Return a private copy of the warehouse after the live turn of the first slot, which takes longest."""
     return Path(shutil.copy(live_files[1], tmp_path / "w.duckdb"))
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory, settings):
-    """A warehouse that one backfill made, and the jobs that each of its slots gave to be scored."""
+    """Return a warehouse filled by one backfill, and the jobs that ended in each of its slots."""
     db, true, ended = tmp_path_factory.mktemp("filled") / "w.duckdb", module.score_jobs, []
 
     def watched(turns, works, pool):
@@ -138,7 +138,7 @@ def same(found: dict[str, list], expected: dict[str, list]) -> None:
 
 
 def test_it_ends_with_the_tables_of_live_turns(filled, live):
-    """A refit is among these slots; a job that ends in one is in the test of scored jobs below."""
+    """The slots include a refit; a job that ends is covered by the test of scored jobs below."""
     assert len(live["outcomes"]) > 0
     assert len({row.split("Timestamp")[1] for row in live["fitted"]}) > 1, "a refit lies between"
     same(tables(filled[0]), live)
@@ -168,7 +168,7 @@ def test_no_job_is_scored_again_by_a_later_slot(filled):
 def test_one_chunk_or_many_are_the_same(
     tmp_path, settings, live, monkeypatch, chunk, piece, opening, workers
 ):
-    """Decisions made while the next piece is forecast are those that a live turn makes; over processes too."""
+    """Decisions computed while the next piece is forecast equal those of live turns, also with several processes."""
     monkeypatch.setattr(module, "CHUNK", chunk)
     monkeypatch.setattr(module, "PIECE", piece)
     monkeypatch.setattr(module, "OPENING", opening)
@@ -178,7 +178,7 @@ def test_one_chunk_or_many_are_the_same(
 
 @pytest.mark.slow
 def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, settings, after_first):
-    """As after a kill between the two: everything but the decisions first, then those alone."""
+    """Simulate a kill between two stages: write everything except the decisions, then the decisions."""
     db = after_first
     with open_store(db) as store:
         known = stored_jobs(store)[0].request
@@ -200,7 +200,7 @@ def test_decisions_are_made_for_jobs_that_later_slots_have_scored(tmp_path, sett
 
 @pytest.mark.slow
 def test_jobs_that_may_move_are_decided_and_scored_as_live_turns_do(tmp_path, settings):
-    """One ends on the way and is scored over its markets; the other one's mover is chosen by that, from the slot after on."""
+    """One job ends and is scored over its markets; its score then selects the policy of the other job from the next slot on."""
     live, db = tmp_path / "live.duckdb", tmp_path / "w.duckdb"
     live_turns(live, settings, LONGER[:1])
     moving = read_request(EXAMPLES / "bert-sweep.toml").model_copy(
@@ -235,7 +235,7 @@ def test_it_goes_on_where_live_turns_left_off_and_they_where_it_did(tmp_path, se
 
 
 def test_the_preview_is_what_is_done_and_a_second_run_does_nothing(settings, after_first):
-    """Also of a slot before the first live turn."""
+    """Also covers a slot before the first live turn."""
     db, slots = after_first, [SLOTS[0] - STEP, *SLOTS[:2]]
     with open_store(db) as store:
         plans = plan_backfill(store, stretch_of(slots[0], slots[-1], slot=STEP))
@@ -257,11 +257,11 @@ def test_everything_again_changes_nothing_that_was_issued(tmp_path, settings, fi
     assert all(became == "made" for one in everything for became in one.became.values())
     same(
         tables(db) | {"imports": live["imports"]}, live
-    )  # the simulated market was asked again, and said the same
+    )  # the simulated market was queried again and returned the same rows
 
 
 def observed(db: Path) -> list[str]:
-    """The observations, whichever ingest brought them."""
+    """Return all observations without the identifier of the ingest that stored them."""
     with open_store(db) as store:
         return [
             repr(store.execute(f"SELECT * EXCLUDE (batch) FROM {name} ORDER BY ALL"))
@@ -270,7 +270,7 @@ def observed(db: Path) -> list[str]:
 
 
 def test_slots_that_fail_lose_only_themselves(settings, live, live_files, after_first, monkeypatch):
-    """One in which nothing can be ingested, and one that cannot be forecast."""
+    """One slot fails to ingest, another fails to forecast."""
     db = after_first
     ingest, forecast = module.ingest, module.forecast_turns
 
@@ -309,14 +309,14 @@ def test_slots_that_fail_lose_only_themselves(settings, live, live_files, after_
     found = tables(db)
     lengths = [{name: len(rows) for name, rows in one.items()} for one in (found, live)]
     assert lengths[0] == lengths[1]
-    # What it lacked to measure the failed slots, the next one made already: only the counts in the ledger tell.
+    # Rows missing in the failed slots were already ingested by the next slot, so only counts in the ledger differ.
     assert observed(db) == observed(live_files[-1])
     assert repr(found["jobs"]) == repr(live["jobs"])
 
 
 @pytest.mark.slow
 def test_a_job_whose_score_fails_is_scored_by_the_next_slot(tmp_path, settings, monkeypatch):
-    """The slots after it were sorted in the belief that it would be."""
+    """The plan of the later slots assumed that this slot would score the job."""
     monkeypatch.setattr(module, "PIECE", 1)
     db = tmp_path / "w.duckdb"
     true, failed = module.score_jobs, []
@@ -423,9 +423,9 @@ def test_one_stage_alone(tmp_path, settings, stage):
 
 
 def test_what_became_known_late_is_not_seen_before_nor_what_came_later_at_all(tmp_path, whole_pool):
-    """Rows learned hours after they were observed: live turns slot by slot and a backfill agree still.
+    """Some rows become known hours after they were observed: live turns and a backfill still agree.
 
-    A backfill from a folder whose rows after its last slot are nonsense makes the same.
+    A backfill from a folder with scrambled rows after its last slot gives the same tables.
     """
     true, other = tmp_path / "true", tmp_path / "other"
     for folder in (true, other):

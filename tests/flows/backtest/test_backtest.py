@@ -1,4 +1,4 @@
-"""`slackwater backtest`: policies compared over many start times of a stored record."""
+"""Test `slackwater backtest`: compare policies over many start times of a stored record."""
 
 import jsonschema
 import pytest
@@ -30,7 +30,7 @@ overhead_minutes = 3
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A warehouse of eight days of counts and prices, and settings that forecast with the last value."""
+    """Return a warehouse with eight days of counts and prices, and settings that forecast with the last value."""
     folder = tmp_path_factory.mktemp("backtest")
     write_tidy(folder / "data")
     (folder / "s.toml").write_text('planner = "last_value"\nmodels = ["last_value"]\n')
@@ -47,7 +47,7 @@ def simulate(folder, *words, when='deadline_in = "6h"'):
 
 
 def test_every_start_is_a_replay_of_that_start(folder):
-    """Mean, worst and lateness of the table follow from the single replays."""
+    """Mean, maximum and lateness in the table follow from the individual replays."""
     found = simulate(
         folder, "--from", "2025-03-08", "--to", "2025-03-09", "--every", "12h",
         "--policy", "UP", "--policy", "OD-only", "--json",
@@ -80,7 +80,7 @@ def test_every_start_is_a_replay_of_that_start(folder):
 
 
 def test_an_interval_is_of_blocks_of_a_day_or_of_the_job(folder):
-    """48 starts of two days are two blocks; a job of a day and a half has blocks of that length."""
+    """48 starts within two days give two blocks; a job of 36 hours has blocks of 36 hours."""
     short = simulate(
         folder, "--from", "2025-03-07", "--to", "2025-03-08T23:00Z", "--every", "1h", "--json"
     ).value
@@ -97,7 +97,7 @@ def test_an_interval_is_of_blocks_of_a_day_or_of_the_job(folder):
 
 
 def test_a_fixed_deadline_is_replayed_as_its_length(folder):
-    """A job from noon to six in the evening of any day has six hours at every start."""
+    """A job from 12:00 to 18:00 of a fixed date has six hours at every start."""
     found = simulate(
         folder, "--from", "2025-03-08", "--to", "2025-03-08T12:00Z", "--every", "12h", "--json",
         when="start = 2031-01-01T12:00:00Z\ndeadline = 2031-01-01T18:00:00Z",
@@ -107,7 +107,7 @@ def test_a_fixed_deadline_is_replayed_as_its_length(folder):
 
 
 def test_default_starts_are_those_that_fit_into_the_record(folder):
-    """Starts before the first observation are left out and counted; the last job ends with the record."""
+    """Starts before the first observation are counted as left out; the last job ends with the record."""
     found = simulate(folder, "--every", "24h", "--policy", "OD-only", "--json").value
     assert found["left_out"] > 0
     assert found["starts"] + found["left_out"] == 31

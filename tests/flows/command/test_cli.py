@@ -1,4 +1,4 @@
-"""The command line: help, forms of the answers, and errors in one line with exit code 2."""
+"""The command line: help, output formats, and one-line errors with exit code 2."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from flows.schemas.forms import schema
 from warehouse.store.connection import open_store
 
 ROOT = Path(__file__).resolve().parents[3]
-#: The forecasts that cost least to estimate, where a test is not about forecasts.
+#: The cheapest forecasts to fit, for tests that are not about forecasts.
 LAST = ("--model", "last_value")
 COMMANDS = (
     "run", "ingest", "rejected", "markets",
@@ -166,7 +166,7 @@ def test_replay_answers_for_any_policy(call, data, market, tmp_path):
     job = tmp_path / "job.toml"
     job.write_text(text)
     words = ("replay", "--job", job, "--market", market, "--data", data, "--json")
-    # The forecasts of the settings once; what is told of the others is the same whoever forecasts.
+    # Run the configured forecasts for one policy only: the other output does not depend on them.
     for policy, more in (("UP", LAST), ("AHAP(2,1,0.9)", ()), ("Stochastic(24)", LAST)):
         row = json.loads(call(*words, "--policy", policy, *more)[1])
         keeps_to("replay", row)
@@ -195,7 +195,7 @@ def test_a_replay_says_nothing_of_the_value_that_a_job_does_not_have(call, data,
             market.rpartition("/")[0].rpartition("/")[0] + "/*/" + market.rpartition("/")[2],
         ),
     }
-    # What is told of one with a value: `test_replay_answers_for_any_policy`.
+    # `test_replay_answers_for_any_policy` covers a single policy for the job with a value.
     for name in ("one", "all", "mover"):
         files = (valued, without) if name == "mover" else (without,)
         told = {file: json.loads(call("replay", "--job", file, *where, *more[name])[1]) for file in files}
@@ -277,7 +277,7 @@ def test_nothing_below_the_command_line_reads_the_clock():
     allowed = {
         Path("flows/clock.py"),
         Path("warehouse/times.py"),
-    }  # the second counts seconds and knows no date
+    }  # warehouse/times.py only converts seconds and reads no clock
     found = [
         path.relative_to(ROOT)
         for layer in ("warehouse", "forecasting", "optimization", "flows")

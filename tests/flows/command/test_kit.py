@@ -1,4 +1,4 @@
-"""The command kit: every command documented, errors in one line, exit codes, and progress that costs nothing."""
+"""The command kit: documented commands, one-line errors, exit codes, and cheap progress output."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from warehouse.errors import InputError
 
 @cache
 def application():
-    """The cyclopts application, for what only looks at it."""
+    """Return the cyclopts application, for read-only use."""
     return PROGRAM.app()
 
 
@@ -36,7 +36,7 @@ def test_every_command_says_what_it_does_and_what_each_option_is(words):
 
 @cache
 def help_of(words):
-    """The help of a command or a group, as narrow as a terminal may be: made once, looked at by several tests."""
+    """Return the help text of a command or group at 80 columns, cached for several tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "80")
         called = call(*words.split(), "--help")
@@ -139,7 +139,7 @@ def test_progress_is_silent_where_nobody_listens(capsys):
 
 
 class Broken(io.StringIO):
-    """A pipe whose reader has gone."""
+    """Output stream whose reader has closed the pipe."""
 
     def write(self, text):
         raise BrokenPipeError(32, "Broken pipe")

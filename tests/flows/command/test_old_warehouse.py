@@ -1,4 +1,4 @@
-"""A command that reads a warehouse of an older version brings it up to date and keeps a backup."""
+"""A command that reads a warehouse of an older version migrates it and writes a backup."""
 
 import duckdb
 import pytest

@@ -1,4 +1,4 @@
-"""Wrong times, missing files and unknown names are refused before anything that computes is imported."""
+"""Wrong times, missing files and unknown names are refused before any heavy library is imported."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ REFUSED = [
     (("fill", "nix.toml"), "request file nix.toml"),
     (("rent", "nix.toml", "--budget", "3"), "types file nix.toml"),
 ]
-#: Libraries that take longer to import than a help text takes in all.
+#: Libraries whose import takes longer than printing a help text.
 HEAVY = ("pandas", "scipy", "numba", "statsmodels", "lightgbm", "pyomo", "prefect", "altair", "httpx")
 ALL = """
 import contextlib, io, json, sys
@@ -71,7 +71,7 @@ def stored_request():
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory):
-    """What each command answers, all in one process, and the heavy libraries that were imported by then."""
+    """Return, for each command, its error and the heavy libraries imported by then; all commands run in one process."""
     folder = tmp_path_factory.mktemp("refused")
     (folder / "broken.toml").write_text("a = [")
     with open_store(folder / "slackwater.duckdb") as store:

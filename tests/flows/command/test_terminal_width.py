@@ -1,4 +1,4 @@
-"""What a person sees of the real commands: at 80 columns and in a pipe no line is wider, and nothing of the answer is lost."""
+"""Output width of the real commands: no line exceeds 80 columns or the pipe width, and nothing is cropped."""
 
 import fcntl
 import json
@@ -49,7 +49,7 @@ def place(tmp_path_factory):
 
 
 def outside():
-    """The environment of a command that is started on its own."""
+    """Return the environment for a command started as a separate process, without COLUMNS and LINES."""
     own = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
     return own | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -59,7 +59,7 @@ def command(*words):
 
 
 def in_terminal(place, columns, *words):
-    """The lines that a terminal of so many columns is given."""
+    """Run a command in a pseudo-terminal with ``columns`` columns and return the printed lines."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     with subprocess.Popen(
@@ -88,7 +88,7 @@ def in_pipe(place, *words):
 
 
 def called(*words):
-    """The lines of a command that is called in this process."""
+    """Run a command in this process and return the printed lines."""
     done = call(*words)
     assert done.code == 0, done.err
     return done.out.split("\n")
@@ -96,13 +96,13 @@ def called(*words):
 
 @pytest.fixture
 def at_80_columns(place, monkeypatch):
-    """For commands that are called in this process: in the folder, and as wide as a pipe that is told 80 columns."""
+    """Change to the folder and set COLUMNS to 80, for commands called in this process."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("COLUMNS", "80")
 
 
 def squeezed(text):
-    """Without what folding adds: lines may end at a space or at a separator of a name."""
+    """Remove all whitespace: folding may break lines at a space or at a separator in a name."""
     return re.sub(r"\s", "", text)
 
 
@@ -112,7 +112,7 @@ def test_a_decision_is_whole_on_a_terminal_of_80_columns_and_in_a_pipe(place, mo
     row = call(*words, "--json").value
     told = [headline(row), outlook(row), row["reason"], *(one["value"] for one in details(row))]
     assert row["saved_usd"] == pytest.approx(row["on_demand_only_usd"] - row["expected_cost_usd"], abs=1e-3)
-    # A pipe is whatever is no terminal and has no width; `test_no_command_runs_wide` asks real ones.
+    # Without a width, any output that is not a terminal counts as a pipe; `test_no_command_runs_wide` uses real pipes.
     monkeypatch.delenv("COLUMNS")
     monkeypatch.setattr(sys, "__stdout__", None)
     for width, lines in ((80, in_terminal(place, 80, *words)), (PIPE_WIDTH, called(*words))):
@@ -135,7 +135,7 @@ def test_a_job_that_cannot_be_done_says_so_first_and_what_could_be_done(at_80_co
     assert "saved" not in said, "a job that is given up saves nothing"
 
 
-#: Every command that answers in a moment, in a folder with a turn of the simulated market.
+#: Fast commands, run in a folder after a turn on the simulated market.
 ANSWERS = [
     ["job", "list"], ["job", "show", "{job}"], ["markets"], ["leaderboard"], ["rejected"], ["feeds"],
     ["ingest", "--list"], ["schema"],
@@ -151,7 +151,7 @@ ANSWERS = [
 
 
 def test_no_answer_is_wider_than_80_columns_or_cropped(place, tmp_path, monkeypatch):
-    """One after the other in this process: names wrap at separators, and no heading stands over nothing."""
+    """Run the commands in this process: names wrap at separators, and no heading is followed by an empty section."""
     home = tmp_path / "place"
     shutil.copytree(place, home)
     monkeypatch.chdir(home)
@@ -171,7 +171,7 @@ def test_a_job_is_shown_with_its_newest_decision_first_and_what_was_asked_last(a
     listed = call("job", "list", "--json").value["jobs"]
     job = next(row["job"] for row in listed if row["origin"] == "example")
     lines = called("job", "show", job)
-    assert lines[0].startswith(f"Job {job} ")  # how it ended comes first
+    assert lines[0].startswith(f"Job {job} ")  # the ending of the job is printed first
     assert next(line for line in lines if line.startswith(("Decisions", "Outcomes"))).startswith("Decisions")
     assert lines.index("As it was asked for") > lines.index(
         next(line for line in lines if line.startswith("Outcomes"))
@@ -199,7 +199,7 @@ def test_no_command_runs_wide(place, words, width):
     assert max(map(cell_len, lines)) <= width
     if words[0] == "replay":
         told = {line.split()[0] for line in lines if line[:1].strip()}
-        assert {"OD-only", "UP", "hindsight"} <= told  # the baselines that the pool of the settings has
+        assert {"OD-only", "UP", "hindsight"} <= told  # the baselines in the pool of the settings
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The decision document: its form over real decisions of every kind, that the form stays, and names that are safe."""
+"""The decision document: its form for decisions of every kind, its stability, and safe file names."""
 
 import hashlib
 import hmac
@@ -33,7 +33,7 @@ RIGID = {"resumable": False, "overhead_minutes": 3}
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    """Decisions of every kind, by what is special of them."""
+    """Yield decisions of every kind, keyed by their special property."""
     with new_store(tmp_path_factory.mktemp("market")) as store:
         asked = {
             "plain": {},
@@ -80,7 +80,7 @@ def test_the_kinds_are_what_they_are_called(rows):
     assert made["must finish"]["must_finish"] is True
     assert made["hopeless"]["late_probability"] == 1.0
     assert made["hopeless"]["shortfall"].startswith("cannot be done by")
-    assert "best effort" not in made["hopeless"]["reason"]  # the warning says it, and says it once
+    assert "best effort" not in made["hopeless"]["reason"]  # only the warning reports the shortfall, so it appears once
     assert (made["finished"]["on_demand"], made["finished"]["spot"]) == (0, 0)
     assert made["finished"]["progress_share"] == 1.0
     assert (made["reported"]["progress_from"], made["plain"]["progress_from"]) == ("reported", "decided")
@@ -95,7 +95,7 @@ def test_the_kinds_are_what_they_are_called(rows):
 
 
 def flattened(form, where=""):
-    """Every key of a schema with its type, those of objects and lists within it too."""
+    """Return the type of every key of a schema, including nested objects and lists."""
     found = {}
     for key, part in form.get("properties", {}).items():
         kind = part.get("type", type(part.get("const")).__name__)
@@ -106,7 +106,7 @@ def flattened(form, where=""):
 
 
 def test_no_key_of_this_version_goes_or_changes_its_type():
-    """Adding keys is free. If this fails, the change belongs into decision-3.json, under another name of the schema."""
+    """New keys are allowed. On failure, move the change to decision-3.json with a new schema name."""
     assert PROMISED["schema"] == SCHEMA
     now = flattened(schema("decision"))
     assert {key: now.get(key) for key in PROMISED["keys"]} == PROMISED["keys"]

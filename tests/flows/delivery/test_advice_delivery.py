@@ -1,4 +1,4 @@
-"""Decisions handed to real folders and to a real HTTP server that refuses, hangs, drips, cuts and redirects."""
+"""Delivery of decisions to real folders and to a real HTTP server that refuses, hangs, drips, truncates and redirects."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ TOKEN, SECRET = "tok-4f2c8a", "key-91bb07"
 
 @dataclass
 class Server:
-    """An HTTP server on loopback that does what ``script`` says, one word a request, and the last word for the rest."""
+    """HTTP server on loopback; each word of ``script`` sets the reply to one request, the last word to all further requests."""
 
     script: list[str] = field(default_factory=lambda: ["200"])
     got: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Server:
         self.done.wait(20)
 
     def _drip(self, connection):
-        """A byte now and then: no single read times out."""
+        """Send one byte at a time, so that no single read times out."""
         for byte in b"HTTP/1.1 200 OK\r\n" + b"X-Slow: " + b"y" * 400:
             if self.done.wait(0.05):
                 return
@@ -112,7 +112,7 @@ def serving(**terms):
 
 
 class Watch:
-    """A clock that goes on by waits, which it notes, and by ``tick`` whenever it is looked at."""
+    """Clock that advances by recorded waits, and by ``tick`` at every reading."""
 
     def __init__(self, tick=0.0):
         self.waits, self.time, self.tick = [], 0.0, tick
@@ -131,7 +131,7 @@ class Watch:
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    """Three real decisions of one job, in slots 0 to 2."""
+    """Return three real decisions of one job, in slots 0 to 2."""
     with new_store(tmp_path_factory.mktemp("market")) as store:
         return [decided_row(store, slot, decided={}) for slot in range(3)]
 
@@ -144,7 +144,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def small_turn(tmp_path):
-    """Decisions of two small turns of the whole loop with a file drop; the job was reported on in between."""
+    """Run two small turns with a file sink and a progress report in between; return their decisions and the folder."""
     settings = SETTINGS.model_copy(
         update={
             "models": ("last_value",), "planner": "last_value", "measured_origins": 2, "horizon": 2, "planning_horizon": 4,
@@ -178,7 +178,7 @@ def hook(server, **terms):
 
 
 def given(store, slot, rows, sink, *, said=None, watch=None):
-    """A turn that made these decisions, and what became of them."""
+    """Store the decisions of a turn, deliver them, and return the deliveries."""
     turn = turn_at(store, slot, sinks=[sink], said=said)
     keep(store, turn, rows)
     return handed(turn, rows, pace=(watch or Watch()).pace())
@@ -188,7 +188,7 @@ def statuses(deliveries):
     return [(one.status, one.attempts, one.reason) for one in deliveries]
 
 
-# webhook
+# Webhook
 
 
 def test_a_decision_is_posted_once_with_key_token_and_signature(store, rows):
@@ -242,7 +242,7 @@ def test_a_failed_decision_is_kept_and_goes_out_in_the_next_turn(store, rows):
 def test_what_goes_wrong_is_named_and_stops_nothing(store, rows, word, attempts, reason):
     said = []
     with serving(script=[word]) as server:
-        # Only who is to run out of time is given little: a busy machine takes longer to answer at all.
+        # A short timeout only where the request must time out: a busy machine may need longer for any reply.
         silent = word in ("hang", "drip")
         sink = hook(server, timeout_seconds=0.5 if silent else 10, attempts=2 if silent else 3)
         done = given(store, 0, rows[:1], sink, said=said)
@@ -323,14 +323,14 @@ def test_a_missing_variable_is_a_failure_of_that_sink_alone(store, rows, monkeyp
     assert statuses(done) == [("failed", 1, "environment variable HOOK_TOKEN is not set"), ("sent", 1, "")]
 
 
-# the outbox
+# Outbox
 
 
 def test_what_a_killed_turn_left_is_handed_over_later_but_nothing_from_before_the_sink(store, rows):
-    keep(store, turn_at(store, 0), rows[:1])  # before there was a sink
+    keep(store, turn_at(store, 0), rows[:1])  # before the sink was configured
     with serving() as server:
         given(store, 1, rows[1:2], hook(server))
-        keep(store, turn_at(store, 2), rows[2:3])  # killed after its decisions were kept
+        keep(store, turn_at(store, 2), rows[2:3])  # killed after its decisions were stored
         done = given(store, 3, [], hook(server))
         assert [one.slot for one in done] == [BEGIN + 2 * STEP]
         assert [json.loads(body)["slot"] for _, _, body in server.got] == [rows[1]["slot"], rows[2]["slot"]]
@@ -357,10 +357,10 @@ def test_a_backfill_hands_nothing_over_now_or_later(store, rows, tmp_path):
     keep(store, afterwards, rows[1:2])
     stages.deliver(afterwards, Found(decisions=tuple(rows[1:2])))
     assert [one.slot for one in given(store, 2, rows[2:3], sink)] == [BEGIN + 2 * STEP]
-    assert len(list((tmp_path / "drop" / "demo").iterdir())) == 3  # two slots and the latest
+    assert len(list((tmp_path / "drop" / "demo").iterdir())) == 3  # two slots and the latest file
 
 
-# file drop
+# File sink
 
 
 def test_files_are_whole_and_latest_is_the_latest(store, rows, tmp_path):
@@ -405,7 +405,7 @@ def test_a_folder_that_cannot_be_written_is_named_and_nothing_half_stays(store, 
 
 
 def test_a_reader_never_sees_half_a_file(store, rows, tmp_path):
-    """A launcher that reads all the time while decisions are dropped over each other."""
+    """A launcher reads continuously while decisions overwrite each other."""
     sink = Sink(name="drop", kind="file", folder=tmp_path / "drop")
     stop, broken, reads = threading.Event(), [], []
 
@@ -429,7 +429,7 @@ def test_a_reader_never_sees_half_a_file(store, rows, tmp_path):
     assert not list(tmp_path.rglob("*.part"))
 
 
-# settings
+# Settings
 
 
 def settings_file(tmp_path, text) -> Path:
@@ -492,7 +492,7 @@ def test_nothing_is_sent_without_sinks(store, rows):
 
 
 def test_a_whole_turn_hands_its_decisions_over_and_starts_from_reports(small_turn):
-    """Two turns of the loop itself: what is dropped is what was decided, and a report changes what the second starts from."""
+    """Two complete turns: the files equal the decisions, and a report changes the state that the second turn starts from."""
     first, second, drop = small_turn
     assert {row["job"] for row in first} >= {"demo"}
     for rows in (first, second):

@@ -1,4 +1,4 @@
-"""The examples that turn decisions into other programs' documents, held to their documented forms. Nothing is launched."""
+"""The examples that convert decisions for other programs produce documents of the documented form. Nothing is launched."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ from flows.delivery import as_text, document, signature
 from flows.schemas.forms import schema
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-#: Keys of a task and of its resources in SkyPilot's YAML reference, and the types they take there.
+#: Keys of a task and of its resources in SkyPilot's YAML reference, with their types.
 TASK = {"name": str, "num_nodes": int, "resources": dict, "envs": dict, "run": str}
 RESOURCES = {"infra": str, "cloud": str, "region": str, "zone": str, "instance_type": str, "accelerators": str,
              "use_spot": bool}  # fmt: skip
@@ -44,7 +44,7 @@ def decision(tmp_path_factory):
 
 
 def on(decision, provider="aws", zone="us-east-1a", on_demand=2, spot=3, instance_type="p4d.24xlarge"):
-    """The same decision on another market, with other counts."""
+    """Return the decision for another market, with other counts."""
     region = zone.rstrip("abc") if provider == "aws" else zone.rpartition("-")[0]
     parts = {"provider": provider, "region": region, "zone": zone, "instance_type": instance_type}
     return decision | {"market_parts": parts, "on_demand": on_demand, "spot": spot}
@@ -52,14 +52,14 @@ def on(decision, provider="aws", zone="us-east-1a", on_demand=2, spot=3, instanc
 
 @cache
 def ec2_model():
-    """The EC2 API as botocore knows it: read once, it is large."""
+    """Return botocore's model of the EC2 API, cached because it is large."""
     model = botocore.session.get_session().get_service_model("ec2")
     assert model.api_version == "2016-11-15"
     return model
 
 
 def checked(request, operation):
-    """The request, if the EC2 API's own model takes it."""
+    """Return the request after checking it against botocore's model of the EC2 API."""
     shape = ec2_model().operation_model(operation).input_shape
     found = ParamValidator().validate(request, shape)
     assert not found.has_errors(), found.generate_report()
@@ -68,7 +68,7 @@ def checked(request, operation):
 
 
 def _check_enums(value, shape):
-    """botocore leaves the values of enumerations to the service."""
+    """Check the enumeration values, which botocore's validator does not check."""
     if shape.type_name == "structure":
         for key, part in value.items():
             _check_enums(part, shape.members[key])
