@@ -277,7 +277,7 @@ def test_nothing_below_the_command_line_reads_the_clock():
     allowed = {
         Path("flows/clock.py"),
         Path("warehouse/times.py"),
-    }  # warehouse/times.py only converts seconds and reads no clock
+    }  # warehouse/times.py reads a monotonic clock, which knows no date
     found = [
         path.relative_to(ROOT)
         for layer in ("warehouse", "forecasting", "optimization", "flows")

@@ -1,4 +1,4 @@
-"""What the tests of the engine share."""
+"""Shared fixtures of the engine tests."""
 
 import os
 from pathlib import Path
@@ -8,6 +8,6 @@ import pytest
 
 @pytest.fixture(scope="session")
 def tables(tmp_path_factory) -> Path:
-    """Where the first engine of a run, in whichever worker, leaves its tables for the next (`engine_kit.own_engine`)."""
+    """Return the path where the first engine of a test run stores its database for later engines (`engine_kit.own_engine`)."""
     folder = tmp_path_factory.getbasetemp()
     return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "prefect.db"

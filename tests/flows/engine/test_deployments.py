@@ -1,4 +1,4 @@
-"""Deployments say the same in both places; the logical time, failures and doubled turns without an engine."""
+"""Deployments agree between code and files; logical time, failures and duplicate turns are tested without an engine."""
 
 import os
 import re
@@ -81,7 +81,7 @@ def test_the_jobs_of_a_turn_are_typed():
     assert schema.properties["jobs"]["anyOf"][0]["items"] == {"$ref": "#/definitions/JobRequest"}
     request = schema.definitions["JobRequest"]
     assert {"workload", "throughput", "checkpoint"} <= set(request["required"])
-    assert {"n_max", "gpus_max"} <= set(request["properties"])  # one of the two
+    assert {"n_max", "gpus_max"} <= set(request["properties"])  # either of the two is required
 
 
 def test_every_flow_has_one_deployment_and_three_are_scheduled():
@@ -95,7 +95,7 @@ def test_every_flow_has_one_deployment_and_three_are_scheduled():
 
 
 def test_the_scheduler_of_this_environment_works():
-    require_scheduler()  # Prefect 3.8 with SQLAlchemy 2.1 installs and starts, and makes no scheduled run
+    require_scheduler()  # Prefect 3.8 with SQLAlchemy 2.1 installs and starts, but creates no scheduled runs
 
 
 def test_a_port_that_is_taken_is_refused_before_the_server_starts(tmp_path):
@@ -152,7 +152,7 @@ def test_parameters_fit_the_flow_and_runs_are_bounded(name):
     flow = getattr(import_module(module), function)
     given = dict(one.parameters)
     for required in flow.parameters.required:
-        given.setdefault(required, "2026-03-10T06:00:00Z")  # what nothing else can be: the ends of a backfill
+        given.setdefault(required, "2026-03-10T06:00:00Z")  # the only required parameters are the ends of a backfill
     flow.validate_parameters(given)
     assert flow.timeout_seconds
     assert flow.name == flow_name(one)
@@ -219,7 +219,7 @@ def settings_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, settings_file) -> Path:
-    """A warehouse in which one turn was run to its end; looked at, or copied."""
+    """Return a warehouse after one complete turn; tests read it or copy it."""
     db = tmp_path_factory.mktemp("whole") / "w.duckdb"
     one_turn(db, read_settings(settings_file))
     return db
@@ -231,7 +231,7 @@ def uninterrupted(whole):
 
 
 def ledger(db: Path) -> dict[str, tuple[str, str]]:
-    """Status and details of every stage."""
+    """Return status and details of every stage."""
     with open_store(db) as store:
         rows = read_rows(store, "runs")
     return {row.stage: (row.status, row.details) for row in rows.itertuples()}
@@ -320,7 +320,7 @@ def test_two_runs_of_one_slot_at_once_do_it_once(tmp_path, settings_file, uninte
 
 
 def alive(folder: Path) -> list[str]:
-    """Command lines of the processes that work in ``folder`` or have it in their environment."""
+    """Return the command lines of processes with ``folder`` in their command line or environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
@@ -358,7 +358,7 @@ def test_serve_stops_with_all_that_it_started(tmp_path, stop, when):
         if line.strip().startswith(when):
             break
     assert alive(tmp_path), said
-    if when == "ready":  # it asks who is there, and says where the answer is
+    if when == "ready":  # the server requires a password and prints where the password is stored
         address, file = re.search(r"Prefect at (\S+) \(password in (\S+)\)", "".join(said)).groups()
         name, password = Path(file).read_text().strip().split(":")
         url = f"{address}/api/deployments/count"
@@ -373,7 +373,7 @@ def test_serve_stops_with_all_that_it_started(tmp_path, stop, when):
 
 
 def test_a_signal_while_the_server_is_being_started_leaves_no_process(tmp_path, monkeypatch):
-    """It came as soon as the process was there, before anybody had a name for it."""
+    """The signal arrives right after the process starts, before it is assigned to a variable."""
     started = []
     popen = subprocess.Popen
 
@@ -384,7 +384,7 @@ def test_a_signal_while_the_server_is_being_started_leaves_no_process(tmp_path, 
 
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / ".prefect"))
     monkeypatch.setattr(subprocess, "Popen", interrupted)
-    # A shell starts what it runs in the background with this signal ignored, and these tests with it.
+    # A shell starts background commands, and thus these tests, with SIGINT ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt), running_server(tmp_path / "server.log"):
@@ -413,7 +413,7 @@ def test_serve_says_what_is_wrong_before_anything_starts(tmp_path, monkeypatch, 
 
 
 def test_a_run_that_dies_in_any_state_between_its_begin_and_its_end_is_noticed():
-    """The server names its events by states; a run of a name that is not waited for would hold its deployment's place for ever."""
+    """Prefect names its events after states; a run in an unlisted state would block its deployment forever."""
     from prefect import states
 
     source = Path(states.__file__).read_text(encoding="utf-8")

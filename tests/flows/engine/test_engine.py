@@ -1,4 +1,4 @@
-"""The same turn on the real engine: equal answers, artifacts, typed parameters, the single flows, and batches of replays."""
+"""The same turn on the real engine: equal results, artifacts, typed parameters, single flows, and batches of replays."""
 
 import os
 import threading
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory, tables):
-    """The embedded engine with a home of its own."""
+    """Yield the home of an embedded engine of this module."""
     with (
         own_engine(tmp_path_factory.mktemp("engine"), tables) as home,
         own_server(home / "embedded.log", embedded=True),
@@ -57,7 +57,7 @@ def test_the_embedded_server_serves_this_process_alone(engine):
         ({"host": "evil.example"}, 421),
     ):
         assert httpx.post(f"{address}/flow_runs/filter", json={}, headers=headers).status_code == code
-    assert httpx.get(address.removesuffix("api")).status_code == 404  # it has no pages
+    assert httpx.get(address.removesuffix("api")).status_code == 404  # the embedded server has no user interface
     with get_client(sync_client=True) as client:
         assert str(client.api_url).startswith(address)
         assert client.hello().json() is not None
@@ -88,7 +88,7 @@ def test_the_engine_gives_the_plain_answer(on_engine, settings_file, tmp_path):
 
 @pytest.fixture(scope="module")
 def plain_panels(tmp_path_factory):
-    """A turn whose forecasters learn from several markets, without the engine: its settings and its tables."""
+    """Return settings and tables of a turn without the engine, with forecasters that learn from several markets."""
     folder = tmp_path_factory.mktemp("panels")
     file = panel_settings(folder)
     one_turn(folder / "plain.duckdb", read_settings(file))
@@ -132,7 +132,7 @@ def test_dask_workers_estimate_and_forecast_the_same_over_panels(engine, plain_p
 
 
 def scheduled_run(flow, when, **parameters):
-    """A run of a deployment of ``flow`` as the schedule makes it: it has a time, and nobody said `at`."""
+    """Create a run of a deployment of ``flow`` like the scheduler: with a scheduled time and without `at`."""
     from prefect.client.orchestration import get_client
     from prefect.states import Scheduled
 
@@ -187,7 +187,7 @@ def test_a_run_on_wrong_input_is_not_tried_again(engine, settings_file, tmp_path
     (tmp_path / "prices.parquet").write_bytes(b"not parquet")
     given = {"db": tmp_path / "w.duckdb", "data": tmp_path, "settings": settings_file}
     run = scheduled_run(flows.ingest, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()})
-    with pytest.raises(InputError, match=r"prices\.parquet"):  # at once: the first wait is ten seconds
+    with pytest.raises(InputError, match=r"prices\.parquet"):  # without a retry: the first wait would take ten seconds
         run_flow(flows.ingest, flow_run=run, parameters=given)
     with open_reader(tmp_path / "w.duckdb") as store:
         kept = read_rows(store, "runs")
@@ -195,25 +195,25 @@ def test_a_run_on_wrong_input_is_not_tried_again(engine, settings_file, tmp_path
     assert "prices.parquet" in kept["details"].iloc[0]
 
 
-@pytest.mark.slow  # where in the turn the time runs out is chance
+@pytest.mark.slow  # the stage in which the time runs out is random
 def test_a_run_that_takes_too_long_is_stopped_and_says_so(on_engine, settings_file, tmp_path):
     from prefect.flow_engine import run_flow
 
     from flows.engine.flows import pipeline
 
     given = {"db": tmp_path / "w.duckdb", "report": tmp_path / "r.html", "settings": settings_file}
-    hasty = pipeline.with_options(timeout_seconds=0.3)  # the smallest turn takes ten times that
+    hasty = pipeline.with_options(timeout_seconds=0.3)  # the smallest turn takes ten times as long
     run = scheduled_run(hasty, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()})
     with pytest.raises(TimeoutError):
         run_flow(hasty, flow_run=run, parameters=given)
     one_turn(
         tmp_path / "w.duckdb", read_settings(settings_file)
-    )  # nothing holds the warehouse, nothing is half done
+    )  # the warehouse is not locked and contains no partial results
     assert dump(tmp_path / "w.duckdb") == dump(on_engine[0])
 
 
 def test_a_run_that_somebody_waits_for_has_no_heartbeat(engine, tmp_path, monkeypatch):
-    """Its thread ends up to a second late, and no automation looks at the run."""
+    """The heartbeat thread ends up to a second late, and no automation watches such a run."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, get_current_settings, temporary_settings
 
     from flows.engine import flows
@@ -288,7 +288,7 @@ CASES = [case(seed) for seed in range(30)]
 
 
 def spread_over(runner):
-    """Every policy on every case, each case a call, over Prefect tasks on a runner."""
+    """Replay every case with every policy, as one Prefect task per case on the given runner."""
     from prefect import flow
 
     from flows.engine.flows import tasks_of

@@ -1,4 +1,4 @@
-"""The guard of our servers, in front of an app that answers everybody (a real server is attacked in test_runs.py)."""
+"""The request guard of our servers, tested on an app that answers every request (test_runs.py attacks a real server)."""
 
 import pytest
 from starlette.testclient import TestClient
@@ -10,7 +10,7 @@ GUARD = {"bound": "127.0.0.1", "names": ["team.example"]}
 
 
 async def echo(scope, receive, send):
-    """An app that answers everybody."""
+    """ASGI app that answers every request."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})

@@ -1,4 +1,4 @@
-"""The page on how to run it, run: its commands in their order against a real Prefect server, work pool and worker, offline."""
+"""Run the commands of the how-to page in order against a real Prefect server, work pool and worker, offline."""
 
 import json
 import os
@@ -39,7 +39,7 @@ BLOCK = re.compile(r"(<!-- long -->\n)?```sh\n(.*?)```", re.DOTALL)
 
 
 def blocks(*, long: bool) -> list[str]:
-    """The commands of the page in their order; those marked long only if asked for."""
+    """Return the commands of the page in order; blocks marked long only if ``long``."""
     return [text for mark, text in BLOCK.findall(PAGE.read_text()) if long or not mark]
 
 
@@ -54,7 +54,7 @@ def test_the_page_names_every_deployment_and_setting():
 
 
 class Shell:
-    """A shell that stops at the first command that fails, block by block."""
+    """Shell that runs blocks of commands and stops at the first failing command."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ class Shell:
         )  # fmt: skip
 
     def run(self, block: str) -> str:
-        """Run one block and return what it said; fails with it if a command fails."""
+        """Run a block of commands and return its output; raise AssertionError with the logs if a command fails."""
         self.process.stdin.write(block.replace("4200", str(self.port)) + "\necho --- done\n")
         self.process.stdin.flush()
         said: list[str] = []
@@ -79,7 +79,7 @@ class Shell:
         raise AssertionError("\n".join([block, *said, *logs]))
 
     def close(self) -> None:
-        """End the shell and everything that it left running."""
+        """Terminate the shell and all processes that it started."""
         try:
             os.killpg(self.process.pid, signal.SIGTERM)
             self.process.wait(30)
@@ -109,13 +109,13 @@ def asked(shell: Shell, path: str, body: dict | None = None):
 
 
 def said_by_server(shell: Shell) -> dict[str, dict]:
-    """Every deployment that the server knows, in the form of the file."""
+    """Return every deployment registered at the server, by full name."""
     flows = {one["id"]: one["name"] for one in asked(shell, "flows/filter")}
     return {f"{flows[one['flow_id']]}/{one['name']}": one for one in asked(shell, "deployments/filter")}
 
 
 def check_deployments(shell: Shell) -> None:
-    """The server knows exactly the deployments of the file, as the file says them."""
+    """Check that the server has exactly the deployments of the file, with the same settings."""
     found = said_by_server(shell)
     assert set(found) == {full_name(one) for one in DEPLOYMENTS}
     for one, entry in zip(DEPLOYMENTS, prefect_yaml()["deployments"], strict=True):
@@ -137,7 +137,7 @@ def check_deployments(shell: Shell) -> None:
 
 
 def check_turn(db: Path, slot: pd.Timestamp) -> None:
-    """All four stages of a slot are done, and none of any other."""
+    """Check that all four stages of the slot are done and that it has decisions."""
     with open_reader(db) as store:
         runs, decisions = read_rows(store, "runs"), read_rows(store, "decisions")
     done = runs[runs["logical_at"] == slot]
@@ -147,7 +147,7 @@ def check_turn(db: Path, slot: pd.Timestamp) -> None:
 
 
 def runs_of(shell: Shell) -> list[dict]:
-    """Flow runs that have ended, of deployments."""
+    """Return the ended flow runs that belong to deployments."""
     ended = {"flow_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}}}
     return [run for run in asked(shell, "flow_runs/filter", ended) if run["deployment_id"]]
 

@@ -1,4 +1,4 @@
-"""The password of the server that we start: one file that the user alone reads, the same at every start."""
+"""The password of the local Prefect server: a file readable by the user only, unchanged between starts."""
 
 import os
 import stat

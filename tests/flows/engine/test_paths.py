@@ -1,4 +1,4 @@
-"""Paths in parameters of deployments: those that lead out of the folder are refused by every flow, and nothing is written."""
+"""Path parameters of deployments: every flow refuses paths outside the folder and writes nothing."""
 
 import os
 from importlib import import_module
@@ -17,7 +17,7 @@ def flow_of(deployment):
 
 
 def paths_of(flow) -> list[str]:
-    """The parameters of a flow that are paths, by its schema."""
+    """Return the names of the flow's path parameters, according to its schema."""
     return [
         name
         for name, said in flow.parameters.properties.items()
@@ -35,7 +35,7 @@ OUTSIDE = (
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    """A folder with deployments, and beside it one with files of the user; a link leads from the first to the second."""
+    """Return a folder of deployments, with links into a second folder that holds files of the user, and that folder."""
     folder, elsewhere = tmp_path / "served", tmp_path / "home"
     folder.mkdir()
     elsewhere.mkdir()
@@ -97,5 +97,5 @@ def test_what_the_command_was_given_is_taken_wherever_it_is(places, monkeypatch)
 
 def test_a_flow_that_somebody_calls_takes_any_path(places):
     _, elsewhere = places
-    with pytest.raises(StoreError, match="no warehouse at"):  # it looks there
+    with pytest.raises(StoreError, match="no warehouse at"):  # the path is accepted and opened
         FLOWS["status"].fn(db=elsewhere / "w.duckdb")

@@ -1,4 +1,4 @@
-"""Runs on a real server: who may use it; names, stages, log lines; nobody listens; workers and runs that are killed."""
+"""Runs on a real server: access control, names, stages, log lines, closed pipes, and killed workers and runs."""
 
 import json
 import os
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, tables):
-    """A Prefect server; the folder that it keeps its state in."""
+    """Yield the folder in which a Prefect server stores its state."""
     with (
         own_engine(tmp_path_factory.mktemp("server"), tables) as home,
         own_server(home / "server.log"),
@@ -41,7 +41,7 @@ def server(tmp_path_factory, tables):
 
         with no_heartbeat():
             yield home
-            APILogHandler().flush()  # else the last lines are tried again and again when there is no server any more
+            APILogHandler().flush()  # otherwise the last lines are retried after the server has stopped
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def client(server):
 
 
 def scheduled_run(client, flow, when: pd.Timestamp, **parameters):
-    """A run of a deployment of ``flow`` as the schedule makes it."""
+    """Create a run of a deployment of ``flow`` like the scheduler."""
     from prefect.states import Scheduled
     from prefect.types.entrypoint import EntrypointType
 
@@ -72,14 +72,14 @@ def scheduled_run(client, flow, when: pd.Timestamp, **parameters):
 
 
 def unheard() -> int:
-    """The writing end of a pipe whose reader has gone."""
+    """Return the write end of a pipe whose read end is closed."""
     reading, writing = os.pipe()
     os.close(reading)
     return writing
 
 
 def as_a_worker_starts_it(run) -> subprocess.Popen:
-    """The process of a run whose worker was killed: nobody reads what it writes, and it logs as Prefect does by default."""
+    """Start the process of a run with a closed output pipe, as after its worker was killed, and Prefect's default logging."""
     environment = {name: value for name, value in os.environ.items() if "_LOGGING_" not in name}
     pipe = unheard()
     try:
@@ -92,7 +92,7 @@ def as_a_worker_starts_it(run) -> subprocess.Popen:
 
 
 def wait_for(what, seconds: float):
-    """What ``what`` finds, when it finds something."""
+    """Return the first true result of ``what``; raise AssertionError after ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = what()
@@ -103,7 +103,7 @@ def wait_for(what, seconds: float):
 
 
 def task_states(client, run) -> dict[str, str]:
-    """States of the tasks of a run by name, as far as the server knows them: it writes them in batches."""
+    """Return the states of a run's tasks by name; the server writes them in batches, so some may be missing."""
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
     found = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])))
@@ -111,7 +111,7 @@ def task_states(client, run) -> dict[str, str]:
 
 
 def task_runs(client, run) -> dict[str, str]:
-    """The same when all have ended."""
+    """Return the states of a run's tasks once all have ended."""
     final = {"Completed", "Failed", "Crashed", "Cancelled", "RolledBack", "Cached"}
     return wait_for(
         lambda: (found := task_states(client, run)) and set(found.values()) <= final and found, 20
@@ -119,16 +119,16 @@ def task_runs(client, run) -> dict[str, str]:
 
 
 def decided(db: Path) -> int:
-    """How many decisions of the slot there are."""
+    """Return the number of decisions of the slot."""
     with open_reader(db) as store:
         return len(read_rows(store, "decisions", where={"slot": AT}))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def begun(server, client, settings_file, tmp_path_factory):
-    """A turn of the schedule that nobody listens to, in a process of its own, whose first try has failed.
+    """Yield a scheduled turn in a separate process with a closed output pipe, after its first attempt has failed.
 
-    It waits ten seconds before the next one: begun before the first test of this file and looked at in the last ones.
+    The retry waits ten seconds: the turn starts before the first test of this file and is checked by the last tests.
     """
     from flows.engine.flows import pipeline
 
@@ -153,14 +153,13 @@ def begun(server, client, settings_file, tmp_path_factory):
         process.wait()
 
 
-# ---
-# Who may use the server: the password, and no page of another site.
+# Access to the server: the password is required, and pages of other sites are refused.
 
 EVIL, AUTHORIZED = "https://evil.example", {"authorization": "right"}
 
 
 def sent(method: str, path: str, *, headers: dict[str, str], **more) -> httpx.Response:
-    """A request as some program or page makes it; the right password where ``authorization`` says so."""
+    """Send a request; the ``authorization`` header "right" is replaced by the correct password."""
     words = dict(headers)
     if "authorization" in words:
         password = (
@@ -171,7 +170,7 @@ def sent(method: str, path: str, *, headers: dict[str, str], **more) -> httpx.Re
 
 
 def everything(client) -> tuple[int, ...]:
-    """How many flow runs, deployments and automations the server has."""
+    """Return the number of flow runs, deployments and automations at the server."""
     places = ("/flow_runs/count", "/deployments/count", "/automations/count")
     return tuple(client.request("POST", place, json={}).json() for place in places)
 
@@ -238,7 +237,7 @@ def test_the_user_s_own_page_and_programs_are_served(server, name):
     assert (settings["auth"], settings["api_url"]) == (
         "BASIC",
         "/api",
-    )  # its own, of the name that the browser knows
+    )  # relative address, so it uses the host name of the browser
 
 
 @pytest.mark.parametrize("path", ["/events/in", "/events/out", "/logs/out"])
@@ -329,7 +328,7 @@ def test_a_backfill_shows_its_pieces(server, client, settings_file, tmp_path, mo
     from flows.backfill.flow import backfill
 
     monkeypatch.setattr("flows.backfill.run.PIECE", 2)
-    start = AT - 2 * pd.Timedelta("30min")  # one slot more than a piece
+    start = AT - 2 * pd.Timedelta("30min")  # three slots, more than one piece
     state = backfill(
         start=start.to_pydatetime(), end=AT.to_pydatetime(), db=tmp_path / "w.duckdb", settings=settings_file,
         stages=["ingest", "forecast", "allocate"], return_state=True,
@@ -385,7 +384,7 @@ def test_the_turn_of_a_killed_worker_is_done(server, client, settings_file, tmp_
 def test_a_run_in_the_place_of_a_dead_one_makes_its_slot_once_and_while_it_lasts(
     server, client, settings_file, tmp_path
 ):
-    """As the automation starts it: with the name of the run that died."""
+    """As the automation starts it: with the name of the dead run."""
     from prefect.flow_engine import run_flow
 
     from flows.engine.flows import pipeline
@@ -408,7 +407,7 @@ def test_a_run_in_the_place_of_a_dead_one_makes_its_slot_once_and_while_it_lasts
 
 @pytest.mark.slow
 def test_the_turn_of_a_killed_process_is_made_again_in_its_slot(server, client, settings_file, tmp_path):
-    """kill -9 of a served turn: its worker sees it, the server starts it again, and the slot has its decisions."""
+    """Kill a served turn with SIGKILL: the worker notices, the server restarts it, and the slot has its decisions."""
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 
     worker = subprocess.Popen(
@@ -423,7 +422,7 @@ def test_the_turn_of_a_killed_process_is_made_again_in_its_slot(server, client, 
         client.pause_deployment(deployment.id)
         until_next = pd.Timestamp.now("UTC").ceil("30min") - pd.Timestamp.now("UTC")
         if until_next < pd.Timedelta("6min"):
-            time.sleep(until_next.total_seconds() + 1)  # the slot must last
+            time.sleep(until_next.total_seconds() + 1)  # the slot must not end during the test
         run = client.create_flow_run_from_deployment(deployment.id)
         started = wait_for(lambda: (found := client.read_flow_run(run.id)).state.is_running() and found, 200)
         process = wait_for(lambda: process_of(worker.pid), 60)
@@ -443,7 +442,7 @@ def test_the_turn_of_a_killed_process_is_made_again_in_its_slot(server, client, 
 
 
 def test_an_automation_that_says_the_same_stays_and_so_does_what_it_has_heard(server, client):
-    """A new one would know nothing of the runs that died with the process that made the one before."""
+    """A new automation would not know about runs that died with the process that created the previous automation."""
     import anyio
 
     def kept():
@@ -471,7 +470,7 @@ def test_a_run_whose_process_has_died_is_ended_by_the_server(server, client, set
     from flows.engine.flows import pipeline
 
     anyio.run(keep_automation, zombies(silence=35))
-    anyio.run(keep_automation, zombies(silence=40))  # in the place of the first
+    anyio.run(keep_automation, zombies(silence=40))  # replaces the first automation
     kept = client.request("POST", "/automations/filter", json={}).json()
     assert [one["trigger"]["within"] for one in kept if one["name"] == zombies()["name"]] == [40]
     run = scheduled_run(client, pipeline, AT, db=tmp_path / "w.duckdb", settings=settings_file)
@@ -488,7 +487,7 @@ def test_a_run_whose_process_has_died_is_ended_by_the_server(server, client, set
 
 @pytest.fixture(scope="module")
 def orphan(client, begun):
-    """That turn when it is over, as the server knows it."""
+    """Return the turn of `begun` after it has ended, as registered at the server, and its warehouse."""
     run, process, db = begun
     assert process.wait(300) == 0
     return client.read_flow_run(run.id), db
@@ -511,7 +510,7 @@ def test_a_turn_is_named_by_its_slot_and_shows_its_stages(client, orphan):
 
 
 def log_lines(client, run) -> list:
-    """The log of a run, when it is there."""
+    """Return the log of a run; raise AssertionError if it is incomplete after ten seconds."""
     from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 
     for _ in range(50):
@@ -533,5 +532,5 @@ def test_a_run_has_a_log(client, orphan):
         "report",
     ):
         assert line in told
-    # Each in the place of its stage.
+    # Each line is attached to the task of its stage.
     assert next(one for one in lines if one.message == "ingest").task_run_id is not None

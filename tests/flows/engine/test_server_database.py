@@ -1,4 +1,4 @@
-"""A Prefect server that keeps its state in PostgreSQL instead of SQLite: the same turn, the same tables."""
+"""A Prefect server with its state in PostgreSQL instead of SQLite: the same turn gives the same tables."""
 
 import os
 import pwd
@@ -35,7 +35,7 @@ pipeline(db=Path(sys.argv[1]), at=datetime.fromisoformat(sys.argv[2]), settings=
 
 
 def other_user() -> str | None:
-    """PostgreSQL refuses to run as root."""
+    """Return another user to run PostgreSQL, which refuses to run as root; None if the current user is not root."""
     if os.getuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -44,7 +44,7 @@ def other_user() -> str | None:
 
 @pytest.fixture
 def database():
-    """The address of an empty database on a port of its own."""
+    """Yield the address of an empty database on a free port."""
     user, port = other_user(), free_port()
     folder = Path(tempfile.mkdtemp(prefix="slackwater-pg-", dir="/tmp"))
     data = folder / "data"
@@ -68,7 +68,7 @@ def test_a_turn_with_the_server_on_postgresql(database, tmp_path, monkeypatch):
     settings = small_settings(tmp_path)
     monkeypatch.setenv(
         "PREFECT_HOME", str(tmp_path / ".prefect")
-    )  # all that the next line sets is undone with it
+    )  # also restores the variables set by prepare_engine
     before = dict(os.environ)
     prepare_engine(tmp_path)
     os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = database

@@ -1,4 +1,4 @@
-"""`slackwater ingest` as a newcomer calls it: what was read, what was set aside and why, what is followed, what to type next."""
+"""`slackwater ingest` for a new user: rows read, rows rejected with reasons, followed markets, and the next command."""
 
 import io
 import json
@@ -114,7 +114,7 @@ def counts_file(folder, kind="", step="30min", days=4, gap=True):
 
 @pytest.mark.parametrize("gap", [True, False])
 def test_counts_without_a_kind_are_followed_like_launch_tests(folder, gap):
-    """Also where the table states no gap between its counts."""
+    """Also without a `gap_seconds` column in the table."""
     counts_file(folder, gap=gap)
     (row,) = call("ingest", "tabular", ".", "--json").value["tabular"]["markets"]
     assert (row["followed"], row["why_not"]) == (True, None)

@@ -1,4 +1,4 @@
-"""``slackwater rejected``, and what ``ingest`` says of rows that cannot be used."""
+"""``slackwater rejected``, and how ``ingest`` reports unusable rows."""
 
 import pytest
 from command_kit import call

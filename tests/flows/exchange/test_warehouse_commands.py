@@ -1,4 +1,4 @@
-"""The commands on the whole warehouse: a copy out and in again, a rewritten file, and the preview of a backfill."""
+"""Commands on the whole warehouse: export and import, compaction, and the preview of a backfill."""
 
 import json
 import shutil

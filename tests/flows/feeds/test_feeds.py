@@ -1,4 +1,4 @@
-"""Feeds into the warehouse: page by page, resumed where they stopped, nothing lost, nothing doubled, no secret told."""
+"""Feeds into the warehouse: fetched page by page, resumed after a stop, no rows lost or duplicated, no secrets printed."""
 
 import json
 import logging
@@ -41,7 +41,7 @@ def surroundings(monkeypatch, tmp_path):
 
 
 def surround(monkeypatch, folder):
-    """Credentials as boto3's chain finds them, and no proxy on the way to the loopback interface."""
+    """Set credentials where boto3 looks for them, and remove proxies, which would intercept the loopback interface."""
     for name in (
         "HTTP_PROXY",
         "HTTPS_PROXY",
@@ -89,7 +89,7 @@ def one_region(hours=30, **others):
 
 
 class Stopped(BaseException):
-    """Stands for a process that is killed."""
+    """Exception in place of a killed process."""
 
 
 def test_a_history_is_read_page_by_page_and_known_as_stated(store):
@@ -99,7 +99,7 @@ def test_a_history_is_read_page_by_page_and_known_as_stated(store):
     assert fetched.requests == len(server.seen) == 3
     found = prices(store)
     assert len(found) == 60
-    # M1.2: history is known when it was observed; what was observed within the feed's interval, at the fetch.
+    # M1.2: older history is known when observed; rows observed within the feed's interval are known at the fetch.
     followed = found["observed_at"] >= AT - HOUR
     assert (found["known_at"] == found["observed_at"].where(~followed, AT)).all()
     assert followed.sum() == 2
@@ -119,7 +119,7 @@ def test_the_next_fetch_goes_on_from_the_mark(store):
         before = len(server.seen)
         later = fetch(store, feed, AT + 3 * HOUR)
         assert server.seen[before].form["StartTime"] == "2026-01-05T11:00:00Z"
-    # Three new hours in two zones; the overlap repeats what is known.
+    # Three new hours in two zones; the overlapping rows are already known.
     assert (later.status, later.added) == ("done", 6)
     assert later.repeated == 4
     new = prices(store).query("observed_at > @AT")
@@ -128,7 +128,7 @@ def test_the_next_fetch_goes_on_from_the_mark(store):
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
-    """What a fetch of five pages without a fault said, and its rows."""
+    """Return the result and the rows of an undisturbed fetch of five pages."""
     with pytest.MonkeyPatch.context() as patch:
         surround(patch, tmp_path_factory.mktemp("unbroken"))
         with serve(one_region(hours=10, page=4)) as server, open_store(":memory:") as store:
@@ -150,7 +150,7 @@ def test_killed_after_any_page_it_ends_with_the_same_rows(store, after, unbroken
             assert f"stopped after page {after} (us-east-1)" in row.reason
         server.seen.clear()
         again = fetch(store, feed)
-        # It goes on behind the last page that was kept.
+        # Continues after the last stored page.
         assert len(server.seen) == 5 - after
     assert again.status == "done"
     assert (again.added, again.repeated) == (whole.added, whole.repeated) == (20, 0)
@@ -248,7 +248,7 @@ def test_one_region_that_denies_leaves_the_others(store):
             "us-east-10: EC2 in us-east-10 refused: UnauthorizedOperation You are not authorized in us-east-10"
         )
         assert not is_due(feed, fetched, AT + HOUR / 2)
-        # Allowed meanwhile: only that region is asked again.
+        # The region is allowed now: only that region is fetched again.
         ec2.prices[regions[-1]] = price_history(regions[-1], 2, start=AT - 3 * HOUR)
         ec2.denied.clear()
         server.seen.clear()
@@ -288,7 +288,7 @@ def test_history_read_by_hand_is_known_when_it_was_observed_and_moves_no_mark(st
         assert found["observed_at"].min() < AT - 48 * HOUR
         old = found[found["observed_at"] < AT - 24 * HOUR]
         assert (old["known_at"] == old["observed_at"]).all()
-        # The same range again says nothing new.
+        # The same range again adds nothing.
         assert fetch(store, feed, span=(AT - 50 * HOUR, AT - 30 * HOUR)).added == by_hand.added
         assert not prices(store).duplicated(["zone", "observed_at"]).any()
         with pytest.raises(SettingsError, match="a start before the end"):
@@ -352,7 +352,7 @@ def test_hostile_rows_are_rejected_and_counted(store):
         "no zone",
     ):
         assert words in reasons
-    # A name is a name, whatever it says.
+    # Names are stored literally.
     assert "'; DROP TABLE price; --" in set(prices(store)["zone"])
 
 
@@ -363,7 +363,7 @@ def test_what_is_asked_anew_after_the_options_change(store):
         fetch(store, aws_feed(server, instance_types=["p3.2xlarge"]))
         both = aws_feed(server, instance_types=["p3.2xlarge", "g5.xlarge"])
         fetched = fetch(store, both, AT + HOUR)
-    # The history of the type that was not asked for before comes too; the known one repeats.
+    # The history of the new instance type is fetched too; the known type repeats.
     assert (fetched.added, fetched.repeated) == (20, 20)
     assert not prices(store).duplicated(["zone", "instance_type", "observed_at"]).any()
 
@@ -397,7 +397,7 @@ def test_the_servers_clock_is_compared_with_ours(store):
     ],
 )
 def test_a_servers_date_more_than_a_day_off_is_not_believed(store, off, observed, words):
-    """What is true now was true by the server's clock, or by ours where the server's is more than a day from it."""
+    """Current rows are dated by the server's clock, or by ours if the two differ by more than a day."""
     rows = [{"zone": "a", "cost": 1.0}]
     with serve(lambda _: Reply({"rows": rows}, date=AT + pd.Timedelta(off))) as server:
         columns = {
@@ -451,7 +451,7 @@ def test_feeds_that_are_due_are_fetched_in_a_turn_and_one_that_fails_stops_none(
         }
         assert due(AT + HOUR / 2).keys() == {"broken"}
         assert due(AT + HOUR).keys() == {"broken", "spot"}
-        # A turn that is made up afterwards asks nobody: a source cannot be asked what it said then.
+        # A backfilled turn fetches nothing: sources cannot be queried for their past answers.
         assert due(AT - HOUR) == {}
         late = Turn(store=store, at=AT + 9 * HOUR, settings=settings, run_id="late", made="backfill")
         assert stages.ingest(late, Found()).ingested == {}
@@ -484,7 +484,7 @@ def test_a_turn_with_feeds_has_no_simulated_market(store):
 
 @pytest.mark.slow
 def test_a_whole_turn_on_live_prices(store, tmp_path):
-    """A job names a market that a feed has prices of: forecast, decided and reported, and nothing is called simulated."""
+    """A job names a market whose prices come from a feed: it is forecast, decided and reported, and not called simulated."""
     with serve(one_region(hours=240)) as server:
         chosen = read_settings(small_settings(tmp_path))
         settings = chosen.model_copy(update={"feeds": (aws_feed(server, days=10, page=1000),)})
@@ -526,7 +526,7 @@ def test_the_settings_in_the_documentation_are_settings():
 def test_a_process_killed_in_the_middle_of_a_fetch_loses_and_doubles_nothing(
     tmp_path, request_number, unbroken
 ):
-    """SIGKILL while a page is under way; the warehouse is a file, and the command is the real one."""
+    """Kill the real command with SIGKILL while a page is being sent, with the warehouse on disk."""
     settings, db = tmp_path / "s.toml", tmp_path / "w.duckdb"
     _, expected = unbroken
     with serve(one_region(hours=10, page=4)) as server:
@@ -549,7 +549,7 @@ def test_a_process_killed_in_the_middle_of_a_fetch_loses_and_doubles_nothing(
 
 
 def test_a_score_is_no_count(store):
-    """A placement score is listed, but never chosen as a market with counts, nor read as one (kind score)."""
+    """A placement score is listed, but neither chosen as a market with counts nor read as counts (kind score)."""
     from warehouse.errors import MarketError
     from warehouse.sources.contract import batch_of
 
@@ -573,7 +573,7 @@ def test_a_score_is_no_count(store):
 def test_a_market_fetched_after_the_slot_began_is_refused_with_the_first_slot_that_knows_it(
     command, tmp_path
 ):
-    """Fetched at 12:03: there is no price in the slot of 12:00, asked for at 12:10; the first with one begins at 12:30."""
+    """Fetched at 12:03, requested at 12:10: the slot of 12:00 has no price yet; the first slot with a price begins at 12:30."""
     db, job = tmp_path / "w.duckdb", tmp_path / "job.toml"
     job.write_text(JOB)
     key = "azure/eastus/all/Standard_NC6s_v3"
@@ -595,7 +595,7 @@ def test_a_market_fetched_after_the_slot_began_is_refused_with_the_first_slot_th
     assert "2026-01-05 12:30 UTC" in words or answer.code == 0, words
 
 
-#: A job of one instance for two hours.
+#: Job of a single instance for two hours.
 JOB = """
 name = "t"
 deadline_in = "12h"

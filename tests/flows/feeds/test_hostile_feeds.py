@@ -1,4 +1,4 @@
-"""Feeds that harm nobody else: a row costs a row, a feed itself, and a wait for the network keeps no one from writing."""
+"""Hostile feeds: a bad row costs only that row, a bad feed only itself, and a slow network blocks no writer."""
 
 import json
 from copy import deepcopy
@@ -26,7 +26,7 @@ COLUMNS = {
     "observed_at": "at",
 }
 HALF = "\ud800"
-#: What a server may say where a number, a name or a time is expected.
+#: Values sent by a server instead of a number, a name or a time.
 ABSURD = [
     HALF, "9" * 5000, "1e999", "NaN", "-0x10", None, True, [], {"a": [1]}, "", "a\x00b", "\u202egnp", "x" * 100_000,
     "294247-01-10T04:00:54Z", "0000-00-00",
@@ -61,7 +61,7 @@ def row(**others):
 
 
 def test_a_value_that_cannot_be_costs_its_row_only():
-    """Those that are a name (`NaN`, `True`) or a price are one."""
+    """Absurd values that are valid names (`NaN`, `True`) or prices are accepted."""
     usable = {"zone": ("1e999", "NaN", "-0x10", True, *ABSURD[-2:]), "usd": (), "at": ()}
     rows = [row(**{name: value}) for name in usable for value in ABSURD if value not in usable[name]]
     with (
@@ -80,7 +80,7 @@ def test_a_value_that_cannot_be_costs_its_row_only():
     "name", [name for name, one in LIVE_SOURCES.items() if one.example.answer.startswith(("{", "["))]
 )
 def test_no_answer_of_a_source_stops_the_turn(name, values):
-    """Every value of its example in turn: by something absurd, and of those alike in a list the first; or all by everything."""
+    """Replace each leaf of the example response by ``values`` absurd values in turn; repeated leaves only if ``values`` > 1."""
     source, example = LIVE_SOURCES[name], LIVE_SOURCES[name].example
     whole = json.loads(example.answer)
     with open_store(":memory:") as store, serve(lambda _: Reply("{}")) as server:
@@ -107,7 +107,7 @@ def leaves(value, path=()):
 
 
 def unlike(whole):
-    """The leaves without those that an earlier place of the same list has with the same value."""
+    """Yield the paths of all leaves, skipping repeated values at the same place of other list items."""
     seen = set()
     for path in leaves(whole):
         value = whole

@@ -1,4 +1,4 @@
-"""``slackwater fleet plan`` on a folder of three zones."""
+"""Test ``slackwater fleet plan`` on a folder of three zones."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ overhead_minutes = 2
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Fifteen days of three zones that come and go, eight instances at most, probed every ten minutes."""
+    """Return fifteen days of three zones with varying availability, at most eight instances, probed every ten minutes."""
     path, rng = tmp_path_factory.mktemp("zones"), np.random.default_rng(3)
     times = pd.date_range("2026-03-01", periods=PROBES, freq="10min", tz="UTC")
     place = {"provider": "cloud", "region": "north", "instance_type": "gpu-1", "source": "probe:test"}
@@ -71,7 +71,7 @@ def planned(folder: Path, *more: str) -> dict:
 
 @pytest.fixture(scope="module")
 def together(folder):
-    """What is planned for the three alone."""
+    """Return the plan for the three jobs without further options."""
     return planned(folder)
 
 

@@ -1,4 +1,4 @@
-"""Warehouses that the tests of jobs have in common."""
+"""Warehouses shared by the tests of jobs."""
 
 import pytest
 from advice_kit import job_store, new_store
@@ -6,13 +6,13 @@ from advice_kit import job_store, new_store
 
 @pytest.fixture
 def jobs(tmp_path):
-    """A warehouse with one job of twelve slots and no market: enough to report to and to change."""
+    """Yield a warehouse with a job of twelve slots and no market, sufficient for reports and changes."""
     with job_store(tmp_path) as store:
         yield store
 
 
 @pytest.fixture(scope="module")
 def market(tmp_path_factory):
-    """A warehouse with markets that no test adds a job to."""
+    """Yield a warehouse with markets, to which no test adds a job."""
     with new_store(tmp_path_factory.mktemp("read")) as store:
         yield store

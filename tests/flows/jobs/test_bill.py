@@ -1,4 +1,4 @@
-"""The bill: what was paid by job, slot and week, from reports where there are any, and what on-demand only would have cost."""
+"""The bill: cost by job, slot and week, from reports where available, compared with on-demand only."""
 
 import pandas as pd
 import pytest
@@ -31,7 +31,7 @@ def reported(job, at, **more):
 
 @pytest.fixture
 def db(tmp_path):
-    """Four slots of one job: decided, reported otherwise, decided, and finished after that; a second job without a price."""
+    """Return four slots of a job (decided, reported with other counts, decided, then finished) and a second job without a price."""
     path = tmp_path / "w.duckdb"
     terms = {"deadline_in": "10h", "n_max": 4, "workload": {"amount": 20, "unit": "slots"},
              "throughput": {"form": "linear"}, "checkpoint": {"resumable": True}}  # fmt: skip

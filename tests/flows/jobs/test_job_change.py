@@ -1,4 +1,4 @@
-"""Jobs whose terms change: what may, when it counts, that nobody sees it too early, and what becomes of such a job (M2.9, M1.2)."""
+"""Changes of job terms: allowed changes, the time from which they count, no use before then, and scoring (M2.9, M1.2)."""
 
 import json
 import os
@@ -41,7 +41,7 @@ from warehouse.issued import read_rows, write_rows
 from warehouse.store.connection import open_store
 
 HOUR = pd.Timedelta("1h")
-#: What is forecast is not asked here.
+#: The forecasts do not matter here.
 QUICK = SETTINGS.model_copy(update={"models": ("last_value",), "planner": "last_value"})
 
 
@@ -55,7 +55,7 @@ def quick_turn(store, slot):
 
 @pytest.fixture
 def busy(tmp_path):
-    """A warehouse with the job and its market, and a quick settings file beside it."""
+    """Return a warehouse with the job and its market, next to a settings file for fast planning."""
     with new_store(tmp_path) as store:
         add_job(store)
     file = tmp_path / "slackwater.toml"
@@ -64,11 +64,11 @@ def busy(tmp_path):
 
 
 def due(slot, **terms):
-    """The job with its deadline at the end of so many slots."""
+    """Return the job with its deadline at the end of ``slot`` slots."""
     return with_terms(request(), {"deadline": at(slot), **terms})
 
 
-# What is kept, and who sees it when.
+# Stored terms and the times at which they are visible.
 
 
 def test_terms_are_those_known_at_the_time_they_are_read_for(jobs):
@@ -88,7 +88,7 @@ def test_terms_are_those_known_at_the_time_they_are_read_for(jobs):
 def test_the_same_change_twice_is_kept_once_and_the_newest_of_one_time_counts(jobs):
     assert [save_change(jobs, due(20), at=at(4)) for _ in range(2)] == [True, False]
     assert save_change(jobs, due(9), at=at(4))
-    assert save_change(jobs, due(12), at=at(4))  # what it was at first
+    assert save_change(jobs, due(12), at=at(4))  # the original deadline
     rows = read_rows(jobs, "terms")
     assert rows["revision"].tolist() == [0, 1, 2]
     assert rows["deadline_at"].tolist() == [at(20), at(9), at(12)]
@@ -139,7 +139,7 @@ def test_a_job_that_has_ended_or_was_changed_later_is_not_changed(jobs):
     save_report(jobs, said, find_job(jobs, "demo"))
     with pytest.raises(JobError, match="reported as finished at"):
         save_change(jobs, due(16), at=at(6))
-    save_change(jobs, due(18), at=at(4.5))  # before that was said
+    save_change(jobs, due(18), at=at(4.5))  # before the job was reported as finished
     scored = {
         "job": "demo",
         "policy": "UP",
@@ -171,7 +171,7 @@ def test_changes_are_told_by_the_keys_of_a_job_file():
 
 
 def test_a_file_is_placed_where_the_job_is(jobs):
-    """What it leaves open is the job's own; a deadline_in counts from the job's start."""
+    """Fields missing in the file are taken from the stored job; deadline_in counts from the start of the job."""
     stored = find_job(jobs, "demo")
     told = request().model_dump(exclude={"start", "deadline", "market", "source"}) | {"deadline_in": "8h"}
     assert as_filed(parse_request(told, "test"), stored) == due(16)
@@ -181,7 +181,7 @@ def test_a_file_is_placed_where_the_job_is(jobs):
     assert (other.market, other.source) == ("lab/r1/z2/a3-highgpu-1g", None)
 
 
-# What was done goes on.
+# Progress is preserved.
 
 
 def test_what_was_done_counts_under_the_new_terms(market):
@@ -259,7 +259,7 @@ def made_again(db, settings, slots):
 
 
 def test_a_backfill_of_slots_around_a_change_decides_as_live_turns_did(tmp_path, settings):
-    """Before the change by the terms of then, also where it is long known; from it on by the new ones. What was issued stays."""
+    """Slots before the change use the old terms even if the change is known, later slots the new terms; issued rows stay."""
     slots = list(pd.date_range(AT, periods=3, freq=STEP))
     job = parse_request(
         {
@@ -284,11 +284,11 @@ def test_a_backfill_of_slots_around_a_change_decides_as_live_turns_did(tmp_path,
     assert ends == [AT + 12 * HOUR] + [AT + 5 * STEP] * 2
     assert wanted[1]["on_demand"] > calm[0]["on_demand"] == 0, "there is little spot in that slot"
     with open_store(late) as store:
-        save_change(store, hasty, at=slots[1])  # known before any of the slots is made
+        save_change(store, hasty, at=slots[1])  # known before the first slot is backfilled
     made_again(late, settings, slots)
     with open_store(late) as store:
         assert decisions_of(store, "mine") == wanted
-    # A change that is entered for a time whose slots are decided leaves them as they are.
+    # A later change that is dated to slots already decided leaves their decisions unchanged.
     with open_store(late) as store:
         assert save_change(store, with_terms(hasty, {"deadline": AT + 8 * STEP}), at=slots[2])
     made_again(late, settings, slots)
@@ -297,7 +297,7 @@ def test_a_backfill_of_slots_around_a_change_decides_as_live_turns_did(tmp_path,
 
 
 def test_a_job_is_scored_by_terms_that_held_from_its_first_slot_else_not_at_all(tmp_path, settings):
-    """A replay would tell every policy at the start what was said under way."""
+    """A replay would reveal the changed terms to every policy at the start of the job."""
     settings = settings.model_copy(update={"history_days": SETTINGS.history_days})
     with new_store(tmp_path) as store:
         for name in ("early", "late", "never"):
@@ -323,7 +323,7 @@ def test_a_job_is_scored_by_terms_that_held_from_its_first_slot_else_not_at_all(
         assert [tuple(row) for row in valued] == [("early", False), ("never", True)], (
             "a value that was taken back counts for none"
         )
-        # What is complete is judged by the terms known at the end of the window, and nothing is due of what is not replayed.
+        # Completeness uses the terms known at the end of the window; jobs that are not replayed have no score due.
         for last, ends in (
             (1, {"late": 12, "early": 8, "never": 12}),
             (12, {"late": 8, "early": 8, "never": 12}),

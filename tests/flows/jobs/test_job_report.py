@@ -1,4 +1,4 @@
-"""Reports of what a job really did: what is refused, what the next plan makes of them, and that none is known too early (M1.2)."""
+"""Progress reports of a job: refused values, their effect on the next plan, and no use before they are known (M1.2)."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ from warehouse.errors import JobError
 from warehouse.store.connection import open_store
 
 LATER = pd.Timedelta("10min")
-#: What is forecast is not asked here.
+#: The forecasts do not matter here.
 QUICK = SETTINGS.model_copy(update={"models": ("last_value",), "planner": "last_value"})
 
 
@@ -47,7 +47,7 @@ def kept(store, *reports):
     return [save_report(store, one, find_job(store, one.job)) for one in reports]
 
 
-# what is kept and what counts
+# Stored reports and the reports that count
 
 
 def test_a_report_comes_back_as_it_was_said(jobs):
@@ -78,7 +78,7 @@ def test_a_correction_is_a_new_row_and_the_newest_known_counts(jobs):
     assert [one.progress for one in every_report(jobs, ["demo"])] == [9.0, 4.0, 5.0]
     ((again, _),) = kept(
         jobs, report(progress=6.0)
-    )  # no later time is given: not known before what it corrects
+    )  # without a later time, a correction becomes known with the report that it corrects
     assert again.known_at == late.known_at
     assert [one.progress for one in reports_of(jobs, "demo")] == [6.0]
 
@@ -137,7 +137,7 @@ def test_what_differs_from_the_advice_or_the_bounds_is_said_but_kept(jobs):
     assert differences(report(2, progress=1.0), stored, advised) == []
 
 
-# what the next plan makes of it
+# Effect of reports on the next plan
 
 
 def test_without_reports_a_decision_is_as_before(market):
@@ -214,7 +214,7 @@ def test_a_job_that_was_thought_done_goes_on_when_the_report_says_otherwise(mark
 
 @pytest.mark.parametrize("policy", ["UP", "MSU", "AHANP(0.9)", AHAP, "Stochastic", "OD-only"])
 def test_scrambling_what_became_known_later_changes_no_decision(market, policy):
-    """A later known_at, or a later time reported on, changes nothing before it (M1.2, M4.9)."""
+    """Reports with a later known_at, or about a later time, change no earlier decision (M1.2, M4.9)."""
     rng = np.random.default_rng(11)
     decided = hold((1, 1), 5)
     known = [report(2, progress=2.0, spot=2), report(4, progress=4.0, on_demand=1)]
@@ -232,7 +232,7 @@ def test_scrambling_what_became_known_later_changes_no_decision(market, policy):
 
 
 def test_a_report_known_by_the_slot_does_change_it(market):
-    """The test above could not fail otherwise."""
+    """Counterpart of the test above: a report known in time does change the decision."""
     far, near = (
         decided_row(market, 9, decided={}, reports=[report(9, progress=done)]) for done in (1.0, 19.0)
     )
@@ -245,11 +245,11 @@ def test_the_prediction_for_a_report_is_the_model_from_the_one_before(market):
     assert predicted_work(running, BEGIN + 4.5 * STEP, []) == pytest.approx(4.4)
     before = [report(2, progress=1.0)]
     assert predicted_work(running, BEGIN + 4 * STEP, before) == pytest.approx(3.0)
-    assert predicted_work(running, BEGIN + 40 * STEP, before) is None  # the record ends before
+    assert predicted_work(running, BEGIN + 40 * STEP, before) is None  # the record ends earlier
 
 
 def test_many_turns_at_once_start_from_reports_as_turns_one_by_one_do(tmp_path):
-    """What a backfill decides is what live turns decided, a late report and a correction among it."""
+    """A backfill decides like live turns, including a late report and a correction."""
     answers = []
     for name, size in (("one by one", 1), ("at once", 6)):
         (tmp_path / name).mkdir()
@@ -274,7 +274,7 @@ def test_many_turns_at_once_start_from_reports_as_turns_one_by_one_do(tmp_path):
     assert answers[0][4][0]["reason"] != answers[0][3][0]["reason"]
 
 
-# the commands
+# The commands
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def call(monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A settings file quick to plan with."""
+    """Return a settings file for fast planning."""
     file = tmp_path_factory.mktemp("small") / "slackwater.toml"
     file.write_text('models = ["last_value"]\nplanner = "last_value"\nhistory_days = 3\nrisk_paths = 10\n')
     return file

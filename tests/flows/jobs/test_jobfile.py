@@ -1,4 +1,4 @@
-"""Job files: what is read, what is refused, and the job in slots that follows (M2.1)."""
+"""Job files: accepted and refused files, and the resulting job in slots (M2.1)."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def test_times_become_whole_slots_inside_the_real_ones():
     request = _placed()
     assert first_slot(request, STEP) == pd.Timestamp("2026-01-05T10:30:00Z")
     job = slot_job(request, step=STEP, on_demand_usd=3.0)
-    assert job.deadline_slots == 23  # 10:30 to 22:10 holds 23 whole half hours
+    assert job.deadline_slots == 23  # 10:30 to 22:10 contains 23 complete half hours
     assert job.mu_up == pytest.approx(0.9)
     assert job.mu_down == pytest.approx(0.95)
 

@@ -1,4 +1,4 @@
-"""The record that policies learn from: where it begins and ends, what it leaves out, and that live and afterwards agree (M1.2)."""
+"""The record that policies learn from: its range, its gaps, and the agreement of live decisions and replays (M1.2)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ STEP = pd.Timedelta("30min")
 FIRST = pd.Timestamp("2026-01-20T06:00Z")
 SETTINGS = Settings(history_days=3, risk_paths=10, seed=5)
 MARKET = "lab/r1/z1/a3-highgpu-1g@lab:counts"
-#: A slot's start well inside the tidy folder, with a job of 12 slots after it.
+#: Start of a slot well inside the tidy folder, followed by a job of 12 slots.
 BEGIN = START.ceil("30min") + pd.Timedelta(days=6)
 
 
 def history(slots: int, *, end=FIRST, known=None, clock=True, zone="z", values=None) -> History:
-    """A history that ends at ``end``, its counts rising by one a slot; ``known`` maps slots to when they were learned."""
+    """Return a history ending at ``end`` with counts rising by 1 per slot; ``known`` maps slots to their known_at."""
     index = pd.date_range(end=end, periods=slots, freq=STEP, unit="us")
     learned = pd.Series(index, index=index)
     for slot, at in (known or {}).items():
@@ -57,7 +57,7 @@ def test_the_record_reaches_from_its_span_before_the_job_to_the_slot_asked_for()
     record = market_record(long, [], first=FIRST - 4 * STEP, last=FIRST - STEP, known_by=FIRST - STEP)
     assert record.first == RECORD_SPAN / STEP == 480
     assert record.price.shape == record.available.shape == (480 + 4,)
-    assert record.available[-1] == 998  # the slot before the history's last
+    assert record.available[-1] == 998  # the slot before the last slot of the history
     assert record.available[record.first] == 995
     assert record.peers.shape == (0, 484)
     assert record.slot_hours == 0.5
@@ -78,7 +78,7 @@ def test_a_short_history_gives_a_short_record_and_no_clock_gives_no_hour():
 
 
 def test_a_row_learned_after_its_slot_and_after_the_job_began_is_a_gap():
-    """The four slots end at FIRST; two were learned late: one before the job began, one while it ran."""
+    """Four slots end at FIRST; two became known late: one before the job began, the other while it ran."""
     slots = [FIRST - k * STEP for k in (3, 2, 1, 0)]
     late = {slots[0]: slots[1], slots[2]: slots[2] + pd.Timedelta("5min")}
     market, peer = history(4, known=late), history(4, known=late, zone="y")
@@ -124,7 +124,7 @@ def request(name="learner", **changes):
 
 
 def taken(store, at, start=None):
-    """The market, its history and its peers' as read at ``at``."""
+    """Return the history of the market and of its peers, as read at ``at``."""
     turn = Turn(store=store, at=at, settings=SETTINGS, run_id="x")
     followed = find_market(store, MARKET, at=at, settings=SETTINGS)
     begin = record_start(BEGIN)
@@ -133,7 +133,7 @@ def taken(store, at, start=None):
 
 
 def test_a_live_record_ends_at_the_logical_time_and_is_the_replays_cut_there(store):
-    """What a decision sees at any slot is what the replay of the ended job shows its policies there."""
+    """A live decision uses the same record as the replay of the ended job at that slot."""
     own, peers = taken(store, BEGIN + 12 * STEP)
     ended = ended_job(*job_on(request(), own), own, [], peers)
     assert len(peers) == 2
@@ -150,7 +150,7 @@ def test_a_live_record_ends_at_the_logical_time_and_is_the_replays_cut_there(sto
         for name in ("price", "available", "peers"):
             assert np.array_equal(getattr(live, name), getattr(then, name), equal_nan=True), name
         assert live.hour == then.hour == 0.5 + 0.5 * slot  # the job begins at 00:30
-        assert np.isfinite(live.peers[:, -6 * 48 :]).all()  # known since six days before
+        assert np.isfinite(live.peers[:, -6 * 48 :]).all()  # known for the last six days
         assert live.available[-1] == running.seen.available[slot]
         with pytest.raises(MarketError, match="covers the job"):
             record.until(slot + 1)
@@ -191,7 +191,7 @@ def test_no_more_than_the_most_peers_are_read(tmp_path):
 
 @pytest.mark.parametrize("name", ["Stochastic", "AHAP(3,1,0.9,expected)"])
 def test_what_a_policy_holds_does_not_depend_on_what_comes_later(store, name):
-    """Scramble the market and its peers after a slot: what was held up to it stays; the past it learned from matters."""
+    """Scrambling the market and its peers after a slot changes no earlier allocation; the past it learned from matters."""
     own, peers = taken(store, BEGIN + 12 * STEP)
     policy, cut = policy_named(name), BEGIN + 5 * STEP
 
@@ -207,7 +207,7 @@ def test_what_a_policy_holds_does_not_depend_on_what_comes_later(store, name):
 
 
 def scrambled(market: History, after: pd.Timestamp) -> History:
-    """The same history with every count and price after a slot changed."""
+    """Return the history with every count and price after ``after`` changed."""
     frame = market.frame.copy()
     later = frame.index > after
     frame.loc[later, "available"] = np.where(frame["available"][later] > 0, 0.0, 8.0)
@@ -219,7 +219,7 @@ def scrambled(market: History, after: pd.Timestamp) -> History:
 
 
 class Watching:
-    """Holds nothing and notes how long the past was in each slot."""
+    """Policy that runs no instances and records the length of the past at every slot."""
 
     name = "watching"
 
@@ -251,9 +251,9 @@ def test_every_replay_and_decision_of_the_flows_gives_the_policy_its_past(store)
     live = Watching()
     own, peers = taken(store, BEGIN + 4 * STEP)
     decide(open_job(request(), own, decided={}, peers=peers).live, live, effort_of(SETTINGS))
-    assert live.lengths[:5] == scored.lengths[:5]  # what went before, then the present slot
+    assert live.lengths[:5] == scored.lengths[:5]  # the slots decided before, then the present slot
     begins = first + 4 + 1
-    assert live.lengths[5:13] == [(t, begins, (2, begins), t - 4) for t in range(4, 12)]  # the look ahead
+    assert live.lengths[5:13] == [(t, begins, (2, begins), t - 4) for t in range(4, 12)]  # the simulated slots after the present
 
 
 def test_a_live_decision_is_the_replays_and_comes_out_the_same_twice(store):
@@ -274,7 +274,7 @@ def test_a_live_decision_is_the_replays_and_comes_out_the_same_twice(store):
 
 
 def test_one_decision_believes_one_thing_live_and_replayed(store):
-    """What the reason says, what is planned by, what cost and lateness are sampled from, and the forecast itself (M6.9)."""
+    """The reason, the planning distribution, the sampled cost and lateness, and the forecast agree (M6.9)."""
     own, peers = taken(store, BEGIN + 12 * STEP)
     slots = [BEGIN + k * STEP for k in range(12)]
     (told,) = backtest([own], "markov", origins=slots, horizon=8).values()

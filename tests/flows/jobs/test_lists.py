@@ -1,4 +1,4 @@
-"""`job add` of several files, and the lists of markets and jobs: patterns, order and a screenful."""
+"""`job add` of several files, and the lists of markets and jobs: patterns, sorting and length."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ FORM = {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three zones of p4d.24xlarge, and files of jobs: two that can be used, one that cannot."""
+    """Return three zones of p4d.24xlarge and the result of adding four job files: two valid, one invalid, one missing."""
     folder = tmp_path_factory.mktemp("lists")
     (folder / "p4d.json").write_text(history("p4d.24xlarge"))
     for name, hours in (("late", 60), ("soon", 42), ("bad", 42)):
@@ -67,7 +67,7 @@ def test_markets_that_a_job_names_come_first_and_patterns_leave_others_out(folde
     db = folder[0] / "w.duckdb"
     rows = call("markets", "--db", db, "--json").value["markets"]
     assert [row["zone"] for row in rows] == ["us-east-1b", "us-east-1a", "us-east-1c"]
-    assert {row["capacity"] for row in rows} == {None}  # nobody counted
+    assert {row["capacity"] for row in rows} == {None}  # no counts were observed
     rows = call("markets", "1c", "P4D", "--db", db, "--json").value["markets"]
     assert [row["zone"] for row in rows] == ["us-east-1c"]
     rows = call("markets", "aws/*/*a/*", "--db", db, "--json").value["markets"]

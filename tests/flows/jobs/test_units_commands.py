@@ -1,4 +1,4 @@
-"""A GPU is not an instance: prices of p4d.24xlarge (8 GPUs), a job of 320 GPU-hours, and what every command answers."""
+"""GPUs and instances: prices of p4d.24xlarge (8 GPUs), a job of 320 GPU-hours, and the output of every command."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ FORMS = {
 
 
 def history(kind, days=5):
-    """The answer of describe-spot-price-history: three zones, a change every four hours, around 11.8 USD."""
+    """Return a response of describe-spot-price-history: three zones, a change every four hours, around 11.8 USD."""
     rows = []
     for place, zone in enumerate("abc"):
         for k in range(days * 6):
@@ -45,7 +45,7 @@ def history(kind, days=5):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A warehouse with prices of p4d.24xlarge and of a type that nobody knows, and the job in every form."""
+    """Return a warehouse with prices of p4d.24xlarge and of an unknown instance type, and the job in every form."""
     folder = tmp_path_factory.mktemp("units")
     for kind in ("p4d.24xlarge", "q9.12xlarge"):
         (folder / f"{kind}.json").write_text(history(kind))
@@ -82,7 +82,7 @@ def test_the_plan_is_one_spot_instance_for_forty_hours(plans):
     )
     assert plan["work"] == "320 GPU-hours = 40 instance-hours"
     assert plans["instances"]["work"] == "40 instance-hours = 320 GPU-hours"
-    # 40 hours and the restart of a few minutes at 11.7 to 11.9 USD.
+    # 40 hours and a restart of a few minutes at 11.7 to 11.9 USD.
     assert 40 * 11.7 < plan["expected_cost_usd"] < 40.5 * 11.9
 
 
@@ -166,7 +166,7 @@ def test_a_replay_and_the_decisions_of_all_jobs_have_both(folder):
 
 
 def test_a_job_on_two_instance_types_has_the_sizes_of_each(tmp_path):
-    """p5.48xlarge has 8 GPUs of the kind of which p5.4xlarge has one."""
+    """p5.48xlarge has 8 GPUs and p5.4xlarge has 1 GPU of the same type."""
     rows = ["provider,region,zone,instance_type,timestamp,spot_price_usd_per_hour,available,gap_seconds"]
     for k in range(48):
         at = (END - timedelta(minutes=30 * (47 - k))).isoformat()

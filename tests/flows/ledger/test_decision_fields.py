@@ -1,4 +1,4 @@
-"""A field more of a decision: declared once, it is stored, published, printed and drawn; older rows lack it and stay readable."""
+"""A new decision field is declared once, then stored, published, printed and drawn; older rows without it stay readable."""
 
 import json
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ from flows.ui.jobs import decided_table
 from warehouse.errors import InputError
 from warehouse.issued import read_rows, write_rows
 
-#: What somebody who adds a field writes.
+#: Declaration of an additional field.
 WATER = Field(
     kind=float | None,
     limits={"minimum": 0},
@@ -33,7 +33,7 @@ WATER = Field(
     heading="energy",
     unit="kWh",
 )
-#: A row as a first version might have kept it.
+#: A row as stored by the first version.
 ANCIENT = {
     "job": "demo",
     "slot": BEGIN.isoformat(),
@@ -42,7 +42,7 @@ ANCIENT = {
     "spot": 2,
     "reason": "because",
 }
-#: The run that made it.
+#: The run that stored this row.
 OLD_RUN = {
     "run": "run-old", "logical_at": BEGIN, "stage": "allocate", "status": "done", "details": "{}", "made": "live",
 }  # fmt: skip
@@ -115,7 +115,7 @@ def test_rows_of_an_older_version_are_readable_everywhere(store, tmp_path):
     assert "The risk of missing a deadline is unknown." in rendered([found])
     with pytest.raises(InputError, match="older version: it has no market"):
         document(found)
-    # The next decision builds on it.
+    # The next decision continues from this row.
     keep(store, turn_at(store, 1), [decided_row(store, 1)])
     path = tmp_path / "w.duckdb"
     store.close()
@@ -153,13 +153,13 @@ def test_every_field_says_what_it_means_and_those_shown_have_a_heading():
             True,
             "2026-03-10T06:30:00+00:00",
             None,
-        ),  # 8 of 10 finish at all
+        ),  # only 8 of 10 samples finish
         ([2.0] * 10, True, "2026-03-10T07:00:00+00:00", "2026-03-10T07:00:00+00:00"),
         ([1.0] * 10, False, None, None),
     ],
 )
 def test_quantiles_of_the_finish_are_counted_over_the_sampled_futures(finish, known, first, last):
-    """A job of one slot of work: spot comes in the first slot in half of the futures, in the second in most others."""
+    """Work of a single slot: half of the samples get spot in the first slot, most others in the second."""
     live = SimpleNamespace(start=pd.Timestamp("2026-03-10T06:00Z"), step=pd.Timedelta("30min"))
     made = SimpleNamespace(risk_known=known, expected=SimpleNamespace(finish=np.array(finish)))
     found = [
