@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_written_is_named(call, folder, tmp_path):
 
 @pytest.fixture(scope="module")
 def made(folder, tmp_path_factory):
-    """Return the backtest of the folder, its scores computed in one process and its forecasts stored on disk."""
+    """Return the backtest of the folder, its scores computed in a single process and its forecasts stored on disk."""
     options = AccuracyOptions(models=("seasonal_naive", "markov"), horizon=4)
     measured = read_measured(options, Settings(), Session(data=folder))
     keep = tmp_path_factory.mktemp("keep")
@@ -287,7 +287,7 @@ def test_what_is_kept_is_what_was_forecast(made):
 
 
 def turned(whole: bytes) -> bytes:
-    """Return the forecast file with one flipped byte that only the page checksums detect."""
+    """Return the forecast file with a flipped byte that only the page checksums detect."""
     true = pq.read_table(pa.BufferReader(whole))
     for place in range(len(whole) // 3, len(whole)):
         harmed = whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :]
@@ -355,7 +355,7 @@ def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path)
 
 
 def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
-    """Compute, write, read and score: at most one earlier block is still in memory when a block arrives."""
+    """Compute, write, read and score: at most a single earlier block is still in memory when a block arrives."""
     course, _ = made
     own = [unit for unit in units_of(course.rolling) if unit.model == course.default]
     unit = max(own, key=lambda one: len(one.origins))

@@ -490,9 +490,7 @@ def test_many_marks_of_drift_are_only_dated(small: Accuracy) -> None:
     one = demo_drift(1)
     marks = pd.concat([one.assign(at=one["at"] - pd.Timedelta(hours=18 * i)) for i in range(4)])
     ((figure,), _) = daily_figures("count", small, marks)
-    assert (
-        "Drift" not in figure.captions[0]
-    )  # all drift marks are after the drawn days, or on the one extra day
+    assert "Drift" not in figure.captions[0]  # all drift marks are after the drawn days, or on the extra day
     wide = demo_accuracy(markets=1, steps=2, days=8)
     ((figure,), _) = daily_figures("count", wide, marks)
     told = "Drift told 4 times: 12 Oct 07:00, 13 Oct 01:00, 13 Oct 19:00 and 14 Oct 13:00."

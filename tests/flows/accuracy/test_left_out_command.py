@@ -40,7 +40,7 @@ def choices(course: BacktestPlan) -> dict[str, tuple[str, float]]:
 
 
 def scrambled(folder: Path, to: Path, zone: str) -> Path:
-    """Copy the folder, with the earlier half of one zone and the later halves of all zones permuted."""
+    """Copy the folder, with the earlier half of a zone and the later halves of all zones permuted."""
     write_tidy(to, days=DAYS)
     table = pd.read_parquet(folder / "availability.parquet")
     rng = np.random.default_rng(8)
@@ -77,7 +77,8 @@ def test_the_earlier_halves_hold_nothing_of_the_later_ones(course):
         strict=True,
     ):
         for series, half, own, later in zip(panel.series, before.series, origins, first, strict=True):
-            assert len(half) == later[0] + 1  # all values known at the first later origin, but none of its targets
+            # all values known at the first later origin, but none of its targets
+            assert len(half) == later[0] + 1
             assert half.key == series.key
             np.testing.assert_array_equal(half.values, series.values[: len(half)])
             assert own.size

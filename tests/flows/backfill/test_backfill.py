@@ -78,7 +78,7 @@ def add_past_jobs(db: Path) -> None:
 
 
 def live_turns(db: Path, settings: Settings, slots, data: Path | None = None) -> None:
-    """Run one live turn per slot, each with a newly opened store, as a schedule would."""
+    """Run a live turn per slot, each with a newly opened store, as a schedule would."""
     add_past_jobs(db)
     for at in slots:
         with open_store(db) as store:
@@ -119,7 +119,7 @@ def after_first(live_files, tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory, settings):
-    """Return a warehouse filled by one backfill, and the jobs that ended in each of its slots."""
+    """Return a warehouse filled by a single backfill, and the jobs that ended in each of its slots."""
     db, true, ended = tmp_path_factory.mktemp("filled") / "w.duckdb", module.score_jobs, []
 
     def watched(turns, works, pool):
@@ -255,9 +255,8 @@ def test_everything_again_changes_nothing_that_was_issued(tmp_path, settings, fi
     shutil.copy(filled[0], db)
     everything = made(db, settings, SLOTS, reprocess="all")
     assert all(became == "made" for one in everything for became in one.became.values())
-    same(
-        tables(db) | {"imports": live["imports"]}, live
-    )  # the simulated market was queried again and returned the same rows
+    # the simulated market was queried again and returned the same rows
+    same(tables(db) | {"imports": live["imports"]}, live)
 
 
 def observed(db: Path) -> list[str]:
@@ -270,7 +269,7 @@ def observed(db: Path) -> list[str]:
 
 
 def test_slots_that_fail_lose_only_themselves(settings, live, live_files, after_first, monkeypatch):
-    """One slot fails to ingest, another fails to forecast."""
+    """The ingest of a slot fails, and the forecast of another slot."""
     db = after_first
     ingest, forecast = module.ingest, module.forecast_turns
 

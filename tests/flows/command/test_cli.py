@@ -166,7 +166,7 @@ def test_replay_answers_for_any_policy(call, data, market, tmp_path):
     job = tmp_path / "job.toml"
     job.write_text(text)
     words = ("replay", "--job", job, "--market", market, "--data", data, "--json")
-    # Run the configured forecasts for one policy only: the other output does not depend on them.
+    # Run the configured forecasts for a single policy: the other output does not depend on them.
     for policy, more in (("UP", LAST), ("AHAP(2,1,0.9)", ()), ("Stochastic(24)", LAST)):
         row = json.loads(call(*words, "--policy", policy, *more)[1])
         keeps_to("replay", row)
@@ -274,10 +274,11 @@ def test_nothing_below_the_command_line_reads_the_clock():
     wanted = re.compile(
         r"datetime\.now|Timestamp\.now|Timestamp\.utcnow|time\.time\(|date\.today|utcnow|\btime\.(perf_counter|monotonic|process_time)"
     )
+    # warehouse/times.py reads a monotonic clock, which knows no date
     allowed = {
         Path("flows/clock.py"),
         Path("warehouse/times.py"),
-    }  # warehouse/times.py reads a monotonic clock, which knows no date
+    }
     found = [
         path.relative_to(ROOT)
         for layer in ("warehouse", "forecasting", "optimization", "flows")

@@ -71,7 +71,7 @@ def stored_request():
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory):
-    """Return, for each command, its error and the heavy libraries imported by then; all commands run in one process."""
+    """Return, for each command, its error and the heavy libraries imported by then; all commands run in a single process."""
     folder = tmp_path_factory.mktemp("refused")
     (folder / "broken.toml").write_text("a = [")
     with open_store(folder / "slackwater.duckdb") as store:

@@ -80,7 +80,8 @@ def test_the_kinds_are_what_they_are_called(rows):
     assert made["must finish"]["must_finish"] is True
     assert made["hopeless"]["late_probability"] == 1.0
     assert made["hopeless"]["shortfall"].startswith("cannot be done by")
-    assert "best effort" not in made["hopeless"]["reason"]  # only the warning reports the shortfall, so it appears once
+    # only the warning reports the shortfall, so it appears once
+    assert "best effort" not in made["hopeless"]["reason"]
     assert (made["finished"]["on_demand"], made["finished"]["spot"]) == (0, 0)
     assert made["finished"]["progress_share"] == 1.0
     assert (made["reported"]["progress_from"], made["plain"]["progress_from"]) == ("reported", "decided")

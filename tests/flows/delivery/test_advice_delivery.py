@@ -73,7 +73,7 @@ class Server:
         self.done.wait(20)
 
     def _drip(self, connection):
-        """Send one byte at a time, so that no single read times out."""
+        """Send a byte at a time, so that no single read times out."""
         for byte in b"HTTP/1.1 200 OK\r\n" + b"X-Slow: " + b"y" * 400:
             if self.done.wait(0.05):
                 return

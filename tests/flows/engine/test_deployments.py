@@ -152,7 +152,8 @@ def test_parameters_fit_the_flow_and_runs_are_bounded(name):
     flow = getattr(import_module(module), function)
     given = dict(one.parameters)
     for required in flow.parameters.required:
-        given.setdefault(required, "2026-03-10T06:00:00Z")  # the only required parameters are the ends of a backfill
+        # the only required parameters are the ends of a backfill
+        given.setdefault(required, "2026-03-10T06:00:00Z")
     flow.validate_parameters(given)
     assert flow.timeout_seconds
     assert flow.name == flow_name(one)
@@ -219,7 +220,7 @@ def settings_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, settings_file) -> Path:
-    """Return a warehouse after one complete turn; tests read it or copy it."""
+    """Return a warehouse after a complete turn; tests read it or copy it."""
     db = tmp_path_factory.mktemp("whole") / "w.duckdb"
     one_turn(db, read_settings(settings_file))
     return db

@@ -57,7 +57,8 @@ def test_the_embedded_server_serves_this_process_alone(engine):
         ({"host": "evil.example"}, 421),
     ):
         assert httpx.post(f"{address}/flow_runs/filter", json={}, headers=headers).status_code == code
-    assert httpx.get(address.removesuffix("api")).status_code == 404  # the embedded server has no user interface
+    # the embedded server has no user interface
+    assert httpx.get(address.removesuffix("api")).status_code == 404
     with get_client(sync_client=True) as client:
         assert str(client.api_url).startswith(address)
         assert client.hello().json() is not None
@@ -187,7 +188,8 @@ def test_a_run_on_wrong_input_is_not_tried_again(engine, settings_file, tmp_path
     (tmp_path / "prices.parquet").write_bytes(b"not parquet")
     given = {"db": tmp_path / "w.duckdb", "data": tmp_path, "settings": settings_file}
     run = scheduled_run(flows.ingest, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()})
-    with pytest.raises(InputError, match=r"prices\.parquet"):  # without a retry: the first wait would take ten seconds
+    # Fails without a retry, whose wait would take ten seconds.
+    with pytest.raises(InputError, match=r"prices\.parquet"):
         run_flow(flows.ingest, flow_run=run, parameters=given)
     with open_reader(tmp_path / "w.duckdb") as store:
         kept = read_rows(store, "runs")
@@ -206,9 +208,8 @@ def test_a_run_that_takes_too_long_is_stopped_and_says_so(on_engine, settings_fi
     run = scheduled_run(hasty, AT.to_pydatetime(), **{name: str(path) for name, path in given.items()})
     with pytest.raises(TimeoutError):
         run_flow(hasty, flow_run=run, parameters=given)
-    one_turn(
-        tmp_path / "w.duckdb", read_settings(settings_file)
-    )  # the warehouse is not locked and contains no partial results
+    # the warehouse is not locked and contains no partial results
+    one_turn(tmp_path / "w.duckdb", read_settings(settings_file))
     assert dump(tmp_path / "w.duckdb") == dump(on_engine[0])
 
 
@@ -288,7 +289,7 @@ CASES = [case(seed) for seed in range(30)]
 
 
 def spread_over(runner):
-    """Replay every case with every policy, as one Prefect task per case on the given runner."""
+    """Replay every case with every policy, as a Prefect task per case on the given runner."""
     from prefect import flow
 
     from flows.engine.flows import tasks_of

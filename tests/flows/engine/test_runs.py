@@ -234,10 +234,11 @@ def test_the_user_s_own_page_and_programs_are_served(server, name):
     settings = httpx.get(
         os.environ["PREFECT_API_URL"].removesuffix("api") + "ui-settings", headers={"host": own["host"]}
     ).json()
+    # relative address, so it uses the host name of the browser
     assert (settings["auth"], settings["api_url"]) == (
         "BASIC",
         "/api",
-    )  # relative address, so it uses the host name of the browser
+    )
 
 
 @pytest.mark.parametrize("path", ["/events/in", "/events/out", "/logs/out"])

@@ -66,9 +66,8 @@ def test_a_turn_with_the_server_on_postgresql(database, tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("PREFECT_")]:
         monkeypatch.delenv(name)
     settings = small_settings(tmp_path)
-    monkeypatch.setenv(
-        "PREFECT_HOME", str(tmp_path / ".prefect")
-    )  # also restores the variables set by prepare_engine
+    # also restores the variables set by prepare_engine
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / ".prefect"))
     before = dict(os.environ)
     prepare_engine(tmp_path)
     os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = database

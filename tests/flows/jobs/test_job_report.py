@@ -76,9 +76,8 @@ def test_a_correction_is_a_new_row_and_the_newest_known_counts(jobs):
     assert [one.progress for one in reports_of(jobs, "demo", known_at=BEGIN + 2.5 * STEP)] == [4.0]
     assert [one.progress for one in reports_of(jobs, "demo", known_at=BEGIN + 3 * STEP)] == [5.0]
     assert [one.progress for one in every_report(jobs, ["demo"])] == [9.0, 4.0, 5.0]
-    ((again, _),) = kept(
-        jobs, report(progress=6.0)
-    )  # without a later time, a correction becomes known with the report that it corrects
+    # without a later time, a correction becomes known with the report that it corrects
+    ((again, _),) = kept(jobs, report(progress=6.0))
     assert again.known_at == late.known_at
     assert [one.progress for one in reports_of(jobs, "demo")] == [6.0]
 
@@ -161,9 +160,8 @@ def test_the_next_plan_starts_from_what_was_reported_and_goes_on_with_what_was_d
     assert row["progress"] == pytest.approx(3.0)
     assert row["progress_reported_at"] == said.reported_at.isoformat()
     reckoned = opened(market, 6, decided=decided).live.progress()
-    assert reckoned.done == pytest.approx(
-        0.9 + 5
-    )  # three minutes of restart, then six slots of two instances
+    # three minutes of restart, then six slots of two instances
+    assert reckoned.done == pytest.approx(0.9 + 5)
 
 
 def test_a_report_inside_a_slot_is_carried_to_its_end(market):

@@ -78,7 +78,7 @@ def test_a_short_history_gives_a_short_record_and_no_clock_gives_no_hour():
 
 
 def test_a_row_learned_after_its_slot_and_after_the_job_began_is_a_gap():
-    """Four slots end at FIRST; two became known late: one before the job began, the other while it ran."""
+    """Four slots end at FIRST; two became known late: the first before the job began, the second while it ran."""
     slots = [FIRST - k * STEP for k in (3, 2, 1, 0)]
     late = {slots[0]: slots[1], slots[2]: slots[2] + pd.Timedelta("5min")}
     market, peer = history(4, known=late), history(4, known=late, zone="y")
@@ -253,7 +253,8 @@ def test_every_replay_and_decision_of_the_flows_gives_the_policy_its_past(store)
     decide(open_job(request(), own, decided={}, peers=peers).live, live, effort_of(SETTINGS))
     assert live.lengths[:5] == scored.lengths[:5]  # the slots decided before, then the present slot
     begins = first + 4 + 1
-    assert live.lengths[5:13] == [(t, begins, (2, begins), t - 4) for t in range(4, 12)]  # the simulated slots after the present
+    # the simulated slots after the present
+    assert live.lengths[5:13] == [(t, begins, (2, begins), t - 4) for t in range(4, 12)]
 
 
 def test_a_live_decision_is_the_replays_and_comes_out_the_same_twice(store):

@@ -16,7 +16,7 @@ FORM = {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return three zones of p4d.24xlarge and the result of adding four job files: two valid, one invalid, one missing."""
+    """Return three zones of p4d.24xlarge and the result of adding four job files: two valid, an invalid and a missing file."""
     folder = tmp_path_factory.mktemp("lists")
     (folder / "p4d.json").write_text(history("p4d.24xlarge"))
     for name, hours in (("late", 60), ("soon", 42), ("bad", 42)):

@@ -1,4 +1,4 @@
-"""Alarms on a real Prefect server: events arrive, the automations of ``docs/monitoring.md`` are accepted, and they react."""
+"""Alarms on a real Prefect server: events are stored, and the automations of ``docs/monitoring.md`` are accepted and react."""
 
 import re
 import threading
@@ -20,12 +20,12 @@ from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "monitoring.md"
-#: What the document says before its reader has a block.
+#: Placeholder of the document for the identifier of the reader's block.
 NO_BLOCK = "00000000-0000-0000-0000-000000000000"
 
 
 class Hook:
-    """A webhook on loopback that keeps what it is sent; `wait` returns when enough has come."""
+    """Webhook on loopback that stores received bodies; `wait` returns them once enough have arrived."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
@@ -67,14 +67,14 @@ def server(tmp_path_factory):
 
 
 def block_of(language: str) -> str:
-    """The first block of a language: what comes later is not Prefect's."""
+    """Return the first code block in a language; later blocks are not for Prefect."""
     found = re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     assert found
     return found[0]
 
 
 def warehouse(folder: Path, *, end: pd.Timestamp) -> Path:
-    """A market whose counts end at ``end``, followed by a turn's forecast."""
+    """Return a warehouse with a market whose counts end at ``end``, and a forecast of it."""
     db = folder / f"{end:%d%H%M}.duckdb"
     with open_store(db) as store:
         times = every(10, end=end)
@@ -123,7 +123,7 @@ def test_an_alarm_reaches_the_webhook_of_the_documented_automations(server):
         put(store, "availability", times, lively(len(times)))
     assert status(db=db, at=(AT + 2 * HALF).to_pydatetime())["alarms"] == []
     assert hook.wait(3)[2].startswith("slackwater.alarm.cleared: ")
-    assert len(hook.bodies) == 3  # the second look told nothing
+    assert len(hook.bodies) == 3  # the second status call sent nothing
     with open_store(db) as store:
         kept = read_rows(store, "alarms")
     assert kept[["raised_at", "cleared_at"]].to_numpy().tolist() == [[AT, AT + 2 * HALF]]
@@ -151,7 +151,7 @@ def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(tmp_path, monk
 
 
 def stored_events(n: int) -> list[dict]:
-    """The events the server has stored, as soon as there are ``n`` (it writes them in batches)."""
+    """Return the events stored by the server once there are ``n``; the server writes them in batches."""
     from prefect.client.orchestration import get_client
 
     body = {"filter": {"event": {"prefix": ["slackwater."]}, "order": "ASC"}}

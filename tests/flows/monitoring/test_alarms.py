@@ -1,4 +1,4 @@
-"""Alarms: each kind rings when it should and not otherwise, is told once, and is cleared when it is gone."""
+"""Alarms: each kind is raised when it should be and not otherwise, is sent once, and is cleared afterwards."""
 
 import math
 import os
@@ -45,7 +45,7 @@ def store():
 
 
 def put(store, kind: str, times, values, *, known=None, on_demand=3.0, gap=600.0) -> None:
-    """Observations of the market, through the warehouse's own door."""
+    """Store observations of the market through the warehouse's normal import."""
     times = pd.DatetimeIndex(times)
     n = len(times)
     columns = {name: [part] * n for name, part in zip(
@@ -76,12 +76,12 @@ def every(minutes: float, *, days: float = 10.0, end=AT) -> pd.DatetimeIndex:
 
 
 def lively(n: int, seed: int = 1) -> list[int]:
-    """Counts that move within a few hours."""
+    """Return ``n`` counts that change within a few hours."""
     return (8 + np.cumsum(np.random.default_rng(seed).integers(-1, 2, n)) % 8).tolist()
 
 
 def told(store, *, at=AT, settings=SETTINGS) -> dict[str, Alarm]:
-    """Alarms by kind; no kind twice."""
+    """Return the alarms by kind; each kind occurs at most once."""
     found = alarms_of(store, settings, [MARKET], at=at)
     assert len({one.kind for one in found}) == len(found)
     return {one.kind: one for one in found}
@@ -123,7 +123,7 @@ def test_a_list_price_that_is_said_once_is_never_stale(store):
 
 @pytest.mark.parametrize(("hours", "flat"), [(20, False), (40, True)])
 def test_a_count_that_froze_is_a_flat_line_against_its_own_stretches(store, hours, flat):
-    """Up to now the count moved every 8 hours at most: it is flat after four times as long."""
+    """The count used to change every 8 hours at most: it is flat after four times as long."""
     levels = np.repeat([3, 7, 5, 9, 4, 8, 6] * 6, 48)  # 8 h each, between 3 and 9
     frozen = np.full(hours * 6, 6)
     values = np.concatenate([levels, frozen[1:]])
@@ -139,7 +139,7 @@ def test_a_count_that_froze_is_a_flat_line_against_its_own_stretches(store, hour
 
 
 def test_a_rest_at_the_floor_is_judged_by_rests_at_the_floor(store):
-    """A price rests at its floor for days between short excursions: only a stay as long elsewhere is odd."""
+    """A price rests at its minimum for days between short excursions: only an equally long rest at another level is unusual."""
     pieces = [np.full(72, 0.9)]
     for _ in range(12):
         pieces += [np.array([1.0, 1.1, 1.2, 1.1]), np.full(72, 0.9)]
@@ -169,7 +169,7 @@ def test_prices_beyond_belief_are_impossible(store):
 
 @pytest.mark.parametrize(("last", "jumped"), [(1.25, False), (1.60, True)])
 def test_a_price_jumps_when_no_past_step_comes_near(store, last, jumped):
-    """Past steps are a tenth; an eighth more is none, and three times the logarithm of the largest is."""
+    """Past steps are 10 %: a rise by 25 % is no jump, but a log step of more than three times the largest past step is."""
     times = every(360)
     values = [1.0 + 0.1 * (place % 2) for place in range(len(times))]
     values[-1] = last * values[-2]
@@ -204,7 +204,7 @@ def test_an_ingest_that_adds_nothing_is_empty_only_if_more_was_due(store):
 
 
 def fetch(store, place: int, status: str, reason: str = "") -> None:
-    """A fetch of the feed "az" ``place`` half hours before `AT`."""
+    """Store a fetch of the feed "az", ``place`` half hours before `AT`."""
     row = {"feed": "az", "status": status, "added": 0, "repeated": 0, "rejected": 0, "requests": 3, "watermark": "{}",
            "reason": reason, "logical_at": (AT - place * HALF).to_pydatetime()}  # fmt: skip
     write_rows(store, "fetches", [row])
@@ -268,7 +268,7 @@ def test_a_market_that_changed_has_drifted_for_a_day(store):
 
 
 def issue(store, low: float, high: float, *, inner: tuple[float, float] | None = None) -> None:
-    """One-step intervals of the planner in every slot of four days: 80 % from ``low`` to ``high``."""
+    """Store one-step forecasts for every slot of four days, with 80 % intervals from ``low`` to ``high``."""
     slots = every(30, days=4)[:-1]
     inner = inner or (low, high)
     levels = {f"q{level:02d}": low if level < 25 else high for level in range(5, 100, 5)}
@@ -315,7 +315,7 @@ def test_dependent_values_count_for_less():
 
 
 def test_calibrated_forecasts_seldom_leave_the_band():
-    """Hits that persist as real ones do: at 0.001 a side a week of them leaves the band in far fewer than 2 % of weeks."""
+    """Hits autocorrelated like real hits: at 0.001 per side, far fewer than 2 % of weeks leave the band."""
     rng = np.random.default_rng(11)
     rung = 0
     for _ in range(600):
@@ -358,7 +358,7 @@ def test_a_look_at_the_past_changes_nothing(store):
 
 
 def test_alarms_see_nothing_that_came_later(store):
-    """What is found at a time is the same whether or not a wild future is there already."""
+    """Later data, however extreme, do not change the alarms found at an earlier time."""
     times = every(10)
     put(store, "availability", times, lively(len(times)))
     put(store, "price", times[::36], np.linspace(1, 1.1, len(times[::36])).tolist())
@@ -395,7 +395,7 @@ DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[4] / "share
 @pytest.mark.skipif(not (DATA / "prices.parquet").exists(), reason="SLACKWATER_DATA has no real series")
 @pytest.mark.parametrize("kind", ["price", "count"])
 def test_real_series_seldom_ring_a_false_alarm(kind):
-    """Walking every real series stretch by stretch: fewer than one flat line or jump in 180 days of a series."""
+    """Run over every real series: fewer than a flat line or price jump per 180 days of a series."""
     rules, alarms, days, jumps, jump_days = AlarmSettings(), 0, 0.0, 0, 0.0
     for times, values in real_series(kind):
         starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
@@ -424,7 +424,7 @@ def real_series(kind: str):
 
 
 def flat_alarms(times, values, starts, rules: AlarmSettings) -> int:
-    """Stretches that would have rung, each judged by the earlier ones of its sort, as in ``alarm_runs.sql``."""
+    """Count the flat-line alarms: each run is compared with earlier runs of its sort, as in ``alarm_runs.sql``."""
     levels = values[starts]
     lengths = np.diff(np.r_[times[starts], times[-1]])
     edge = (levels == np.minimum.accumulate(levels)) | (levels == np.maximum.accumulate(levels))
@@ -439,7 +439,7 @@ def flat_alarms(times, values, starts, rules: AlarmSettings) -> int:
 
 @pytest.mark.parametrize("at", ["2026-11-23T05:00Z", "2026-08-20T18:00Z"])
 def test_a_first_turn_on_the_simulated_market_ends_without_an_alarm(store, at):
-    """Times at which a price had rested for long, or a count's last days looked unlike those before."""
+    """Times at which a price had been flat for long, or the last days of a count differed from earlier days."""
     settings, time = Settings(), pd.Timestamp(at)
     ingest_simulated(Turn(store=store, at=time, settings=settings, run_id="first"))
     listing = list_markets(store)
@@ -447,4 +447,4 @@ def test_a_first_turn_on_the_simulated_market_ends_without_an_alarm(store, at):
     assert len(markets) == 7
     assert alarms_of(store, settings, markets, at=time) == []
     facts = read_alarm_facts(store, settings, markets, at=time)
-    assert flat_lines(facts) or drifts(facts)  # what a source of measurements would be asked about
+    assert flat_lines(facts) or drifts(facts)  # a measured source would have raised an alarm

@@ -1,4 +1,4 @@
-"""Alarms that matter to a person: each rings when it should, once, and reaches Slack, a web address, mail or a command."""
+"""Alarms sent to people: each is raised when it should be, once, and reaches Slack, a webhook, mail or a command."""
 
 import json
 import socketserver
@@ -122,7 +122,7 @@ def test_how_a_job_ended_in_words(decisions, reports, words):
 
 @pytest.fixture
 def stored(tmp_path):
-    """A warehouse with a job whose newest decision is late."""
+    """Yield a warehouse with a job whose newest decision has a probability of 0.4 of missing the deadline."""
     with open_store(tmp_path / "w.duckdb") as store:
         save_jobs(store, [job().request], origin="user", at=START, step=STEP)
         row = decision(late_probability=0.4) | {
@@ -150,7 +150,7 @@ def test_an_alarm_of_a_job_is_kept_and_cleared(stored):
 
 
 def test_real_outcomes_are_of_jobs_that_were_decided_and_reported(stored):
-    """The replays of a job are no outcome of its; a job counts for the policy that decided most of its slots."""
+    """Replays are no real outcomes; a job counts for the policy that decided most of its slots."""
     assert reported_outcomes(stored).sentence().startswith("No real outcome yet")
     save_decisions(stored, [("r", decision(slot=NOW + k * STEP) | {
         "job": "lora", "policy": policy, "on_demand": 1, "spot": 0, "reason": "because", "run": "r",
@@ -259,7 +259,7 @@ def test_a_command_gets_the_alarm_as_json(stored, tmp_path):
 
 
 class Mailbox(socketserver.StreamRequestHandler):
-    """Enough of SMTP to take one message."""
+    """Minimal SMTP server that stores the received message."""
 
     def handle(self):
         self.wfile.write(b"220 hello\r\n")

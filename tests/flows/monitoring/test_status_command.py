@@ -1,4 +1,4 @@
-"""``slackwater status``: what it prints, its exit codes, its page, and that it neither writes nor starts anything."""
+"""``slackwater status``: its output, exit codes and page; it writes nothing and starts nothing."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ MARKET = "aws/r/z/g@s"
 
 
 def warehouse(folder: Path, *, end: pd.Timestamp = AT) -> Path:
-    """Three slots of turns that did everything on one market, up to ``AT``; its counts end at ``end``."""
+    """Return a warehouse with three complete slots of a market up to ``AT``; its counts end at ``end``."""
     db = folder / "w.duckdb"
     with open_store(db) as store:
         times = every(10, end=end)
@@ -49,18 +49,18 @@ def warehouse(folder: Path, *, end: pd.Timestamp = AT) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """Such a warehouse that is only read."""
+    """Return such a warehouse for read-only use."""
     return warehouse(tmp_path_factory.mktemp("well"))
 
 
 @pytest.fixture(scope="module")
 def silent(tmp_path_factory) -> Path:
-    """One whose counts ended forty minutes ago, only read too."""
+    """Return a read-only warehouse whose counts ended forty minutes before ``AT``."""
     return warehouse(tmp_path_factory.mktemp("silent"), end=AT - pd.Timedelta(minutes=40))
 
 
 def run(monkeypatch, capsys, *arguments) -> tuple[int, str]:
-    """Exit code and output of a command; the last turn is in the past, so its time is given."""
+    """Return the exit code and the output of the status command."""
     monkeypatch.setattr(sys, "argv", ["slackwater", "status", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -166,7 +166,7 @@ def test_the_command_loads_no_engine_and_no_solver(made, tmp_path):
 
 
 class Page(HTMLParser):
-    """Tags must be closed in order; keeps attributes and text."""
+    """HTML parser that checks the nesting of tags and collects their attributes and the text."""
 
     void = ("meta", "br", "wbr", "link", "img")
 
@@ -195,7 +195,7 @@ EVIL = '<script>alert("x")</script>'
 
 
 def demo() -> Status:
-    """Every state, in a market whose reasons are hostile."""
+    """Return a status with all states, for a market and job with hostile names and reasons."""
     runs = run_rows((3, "forecast", "failed", EVIL, []))
     issued = pd.concat([issued_rows(A, [0]), issued_rows(A, [1], price_fallback="flat"),
                         issued_rows(A, [2], newest_row=pd.Timestamp("2026-03-10T00:00Z"))])  # fmt: skip

@@ -1,4 +1,4 @@
-"""The completeness map: the state of every market, stage and slot, from hand-made facts and from real turns (M1.3)."""
+"""The completeness map: the state of every market, stage and slot, from synthetic facts and from real turns (M1.3)."""
 
 import shutil
 
@@ -30,7 +30,7 @@ def utc(values) -> pd.Series:
 
 
 def seen_rows(market, ages, price_ages=None) -> pd.DataFrame:
-    """A market whose newest count is ``ages`` minutes old in each slot (None: nothing known yet)."""
+    """Return a market whose newest count is ``ages`` minutes old in each slot (None: nothing known yet)."""
     counts = [
         None if age is None else slot - pd.Timedelta(minutes=age)
         for slot, age in zip(SLOTS, ages, strict=True)
@@ -60,7 +60,7 @@ def issued_rows(market, places, **columns) -> pd.DataFrame:
 
 
 def run_rows(*rows) -> pd.DataFrame:
-    """Rows (place, stage, status, reason, left_out)."""
+    """Return ledger rows from tuples (place, stage, status, reason, left_out)."""
     frame = pd.DataFrame([(SLOTS[place], *rest) for place, *rest in rows], columns=EMPTY_RUNS)
     frame["slot"] = utc(frame["slot"])
     return frame
@@ -226,7 +226,7 @@ def test_a_job_that_moves_stands_where_it_was_told_to_be_and_is_missed_where_it_
     assert states(facts, "allocate", A) == ["missing", "not due", "not due", "done", "missing", "not due"]
     assert states(facts, "allocate", B) == ["not due", "done", "missing", "not due", "not due", "not due"]
     assert states(facts, "score", A)[5] == "missing"
-    # What was decided before the window counts, and a decision that does not say where leaves it where it was.
+    # Decisions before the window count, and a decision without a market leaves the job in its previous market.
     earlier = facts_of(
         seen=seen, jobs=[job_row("roams", A, start=-2)], decided=[("roams", -1, B), ("roams", 0)]
     )
@@ -296,7 +296,7 @@ BEFORE, AFTER = pd.Timestamp("2026-03-10T06:30Z"), pd.Timestamp("2026-03-10T08:0
 
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory):
-    """A warehouse after a turn, after which two slots were skipped and another turn done; and a copy from before that one."""
+    """Return settings, a warehouse with two turns and two skipped slots in between, and a copy from before the second turn."""
     folder = tmp_path_factory.mktemp("status")
     settings = read_settings(small_settings(folder))
     db, before = folder / "w.duckdb", folder / "before.duckdb"

@@ -1,4 +1,4 @@
-"""``slackwater rent`` as a command: the answer, its page, a market's price, and what is refused."""
+"""The ``slackwater rent`` command: its answer, its page, the price of a market, and refused input."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_published_vector_as_a_command(vectors, tmp_path):
         row["response_hours"] <= row["equal_widths_response_hours"] + 1e-12 for row in found["frontier"]
     )
     assert {row["arrivals_of"] for row in found["sensitivity"]} == {"all types", "amdahl", "root"}
-    # An hour of response time of 0.8 jobs an hour is 0.8 jobs in the system: the multiplier in both units.
+    # At 0.8 jobs per hour, one hour of response time equals 0.8 jobs in the system (Little's law).
     more = answer(vectors, "--budget", 1.501)
     assert found["multiplier"] == pytest.approx(
         0.8 * (found["response_hours"] - more["response_hours"]) / 0.001, rel=0.01
@@ -98,7 +98,7 @@ def test_list_price_is_gpus_in_money(vectors):
 
 @pytest.mark.slow
 def test_the_example_is_priced_in_a_market(tmp_path):
-    """Spot makes GPUs cheaper than list price by what the forecast says, and restarts make jobs longer (M8.6)."""
+    """Forecast spot prices make GPUs cheaper than the list price, and restarts make jobs longer (M8.6)."""
     write_tidy(tmp_path / "tidy")
     found = answer(
         EXAMPLE, "--budget", 70, "--market", "lab/r1/z1/a3-highgpu-1g", "--data", tmp_path / "tidy",
@@ -118,7 +118,7 @@ def test_the_example_is_priced_in_a_market(tmp_path):
 
 
 def test_a_market_of_instances_with_eight_gpus_counts_and_prices_gpus(tmp_path):
-    """An instance of 8 GPUs at 8 times the price is 8 GPUs (M8.6); an unknown number of GPUs is asked for."""
+    """An instance with 8 GPUs counts as 8 GPUs at an eighth of its price (M8.6); an unknown GPU count is required as an option."""
     folder = write_tidy(tmp_path / "tidy")
     words = (
         EXAMPLE, "--budget", 70, "--market", "lab/r1/z1/a3-highgpu-1g", "--data", folder,
@@ -131,7 +131,7 @@ def test_a_market_of_instances_with_eight_gpus_counts_and_prices_gpus(tmp_path):
 
 
 def test_nothing_after_the_time_is_read(tmp_path):
-    """Rows after --at are changed: the answer is the same (M1.2)."""
+    """Changing the rows after --at does not change the answer (M1.2)."""
     folder = write_tidy(tmp_path / "tidy")
     words = (
         EXAMPLE, "--budget", 70, "--market", "lab/r1/z1/a3-highgpu-1g", "--data", folder,
@@ -173,7 +173,7 @@ def runs():
 
 
 def test_measured_speedups(tmp_path, runs):
-    """Medians by GPUs; 8 are no faster than 4 and left out; sizes count on the fewest measured."""
+    """Medians by number of GPUs; 8 are left out as no faster than 4; sizes refer to the smallest measured number."""
     (kind,), notes = read_types(measured_file(tmp_path), runs)
     assert kind.speedup == TableSpeedup(gpus=(2, 4), speedups=(2.0, 3.0))
     assert "8 GPUs left out" in notes[0]

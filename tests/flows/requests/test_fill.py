@@ -1,4 +1,4 @@
-"""`slackwater fill`: what is chosen, by what rule, what is told of it, and that nothing later is read (M9.1, M9.4, M1.2)."""
+"""Test `slackwater fill`: the choice and its rules, its explanation, and no use of later data (M9.1, M9.4, M1.2)."""
 
 import math
 import shutil
@@ -54,7 +54,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def markets(tmp_path_factory):
-    """A warehouse of markets, to be copied."""
+    """Return a warehouse of markets for copying."""
     folder = tmp_path_factory.mktemp("markets")
     market_store(folder).close()
     return folder / "w.duckdb"
@@ -62,14 +62,14 @@ def markets(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def store(markets, tmp_path_factory):
-    """Markets that are only read."""
+    """Yield a store of markets for read-only use."""
     with open_store(shutil.copy(markets, tmp_path_factory.mktemp("read") / "w.duckdb")) as opened:
         yield opened
 
 
 @pytest.fixture
 def own(markets, tmp_path):
-    """Markets that a test may write to."""
+    """Yield a store of markets that the test may change."""
     with open_store(shutil.copy(markets, tmp_path / "w.duckdb")) as opened:
         yield opened
 
@@ -83,7 +83,7 @@ def values(filled):
     return answer_of(filled, STEP)
 
 
-# what a request says
+# Contents of a request
 
 
 def test_every_default_is_told():
@@ -119,7 +119,7 @@ def test_what_a_request_cannot_say(changes, why):
 def test_every_gpu_of_the_table_has_known_figures():
     types = [rated_gpu(Market.parse(f"{one.provider}/r/z/{one.instance_type}")) for one in gpu_types()]
     rated = {gpu(one.gpu_model).name for one in types if one is not None}
-    assert rated == set(known_gpus())  # the other GPUs of the catalogue cannot be filled for
+    assert rated == set(known_gpus())  # `slackwater fill` does not support the other GPUs of the catalogue
     assert len({(one.provider, one.instance_type) for one in gpu_types()}) == len(gpu_types())
 
 
@@ -127,7 +127,7 @@ def test_every_gpu_of_the_table_has_known_figures():
     ("key", "gpus"),
     [
         ("primeintellect/global/all/A100_80GB_SXM4_x8", 8),
-        ("primeintellect/global/all/A100_80GB_SXM4", None),  # machines of different sizes together
+        ("primeintellect/global/all/A100_80GB_SXM4", None),  # machines of different sizes
         ("primeintellect/global/all/A100_80GB_SXM4_x0", None),
         ("primeintellect/global/all/A100_80GB_SXM4_xl", None),
         ("aws/us-east-1/us-east-1a/p3.16xlarge", 8),
@@ -163,7 +163,7 @@ def test_the_samples_of_a_step_stay_the_same_for_every_n(model, gpus, batch):
             continue
         did = width.rounds * width.configuration.batch_size
         assert width.configuration.batch_size % number == 0
-        assert batch <= did < batch + width.rounds * number  # no GPU idles for more than a sample a round
+        assert batch <= did < batch + width.rounds * number  # each GPU idles for at most a sample per round
         (rate,) = model.predict([width.configuration])
         assert width.tokens_per_second == pytest.approx(rate.tokens_per_second * batch / did)
         assert width.low < width.tokens_per_second < width.high
@@ -204,7 +204,7 @@ def test_a_job_holds_any_n_between_two_bounds(chances, kept):
     assert [one.instances for one in usable(widths)] == kept
 
 
-# what is chosen
+# The choice
 
 
 def test_three_fields_give_a_job_that_can_be_stored(filled, tmp_path):
@@ -217,16 +217,15 @@ def test_three_fields_give_a_job_that_can_be_stored(filled, tmp_path):
         answer
     )
     assert any("batch_size" in text for text in answer["assumed"])
-    assert any(
-        "was never measured" in text for text in answer["outside"]
-    )  # no H100 with NVLink is in the measurements
+    # the measurements contain no H100 with NVLink
+    assert any("was never measured" in text for text in answer["outside"])
 
 
 def test_a_job_that_several_markets_fit_may_move_among_them(store, model, filled, tmp_path):
     job = filled.job
     assert job.markets == ("gcp/*/*/a3-highgpu-1g",)
     assert job.market == filled.winner.candidate.request.market
-    # A LoRA of 8 billion parameters: its weights, and what the adapter has.
+    # The LoRA checkpoint of a model with 8 billion parameters: weights and adapter.
     assert job.moving.checkpoint_gb == pytest.approx(16.5, abs=0.2)
     assert any(text.startswith("markets = ") for text in filled.assumed)
     assert any(text.startswith("[moving]") for text in filled.assumed)
@@ -234,7 +233,7 @@ def test_a_job_that_several_markets_fit_may_move_among_them(store, model, filled
     write_job_file(job, path, notes=filled.assumed)
     assert read_request(path) == job
     assert answer_of(filled, STEP)["job"]["markets"] == list(job.markets)
-    # Its market alone: nothing to move among.
+    # With a single market the job cannot move.
     only = fill(turn_at(store), asked(markets=[f"{job.market}@{job.source}"]), model)
     assert only.markets == ()
     assert only.job == only.winner.candidate.request
@@ -298,7 +297,7 @@ def test_the_interval_widens_what_is_expected(filled):
     assert filled.winner.low.finish_slots > filled.winner.high.finish_slots
 
 
-# when nothing can be chosen
+# Requests that cannot be filled
 
 
 def test_an_unknown_model_is_told_with_near_ones(store, model):
@@ -328,7 +327,7 @@ def test_no_valid_configuration_says_how_much_memory_lacks(store, model):
 
 def test_what_is_estimated_to_fit_but_hardly_runs_is_not_called_too_much(store, model):
     def doubted(configurations):
-        """Four GPUs are the likeliest to hold it, though others need less."""
+        """Four GPUs have the highest probability to fit, although other numbers need less memory."""
         likeliest, other = ({"p_valid": 0.35, "memory_gb": 76.7}, {"p_valid": 0.1, "memory_gb": 70.0})
         return [
             replace(verdict, valid=False, **(likeliest if one.number_gpus == 4 else other))
@@ -366,7 +365,7 @@ def test_a_budget_is_kept_at_the_low_end(store, model, filled):
     assert fill(turn_at(store), asked(budget_usd=limit + 0.01), model).winner.low.cost_usd <= limit + 0.01
 
 
-# prices only
+# Prices without counts
 
 
 def test_prices_alone_give_costs_without_risk_or_interval(own, model):
@@ -388,11 +387,11 @@ def test_prices_alone_give_costs_without_risk_or_interval(own, model):
     assert {slot["available"] for slot in score["allocations"]} == {None}
 
 
-# nothing later is read
+# No use of later data
 
 
 def scrambled(store, when):
-    """The same warehouse with every observation after ``when`` changed."""
+    """Change every observation of the warehouse after ``when``."""
     store.execute(
         "UPDATE availability SET available = 16 - available WHERE observed_at > ?", [when.to_pydatetime()]
     )
@@ -436,7 +435,7 @@ def test_a_report_is_fed_back_from_when_it_was_known(own, model):
     assert with_measured(model, measured_runs(own, known_at=when)) is model
 
 
-# what a wrong throughput costs
+# Cost of a wrong throughput
 
 
 @pytest.mark.parametrize(
@@ -452,7 +451,7 @@ def test_a_policy_that_is_right_is_not_misjudged(filled, name):
 def test_believing_too_much_finishes_later_than_knowing(filled):
     candidate, running = filled.winner.candidate, filled.winner
     true, window = candidate.job(STEP, "low"), market_of(running, spot=0)
-    policy = policy_named("MSU")  # waits as long as it believes it can
+    policy = policy_named("MSU")  # waits as long as it believes possible
     believed = replay(Misjudged(policy=policy, believes=running.live.job), true, window)
     known = replay(policy, true, window)
     assert known.on_time
@@ -468,7 +467,7 @@ def market_of(running, spot=3):
     )
 
 
-# the whole loop
+# The complete loop
 
 
 def test_the_replay_is_that_of_the_job(store, model, filled):
@@ -489,7 +488,7 @@ def test_the_replay_is_that_of_the_job(store, model, filled):
     assert len(answer["runners_up"]) == sum(one.planned is not None for one in filled.losers)
     assert answer["at_high"]["cost_usd"] <= answer["outcome"]["cost_usd"] <= answer["at_low"]["cost_usd"]
     assert answer["regret_usd"] >= 0
-    # What hangs on a value is said of a job that has one.
+    # Utilities are null for a job without a value.
     told = [*answer["policies"], *answer["runners_up"], answer["at_low"], answer["at_high"]]
     assert ended.job.must_finish
     assert filled.winner.candidate.request.value_usd is None
@@ -500,7 +499,7 @@ def test_the_replay_is_that_of_the_job(store, model, filled):
 
 
 def test_a_value_that_was_given_is_counted(store, model):
-    """Without one nothing is said of it: the test above."""
+    """Counterpart of the test above, in which the utility of a job without a value is null."""
     one = fill(turn_at(store), asked(value_usd=500.0), model)
     ran = run_filled(turn_at(store), one, policy_named("UP"))
     answer = score_answer(ran, one, STEP)

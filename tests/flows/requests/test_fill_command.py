@@ -1,4 +1,4 @@
-"""`slackwater fill` as a command: one call from a request to a score, its files, and its errors."""
+"""The `slackwater fill` command: from a request to a score in a single call, its files, and its errors."""
 
 import json
 import os
@@ -27,7 +27,7 @@ NOON = pd.Timestamp("2026-03-10T12:00Z")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with markets, measurements beside them, and settings that make it quick."""
+    """Return a folder with markets, measurements, and settings for fast planning."""
     folder = tmp_path_factory.mktemp("data")
     write_markets(folder)
     write_measurements(folder / "finetune")
@@ -57,14 +57,14 @@ def test_one_command_goes_from_three_fields_to_a_score(folder, call, tmp_path):
     score = answer["score"]
     assert parse_time(score["from"], "from") == AT
     decided = score["policies"][0]["policy"]
-    # The one that was measured best before the first job, beside the baselines.
+    # Before the first scored job, the policy with the best prior measurements decides; the baselines are replayed too.
     assert decided.startswith("Stochastic")
     assert {row["policy"] for row in score["policies"][1:]} == {"OD-only", "MSU", "UP"}
     assert score["hindsight"]["cost_usd"] <= score["outcome"]["cost_usd"] + 1e-9
     text = page.read_text()
     assert answer["configuration"]["gpu_model"] in text
     assert len(charts_of(text)) == 3
-    # The same job, replayed by the command that is there for it.
+    # The `replay` command gives the same result for this job.
     request = read_request(job)
     again = ("--market", f"{request.market}@{request.source}", "--policy", decided, "--json")
     code, out, _ = call("replay", "--job", job, *again, "--data", folder, "--settings", folder / "quick.toml")
@@ -159,7 +159,7 @@ def test_the_simulated_market_can_be_filled_on(folder, call, tmp_path):
     not (DATA / "finetune").is_dir(), reason=f"no measured runs below {DATA}: set SLACKWATER_DATA"
 )
 def test_three_fields_on_the_real_data(call, tmp_path):
-    """Fill, job, plan, replay and score on measured throughput and measured markets (a day of the marketplace in October 2025)."""
+    """Fill, plan, replay and score with measured throughput and measured markets (a day of the marketplace in October 2025)."""
     page = tmp_path / "fill.html"
     at = "2025-10-30T00:00Z"
     code, out, _ = call("fill", REQUEST, "--data", DATA, "--at", at, "--run", "--json", "--html", page)

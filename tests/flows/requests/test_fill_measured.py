@@ -1,4 +1,4 @@
-"""Reports of filled jobs: what throughput they show, beside what was predicted, and never too early (M9.4, M1.2)."""
+"""Reports of filled jobs: observed throughput compared with the prediction, without use of later data (M9.4, M1.2)."""
 
 import json
 import sys
@@ -71,11 +71,11 @@ def runs(store, slot=12):
 
 
 def test_the_first_report_counts_from_the_start_without_the_time_to_come_up(jobs):
-    say(jobs, 2, progress=1200.0 * 55 * 60, spot=3)  # an hour, five minutes of it lost
+    say(jobs, 2, progress=1200.0 * 55 * 60, spot=3)  # an hour, of which five minutes are lost
     (run,) = runs(jobs)
     assert run.tokens_per_second == pytest.approx(1200.0)
     assert (run.since, run.instances, run.predicted) == (BEGIN, 3, 1400.0)
-    assert not run.inside  # 1260 is the low end
+    assert not run.inside  # 1260 is the lower bound
     assert run.row()["error"] == pytest.approx(1200 / 1400 - 1)
 
 
@@ -93,7 +93,7 @@ def test_a_change_of_size_costs_its_overhead(tmp_path, later, minutes):
         asked = filled_request(checkpoint=point)
         save_jobs(store, [asked], origin="user", at=BEGIN, step=STEP)
         decided(store, [3, 3, later])
-        say(store, 2, progress=4e6)  # held what was decided
+        say(store, 2, progress=4e6)  # without counts in the report, the decided counts apply
         say(store, 3, progress=5e6)
         assert [run.instances for run in runs(store)] == [3, later]
         assert runs(store)[1].tokens_per_second == pytest.approx(1e6 / (1800 - 60 * minutes))
@@ -122,7 +122,7 @@ def test_a_decision_of_another_size_in_between_leaves_nothing_to_measure(jobs):
     decided(jobs, [3, 3, 4, 3])
     say(jobs, 2, progress=3e6, spot=3)
     say(jobs, 4, progress=6e6)
-    say(jobs, 5, progress=7e6)  # nothing was decided for its slot
+    say(jobs, 5, progress=7e6)  # its slot has no decision
     assert [run.reported_at for run in runs(jobs)] == [BEGIN + 2 * STEP]
 
 
@@ -130,7 +130,7 @@ def test_both_ends_said_alike_overrule_what_was_decided(jobs):
     decided(jobs, [4, 4, 4, 4])
     say(jobs, 2, progress=3e6, spot=3)
     say(jobs, 4, progress=6e6, spot=3)
-    assert [run.instances for run in runs(jobs)] == [3]  # of the first one only the end is known
+    assert [run.instances for run in runs(jobs)] == [3]  # for the first report only the end is known
 
 
 def test_nothing_is_measured_before_it_was_known(jobs):
@@ -150,7 +150,7 @@ def test_a_correction_changes_later_looks_only(jobs):
 def test_the_run_that_is_fed_back_is_one_of_whole_rounds(jobs):
     say(jobs, 2, progress=1200.0 * 55 * 60, spot=3)
     row = runs(jobs)[0].run()
-    # 16 samples of a step in one round of 18: the GPUs did 18/16 of what counts.
+    # A step of 16 samples in a round of 18: the GPUs processed 18/16 of the counted samples.
     assert row["batch_size"] == 18
     assert row["number_gpus"] == 6
     assert row["number_nodes"] == 3
@@ -166,7 +166,7 @@ def test_a_job_that_was_not_filled_measures_nothing(tmp_path):
 
 
 def call(capsys, *words):
-    """The exit code of a command, and what it printed."""
+    """Run a command; return its exit code and its captured output."""
     sys.argv = ["slackwater", *map(str, words)]
     with pytest.raises(SystemExit) as ended:
         cli.main()

@@ -1,4 +1,4 @@
-"""`slackwater fit-configurations` as a command: its answer, its file, its page, its errors (M9.2, M9.3)."""
+"""The `slackwater fit-configurations` command: its answer, file, page and errors (M9.2, M9.3)."""
 
 import json
 import sys
@@ -36,7 +36,7 @@ def test_one_command_fits_measures_keeps_and_draws(folder, call, tmp_path):
     answer = json.loads(out)
     assert answer["runs"] == len(made_up_runs())
     unseen = answer["summary"][0]
-    assert 0 < unseen["mdape"] < 6  # the made-up runs follow the law but for an offset and 1 % of noise
+    assert 0 < unseen["mdape"] < 6  # the synthetic runs follow the model up to an offset and 1 % noise
     assert 70 < unseen["coverage"] <= 100
     assert sum(row["rows"] for row in answer["by_group"]) == answer["runs"]
     assert [row["rows"] for row in answer["learning_curve"]][:1] == [50]

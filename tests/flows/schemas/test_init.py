@@ -1,4 +1,4 @@
-"""``slackwater init``: a settings file of comments that says every setting and changes none."""
+"""Test ``slackwater init``: it writes a settings file in which every setting is explained and commented out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flows.config import AlarmSettings, BoundSettings, Settings, commented_setti
 from flows.engine.serving import automations, prefect_yaml
 
 LINES = commented_settings().splitlines()
-#: Lines of settings, the # taken off; the words that explain them keep theirs.
+#: Lines of settings without their "# "; explanations remain comments.
 UNCOMMENTED = "\n".join(re.sub(r"^# ", "", line) for line in LINES[1:])
 
 

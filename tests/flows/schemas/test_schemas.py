@@ -1,4 +1,4 @@
-"""The published schemas: named by one command, documented, and strict enough to find an answer that is another."""
+"""The published schemas: listed by one command, documented, and strict enough to detect a wrong answer."""
 
 import json
 from pathlib import Path
@@ -51,5 +51,5 @@ def test_a_key_more_less_or_of_another_type_is_found():
     for bad in ({}, {"forecasts": {}}, good | {"more": 1}, {"forecasts": [{"market": "m"}]}):
         with pytest.raises(jsonschema.ValidationError):
             keeps_to("forecast", bad)
-    jsonschema.validate(good | {"more": 1}, schema("forecast"))  # readers ignore what they do not know
+    jsonschema.validate(good | {"more": 1}, schema("forecast"))  # readers ignore unknown keys
     assert "additionalProperties" in closed(schema("forecast"))

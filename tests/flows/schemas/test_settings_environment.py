@@ -1,4 +1,4 @@
-"""Settings from the environment: one rule for all names, before the file and behind a command's own option."""
+"""Settings from the environment: a single naming rule; they override the file, and command options override them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "how-to-run-it.md"
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """A settings file in the working folder."""
+    """Return a settings file in the working folder."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "slackwater.toml"
     path.write_text(
@@ -137,7 +137,8 @@ def test_no_two_variables_have_one_name_and_all_are_told():
     every = [*settings, *inner, *OTHER_VARIABLES]
     assert len(set(every)) == len(every)
     text = PAGE.read_text(encoding="utf-8")
-    own = set(list(OTHER_VARIABLES)[:9])  # a user's; the rest is for tests, benchmarks and an example
+    # variables for users; the others are for tests, benchmarks and an example
+    own = set(list(OTHER_VARIABLES)[:9])
     assert all(f"`{name}`" in text for name in own)
     head = "\n".join(commented_settings().splitlines()[:5])
     for name in (

@@ -1,4 +1,4 @@
-"""The page of the warehouse and what stands in every file are what is declared, and plain SQL answers what the program answers."""
+"""The warehouse page and the comments in every file match the declarations, and plain SQL gives the program's answers."""
 
 import re
 from pathlib import Path
@@ -36,7 +36,7 @@ EARLIER = AT - pd.Timedelta(hours=20)
 
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory):
-    """A warehouse after a live turn that scored three jobs and three backfilled slots, open for reading, and its settings."""
+    """Yield a read-only warehouse after a live turn that scored three jobs and three backfilled slots, and its settings."""
     folder = tmp_path_factory.mktemp("questions")
     (folder / "pool.toml").write_text(LIGHT)
     settings = Settings(
@@ -127,8 +127,7 @@ def test_keys_tell_the_rows_apart(warehouse):
             assert rows or name in ("terms", "reports", "deliveries", "fetches", "alarms"), name
 
 
-# ---
-# The questions of the page, each held to what the program itself says.
+# The queries of the page, each compared with the answer of the program.
 
 
 def test_prices_now_are_those_of_the_histories(warehouse):
@@ -274,7 +273,7 @@ def test_weights_are_shares_of_each_round(warehouse):
 
 @pytest.mark.parametrize("job", ["past-1", "past-2"])
 def test_outcomes_are_those_of_the_ledger(warehouse, job):
-    """The second has no value of its own, so nothing is said of its utility."""
+    """The second job has no value, so its utility is null."""
     store, _ = warehouse
     ledger = {row["policy"]: row for row in outcomes_of(store, find_job(store, job))}
     found = answer(store, "What would each policy", job=job)
@@ -301,8 +300,7 @@ def test_the_page_asks_what_is_tested_here():
     assert all(any(question.startswith(one) for one in asked) for question in tables.QUESTIONS)
 
 
-# ---
-# Views and comments live as long as the file.
+# Views and comments persist in the file.
 
 
 def description(store):
@@ -315,7 +313,7 @@ def description(store):
 
 
 def described_columns(store):
-    """Every column of what a warehouse holds, with its words."""
+    """Return every column of the warehouse with its comment."""
     return store.execute(
         "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal AND comment IS NOT NULL "
         "ORDER BY table_name, column_index"
@@ -323,7 +321,7 @@ def described_columns(store):
 
 
 def contents(store):
-    """What every view says, but for the numbers that are a file's own; sums to what their order leaves of them."""
+    """Return the rows of every view without file-specific identifiers; floats rounded, as sums depend on the row order."""
     own = "EXCLUDE (sid, mid)", "EXCLUDE (sid)", "EXCLUDE (vid)", ""
     kinds = {
         "market_series": 0,
@@ -362,7 +360,7 @@ def test_a_published_folder_is_read_with_views_and_comments(warehouse, tmp_path)
     with open_reader(tmp_path / "shared") as reader:
         assert contents(reader) == rows
         assert described_columns(reader) == words
-    with duckdb.connect() as elsewhere:  # as an analyst without this program
+    with duckdb.connect() as elsewhere:  # like an analyst without this program
         elsewhere.execute("SET TimeZone = 'UTC'; SET file_search_path = ?", [str(place)])
         elsewhere.execute((place / "views.sql").read_text())
         answers = {

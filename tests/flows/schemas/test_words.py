@@ -1,4 +1,4 @@
-"""The page of words says what is declared, and everything that is declared has words."""
+"""The glossary page matches the declarations, and everything declared is explained."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Blocks on terminals and pages: nothing cropped, every name escaped, one script a page, charts the language takes."""
+"""Blocks on terminals and pages: no cropping, all names escaped, a single script per page, valid chart specifications."""
 
 import doctest
 import importlib
@@ -298,7 +298,7 @@ def test_line_charts_that_are_drawn_alike_share_their_form_and_not_their_data():
 
 
 def test_the_bold_line_is_drawn_as_its_legend_says():
-    """The default's line is dashed like its sample in the legend, and no thin line under it fills the gaps."""
+    """The bold default line is dashed as in the legend, and no thin line below it fills the gaps."""
     rows = [dict(row, series=name) for name in "ab" for row in POINTS]
     spec = charts.lines(rows, ["a", "b"], x=AXIS, y=AXIS, bold="b")
     thin, thick = (layer for layer in spec["layer"] if layer["mark"]["type"] == "line")
@@ -355,7 +355,7 @@ def test_a_card_is_one_glance_and_folds_the_rest():
     assert '<span class="pair wide"><span class="of">why</span> because</span>' in beneath[0]
     assert '<span class="pair"><span class="of">warning</span> late</span>' in beneath[0]
     assert "warning" not in beneath[1]
-    # On a terminal a card is what it was.
+    # On a terminal, a card shows all its fields directly.
     assert "why: because" in printed([table], width=30)
 
 

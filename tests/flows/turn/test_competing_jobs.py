@@ -1,4 +1,4 @@
-"""Jobs of one market and jobs that may move compete for its spot through whole turns (M3.7)."""
+"""Single-market and multi-market jobs compete for the spot instances of a market in complete turns (M3.7)."""
 
 import shutil
 
@@ -45,7 +45,7 @@ def settings(settings_file):
 
 @pytest.fixture(scope="module")
 def live(settings, tmp_path_factory):
-    """A warehouse after some turns with four jobs, of which three have one home and one may go anywhere."""
+    """Return a warehouse after several turns with three single-market jobs and a multi-market job."""
     db = tmp_path_factory.mktemp("live") / "w.duckdb"
     requests = [
         asked("a-patient", 8),
@@ -63,7 +63,7 @@ def rows_of(store):
 
 
 def counts_of(store, settings, slot):
-    """What is there in each market in a slot."""
+    """Return the available instances of each market in a slot."""
     places = places_of(turn_on(store, settings, slot), asked("any", 8, markets=[H100]))
     return {
         one.market.key: int(read_history(store, one, settings=settings).frame[AVAILABLE].iloc[-1])
@@ -102,7 +102,7 @@ def test_a_turn_that_lacks_one_decision_gives_it_what_the_others_leave(live, set
     slot = AT + (TURNS - 1) * STEP
     with open_store(db) as store:
         before = rows_of(store)
-        for name in NAMES[:3]:  # the fourth is one like the third
+        for name in NAMES[:3]:  # the fourth job is like the third
             store.execute("DELETE FROM decisions WHERE job = ? AND slot = ?", [name, slot])
             turn = turn_on(store, settings, slot)
             decide_jobs([turn], [find_work(turn, (), scored=())], read_pool(turn))

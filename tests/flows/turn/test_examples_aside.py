@@ -1,4 +1,4 @@
-"""Examples: made where nobody has a job, marked by their names, and out of the way once somebody has one."""
+"""Example jobs: created if there is no user job, marked by their names, and hidden once a user job exists."""
 
 import pandas as pd
 import pytest
@@ -43,7 +43,7 @@ def test_examples_are_marked_and_set_aside_by_the_first_job_of_a_user(store, tmp
     save_jobs(store, [mine], origin="user", at=AT, step=STEP)
     assert running(store, AT + STEP) == ["mine"]
     assert examples_told(store, [{"job": "mine"}]) == []
-    # They do not come back when it has ended.
+    # The examples do not return after the user job has ended.
     assert running(store, AT + 4 * STEP) == []
     assert {job.origin for job in stored_jobs(store)} == {"user", "example"}
 
@@ -55,7 +55,7 @@ def test_examples_are_marked_and_set_aside_by_the_first_job_of_a_user(store, tmp
 
 
 def test_a_turn_sees_only_the_jobs_of_its_time(store):
-    """Made afterwards, a turn before the user's job plans the examples, as it did then."""
+    """A turn at a time before the user's job was added plans the examples, also if it is computed afterwards."""
     examples = running(store, AT)
     save_jobs(store, [asked("mine", "2h")], origin="user", at=AT + STEP, step=STEP)
     assert running(store, AT) == examples

@@ -1,4 +1,4 @@
-"""Estimations of a turn: kept and restored, the same forecasts with and without them, on any runner and after a kill (M6.4)."""
+"""Fits of a turn: stored and restored, with the same forecasts as without storage, on any runner and after a kill (M6.4)."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ from warehouse.issued import read_rows
 from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
-#: Trees on little data are quick; `markov` stands for what is estimated market by market.
+#: Trees are fast on little data; `markov` represents models fitted market by market.
 MODELS = ("combined", "markov")
 
 
@@ -52,14 +52,14 @@ def ingested(db: Path, data: Path) -> None:
 
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory, data) -> Path:
-    """A warehouse with the record and nothing else; what tests store they store in a copy."""
+    """Return a warehouse with only the record; tests store fits in a copy."""
     db = tmp_path_factory.mktemp("warehouse") / "w.duckdb"
     ingested(db, data)
     return db
 
 
 class Recorder:
-    """Counts the calls of a fan by function."""
+    """Fan that counts its calls by function."""
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
@@ -71,7 +71,7 @@ class Recorder:
 
 
 def forecasts_at(db: Path, settings: Settings, origins, *, at=AT, save=True, say=lambda _: None, fan=None):
-    """Forecasts of the followed markets at ``origins``, made from a warehouse as of ``at``, and how often was estimated."""
+    """Return forecasts of the followed markets at ``origins``, computed as of ``at``, and the calls of the fan by function."""
     fan = fan or Recorder()
     with open_store(db) as store:
         turn = Turn(store=store, at=at, settings=settings, run_id="x", fan=fan, say=say)
@@ -109,13 +109,13 @@ def copy(warehouse, tmp_path) -> Path:
     return Path(shutil.copy(warehouse, tmp_path / "w.duckdb"))
 
 
-#: The two slots that most forecasts here are made in.
+#: The two slots of most forecasts in this module.
 ORIGINS = (AT - STEP, AT)
 
 
 @pytest.fixture(scope="module")
 def estimated(warehouse, settings, tmp_path_factory):
-    """A warehouse that keeps the estimations of its forecasts at `ORIGINS`, those forecasts, and how often was estimated."""
+    """Return a warehouse with stored fits for the forecasts at `ORIGINS`, the forecasts, and the calls by function."""
     db = Path(shutil.copy(warehouse, tmp_path_factory.mktemp("estimated") / "w.duckdb"))
     return db, *forecasts_at(db, settings, ORIGINS)
 
@@ -141,7 +141,7 @@ def test_stored_estimations_give_the_same_forecasts_and_spare_the_work(estimated
 
 
 def test_a_forecast_made_later_is_the_one_that_would_have_been_made_then(copy, warehouse, settings):
-    """Live turns slot by slot against one look back from the end, which estimates anew."""
+    """Compare live turns, slot by slot, with forecasts computed at a later time by new fits."""
     live = {}
     for at in ORIGINS:
         live |= forecasts_at(copy, settings, [at], at=at)[0]
@@ -156,9 +156,8 @@ def test_neither_a_markets_future_nor_its_peers_is_seen(tmp_path, settings, ware
     scramble_after(folder, AT)
     other = tmp_path / "other.duckdb"
     ingested(other, folder)
-    later = (
-        AT + 6 * STEP
-    )  # the scrambled rows are in the histories; but for the last, the origins lie before them
+    # the histories contain the scrambled rows, but all origins except the last are earlier
+    later = AT + 6 * STEP
     true, changed = (
         forecasts_at(db, settings, [*ORIGINS, later], at=later, save=False)[0] for db in (warehouse, other)
     )
@@ -178,7 +177,7 @@ def test_other_settings_and_other_markets_use_other_estimations(copy, settings):
         assert forecasts_at(copy, other, [AT])[1]["estimate"] > 0
     fewer = settings.model_copy(update={"max_markets": 2})
     with open_store(copy) as store:
-        store.execute("DELETE FROM jobs")  # the examples of the turns before are on three markets
+        store.execute("DELETE FROM jobs")  # the example jobs of earlier turns are in three markets
     assert forecasts_at(copy, fewer, [AT])[1]["estimate"] == 1, (
         "the panel anew, of single markets those there are"
     )
@@ -212,7 +211,7 @@ def test_an_estimation_that_cannot_be_read_is_made_again_and_said(
 
 
 def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings, data):
-    """It has a forecast at once, by what the others taught, and its reason says so until the next estimation."""
+    """The new market is forecast at once with the fit of the other markets; its reason says so until the next fit."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

@@ -1,6 +1,6 @@
-"""A first turn killed in each of its stages and run again ends with the same tables.
+"""A first turn killed in any of its stages and run again gives the same tables.
 
-The short form is the turn among the kills of `tests/faults/test_kills.py`.
+`tests/faults/test_kills.py` contains a shorter form of this test.
 """
 
 import os
@@ -46,7 +46,7 @@ def start(db: Path, settings: Path) -> subprocess.Popen:
 
 
 def kill_when(db: Path, settings: Path, stage: str) -> None:
-    """Kill -9 as soon as the turn says that it begins ``stage``."""
+    """Run a turn and kill it with SIGKILL as soon as it prints that ``stage`` begins."""
     process = start(db, settings)
     for line in process.stdout:
         if line.startswith(stage):

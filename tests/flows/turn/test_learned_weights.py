@@ -1,4 +1,4 @@
-"""Weights as the warehouse keeps them: rebuilt from the stored utilities to the last bit, whoever learns (M5.3)."""
+"""Weights in the warehouse: recomputed from the stored utilities bit by bit, with any learner (M5.3)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def scored() -> list[Scored]:
 def test_stored_weights_are_rebuilt_to_the_last_bit(name, scored, tmp_path):
     learner, db = learner_named(name), tmp_path / "w.duckdb"
     for k, part in enumerate((scored[:2], scored[2:5], scored[5:])):
-        with open_store(db) as store:  # closed and opened again between the turns
+        with open_store(db) as store:  # closed and reopened between the turns
             save_scored(
                 store,
                 [(AT + k * pd.Timedelta("1h"), part)],
@@ -74,7 +74,7 @@ def test_stored_weights_are_rebuilt_to_the_last_bit(name, scored, tmp_path):
 
 
 def test_another_learner_goes_on_from_the_same_utilities(scored, tmp_path):
-    """What is kept are the rounds; a learner that takes over later weighs as if it had been there from the start."""
+    """Rounds are stored, not weights: a later learner computes its weights from the first round on."""
     with open_store(tmp_path / "w.duckdb") as store:
         save_scored(
             store, [(AT, scored[:4])], groups=[(stored_rounds(store, NAMES), learner_named("anytime"))]
@@ -89,7 +89,7 @@ def test_another_learner_goes_on_from_the_same_utilities(scored, tmp_path):
 
 
 def test_a_policy_more_in_the_pool_keeps_what_was_learned_of_the_others(scored, tmp_path):
-    """The old ones' rounds stay as they were; the new one sleeps through them until it is replayed, and all is rebuilt then."""
+    """Rounds of the old policies stay; the new policy sleeps in them until it is replayed, then all weights are recomputed."""
     learner, new = learner_named(DEFAULT_LEARNER), "AHANP(0.5)"
     wide = [*NAMES, new]
     with open_store(tmp_path / "w.duckdb") as store:
@@ -104,7 +104,7 @@ def test_a_policy_more_in_the_pool_keeps_what_was_learned_of_the_others(scored, 
         now = slept.newest(learner).probability
         assert np.argsort(now[:4]).tolist() == np.argsort(old).tolist()
         assert now[4] > 0
-        # Later it is replayed on what is stored.
+        # Later the new policy is replayed on the stored jobs.
         again = [score_job(one.ended, [policy_named(new)]) for one in scored]
         later = AT + pd.Timedelta("1h")
         (learned,) = save_scored(store, [(later, again)], groups=[(slept, learner)])
@@ -123,13 +123,13 @@ def test_a_policy_more_in_the_pool_keeps_what_was_learned_of_the_others(scored, 
     assert sorted(after[after["policy"] == new]["round"]) == list(range(1, 7))
     rebuilt = [w.log_weight.tolist() for w in found.weights(learner)]
     assert rebuilt == [w.log_weight.tolist() for w in weigh(learner, wide, whole)]
-    # At a time before the replay it slept still.
+    # Before the replay the new policy was still asleep.
     assert np.isnan(found.before(microseconds(later, "at")).utilities[:, 4]).all()
     assert learner_regret(ledger_of(found, learner), learner)["static_regret"].iloc[-1] >= 0
 
 
 def ledger_of(rounds, learner):
-    """The rounds as rows of job, policy and utility."""
+    """Return the rounds as rows of job, policy and utility."""
     return pd.DataFrame(
         [
             {"job": job, "policy": name, "normalised": value}
@@ -140,7 +140,7 @@ def ledger_of(rounds, learner):
 
 
 def test_a_policy_less_and_rounds_of_two_pools_are_read_as_one(scored, tmp_path):
-    """A warehouse in which a change of pool began afresh: the same jobs in later rounds, with other policies."""
+    """Warehouse of an older version, in which a new pool repeated the same jobs in later rounds."""
     learner = learner_named(DEFAULT_LEARNER)
     table = [
         {"round": k + 1, "job": f"j{k}", "policy": name, "scored_at": AT, "utility": 0.5, "log_weight": 0.0}

@@ -1,4 +1,4 @@
-"""A job that may move through the whole turn: which markets it has, its decisions, and that a turn made again says the same."""
+"""A multi-market job in complete turns: its markets, its decisions, and the same results if a turn is repeated."""
 
 import json
 import shutil
@@ -65,14 +65,14 @@ def settings(settings_file) -> Settings:
 
 @pytest.fixture(scope="module")
 def warehouse(settings, tmp_path_factory):
-    """A warehouse with the simulated market up to `AT`, after one turn."""
+    """Return a warehouse with the simulated market up to `AT`, after a turn."""
     db = tmp_path_factory.mktemp("moving") / "w.duckdb"
     one_turn(db, settings)
     return db
 
 
 def test_a_market_is_no_mate_of_itself_at_another_time(warehouse, settings):
-    """As a plan on an old record asks for them: each market at its own end, the turn at its own time."""
+    """As in a plan on an old record, where each market is read at the end of its record and the turn at another time."""
     with open_store(warehouse) as store:
         turn = Turn(store=store, at=AT, settings=settings, run_id="mates")
         followed = [one for one, _, _ in choose_markets(turn, most=settings.max_markets)]
@@ -98,7 +98,7 @@ def test_the_markets_of_a_job_are_those_that_fit_and_its_home_first(warehouse, s
         at_home = keys(places_of(turn, request(market=HOME)))
         assert at_home[0] == HOME
         assert set(at_home) == set(free)
-        # A home is among them whatever the patterns say.
+        # The home market is included whatever the patterns are.
         elsewhere = request(market=HOME, markets=["simulated/east/*/h100"])
         assert keys(places_of(turn, elsewhere))[0] == HOME
         assert {one.at for one in places_of(turn, elsewhere)} == {AT}
@@ -132,7 +132,7 @@ def test_the_work_of_a_turn_has_all_its_markets_and_only_while_it_runs(warehouse
             assert {"free", "homed"} <= {job.request.name for job in work.jobs_on(one)}
         over = find_work(turn_on(store, settings, AT + 16 * STEP), (), scored=())
         assert not [job for job, _ in over.running if job.request.may_move]
-        # Ended they are scored, with and without a home, over the same markets.
+        # Ended jobs are scored over the same markets, with and without a home.
         assert {job.request.name for job, _ in over.ended if job.request.may_move} == {"free", "homed"}
         assert {name: keys(found) for name, found in over.places.items()} == {
             name: keys(found) for name, found in work.places.items()
@@ -140,7 +140,7 @@ def test_the_work_of_a_turn_has_all_its_markets_and_only_while_it_runs(warehouse
 
 
 def test_a_job_without_times_begins_where_the_record_of_its_markets_ends(warehouse, settings, tmp_path):
-    """A turn at each market's own end, days after the last observation: given times stand, and what has not begun is said."""
+    """A turn days after the last observation, at the end of each record: given times hold, jobs not yet begun are reported."""
     db = shutil.copy(warehouse, tmp_path / "w.duckdb")
     late = AT + pd.Timedelta("10D")
     terms = {"start": None, "deadline": None, "deadline_in": "8h"}
@@ -167,14 +167,14 @@ def test_a_job_without_times_begins_where_the_record_of_its_markets_ends(warehou
             assert "the record of simulated/" in said
             assert "give it an earlier start" in said
         assert any("job none is left out" in text for text in work.left_out)
-        # The same turn again takes the same file as the same jobs.
+        # Repeating the turn with the same file gives the same jobs.
         again = find_work(turn, list(asked.values()), scored=())
         assert [job.request for job, _ in again.running] == [job.request for job, _ in work.running]
 
 
 @pytest.fixture(scope="module")
 def three_turns(settings, tmp_path_factory):
-    """A warehouse with two jobs that may move, one of them at home in the west, and one of one market, after three turns."""
+    """Return a warehouse after three turns: two multi-market jobs, the second with a home market, and a single-market job."""
     db = tmp_path_factory.mktemp("turns") / "w.duckdb"
     asked = [request("free"), request("homed", market=HOME), *past_jobs(1, before=AT)]
     for k in range(3):
@@ -189,7 +189,7 @@ def test_jobs_that_may_move_stand_on_the_completeness_map_where_they_were_told_t
     at = AT + 4 * STEP
 
     def missed(store):
-        """Market by slot in which no decision for a job is missed, in the words of the map."""
+        """Return market and reason by slot for the decisions missing in the completeness map."""
         frame = completeness_of(store, settings, at=at).frame
         own = frame[(frame["stage"] == "allocate") & (frame["state"] == "missing")]
         assert len(own) == own["slot"].nunique()
@@ -200,7 +200,7 @@ def test_jobs_that_may_move_stand_on_the_completeness_map_where_they_were_told_t
         assert len({told["free"], told["homed"]}) == 1
         both = "no decision for free; no decision for homed"
         assert missed(store) == {AT + 3 * STEP: (told["free"], both)}
-        # Before its first decision (here later than the map is of) a job without a home stands in the first of its markets.
+        # Before its first decision (here after the end of the map) a job without a home counts for the first of its markets.
         store.execute(
             "UPDATE decisions SET slot = slot + INTERVAL 3 HOURS, details = json_merge_patch(details, ?) "
             "WHERE job IN ('free', 'homed')",
@@ -231,12 +231,12 @@ def test_every_slot_is_decided_with_a_place_and_progress_goes_on_from_there(thre
                 place = row["place"]
                 jsonschema.Draft202012Validator(schema("decision")).validate(document(row))
             assert rows[0]["progress"] == 0
-            # What was held is read back from the rows: a slot with instances makes progress.
+            # The allocations are read back from the rows: a slot with instances makes progress.
             for before, after in pairwise(rows):
                 gained = after["progress"] - before["progress"]
                 assert (gained > 0) == (before["on_demand"] + before["spot"] > 0)
         plain = [row for row in decisions_of(store, "free") if row["probe_next"] is not None]
-        assert not plain  # every market was seen
+        assert not plain  # every market was observed
 
 
 def test_jobs_of_one_market_say_nothing_of_moves(warehouse):
@@ -248,7 +248,7 @@ def test_jobs_of_one_market_say_nothing_of_moves(warehouse):
 
 @pytest.fixture(scope="module")
 def ended(three_turns, settings, tmp_path_factory):
-    """The same warehouse after the turn in which the two have ended and another is added, and what that turn found out."""
+    """Return a copy after a turn in which both multi-market jobs have ended and another is added, and the result of that turn."""
     db = tmp_path_factory.mktemp("ended") / "w.duckdb"
     shutil.copy(three_turns, db)
     at = AT + 16 * STEP
@@ -276,9 +276,9 @@ def test_ended_jobs_are_scored_by_every_mover_over_all_their_markets(ended):
             came += [place for place in details["places"] if place is not None]
             assert details["moves"] == sum(a != b for a, b in pairwise(came))
             assert details["moving_usd"] >= 0
-        # From its home it can do no more than from anywhere.
+        # A job that starts at its home cannot reach a higher utility than a job without a home.
         assert rows["homed"][0]["hindsight_low_usd"] <= rows["free"][0]["hindsight_low_usd"] + 1e-6
-    # A bound is not learned of, and each job is one round.
+    # Bounds are not learned from, and each job gives a single round.
     assert set(weights["policy"]) == movers
     assert weights.groupby("job")["round"].nunique().tolist() == [1, 1]
     assert weights["round"].nunique() == 2
@@ -323,7 +323,7 @@ def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
     data = figure.specs[0]["datasets"]
     assert {row["name"] for row in data["rows"]} == {zone_of(panel.title) for panel in route.panels}
     assert figure.captions[0].startswith("3 slots, ")
-    # The strips say what was there, the bars what was held, the line where it was from slot to slot.
+    # The strips show availability, the bars the instances, the line the market from slot to slot.
     assert all(row["told"] == "not observed" or " at " in row["told"] for row in data["rows"])
     held = [row for row in rows if row["on_demand"] + row["spot"]]
     assert [row["name"] for row in data["held"]] == [zone_of(row["market"]) for row in held]
@@ -340,7 +340,7 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
     db = shutil.copy(ended[0], tmp_path / "w.duckdb")
     at = AT + 16 * STEP
     with open_store(db) as store:
-        # In the turn in which the first two were scored nothing was known of movers.
+        # In the turn that scored the first two jobs, nothing was known yet about multi-market policies.
         row = decisions_of(store, "late")[-1]
         assert row["policy"] == "MeanField"
         assert "know nothing of" in row["chosen_because"]
@@ -348,7 +348,7 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
         assert pool.movers_deciding([at])[0][1] == ""
         _, why = pool.movers_deciding([at + STEP])[0]
         assert why.startswith("leads after 2 jobs")
-        # Of what was measured elsewhere MeanField leads; jobs on which another one is far better put that one ahead.
+        # MeanField leads in the prior measurements; observed jobs on which another policy is far better put that policy ahead.
         for rows, leader in ((0, "MeanField"), (60, "Greedy")):
             table = np.where(np.array(pool.movers.names) == "Greedy", 0.9, 0.1)
             rounds = Rounds(
@@ -415,7 +415,7 @@ def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, se
         assert len(added["markets"]) == 3
         assert added["market"] == (HOME if home else None)
         assert added["move_usd_most"] == 1.5
-        # As a stored job it is the same job.
+        # The stored job gives the same plan.
         assert call("plan", name, *where).value == planned
     listed = {row["job"]: row["market"] for row in call("job", "list", "--db", db, "--json").value["jobs"]}
     assert listed["settled"] == HOME
@@ -435,8 +435,8 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     text = FILE.format(name="any", home="").replace("moving = { minutes = 2, usd = 1.5 }", "")
     named = 'markets = ["simulated/*/*/h100"]'
     file.write_text(text.replace(named, ""))
-    # Several types are followed, and what its throughput was measured on is not said: the cheapest by its last day, as `fill`
-    # ranks markets; which others there are, and words that name one.
+    # Several instance types are followed and the file names none: the type that was cheapest on the last day is
+    # proposed, ranked as by `fill`; the message names the other types and how to choose them.
     added = call("job", "add", file, *where, "--name", "cheapest", "--json").value
     told = [call("plan", file, *where).said, added["proposed"]]
     with open_store(db) as store:
@@ -456,7 +456,7 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     planned = call("plan", file, *where, "--market", HOME)
     assert "names no market" not in planned.said
     assert planned.code == 0
-    # Nothing that is followed fits it.
+    # No followed market matches.
     file.write_text(text.replace(named, 'regions = ["nowhere"]'))
     refused = call("plan", file, *where)
     assert refused.code == 2
@@ -472,7 +472,7 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     assert added["markets"] == [f"{row['market']}@{row['source']}" for row in ranked]
     assert all(row["reason"] for row in ranked)
     assert "what is there" in call("job", "add", file, *where).out
-    # A turn that is given the file takes the same markets, and says so.
+    # A turn with this file uses the same markets and reports it.
     with open_store(db) as store:
         asked = (
             read_request(file).placed(at=AT, market=None, source=None).model_copy(update={"name": "given"})
@@ -493,7 +493,7 @@ def test_a_stored_job_is_planned_as_the_turn_decided_it(three_turns, settings_fi
         assert planned["issued_at"] == at.isoformat()
         alone = call("plan", name, *where, "--alone").value
         assert (alone["alone"], alone["issued_at"]) == (True, None)
-        # Only jobs together know what they leave to those with less slack in later slots.
+        # Only joint planning knows how much spot is left to jobs with less slack in later slots.
         assert ("jobs with less slack need" in row["reason"]) == (name == "free")
         assert "jobs with less slack need" not in alone["reason"]
 
@@ -565,7 +565,7 @@ def test_a_report_says_where_it_ran_and_the_next_decision_starts_there(three_tur
     told = call(*said, "--market", other, "--spot", "2", "--json").value
     assert told["market"] == other
     assert any(other in text for text in told["warnings"]) == (before is not None)
-    # From there it stays, or its move is counted from there.
+    # The job stays in the reported market, or its move is counted from there.
     again = call("plan", "homed", "--at", at.isoformat(), *where, "--json").value
     held = again["on_demand"] + again["spot"]
     assert again["held_before"] == 2
@@ -576,7 +576,7 @@ def test_a_report_says_where_it_ran_and_the_next_decision_starts_there(three_tur
     assert planned["moved_from"] != other
     shown = call("job", "show", "homed", *where)
     assert other in shown.out
-    # The name of a market that is none of its own, and of a job that has one only.
+    # Refused: a market outside the job's patterns, and a market for a single-market job.
     wrong = call(*said, "--market", "simulated/west/west-b/v100")
     assert wrong.code == 2
     assert "does not run in simulated/west/west-b/v100" in wrong.err

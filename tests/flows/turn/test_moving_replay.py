@@ -1,4 +1,4 @@
-"""`slackwater replay` of a job that may move: movers on the records of its markets, beside hindsight over markets."""
+"""`slackwater replay` of a multi-market job: multi-market policies compared with the hindsight optimum over its markets."""
 
 import json
 
@@ -58,7 +58,7 @@ def test_every_mover_beside_hindsight(words, tmp_path):
     jsonschema.validate(json.loads(done.out), schema("replay"))
     assert {"MeanField", "OneStep", "UP, failover"} < {row["policy"] for row in rows}
     costs = [row["cost_usd"] for row in rows]
-    assert costs == sorted(costs)  # all are on time, and the job has no value of its own
+    assert costs == sorted(costs)  # all are on time, and the job has no value
     for row in rows:
         assert row["on_time"]
         assert len(row["markets"]) == 3

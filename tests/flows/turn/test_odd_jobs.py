@@ -1,4 +1,4 @@
-"""A job that cannot be opened, replayed or even read is said and left out; the others are decided and scored as ever."""
+"""A job that cannot be read, opened or replayed is reported and left out; the other jobs are decided and scored."""
 
 import pandas as pd
 import pytest
@@ -24,12 +24,12 @@ def asked(name, length, **more):
 
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory):
-    """Two turns: in the second a job whose table ends below n_max has ended, and so has a sound one."""
+    """Run two turns: in the second, a job with too short a throughput table and a valid job have ended."""
     folder = tmp_path_factory.mktemp("odd")
     settings, db = read_settings(small_settings(folder, measured_origins=0)), folder / "w.duckdb"
     broken = {"throughput": {"form": "table", "rates": [1.0, 2.0]}}
     with open_store(db) as store:
-        # As an older version stored them.
+        # As stored by an older version.
         save_jobs(store, [asked("endless", "5h"), asked("huge", "5h")], origin="user", at=AT, step=STEP)
         store.execute(
             "UPDATE jobs SET spec = replace(spec, '\"decay\":1.5', '\"decay\":null') WHERE name = 'endless'"

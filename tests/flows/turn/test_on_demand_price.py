@@ -1,4 +1,4 @@
-"""The on-demand price of a decision: its origin, no saving without it, spot alone where nothing is sold (M1.1)."""
+"""The on-demand price of a decision: its origin, no saving without it, and spot only where on-demand is not sold (M1.1)."""
 
 import asyncio
 import json
@@ -89,7 +89,7 @@ def test_the_origin_of_the_price_stands_with_the_decision_and_the_saving_is_rela
     assert row["on_demand_usd_per_hour"] == usd
     assert row["on_demand_from"].startswith(origin)
     assert row["on_demand_note"] is None
-    # One instance for 41 slots of half an hour on demand; the same on spot costs 11.8 instead.
+    # A single instance for 41 slots of half an hour on demand; on spot the price is 11.8 instead.
     assert row["saved_share"] == pytest.approx(1.0 - 11.8 / usd, abs=0.02)
 
 
@@ -164,7 +164,7 @@ POOL = '[[family]]\nname = "OD-only"\n[[family]]\nname = "UP"\n'
 
 
 def test_no_saving_in_the_page_the_leaderboard_and_the_outcomes_of_a_job_without_a_price(place, tmp_path):
-    """One job ended and one open, both without an on-demand price; pages, tables and JSON of all of it."""
+    """An ended and an open job without an on-demand price: check their pages, tables and JSON."""
     db, file = tmp_path / "w.duckdb", tmp_path / "s.toml"
     (tmp_path / "pool.toml").write_text(POOL)
     file.write_text(f'{SETTINGS}pool = "{tmp_path / "pool.toml"}"\n')
@@ -174,9 +174,8 @@ def test_no_saving_in_the_page_the_leaderboard_and_the_outcomes_of_a_job_without
     rows = json.loads((place / "p5e.48xlarge.json").read_text())["SpotPriceHistory"]
     table = pd.DataFrame(rows)[["AvailabilityZone", "InstanceType", "Timestamp", "SpotPrice"]]
     table.columns = ["zone", "instance_type", "timestamp", "spot_price_usd_per_hour"]
-    counted = table.assign(
-        provider="aws", region="us-east-1", available=8
-    )  # jobs on prices alone are not scored
+    # jobs with prices only are not scored
+    counted = table.assign(provider="aws", region="us-east-1", available=8)
     counted.to_csv(tmp_path / "counted.csv", index=False)
     assert call("ingest", "tabular", tmp_path / "counted.csv", "--db", db).code == 0
     with open_store(db) as store:
@@ -208,7 +207,7 @@ def test_no_saving_in_the_page_the_leaderboard_and_the_outcomes_of_a_job_without
 
 
 def told(page):
-    """The words of a page."""
+    """Return the visible text of a page."""
     return re.sub(r"<[^>]+>", " ", re.sub(r"<(script|style).*?</\1>", " ", page, flags=re.DOTALL))
 
 

@@ -1,4 +1,4 @@
-"""`slackwater plan`: the row that a turn issues, the slot it is for, the change against what is held, and other questions."""
+"""`slackwater plan`: the row issued by a turn, its slot, the change of instances, and queries for other times and counts."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ overhead_minutes = 3
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Settings and job files, and a warehouse after one turn with three jobs added on a market that has too little spot for all."""
+    """Return settings, job files and a warehouse after a turn, with three jobs on a market with too little spot for all."""
     place = tmp_path_factory.mktemp("plan")
     settings = read_settings(small_settings(place, measured_origins=0))
     db = place / "before.duckdb"
@@ -156,7 +156,7 @@ def test_without_a_time_the_slot_of_the_newest_turn_is_planned_and_an_expired_sl
     assert said.startswith(
         "This slot ended 40 minutes ago, at 06:30 UTC: start nothing for it. `slackwater run` again"
     )
-    # So does a time that was given.
+    # The result is the same with an explicit time.
     assert call("plan", "a", *where(at=AT)).said == said
     assert call("fleet", "plan", *where(), "--json").value["slot"] == AT.isoformat()
 
@@ -164,9 +164,9 @@ def test_without_a_time_the_slot_of_the_newest_turn_is_planned_and_an_expired_sl
 @pytest.mark.parametrize(
     ("clock", "starts", "expected"),
     [
-        ("10min", "0min", "0min"),  # the turn's own slot
+        ("10min", "0min", "0min"),  # the turn's slot
         ("70min", "0min", "0min"),  # nothing was observed since the turn
-        ("70min", "60min", "60min"),  # it was not open at the turn's time
+        ("70min", "60min", "60min"),  # the job was not open at the time of the turn
         ("30D", "0min", "0min"),
     ],
 )
@@ -182,7 +182,7 @@ def test_the_usual_time_is_one_at_which_the_job_is_open(folder, clock, starts, e
         assert turn == TurnMoment(at=AT, slot=AT)
         now = AT + pd.Timedelta(clock)
         assert usual_moment(store, settings, [job], turn, clock=now).slot == AT + pd.Timedelta(expected)
-        # Without a turn it is now while the job is open, and after that the end of the record.
+        # Without a turn, the time is now while the job is open, otherwise the end of the record.
         plain = usual_moment(store, settings, [job], None, clock=now).slot
         assert plain == (now.floor("30min") if start <= now < start + pd.Timedelta("4h") else AT)
         # New observations since the turn make it now.
@@ -230,7 +230,7 @@ def test_the_change_is_against_what_is_held(folder, where):
             for kind in ("on_demand", "spot"):
                 assert row[f"held_{kind}"] + row[f"start_{kind}"] - row[f"stop_{kind}"] == row[kind]
                 assert 0 in (row[f"start_{kind}"], row[f"stop_{kind}"])
-    # A report of what is held at the start of a slot takes the place of what was decided before.
+    # Instances reported at the start of a slot replace the decided instances.
     later = AT + 2 * STEP
     words = ("--db", db, *where()[2:])
     assert (
@@ -239,7 +239,7 @@ def test_the_change_is_against_what_is_held(folder, where):
     planned = call("plan", "a", *words, "--at", later.isoformat(), "--json").value
     assert (planned["held_on_demand"], planned["held_spot"], planned["held_from"]) == (2, 1, "reported")
     assert planned["held_before"] == 3
-    # A report after the decision was issued does not change it, and how to plan from there is said.
+    # A report after the decision was issued does not change it; the output explains how to plan from the reported instances.
     during = (AT + STEP + pd.Timedelta("5min")).isoformat()
     assert call("job", "report", "b", "--spot", 0, "--on-demand", 7, "--at", during, *words).code == 0
     again = call("plan", "b", *words, "--at", (AT + STEP).isoformat())
@@ -255,9 +255,9 @@ def test_what_is_held_can_be_given_for_one_slot(where):
     assert given["issued_at"] is None
     said = call("plan", "a", *where(at=AT), "--held-spot", 2).said
     assert "planned from 0 on-demand and 2 spot held, as given, for this slot only" in said
-    # It is kept nowhere.
+    # The given instances are not stored.
     assert call("plan", "a", *where(at=AT), "--json").value == issued
-    # The restart of a change of size is paid from there.
+    # The restart cost of a change of size is computed from the given instances.
     same = call("plan", "a", *where(at=AT), "--alone", "--held-spot", 8, "--json").value
     none = call("plan", "a", *where(at=AT), "--alone", "--json").value
     assert (same["change"], none["change"]) == ("no change", "start 8 spot")

@@ -27,7 +27,7 @@ AT = END.isoformat()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A warehouse with prices of p4d.24xlarge in three zones, a job in one zone and a job that may run in any of them."""
+    """Return a warehouse with prices of p4d.24xlarge in three zones, a job in a single zone and a job that may use all three."""
     folder = tmp_path_factory.mktemp("prices")
     (folder / "p4d.json").write_text(history("p4d.24xlarge"))
     form = {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', per = "gpu"'}
@@ -107,9 +107,9 @@ def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_pa
     assert decisions_summary(rows).endswith("The risk of missing a deadline is unknown.")
     written = (tmp_path / "report.html").read_text()
     assert "AVAILABILITY UNKNOWN" in written
-    assert "risk unknown for 1" in written  # the big numbers come first
+    assert "risk unknown for 1" in written  # the headline figures precede the details
     assert written.index("risk unknown for 1") < written.index("AVAILABILITY UNKNOWN")
-    # Nothing that nobody observed is drawn.
+    # Unobserved availability is not drawn.
     assert "availability not observed; past" in written
     assert "instances available" not in written
     with open_reader(tmp_path / "w.duckdb") as store:

@@ -1,4 +1,4 @@
-"""The forecast table of a turn: errors of the last two weeks, each forecast once, and "even" where nothing is known."""
+"""The forecast table of a turn: errors of the last two weeks, each forecast counted once, and "even" without evidence."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def store():
 
 
 def fill(store, losses, *, every=WINDOW, floor=1.0):
-    """A turn each ``every``, newest first, with these losses of the model and ``floor`` of last value."""
+    """Store errors of a turn per ``every``, newest first, with these losses of the model and ``floor`` for last value."""
     tables = [
         (AT - k * every, pd.DataFrame([measured(loss), measured(floor, model="last_value")]))
         for k, loss in enumerate(losses)
@@ -101,7 +101,7 @@ def test_errors_by_market_keep_sources_apart_and_say_on_how_many_days(store):
 
 
 def test_no_forecast_counts_twice(store):
-    """Turns every half hour measured the same origins again and again: those a window apart are taken."""
+    """Turns every half hour measured the same origins repeatedly: only measurements a window apart are used."""
     fill(store, [0.5] * 97, every=pd.Timedelta(minutes=30))
     assert row_of(store)["n"] == 4 * 32
 
@@ -112,7 +112,7 @@ def test_only_two_weeks_count(store):
 
 
 def test_an_availability_that_nobody_observed_is_not_measured():
-    """A market without counts has errors of its price alone."""
+    """A market without counts has errors of its price only."""
     observed = history([1.0] * 8, [2] * 8)
     assumed = replace(observed, assumptions=(f"{UNOBSERVED}: 2 instances always available",))
     settings = Settings(models=("last_value",), planner="last_value", measured_origins=4, horizon=2)

@@ -1,4 +1,4 @@
-"""The report page: complete, self-contained, escaped, reproducible, and in words where there is nothing to draw."""
+"""The report page: complete, self-contained, escaped, reproducible, with text in place of missing charts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EVIL = "<b>x</b> & \"$y$\" 'z'"
 
 
 class Page(HTMLParser):
-    """Checks that every tag is closed in order, and keeps tags, ids, and the visible text of each section."""
+    """HTML parser that checks the nesting of tags and collects tags and the visible text of each section."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -140,7 +140,7 @@ def test_ids_are_unique_and_every_reference_resolves(page):
 
 
 def specifications(page):
-    """The charts of a page."""
+    """Return the chart specifications of a page."""
     found = re.findall(r'<script type="application/json">(.*?)</script>', unpacked(page))
     return [json.loads(text) for text in found]
 
@@ -153,7 +153,7 @@ def test_colours_of_the_drawings_are_the_pages_own(page):
 
 
 def test_every_chart_is_what_the_language_takes(data):
-    """Of one market: the charts of the others are made alike."""
+    """Check the charts of one market; those of the other markets are built alike."""
     for spec in specifications(render_report(replace(data, panels=data.panels[:1]))):
         alt.Chart.from_dict({**spec, "$schema": "https://vega.github.io/schema/vega-lite/v6.json"})
 
@@ -271,7 +271,7 @@ def test_markets_with_a_decision_come_first_and_name_the_job(data):
 
 
 def accuracy_table(rows) -> pd.DataFrame:
-    """Rows (market, model, step, n, mae); every other measure follows from the error."""
+    """Return an error table from rows (market, model, step, n, mae); the other measures are derived from mae."""
     table = pd.DataFrame(rows, columns=["market", "model", "step", "n", "mae"])
     extra = {"variable": "price", "rmse": table["mae"], "mase": np.nan, "pinball": table["mae"] / 2, "coverage_80": 0.8,
              "skill_mae": 0.0, "skill_pinball": 0.0, "brier": np.nan, "fallback_share": 0.0}  # fmt: skip
@@ -294,7 +294,7 @@ def test_pooled_errors_weigh_forecasts_alike_and_compare_like_with_like():
 
 
 def on_days(table: pd.DataFrame, days: int = 4) -> pd.DataFrame:
-    """The same errors measured again on several days."""
+    """Return the same errors repeated on several days."""
     parts = [table.assign(day=day, source="lab") for day in range(days)]
     return pd.concat([with_common(part) for part in parts], ignore_index=True)
 
@@ -317,7 +317,7 @@ def test_sentence_names_the_models_that_are_worse_than_last_value_and_where():
 
 
 def test_no_skill_is_drawn_of_too_few_days():
-    """A model three times as bad as last value on one day: no number, no curve, the days in words."""
+    """A model three times as bad as last value on a single day: no number and no curve, but the number of days in words."""
     table = accuracy_table(
         [("a", "last_value", s, 5, 1.0) for s in (1, 2)] + [("a", "m", s, 5, 3.0) for s in (1, 2)]
     )
@@ -406,7 +406,7 @@ def test_hindsight_is_drawn_only_when_all_were_scored_on_the_same_jobs():
 
 
 def test_policies_are_told_by_what_they_cost_and_not_by_utilities(data, page):
-    """A job's own value may be made up; what is paid, and beside what, is not."""
+    """The value of a job may be imputed; the cost and the cost compared with on-demand only are not."""
     said = Page(page).text("policies")
     assert "utilit" not in said.lower()
     best, *_ = ranked(data.leaderboard)[0]
@@ -423,7 +423,7 @@ def test_policies_are_told_by_what_they_cost_and_not_by_utilities(data, page):
     assert list(points) == ["A", "B, on time 50 %", "UP, late", "OD-only"]
     assert points["A"]["value"] == 10.0
     assert points["OD-only"]["beyond"] == "100.00"
-    # Its number stands where the filter of its layer looks for it: at the end of the axis, as the chart has that number.
+    # The number is drawn where its layer filters for it: at the end of the axis, with the value in the chart's data.
     assert f"datum.value >= {points['OD-only']['value']}" in json.dumps(spec).replace("\\u003e", ">")
     assert 12.0 < points["OD-only"]["value"] < 20.0
     assert "hindsight, 9.00 USD" in figure.captions[0]

@@ -1,4 +1,4 @@
-"""A decision on old data says so, and how old they are; a record that ended long ago too."""
+"""A decision on old data reports their age; so does a plan on a record that ended long ago."""
 
 import pandas as pd
 import pytest
@@ -30,7 +30,7 @@ form = "linear"
 resumable = true
 overhead_minutes = 3
 """
-#: The newest count: they are ten minutes apart.
+#: Time of the newest count; counts are ten minutes apart.
 LAST = START + pd.Timedelta(days=DAYS) - pd.Timedelta(minutes=10)
 LATER = LAST.floor("30min") + pd.Timedelta(hours=41)
 TOLD = f"the newest count of {MARKET} is from {LAST:%Y-%m-%d %H:%M} UTC, 41 hours before this slot"
@@ -63,14 +63,14 @@ def test_a_plan_soon_after_the_last_count_says_nothing(folder):
 
 def test_a_plain_plan_of_a_record_that_ended_long_ago_says_so(folder):
     told = plan(folder, "--json").value["stale"]
-    known = LAST.floor("30min") - pd.Timedelta(minutes=5)  # at the slot that is planned
+    known = LAST.floor("30min") - pd.Timedelta(minutes=5)  # the newest count known at the planned slot
     assert told.startswith(f"the newest count of {MARKET} is from {known:%Y-%m-%d %H:%M} UTC, ")
     assert told.endswith("this slot is long over")
     assert "days before now" in told
 
 
 def test_decisions_and_status_call_the_same_market_stale(folder, tmp_path):
-    """Counts come every ten minutes: they are stale after three of them, at least a slot (M1.3)."""
+    """Counts arrive every ten minutes: they are stale after three intervals, and after at least a slot (M1.3)."""
     db = tmp_path / "w.duckdb"
     where = ("--db", str(db), "--settings", str(folder / "slackwater.toml"))
     assert call("ingest", "tabular", folder / "data", *where).code == 0
@@ -106,7 +106,7 @@ def test_a_turn_keeps_what_it_said(folder, tmp_path):
 def test_a_job_added_at_the_end_of_an_old_record_says_so_and_the_turn_of_later_why_it_decides_nothing(
     folder, tmp_path
 ):
-    """Also one that may move."""
+    """Also for a multi-market job."""
     db = tmp_path / "w.duckdb"
     where = ("--db", db, "--settings", folder / "slackwater.toml")
     assert call("ingest", "tabular", folder / "data", *where).code == 0

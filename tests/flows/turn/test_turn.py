@@ -1,4 +1,4 @@
-"""A whole turn in plain code: what it answers, that it is repeatable, and that it cannot see the future."""
+"""A complete turn without an engine: its results, its repeatability, and no use of later data."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ omega = 3
 commitment = [1, 2]
 sigma = 0.9
 """
-#: The smallest turn replays no policy that learns from the record: that takes most of a turn's time.
+#: The smallest turn has no policy that learns from the record, as replaying it takes most of a turn's time.
 LIGHT = """
 [[family]]
 name = "OD-only"
@@ -86,7 +86,7 @@ def settings(tmp_path_factory) -> Settings:
 
 
 def small_settings(folder: Path, *, measured_origins: int = 4) -> Path:
-    """A settings file for the smallest turn that still does everything; tests of decisions alone need no measured forecasts."""
+    """Write settings for the smallest complete turn; tests of decisions alone may set ``measured_origins`` to 0."""
     (folder / "pool.toml").write_text(LIGHT)
     file = folder / "slackwater.toml"
     file.write_text(f'{SMALL}measured_origins = {measured_origins}\npool = "{folder / "pool.toml"}"\n')
@@ -94,7 +94,7 @@ def small_settings(folder: Path, *, measured_origins: int = 4) -> Path:
 
 
 def panel_settings(folder: Path) -> Path:
-    """The same with forecasters that learn from several markets."""
+    """Write the same settings with forecasters that learn from several markets."""
     file = small_settings(folder)
     models = 'models = ["last_value", "markov"]\nplanner = "markov"'
     text = file.read_text()
@@ -104,7 +104,7 @@ def panel_settings(folder: Path) -> Path:
 
 
 def tidy_tables(folder: Path, start: pd.Timestamp, end: pd.Timestamp) -> None:
-    """The simulated market as the two tidy files that `--data` reads."""
+    """Write the simulated market as the two tidy files read by `--data`."""
     names = {"observed_at": "timestamp", "price_usd": "spot_price_usd_per_hour", "capacity": "capacity_probed",
              "on_demand_usd": "on_demand_price_usd_per_hour"}  # fmt: skip
     tables = {"price": [], "availability": []}
@@ -118,7 +118,7 @@ def tidy_tables(folder: Path, start: pd.Timestamp, end: pd.Timestamp) -> None:
 
 
 def scramble_after(folder: Path, at: pd.Timestamp) -> None:
-    """Turn every row after ``at`` into nonsense: full counts to none and back, prices tripled."""
+    """Scramble every row after ``at``: positive counts become 0 and zero counts 1, prices are tripled."""
     for file, column in (("prices", "spot_price_usd_per_hour"), ("availability", "available")):
         path = folder / f"{file}.parquet"
         table = pa.parquet.read_table(path)
@@ -137,7 +137,7 @@ def one_turn(db: Path, settings: Settings, *, at=AT, data: Path | None = None, r
 
 
 def dump(db: Path) -> dict[str, list]:
-    """Every table as sorted rows, for comparison."""
+    """Return every table as sorted rows, for comparison."""
     tables = (
         "imports",
         "price",
@@ -166,7 +166,7 @@ def first(tmp_path_factory, settings):
 
 @pytest.fixture
 def after_first(first, tmp_path) -> Path:
-    """A warehouse of one's own in which the first turn was run."""
+    """Return a private copy of the warehouse after the first turn."""
     return Path(shutil.copy(first[0].with_name("kept.duckdb"), tmp_path / "w.duckdb"))
 
 
@@ -237,9 +237,9 @@ def test_the_ledger_knows_what_wrong_forecasts_cost(first, settings):
 def test_nothing_is_simulated_beside_what_was_measured_and_a_turn_that_measures_no_error_decides(
     tmp_path, settings
 ):
-    """Somebody ingests tables of their own and then turns without naming them again, with settings that allow no measured origins.
+    """A user ingests tables, then runs a turn without naming them again, with settings without measured origins.
 
-    A market whose record is all gaps has no measured error either.
+    A market whose record consists of gaps has no measured error either.
     """
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
@@ -308,7 +308,7 @@ def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, set
 
 
 def test_the_stochastic_policy_decides_live_as_a_plan_would_and_is_blind_to_the_future(tmp_path, settings):
-    """It decides from the record: the same whether the record goes on after the logical time, into nonsense, or not."""
+    """The decision is the same whether the record ends at the logical time or continues with scrambled rows."""
     blind = settings.model_copy(update={"first_policy": "Stochastic", "prior_jobs": 0, "measured_origins": 0})
     answers = []
     for name, days in (("ends", 0), ("goes on", 1)):
@@ -332,7 +332,7 @@ def _request(name: str, **changes: object):
 
 
 def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings):
-    """A job that cannot finish, one on a market that is not there, one on a market that has gone silent, one that cannot resume."""
+    """Jobs that cannot finish, cannot resume, or whose market is missing or has stopped reporting."""
     folder = tmp_path / "data"
     folder.mkdir()
     tidy_tables(folder, AT - pd.Timedelta(days=6), AT)

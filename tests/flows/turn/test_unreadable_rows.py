@@ -1,4 +1,4 @@
-"""Stored rows that cannot be read cost themselves: every command and page goes on without them, and names them."""
+"""An unreadable stored row affects only itself: every command and page continues without it and names it."""
 
 import pandas as pd
 import pytest
@@ -14,7 +14,7 @@ from warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
 DEEP = "[" * 100_000
-#: Table, column, the stored text, and what names it in `status`.
+#: Table, column, stored text, and the message in `status`.
 BAD = [
     ("jobs", "spec", "{", "job bad-0 is left out"),
     ("jobs", "spec", DEEP, "job bad-1 is left out"),
@@ -25,7 +25,7 @@ BAD = [
 
 @pytest.fixture(scope="module")
 def spoiled(tmp_path_factory):
-    """A turn with a sound job; then rows that cannot be read in every table with a document, and another turn."""
+    """Run a turn with a valid job, insert unreadable rows into every table with a document, and run another turn."""
     folder = tmp_path_factory.mktemp("unreadable")
     settings, db = small_settings(folder, measured_origins=0), folder / "w.duckdb"
     config = read_settings(settings)

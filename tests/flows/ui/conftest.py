@@ -1,4 +1,4 @@
-"""What the tests of the page to watch share."""
+"""Shared fixtures of the user interface tests."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ def settings(tmp_path_factory) -> Settings:
 
 @pytest.fixture(scope="session")
 def watched(tmp_path_factory, settings) -> Path:
-    """The warehouse of `test_ui.two_turns`, to be looked at or copied; made by the first worker that wants it."""
+    """Return the warehouse of `test_ui.two_turns`, created by the first worker that needs it; tests read it or copy it."""
     from test_ui import two_turns
 
     base = tmp_path_factory.getbasetemp()

@@ -1,4 +1,4 @@
-"""``/metrics`` of a warehouse after two turns, read by the parser of the format's own library."""
+"""``/metrics`` of a warehouse after two turns, parsed with the reference library of the format."""
 
 import asyncio
 import shutil
@@ -40,7 +40,7 @@ def asked(db: Path, settings, now) -> httpx.Response:
 
 
 def scraped(db: Path, settings, now=NOW) -> dict[tuple[str, ...], float]:
-    """Samples by name and labels, as the parser of the format reads them."""
+    """Return samples by name and labels, as parsed by the reference library."""
     answer = asked(db, settings, now)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -76,7 +76,8 @@ def test_the_metrics_are_what_the_warehouse_says(db, settings):
     assert found["slackwater_alarms", "stale source", "serious"] == 1
     skills = {key for key in found if key[0] == "slackwater_forecast_skill"}
     assert set(accuracy["model"]) == {"last_value", "markov"}
-    assert {key[1] for key in skills} == {"last_value"}  # errors on one day say nothing of a model
+    # a single day of errors cannot rate a model
+    assert {key[1] for key in skills} == {"last_value"}
     assert found["slackwater_forecast_skill", "last_value", "1", "count"] == 0
 
 

@@ -1,4 +1,4 @@
-"""The page to watch: every page and its data over a real warehouse, hostile names, refused requests, and a real browser."""
+"""The user interface: every page and its data on a real warehouse, hostile names, refused requests, and a real browser."""
 
 import asyncio
 import html
@@ -59,7 +59,7 @@ def request_of(name: str, gpu_hours: float):
 
 
 def two_turns(db: Path, settings: Settings) -> None:
-    """A warehouse after two turns, with a job of a hostile name, one that must be late, a failure and an alarm."""
+    """Run two turns with a job with a hostile name and a hopeless job, then store a failure and an alarm."""
     one_turn(
         db, settings, requests=[request_of(HOSTILE, 8), request_of("hopeless", 500), *past_jobs(2, before=AT)]
     )
@@ -79,24 +79,24 @@ def two_turns(db: Path, settings: Settings) -> None:
 
 @pytest.fixture(scope="module")
 def made(watched) -> Path:
-    """That warehouse, only looked at."""
+    """Return the warehouse for read-only use."""
     return watched
 
 
 @pytest.fixture(scope="module", autouse=True)
 def untouched(made) -> bytes:
-    """What is in it before the first page was made from it."""
+    """Return the contents of the warehouse file before the first page is rendered."""
     return made.read_bytes()
 
 
 @pytest.fixture
 def db(made, tmp_path) -> Path:
-    """A warehouse of the test's own."""
+    """Return a private copy of the warehouse."""
     return Path(shutil.copy(made, tmp_path / "w.duckdb"))
 
 
 class Asking:
-    """Requests to the app without a socket; an exception in it is one here, unless ``raising`` is off."""
+    """Client that calls the app without a socket; exceptions of the app propagate unless ``raising`` is False."""
 
     def __init__(self, app, *, raising: bool = True) -> None:
         self._app = app
@@ -120,7 +120,7 @@ def client_of(db: Path, settings, *, now: pd.Timestamp = NOW) -> Asking:
 
 @pytest.fixture(scope="module")
 def snapshots(made, settings) -> Snapshots:
-    """One for all tests that change nothing: what a page is made from is made once."""
+    """Return snapshots shared by all read-only tests, so that the data of each page are computed once."""
     return Snapshots(made, settings, lambda: NOW)
 
 
@@ -130,7 +130,7 @@ def client(snapshots) -> Asking:
 
 
 def addresses(client: Asking) -> dict[str, str]:
-    """An address for every view."""
+    """Return addresses that cover every view."""
     vintages = client.get("/api/market", params={"key": MARKET}).json()["vintages"]
     ended = next(job["job"] for job in client.get("/api/jobs?state=ended").json()["jobs"])
     return {
@@ -144,7 +144,7 @@ def addresses(client: Asking) -> dict[str, str]:
 
 
 class Outline(HTMLParser):
-    """The tags of a page with their attributes, in order, and its text."""
+    """HTML parser that collects the tags with their attributes, in order, and the text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class Outline(HTMLParser):
 
 
 def test_every_page_is_sound(client):
-    """Language, landmarks, one h1, headings in order, table headers with a scope, captions, ids, and nothing from elsewhere."""
+    """Language, landmarks, a single h1, heading order, scopes, captions, ids, and no external resources."""
     for path in addresses(client):
         answer = client.get(path)
         assert answer.status_code == 200, (path, answer.text)
@@ -203,7 +203,7 @@ def test_every_page_is_sound(client):
 
 
 def follow_links(client, most: int) -> set[str]:
-    """Every link from the front page on, ``most`` pages at most, must lead to a page."""
+    """Follow the links from the front page, at most ``most`` pages; every link must lead to a page. Return the visited paths."""
     seen: list[str] = []
     todo = ["/"]
     while todo and len(seen) < most:
@@ -287,10 +287,9 @@ def test_the_front_page_says_what_to_hold_and_who_is_in_danger(client, made):
     texts = [finding["text"] for finding in data["findings"]]
     assert any("hopeless is likely late: the risk of missing its deadline is 100 %" in text for text in texts)
     assert any("Stale source" in text and ALARM in text for text in texts)
-    assert data["jobs"][0]["job"] == "hopeless"  # the one in danger comes first
-    assert not any(
-        "run-before" in text for text in texts
-    )  # an old failure is in the ledger, not on the front page
+    assert data["jobs"][0]["job"] == "hopeless"  # the job at risk is listed first
+    # an old failure is in the ledger, not on the front page
+    assert not any("run-before" in text for text in texts)
 
 
 def test_the_front_page_says_when_the_turns_have_stopped(made, settings):
@@ -300,7 +299,7 @@ def test_the_front_page_says_when_the_turns_have_stopped(made, settings):
 
 
 def test_a_jobs_standing_is_that_of_the_decider(client, made, settings):
-    """Progress and cost so far are those that the allocate stage itself would start from (M2.4)."""
+    """Progress and cost so far equal the state from which the allocate stage starts (M2.4)."""
     with open_reader(made) as store:
         job = find_job(store, HOSTILE)
         rows = decisions_of(store, HOSTILE)
@@ -322,7 +321,7 @@ def test_a_jobs_standing_is_that_of_the_decider(client, made, settings):
 
 
 def test_an_ended_job_shows_every_policy_and_the_best_first(client, made):
-    name = "past-2"  # one that had to be finished
+    name = "past-2"  # a job with a hard deadline
     data = client.get("/api/job", params={"name": name}).json()
     with open_reader(made) as store:
         outcomes = read_rows(store, "outcomes", where={"job": name})
@@ -331,7 +330,7 @@ def test_an_ended_job_shows_every_policy_and_the_best_first(client, made):
     by = outcomes.set_index("policy")["utility_usd"]
     utilities = [by[row["policy"]] for row in data["outcomes"]]
     assert utilities == sorted(utilities, reverse=True)
-    # What hangs on the value that was made up for it is said nowhere, what is paid is.
+    # Figures that depend on the imputed value are hidden, costs are shown.
     assert {row["utility_usd"] for row in data["outcomes"]} == {None}
     page = Outline(client.get("/job", params={"name": name}).text).said
     assert "utilit" not in page.lower()
@@ -423,7 +422,7 @@ def test_past_vintages_are_shown_against_what_came(client, made):
     before = client.get("/api/market", params={"key": MARKET, "issued": AT.isoformat()}).json()
     assert before["past"][-1]["slot"] == AT.isoformat()
     assert before["forecast"][0]["count"]["came"] == newest["past"][-1]["available"]
-    assert before["forecast"][1]["count"]["came"] is None  # nothing later is known yet
+    assert before["forecast"][1]["count"]["came"] is None  # nothing later is observed yet
     with open_reader(made) as store:
         sql = "SELECT q10, q50, q90 FROM forecasts JOIN vintages USING (vid) WHERE market = ? AND model = ? "
         sql += "AND issued_at = ? AND variable = 'count' AND step_ahead = 1"
@@ -531,7 +530,7 @@ def test_nothing_is_there(client):
         assert answer.status_code == 404, path
         assert 'href="/"' in answer.text
         assert len(Outline(answer.text).all("h1")) == 1
-    assert "hopeless" in client.get("/job?name=nobody").text  # what there is instead
+    assert "hopeless" in client.get("/job?name=nobody").text  # the page lists the existing jobs
     assert MARKET in client.get("/market?key=x/y/z/h100").text
     wrong = client.get("/api/market", params={"key": MARKET, "issued": "2020-01-01"})
     assert wrong.status_code == 400
@@ -597,7 +596,7 @@ def test_lists_are_filtered_on_the_server_and_hostile_patterns_are_only_words(cl
 def test_no_warehouse_an_empty_one_and_a_damaged_one(tmp_path, settings):
     db = tmp_path / "w.duckdb"
     client = client_of(db, settings)
-    warm_up(Snapshots(db, settings, lambda: NOW))  # as the command begins
+    warm_up(Snapshots(db, settings, lambda: NOW))  # as at the start of the command
     missing = client.get("/jobs")
     assert not list(tmp_path.iterdir()), "looking makes nothing"
     assert missing.status_code == 503
@@ -631,7 +630,7 @@ def test_a_new_turn_shows_after_a_reload_while_a_writer_works(db, settings):
 
 
 def test_the_page_changes_nothing(client, made, untouched):
-    """Whether it is made now or was made for another test."""
+    """Holds for new and for cached pages."""
     of = {"job": {"name": "hopeless"}, "market": {"key": MARKET}}
     for view in VIEWS:
         assert client.get(f"/api/{view.name}", params=of.get(view.name)).status_code == 200
@@ -645,7 +644,7 @@ def test_the_index_of_the_api_names_every_address(client):
 
 @pytest.fixture(scope="module")
 def served(snapshots):
-    """The address of the app served for real."""
+    """Yield the address of the app on a real server."""
     taken = bound_socket("127.0.0.1", 0)
     taken.listen()
     app = make_app(snapshots)
@@ -658,7 +657,7 @@ def served(snapshots):
 
 
 needs_chromium = pytest.mark.skipif(find_chromium() is None, reason="no chromium on this machine")
-#: What a keyboard can reach, in the order of the page; closed details hide what is in them.
+#: Elements reachable by keyboard, in page order, without the contents of closed details.
 REACHABLE = """
 Array.from(document.querySelectorAll('a[href], button, select, input:not([type=hidden]), summary, [tabindex="0"]'))
   .filter(e => e.checkVisibility({contentVisibilityAuto: true, visibilityProperty: true}) && !e.closest('[hidden]'))
@@ -669,7 +668,7 @@ return e === document.body ? null : all.indexOf(e); })()"""
 
 
 def tabbed(page, most: int) -> list[int]:
-    """Elements that Tab reaches from the top of the page, in order."""
+    """Return the elements that Tab reaches from the top of the page, in order."""
     found: list[int] = []
     for _ in range(most + 2):
         page.press("Tab", 9)
@@ -741,7 +740,7 @@ def test_the_slider_goes_through_the_vintages_by_keyboard(served):
 
 @needs_chromium
 def test_a_decision_is_one_glance_on_a_phone(served):
-    """What to hold, what is saved and P(late), in a card of a few lines; the policy and the reason unfold."""
+    """A short card shows instances, cost, saving and the risk of missing the deadline; policy and reason unfold."""
     with chromium_page() as page:
         page.look(width=420)
         page.open(f"{served}/job?{urlencode({'name': HOSTILE})}")

@@ -1,4 +1,4 @@
-"""`slackwater ui` as a process: it says where it serves, answers, warns, and ends cleanly."""
+"""`slackwater ui` as a process: it prints its address, answers, warns, and ends cleanly."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from warehouse.store.connection import open_store
 WAIT = 120
 
 
-#: The command with less patience for requests that never become whole, and for silence after an answer.
+#: The command with short timeouts for incomplete requests and for idle connections.
 IMPATIENT = (
     "import functools, sys, uvicorn, flows.ui.connections as connections\n"
     "connections.REQUEST_SECONDS = 0.8\n"
@@ -82,10 +82,10 @@ def test_it_takes_a_free_port_keeps_nothing_open_and_ends_on_sigterm(tmp_path):
         assert httpx.get(address, timeout=WAIT).status_code == 200
         silent, half = connected(address), connected(address, b"GET / HTTP/1.1\r\nHost: 127")
         asked = connected(address, b"GET /api/state HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        half.sendall(b".0.0.1\r\n")  # a byte now and then does not keep it
+        half.sendall(b".0.0.1\r\n")  # occasional bytes do not extend the limit
         for one in (silent, half, asked):
             told = b""
-            while got := one.recv(65536):  # until it is closed; WAIT is the bound of the test
+            while got := one.recv(65536):  # until the connection is closed; WAIT bounds the test
                 told += got
             assert told.startswith(b"HTTP/1.1 200") == (one is asked)
             one.close()
@@ -93,14 +93,14 @@ def test_it_takes_a_free_port_keeps_nothing_open_and_ends_on_sigterm(tmp_path):
         if os.path.isdir(folder):
             still = [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
             assert [one for one in still if str(tmp_path) in one] == []
-            # It listens, and wakes itself.
+            # The listening socket and the pair that wakes the event loop.
             assert len([one for one in still if one.startswith("socket:")]) <= 3
-        for path in tmp_path.iterdir():  # the warehouse, and beside it what readers read
+        for path in tmp_path.iterdir():  # the warehouse and the files for readers next to it
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         answer = httpx.get(address, timeout=WAIT)
         assert answer.status_code == 503
         assert "No warehouse yet" in answer.text
-        assert not list(tmp_path.iterdir())  # looking makes nothing
+        assert not list(tmp_path.iterdir())  # reading creates no files
     finally:
         code = ended(process, signal.SIGTERM)
     assert code == 0

@@ -1,4 +1,4 @@
-"""The parts of the page: who may ask, colours that can be read, addresses that carry any name, drawings that are well formed."""
+"""Parts of the user interface: access control, readable colours, addresses with arbitrary names, well-formed drawings."""
 
 import re
 from itertools import product
@@ -82,7 +82,7 @@ def test_every_text_can_be_read(theme):
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_marks_stand_out_from_their_paper(theme):
-    """Lines, bars, cells and the focus ring: 3 to 1 at least."""
+    """Lines, bars, cells and the focus ring have a contrast of at least 3 to 1."""
     marks = ("series1", "act", "focus", "capacity", "median", "on-demand", "muted", "ink")
     low = {(m, p): contrast(theme[m], theme[p]) for m in marks for p in ("paper", "card")}
     assert {pair: round(value, 2) for pair, value in low.items() if value < 3} == {}
@@ -196,7 +196,7 @@ def test_a_job_is_drawn_with_what_was_held_and_what_is_planned():
     done = [row["y"] for row in above["rows"] if row["series"] == "work done"]
     assert done == [0, 10, 20]
     hour, start = 3_600_000, below["rows"][0]["x"]
-    assert above["rows"][-1]["x"] - start == 8 * hour  # uniform progress ends at the deadline
+    assert above["rows"][-1]["x"] - start == 8 * hour  # the uniform progress line ends at the deadline
     boxes = [
         (row["kind"], (row["x"] - start) // hour, row["y"], row["y2"], row["planned"])
         for row in below["rows"]
@@ -226,7 +226,7 @@ def test_a_market_is_drawn_with_its_past_its_gaps_its_fan_and_what_came():
     (ahead,) = price["ahead"]
     assert [ahead[f"{end}{band}"] for band in (90, 80, 50) for end in ("low", "high")] == [0, 6, 1, 5, 2, 4]
     assert (ahead["median"], price["limit"], count["limit"]) == (3, [{"y": 4}], [{"y": 8}])
-    assert [row["y"] for row in count["past"]] == [2, 2, 2, 2]  # up to the end of the last slot that is known
+    assert [row["y"] for row in count["past"]] == [2, 2, 2, 2]  # up to the end of the last known slot
     assert market_figure({"past": [], "forecast": []}, step=step) is None
 
 
