@@ -1,4 +1,4 @@
-"""Evidence for the product: experiments on measured data, published methods compared with ours, and simulations for them.
+"""Experiments on measured data, comparisons with published methods, and the simulations for both.
 
-Part of a clone, not of the wheel. The product imports nothing of it.
+Part of the repository, not of the wheel. The product does not import this package.
 """

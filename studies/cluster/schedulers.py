@@ -1,6 +1,6 @@
-"""Schedulers of a shared cluster (M9.5), all behind `studies.cluster.simulation.Scheduler`.
+"""Schedulers of a shared cluster (M9.5), all of which implement `studies.cluster.simulation.Scheduler`.
 
-In this file: first in, first out; orders when only some sizes are predicted; Sia.
+The schedulers are first in, first out; an order for partially predicted job sizes; and a Sia-like scheduler.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from studies.cluster.simulation import Active, Cluster, fits
 from warehouse.errors import SettingsError
 
 # ---
-# First in, first out, head of line: nobody starts before a job that arrived earlier has started (M9.5).
+# First in, first out with head-of-line blocking: no job starts before an earlier arrival has started (M9.5).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fifo:
-    """Jobs start in the order of arrival, each with the first of its attempts that has not failed, and run to their end.
+    """Scheduler that starts jobs in order of arrival, without preemption.
 
-    A job whose attempt failed keeps its place in the order, so it comes before all that arrived after it (kind to wrong
-    configurations: a person who submits again goes to the end of the queue).
+    Each job uses the first of its attempts that has not failed. A job whose attempt failed retains its place in the queue,
+    ahead of all later arrivals. This favours wrong configurations: a user who resubmits a job joins the end of the queue.
     """
 
     round_s: Final[None] = None
@@ -34,7 +34,7 @@ class Fifo:
         return "FIFO"
 
     def decide(self, now_s: float, jobs: Sequence[Active], cluster: Cluster) -> Mapping[int, int]:
-        """All that run, and of those that wait the longest head of the queue that fits (`Scheduler.decide`)."""
+        """Return all running jobs and the longest head of the queue that fits (`Scheduler.decide`)."""
         asked = {a.number: a.running for a in jobs if a.running is not None}
         free = [cluster.gpus_per_node] * cluster.nodes
         for active in jobs:
@@ -53,7 +53,7 @@ class Fifo:
 
 
 def next_attempt(active: Active, cluster: Cluster) -> int:
-    """The first attempt of a job that has not failed and fits on a node."""
+    """Return the first attempt of a job that has not failed and fits on a node."""
     return next(
         i
         for i, attempt in enumerate(active.job.attempts)
@@ -62,23 +62,24 @@ def next_attempt(active: Active, cluster: Cluster) -> int:
 
 
 # ---
-# Job order when only some sizes are predicted (M10), on one machine and, in rounds, on the cluster.
+# Job order when only some sizes are predicted (M10), on a single machine and, in rounds, on the cluster.
 #
-# Round robin for the rest, shortest predicted first, mixed. The setting is that of "Non-clairvoyant scheduling with partial
-# predictions" (ICML 2024): preemption is free, the sum of completion times counts, and B of n sizes are predicted. The rule
-# is ours, in its spirit; the paper's bounds are not claimed for it.
+# Predicted jobs run shortest first, the others in round robin. The setting is that of "Non-clairvoyant scheduling with
+# partial predictions" (ICML 2024): preemption is free, the objective is the sum of completion times, and B of n sizes are
+# predicted. The rule is ours, in the spirit of the paper; we do not claim the paper's bounds for it.
 
-#: Share of its remaining time that a running job is put forward by, so that near-equals do not swap for nothing.
+#: Factor on the index of a running job, so that jobs with nearly equal indices do not preempt each other.
 STICKINESS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialOrder:
-    """Every round jobs are taken in the order of their index while GPUs last, each with the first attempt that has not failed.
+    """Scheduler that takes jobs in the order of their index each round, while GPUs are free.
 
-    The index of a predicted job is its predicted remaining time on that attempt, of an unpredicted one (or one that has
-    outlived its prediction) the time it has run: least attained first, which is round robin among those that arrive together.
-    Halved for a job that is running. Round robin by rounds, because a change costs a restart here (ours).
+    Each job uses the first attempt that has not failed. The index of a predicted job is its predicted remaining time on that
+    attempt. The index of an unpredicted job, or of a job that has exceeded its prediction, is the time it has run (least
+    attained service first, which is round robin among simultaneous arrivals). The index of a running job is halved. Decisions
+    are made in rounds because a change costs a restart here (ours).
     """
 
     round_s: float = 300.0
@@ -89,7 +90,7 @@ class PartialOrder:
         return "partial predictions"
 
     def decide(self, now_s: float, jobs: Sequence[Active], cluster: Cluster) -> Mapping[int, int]:
-        """The jobs of least index that fit (`Scheduler.decide`)."""
+        """Return the jobs of least index that fit (`Scheduler.decide`)."""
         asked: dict[int, int] = {}
         room = cluster.gpus
         for active in sorted(jobs, key=lambda a: (index_s(a, now_s, cluster), a.number)):
@@ -102,7 +103,7 @@ class PartialOrder:
 
 
 def index_s(active: Active, now_s: float, cluster: Cluster) -> float:
-    """The place of a job in the order, seconds: the less the earlier."""
+    """Return the index of a job in seconds; jobs of lower index run earlier."""
     attempt = active.job.attempts[next_attempt(active, cluster) if active.running is None else active.running]
     since = 0.0
     if active.running is not None:
@@ -116,30 +117,30 @@ def index_s(active: Active, now_s: float, cluster: Cluster) -> float:
     return index * (STICKINESS if active.running is not None else 1.0)
 
 
-#: Work smaller than this share of the largest size is none: it is the rounding of sums.
+#: Work below this share of the largest size counts as zero: it is rounding error of sums.
 NONE_LEFT = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedJob:
-    """A job as the rule sees it: the work done so far, and the predicted size, None if there is none."""
+    """State of a job for `turn`: the work done so far and the predicted size, None without a prediction."""
 
     attained: float
     predicted: float | None
 
     @property
     def known(self) -> bool:
-        """Whether the prediction still says something: a job that has outlived it counts as unpredicted."""
+        """Whether the prediction is still usable: a job that has exceeded its prediction counts as unpredicted."""
         return self.predicted is not None and self.attained < self.predicted
 
 
 def turn(standings: Sequence[QueuedJob]) -> list[int]:
-    """Positions of the jobs that share the machine now: one predicted job alone, or all unpredicted ones in round robin.
+    """Return the positions of the jobs that share the machine now: a single predicted job, or all unpredicted jobs (round robin).
 
-    A predicted job's index is its predicted remaining work, that of the unpredicted together the least work any of them has
-    had: what has had x units is thought to need about x more. The least index runs, a predicted job first of equals, then the
-    earlier one. All predicted is shortest remaining (predicted) time first; none predicted is
-    round robin.
+    The index of a predicted job is its predicted remaining work. The index of the group of unpredicted jobs is the least work
+    that any of them has received: a job that has received x units is expected to need about x more. The least index runs; ties
+    go to a predicted job, then to the earlier position. With all sizes predicted this is shortest predicted remaining time
+    first; with none predicted it is round robin.
 
     >>> turn([QueuedJob(attained=0.0, predicted=5.0), QueuedJob(attained=2.0, predicted=None)])
     [1]
@@ -156,9 +157,10 @@ def turn(standings: Sequence[QueuedJob]) -> list[int]:
 def completion_times(
     arrivals: Sequence[float], sizes: Sequence[float], predicted: Sequence[float | None]
 ) -> np.ndarray:
-    """When each job ends on one machine of speed 1 under `turn`, exact (shares are fluid), shape (jobs,).
+    """Return the completion time of each job on a machine of speed 1 under `turn`, shape (jobs,).
 
-    Raises `SettingsError` unless the three are of one length, sizes and predictions positive.
+    The result is exact; jobs in round robin share the machine continuously. Raises `SettingsError` unless the three sequences
+    have equal length and all sizes and predictions are positive.
     """
     _require_sound(arrivals, sizes, predicted)
     tiny = NONE_LEFT * max(sizes)
@@ -198,7 +200,7 @@ def _until_next(
     sizes: Sequence[float],
     predicted: Sequence[float | None],
 ) -> float:
-    """Work of each running job until one ends, outlives its prediction, or a predicted job's turn comes."""
+    """Return the work of each running job until a job ends, exceeds its prediction, or a predicted job takes over."""
     step = min(sizes[i] - attained[i] for i in running)
     alone = predicted[running[0]]
     if alone is not None and attained[running[0]] < alone:
@@ -222,22 +224,23 @@ def _require_sound(
 def partly_known(
     sizes: Sequence[float], *, share: float, error: float, rng: np.random.Generator
 ) -> list[float | None]:
-    """Predictions of a random ``share`` of the sizes, each wrong by a lognormal factor of sigma ``error``."""
+    """Return predictions for a random ``share`` of the sizes, each multiplied by a lognormal error factor of sigma ``error``."""
     known = rng.permutation(len(sizes)) < round(share * len(sizes))
     factor = np.exp(error * rng.standard_normal(len(sizes)))
     return [float(s * f) if k else None for s, f, k in zip(sizes, factor, known, strict=True)]
 
 
 # ---
-# A goodput scheduler after Sia (Jayaram Subramanya et al., SOSP 2023), on one type of GPU, with its published constants
+# A goodput scheduler after Sia (Jayaram Subramanya et al., SOSP 2023), on a single type of GPU, with the published constants
 # (M9.5).
 #
-# Its program: at most one configuration a job, within the GPUs there are, at least cost; exact table and integer program.
+# Its program assigns at most one configuration to each job, within the number of GPUs, at least cost. `choose` solves it
+# exactly with a table; `choice_model` is the integer program.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What one job may be given: the cost of nothing, and for every option its ``gpus`` and its cost."""
+    """Options of a job: the cost of no GPUs, and for every option the number of GPUs and the cost."""
 
     nothing: float
     gpus: tuple[int, ...]
@@ -245,7 +248,7 @@ class Choice:
 
 
 def cost_of(choices: Sequence[Choice], chosen: Sequence[int | None]) -> float:
-    """The objective of a choice: an option's index for each job, None for nothing."""
+    """Return the objective of a choice: an option's index for each job, None for no GPUs."""
     return sum(
         choice.nothing if option is None else choice.cost[option]
         for choice, option in zip(choices, chosen, strict=True)
@@ -253,16 +256,16 @@ def cost_of(choices: Sequence[Choice], chosen: Sequence[int | None]) -> float:
 
 
 def choose(choices: Sequence[Choice], gpus: int) -> list[int | None]:
-    """The least costly choice that holds at most ``gpus`` GPUs, exact (a multiple-choice knapsack by dynamic programming).
+    """Return the choice of least cost that uses at most ``gpus`` GPUs (multiple-choice knapsack by dynamic programming, exact).
 
-    Minimises sum_j c_j(option of j) (M9.5); O(jobs x options x gpus). Of equals the one with the earlier option wins, nothing last.
+    Minimises sum_j c_j(option of j) (M9.5) in O(jobs x options x gpus). Ties go to the earlier option; running nothing comes last.
     Raises `SettingsError` for a negative number of GPUs.
     """
     if gpus < 0:
         raise SettingsError(f"{gpus} GPUs to give out", expected="zero or more")
     alone = [_cheapest(choice, gpus) for choice in choices]
     if sum(c.gpus[o] for c, o in zip(choices, alone, strict=True) if o is not None) <= gpus:
-        return alone  # every job has its best
+        return alone  # the separate optima already fit
     best = np.zeros(gpus + 1)
     picks = np.empty((len(choices), gpus + 1), dtype=np.int64)
     for j, choice in enumerate(choices):
@@ -277,7 +280,7 @@ def choose(choices: Sequence[Choice], gpus: int) -> list[int | None]:
 
 
 def _cheapest(choice: Choice, gpus: int) -> int | None:
-    """The best option of a job that has the cluster for itself."""
+    """Return the best option of a job that is alone on the cluster."""
     fitting = [
         (cost, o)
         for o, (width, cost) in enumerate(zip(choice.gpus, choice.cost, strict=True))
@@ -299,9 +302,10 @@ def _walk_back(choices: Sequence[Choice], picks: np.ndarray, gpus: int) -> list[
 
 
 def choice_model(choices: Sequence[Choice], gpus: int) -> Any:
-    """The same program in Pyomo: minimise sum x_jo c_jo + sum_j (1 - sum_o x_jo) nothing_j, one option a job, capacity (M9.5).
+    """Return the same program in Pyomo: minimise sum x_jo c_jo + sum_j (1 - sum_o x_jo) nothing_j (M9.5).
 
-    Solve it with `optimization.window.solver.solve` and read it with `chosen_options`; it is the reference of `choose`.
+    The constraints are at most one option per job and the number of GPUs. Solve it with `optimization.window.solver.solve` and
+    read it with `chosen_options`. It is the reference for tests of `choose`.
     """
     import pyomo.environ as pyo
 
@@ -323,27 +327,29 @@ def choice_model(choices: Sequence[Choice], gpus: int) -> Any:
 
 
 def chosen_options(model: Any, choices: Sequence[Choice]) -> list[int | None]:
-    """The option of each job in a solved `choice_model`."""
+    """Return the option of each job in a solved `choice_model`."""
     return [
         next((o for o in range(len(choice.gpus)) if model.take[j, o].value > 0.5), None)
         for j, choice in enumerate(choices)
     ]
 
 
-#: The cost of an option whose goodput after a restart is nothing: above that of running nothing, so that it is never taken.
+#: Cost of an option whose goodput after a restart is zero: above the cost of running nothing, so that it is never chosen.
 NEVER = 1e4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sia:
-    """Every round the program min sum_j [ (r G_jk / G_j,min)^p + lambda_a |x - x_prev|_1 ] + lambda_n (jobs given nothing).
+    """Scheduler that minimises sum_j [ (r G_jk / G_j,min)^p + lambda_a |x - x_prev|_1 ] + lambda_n (jobs without GPUs) each round.
 
-    G_jk is the believed rate of job j on k GPUs, r the restart factor max(age - restarts x 30 s, 0) / (age + 30 s) where the
-    option is not the one held, p < 0 (fairness). Rounds of 60 s, p = -0.5, lambda_n = 1.1, lambda_a = 0.01, 30 s: published.
-    Beliefs (ours, after Sia's bootstrapping): an option that has run is known; the others keep their believed rate times what
-    the known option nearest in GPUs showed over its own. A believed rate proportional to GPUs is Sia's first guess, perfect
-    scaling. An option that failed is never taken again, nor one believed to fail while another is left (ours: Sia knows no
-    failures). Solved exactly by `choose`.
+    G_jk is the expected rate of job j on k GPUs. The restart factor r is max(age - restarts x 30 s, 0) / (age + 30 s) for any
+    option other than the running attempt. p < 0 sets fairness. Published constants: rounds of 60 s, p = -0.5, lambda_n = 1.1,
+    lambda_a = 0.01, 30 s.
+
+    Expected rates (ours, after Sia's bootstrapping): an option that has run has its observed rate; the other options have their
+    expected rate times the ratio observed / expected of the observed option nearest in GPUs. Expected rates proportional to the
+    number of GPUs are Sia's first guess, perfect scaling. An option that failed is never taken again, nor an option expected to
+    fail while another is left (ours: Sia does not model failures). Solved exactly by `choose`.
     """
 
     round_s: float = 60.0
@@ -358,7 +364,7 @@ class Sia:
         return "Sia-like"
 
     def decide(self, now_s: float, jobs: Sequence[Active], cluster: Cluster) -> Mapping[int, int]:
-        """The attempts that the program of this round chooses (`Scheduler.decide`)."""
+        """Return the attempts chosen by the program of this round (`Scheduler.decide`)."""
         options = [options_of(active, cluster) for active in jobs]
         choices = [self.choice(now_s, active, tried) for active, tried in zip(jobs, options, strict=True)]
         chosen = choose(choices, cluster.gpus)
@@ -369,7 +375,7 @@ class Sia:
         }
 
     def choice(self, now_s: float, active: Active, options: Mapping[int, float]) -> Choice:
-        """One job's part of the program; ``options`` maps its attempts to their believed rates."""
+        """Return the options of a single job with their costs; ``options`` maps its attempts to their expected rates."""
         least = min(options.values())
         age = now_s - active.job.arrival_s
         factor = max(age - active.restarts * self.restart_s, 0.0) / (age + self.restart_s)
@@ -387,9 +393,9 @@ class Sia:
 
 
 def options_of(active: Active, cluster: Cluster) -> dict[int, float]:
-    """Attempt -> believed rate: for every number of GPUs the first attempt that has not failed and is not believed to.
+    """Return attempt -> expected rate: for every number of GPUs the first attempt that has not failed and is not expected to fail.
 
-    Where all that are left are believed to fail they are options too, as if they scaled perfectly.
+    If all remaining attempts are expected to fail, the first for each number of GPUs is an option, with perfect scaling.
     """
     first: dict[int, int] = {}
     doubtful: dict[int, int] = {}
@@ -402,7 +408,10 @@ def options_of(active: Active, cluster: Cluster) -> dict[int, float]:
 
 
 def believed_rate(active: Active, i: int) -> float:
-    """What was observed of an attempt, else its believed rate times observed over believed of the observed one nearest in GPUs."""
+    """Return the observed rate of an attempt, else its expected rate corrected by the observed attempt nearest in GPUs.
+
+    The correction factor is that attempt's observed rate divided by its expected rate.
+    """
     attempts, seen = active.job.attempts, active.observed
     if i in seen:
         return seen[i]

@@ -1,8 +1,7 @@
-"""A cluster of GPUs shared by fine-tuning jobs (M9.5): jobs as lists of configurations to try, and what became of them.
+"""Simulation of a cluster of GPUs shared by fine-tuning jobs (M9.5).
 
-Which node a job runs on: no job is split over nodes, and whole powers of two always fit when moved together.
-
-The simulation of a cluster: the only owner of time, progress and GPUs; a scheduler says who runs with which attempt (M9.5).
+A job is a list of configurations to try. The simulation alone advances time, progress and GPU allocation; a scheduler decides
+which jobs run with which attempt. No job is split over nodes; widths that are powers of two always fit after repacking.
 """
 
 from __future__ import annotations
@@ -20,10 +19,11 @@ from warehouse.errors import AuditError, JobError, SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A homogeneous cluster and what starting a job costs.
+    """Homogeneous cluster and its start-up times.
 
-    ``start_up_s`` seconds pass after every start or restart before work is done (Sia's restart penalty); a configuration that
-    does not run fails ``failure_s`` seconds after its start (ours: model loading up to the first step). Raises `SettingsError`.
+    Every start or restart takes ``start_up_s`` seconds before work is done (Sia's restart penalty). A configuration that does
+    not run fails ``failure_s`` seconds after its start (ours: model loading up to the first step). Raises `SettingsError`
+    without a node or GPU, or for negative times.
     """
 
     nodes: int = 8
@@ -41,15 +41,15 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """All GPUs."""
+        """Number of GPUs in the cluster."""
         return self.nodes * self.gpus_per_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One configuration a job may be started with: ``gpus`` on one node, at ``rate`` units of work a second, 0 if it fails.
+    """Configuration of a job: ``gpus`` on one node, at ``rate`` units of work per second, 0 if it fails.
 
-    ``believed`` is the rate that a scheduler expects; 0 means that it is expected to fail. Only schedulers read it.
+    ``believed`` is the rate that a scheduler expects; 0 if it expects a failure. Only schedulers read it.
     """
 
     gpus: int
@@ -59,10 +59,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterJob:
-    """A job: when it arrives, how much work it is, and its attempts in the order in which its user (or a model) would try them.
+    """Job with its arrival time, its work, and its attempts in the order in which its user (or a model) would try them.
 
-    ``predicted_work`` is what is known of its size beforehand, None if nothing is. At least one attempt must run, else it
-    raises `JobError`.
+    ``predicted_work`` is the predicted size, None without a prediction. Raises `JobError` unless the work is positive, the
+    arrival is not negative, an attempt runs, and all attempts have at least one GPU and rates that are not negative.
     """
 
     name: str
@@ -91,9 +91,9 @@ class ClusterJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A stay of a job on a node: attempt ``attempt`` of job number ``job`` from ``start_s`` to ``end_s``.
+    """Uninterrupted run of job number ``job`` with attempt number ``attempt`` on a node, from ``start_s`` to ``end_s``.
 
-    ``failed`` is the end of an attempt that does not run; ``work`` is what was done during the stay.
+    ``failed``: the attempt does not run and ended in a failure. ``work``: the work done in this time.
     """
 
     job: int
@@ -108,7 +108,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRun:
-    """What became of every job: ``finished_s`` in the order of ``jobs``, and all stays in the order in which they ended."""
+    """Result of a simulation: ``finished_s`` in the order of ``jobs``, and all segments in the order in which they ended."""
 
     scheduler: str
     cluster: Cluster
@@ -118,16 +118,17 @@ class ClusterRun:
 
     @property
     def completion_s(self) -> np.ndarray:
-        """Job completion times (JCT): from arrival to the end, seconds, shape (jobs,)."""
+        """Job completion times (JCT), from arrival to end, in seconds, shape (jobs,)."""
         return np.asarray(np.array(self.finished_s) - np.array([job.arrival_s for job in self.jobs]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """A run in numbers: seconds, but ``utilisation`` (share of GPU time held until the last job came), and counts.
+    """Metrics of a run; times in seconds.
 
-    ``waiting_s`` is the mean time from arrival to the first start; ``restarts`` are starts beyond a job's first that follow no
-    failure, ``failed_starts`` attempts that did not run, both per job. ``gpu_hours`` is all GPU time held.
+    ``utilisation``: share of GPU time allocated between the first and the last arrival. ``waiting_s``: mean time from arrival to
+    the first start. ``restarts``: mean number per job of starts after the first that do not follow a failure. ``failed_starts``:
+    mean number per job of attempts that failed. ``gpu_hours``: all GPU time allocated.
     """
 
     jobs: int
@@ -143,7 +144,7 @@ class Metrics:
 
 
 def metrics_of(run: ClusterRun) -> Metrics:
-    """The numbers of a run (M9.5); the metric is the mean completion time."""
+    """Return the metrics of a run (M9.5); the main metric is the mean completion time."""
     jct = run.completion_s
     held = sum(s.gpus * (s.end_s - s.start_s) for s in run.segments)
     first = np.full(len(run.jobs), np.inf)
@@ -167,16 +168,16 @@ def metrics_of(run: ClusterRun) -> Metrics:
 
 
 def held_share(run: ClusterRun, start_s: float, end_s: float) -> float:
-    """Share of the GPU time of a stretch that was held; NaN for one of no length."""
+    """Return the share of GPU time allocated between two times; NaN for an empty interval."""
     held = sum(s.gpus * max(0.0, min(s.end_s, end_s) - max(s.start_s, start_s)) for s in run.segments)
     return held / (run.cluster.gpus * (end_s - start_s)) if end_s > start_s else float("nan")
 
 
 def reduction_interval(default: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
-    """The reduction over paired streams and its 95 % interval: 1 - geometric mean of other/default, by Student's t on the logs.
+    """Return the reduction over paired streams and its 95 % interval: 1 - geometric mean of other/default.
 
-    Shape (streams,) or (settings, streams); of several settings a stream's logs are averaged first, so that streams stay
-    independent. On the logs because a reduction cannot pass 1.
+    The interval is Student's t on the logs, because a reduction cannot exceed 1. Inputs have shape (streams,) or
+    (settings, streams); the logs are averaged over settings first, so that streams stay independent.
     """
     logs = np.atleast_2d(np.log(np.asarray(other, dtype=float) / np.asarray(default, dtype=float))).mean(
         axis=0
@@ -186,7 +187,7 @@ def reduction_interval(default: np.ndarray, other: np.ndarray) -> tuple[float, f
 
 
 def mean_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[float, float, float]:
-    """Mean of independent streams and its interval by Student's t; (mean, NaN, NaN) for one stream.
+    """Return the mean of independent streams and its Student's t interval; (mean, NaN, NaN) for a single stream.
 
     >>> [round(x, 3) for x in mean_interval([0.5, 0.7])]
     [0.6, -0.671, 1.871]
@@ -200,7 +201,7 @@ def mean_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[floa
 
 
 def best_fit(free: Sequence[int], gpus: int) -> int | None:
-    """The node with the least free GPUs that has ``gpus`` of them, the first of equals; None if there is none.
+    """Return the node with the fewest free GPUs that has ``gpus`` free, the first in a tie; None if no node has.
 
     >>> best_fit([8, 3, 2], 2), best_fit([1, 1], 2)
     (2, None)
@@ -212,11 +213,11 @@ def best_fit(free: Sequence[int], gpus: int) -> int | None:
 def pack(
     wanted: Mapping[int, int], held: Mapping[int, tuple[int, int]], *, nodes: int, gpus_per_node: int
 ) -> dict[int, int]:
-    """A node for every job of ``wanted`` (job -> GPUs), moving as few as may be of ``held`` (job -> (node, GPUs)).
+    """Return a node for every job of ``wanted`` (job -> GPUs), moving as few jobs of ``held`` (job -> (node, GPUs)) as possible.
 
-    A job that keeps its GPUs keeps its node, and newcomers take the best fit. Only if one does not fit so are all packed anew,
-    the largest first, each on its old node where that has room: widths that divide one another then always fit when their sum
-    does. A job that fits nowhere is left out.
+    A job with an unchanged number of GPUs stays on its node, and the others take the best fit. If a job does not fit, all jobs
+    are packed again, the largest first, each on its old node if that has room. Widths that divide each other then always fit
+    if their sum does. A job that does not fit anywhere is omitted.
     """
     free = [gpus_per_node] * nodes
     placed: dict[int, int] = {}
@@ -248,7 +249,7 @@ def _pack_anew(
 
 
 def fits(free: Sequence[int], widths: Sequence[int]) -> bool:
-    """Whether jobs of ``widths`` GPUs can start on ``free`` GPUs by node without moving anything, placed as `pack` does.
+    """Return whether jobs of ``widths`` GPUs can start on the nodes' ``free`` GPUs without moving a job, placed as by `pack`.
 
     >>> fits([8, 3], [2, 8]), fits([7, 7], [8])
     (True, False)
@@ -262,16 +263,16 @@ def fits(free: Sequence[int], widths: Sequence[int]) -> bool:
     return True
 
 
-#: Two times closer than this are one event (seconds).
+#: Times closer than this, in seconds, are one event.
 SAME_TIME = 1e-9
 
 
 @dataclass(slots=True)
 class Active:
-    """A job that has arrived and not ended, as the engine keeps it and a scheduler reads it (and must not change it).
+    """Job that has arrived and not ended; the simulation updates it and a scheduler only reads it.
 
-    ``running`` is the attempt it runs with, or None; ``observed`` the rate seen of every attempt that has done work;
-    ``attained`` the work done so far, ``gpu_s`` the GPU time held in stays that ended.
+    ``running``: the current attempt or None. ``observed``: observed rate of every attempt that has done work. ``gpu_s``: GPU time
+    of the segments that have ended.
     """
 
     number: int
@@ -292,22 +293,25 @@ class Active:
 
     @property
     def restarts(self) -> int:
-        """Starts beyond the first that follow no failure."""
+        """Starts beyond the first that do not follow a failure."""
         return max(0, self.starts - len(self.failed) - 1)
 
     def attempt(self) -> Attempt:
-        """The attempt it runs with."""
+        """Return the running attempt."""
         return self.job.attempts[self.held()]
 
     def held(self) -> int:
-        """The number of the attempt it runs with. Raises `AuditError` if it does not run."""
+        """Return the number of the running attempt. Raises `AuditError` if the job does not run."""
         if self.running is None:
             raise AuditError(f"cluster job {self.job.name!r} runs with no attempt", expected="a running job")
         return self.running
 
 
 class Scheduler(Protocol):
-    """Who runs, and how. ``round_s`` None: asked at every arrival and end; else asked every ``round_s`` seconds only."""
+    """Scheduler that decides which jobs run with which attempt.
+
+    With ``round_s`` None it decides at every arrival and end, otherwise only every ``round_s`` seconds.
+    """
 
     @property
     def name(self) -> str:
@@ -318,18 +322,18 @@ class Scheduler(Protocol):
         """Length of a round in seconds."""
 
     def decide(self, now_s: float, jobs: Sequence[Active], cluster: Cluster) -> Mapping[int, int]:
-        """Job number -> attempt for every job that shall run from now on; what is not named stops or waits.
+        """Return job number -> attempt for every job that runs from now on; jobs that are not named stop or wait.
 
-        ``jobs`` are all active ones in the order of arrival. The sum of GPUs may not pass the cluster's.
+        ``jobs`` are all active jobs in order of arrival. The sum of GPUs must not exceed the cluster's.
         """
 
 
 def simulate(jobs: Sequence[ClusterJob], scheduler: Scheduler, cluster: Cluster) -> ClusterRun:
-    """Run a stream of jobs to the end of the last one.
+    """Simulate a stream of jobs until the last job ends.
 
-    Exact in time: between events progress is linear, an end falls where the work is done. Deterministic. Raises `SettingsError`
-    for no jobs, or a job no attempt of which fits on a node, and `AuditError` if a scheduler asks for GPUs that are not there or
-    lets the cluster stand idle for good while jobs wait.
+    Exact in time: progress is linear between events, and a job ends when its work is done. Deterministic. Raises `SettingsError`
+    without jobs or if no attempt of a job runs on a node, and `AuditError` if a scheduler requests GPUs that do not exist or
+    leaves jobs waiting forever on an empty cluster.
     """
     _require_fitting(jobs, cluster)
     return _Simulation(jobs, scheduler, cluster).run()
@@ -347,7 +351,7 @@ def _require_fitting(jobs: Sequence[ClusterJob], cluster: Cluster) -> None:
 
 
 class _Simulation:
-    """The moving parts of one `simulate`."""
+    """State of a call of `simulate`."""
 
     def __init__(self, jobs: Sequence[ClusterJob], scheduler: Scheduler, cluster: Cluster) -> None:
         self.jobs, self.scheduler, self.cluster = tuple(jobs), scheduler, cluster

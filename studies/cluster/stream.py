@@ -1,6 +1,6 @@
-"""Streams of fine-tuning jobs for a cluster (M9.5): Poisson arrivals, sizes in tokens, who picks which configurations.
+"""Streams of fine-tuning jobs for a cluster (M9.5): Poisson arrivals, sizes in tokens, configurations chosen by users or models.
 
-What a configuration really yields there: measured rates, and a smooth surface between them.
+Measured rates and a smooth surface between them give the true rate of a configuration.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from scipy.interpolate import RBFInterpolator
 from studies.cluster.simulation import Attempt, Cluster, ClusterJob
 from warehouse.errors import SettingsError
 
-#: Picks of one user before somebody who knows takes over.
+#: Attempts of a user before the fastest configuration is used.
 PATIENCE = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What a request can be run with: one model, method and length, and every configuration of the grid, arrays of shape (m,).
+    """All configurations of a model, method and length, in arrays of shape (m,).
 
-    ``true`` are tokens per second over all GPUs, 0 where the configuration fails; ``believed`` what the model without knowledge of
-    this family predicts, ``p_valid`` its probability that the configuration runs and ``valid`` its verdict.
+    ``true``: tokens per second over all GPUs, 0 if the configuration fails. ``believed``: the rate predicted by a model trained
+    without this family. ``p_valid``: its probability that the configuration runs; ``valid``: its classification. Raises
+    `SettingsError` unless the arrays have equal length, a configuration runs and all predicted rates are positive.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Family:
             )
 
     def seen_by_oracle(self) -> Family:
-        """The same family known to the last number."""
+        """Return the family with predictions equal to the true values."""
         runs = self.true > 0
         return Family(
             name=self.name, gpus=self.gpus, batch=self.batch, true=self.true, believed=np.where(runs, self.true, 1.0),
@@ -52,7 +53,10 @@ class Family:
         )  # fmt: skip
 
     def as_believed(self) -> Family:
-        """The same family as if what is predicted were true; where all is thought to fail, the likeliest runs."""
+        """Return the family with true values equal to the predictions.
+
+        If all configurations are predicted to fail, the most likely to run counts as valid.
+        """
         runs = self.valid.copy()
         if not runs.any():
             runs[int(np.argmax(self.p_valid))] = True
@@ -64,19 +68,19 @@ class Family:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadLaw:
-    """How much work jobs are: a lognormal number of tokens of this median and sigma (ours; the poster does not say)."""
+    """Distribution of job sizes: lognormal number of tokens with this median and sigma (ours; the poster does not specify it)."""
 
     median_tokens: float = 20e6
     sigma: float = 1.2
 
     @property
     def mean_tokens(self) -> float:
-        """Mean of the lognormal: median exp(sigma^2 / 2)."""
+        """Mean of the lognormal distribution: median exp(sigma^2 / 2)."""
         return self.median_tokens * float(np.exp(self.sigma**2 / 2))
 
 
 class BatchHabit(Enum):
-    """How an unknowing user sets the number of samples a step."""
+    """Rule by which a user without a model sets the number of samples per step."""
 
     GRID = "total drawn from the grid"
     EIGHT = "8 a GPU, halved after a failure"
@@ -85,9 +89,10 @@ class BatchHabit(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Default:
-    """What an unknowing user picks (ours; the poster does not say): GPUs by ``shares`` and a batch by ``habit``.
+    """Configuration choice of a user without a model (ours; the poster does not specify it): GPUs by ``shares``, batch by ``habit``.
 
-    ``failing``: each pick from the grid is one that fails with this probability, where the family has such; else as it falls.
+    ``failing``: probability that a pick from the grid is a failing configuration, if the family has both kinds; None uses the
+    habit alone.
     """
 
     name: str
@@ -98,7 +103,7 @@ class Default:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A job before anybody chose its configuration: its family's number, its tokens, its arrival at a rate of one a second."""
+    """Job before a configuration is chosen: the family's index, tokens, and the arrival time at a rate of one job per second."""
 
     family: int
     tokens: float
@@ -107,7 +112,10 @@ class Request:
 
 
 def draw_requests(families: int, jobs: int, workload: WorkloadLaw, *, seed: Sequence[int]) -> list[Request]:
-    """A Poisson stream: every family equally likely, lognormal tokens, exponential gaps of mean 1 s (scaled to a load later)."""
+    """Draw a Poisson stream of requests.
+
+    Families are equally likely, tokens lognormal, gaps exponential with mean 1 s (scaled to a load later).
+    """
     rng = np.random.default_rng([*seed, 1])
     arrivals = np.cumsum(rng.exponential(1.0, jobs))
     tokens = workload.median_tokens * np.exp(workload.sigma * rng.standard_normal(jobs))
@@ -119,10 +127,10 @@ def draw_requests(families: int, jobs: int, workload: WorkloadLaw, *, seed: Sequ
 
 
 def default_picks(family: Family, default: Default, *, seed: Sequence[int]) -> list[int]:
-    """Indices of the grid that an unknowing user tries one after the other, the last of which runs.
+    """Return the indices of the grid that a user without a model tries in order; the last of them runs.
 
-    A pick whose batch is not a multiple of its GPUs is tried as well and fails (the published rates count such rejections).
-    After `PATIENCE` failures the user is given the fastest configuration.
+    A pick whose batch is not a multiple of its GPUs is also tried and fails (the published rates count such rejections).
+    After `PATIENCE` picks without success the fastest configuration is used.
     """
     rng = np.random.default_rng(list(seed))
     widths = [g for g, _ in default.shares]
@@ -145,7 +153,7 @@ def default_picks(family: Family, default: Default, *, seed: Sequence[int]) -> l
 
 
 def _pick_by_fate(family: Family, width: int, failing: float, rng: np.random.Generator) -> int:
-    """A configuration of ``width`` GPUs that fails with this probability, or where all of them meet one fate, any of them."""
+    """Draw a configuration of ``width`` GPUs that fails with probability ``failing``, or any if all of them fail or all run."""
     own = np.flatnonzero(family.gpus == width)
     wanted = own[(family.true[own] <= 0) == bool(rng.random() < failing)]
     return int(rng.choice(wanted if len(wanted) else own))
@@ -154,7 +162,7 @@ def _pick_by_fate(family: Family, width: int, failing: float, rng: np.random.Gen
 def _after_failure(
     default: Default, width: int, a_gpu: int, widths: Sequence[int], rng: np.random.Generator
 ) -> tuple[int, int]:
-    """The next GPUs and samples a GPU: drawn anew on the grid; else fewer samples a GPU, and after one sample more GPUs."""
+    """Return the next GPUs and samples per GPU: redrawn for the grid; else fewer samples per GPU, and after 1 sample more GPUs."""
     if default.habit is BatchHabit.GRID:
         shares = np.array([p for _, p in default.shares])
         return int(rng.choice(widths, p=shares / shares.sum())), a_gpu
@@ -164,14 +172,15 @@ def _after_failure(
 
 
 def default_attempts(family: Family, default: Default, *, seed: Sequence[int]) -> tuple[Attempt, ...]:
-    """An unknowing user's attempts for a scheduler that takes them in order."""
+    """Return the attempts of a user without a model, for a scheduler that takes them in order."""
     return tuple(_attempt(family, i, 1.0) for i in default_picks(family, default, seed=seed))
 
 
 def default_options(family: Family, default: Default, *, seed: Sequence[int]) -> tuple[Attempt, ...]:
-    """An unknowing user's attempts for a scheduler that sets the GPUs: the user's batches in order, on all GPUs that divide them.
+    """Return the attempts of a user without a model, for a scheduler that sets the GPUs.
 
-    Perfect scaling is believed, as Sia does of a job that it has not seen.
+    These are the user's batches in order, on every number of GPUs that divides them. Expected rates assume perfect scaling, as
+    in Sia for a new job.
     """
     batches = dict.fromkeys(int(family.batch[i]) for i in default_picks(family, default, seed=seed))
     chosen = [
@@ -183,10 +192,10 @@ def default_options(family: Family, default: Default, *, seed: Sequence[int]) ->
 
 
 def known_attempts(family: Family, eta: float) -> tuple[Attempt, ...]:
-    """A model's attempts for a scheduler that takes them in order: least (1 + eta k)/s(k) first, k GPUs at predicted rate s(k).
+    """Return a model's attempts for a scheduler that takes them in order: least (1 + eta k)/s(k) first (M8.2).
 
-    That is M8.2's rule, where ``eta`` is the price of a GPU's time in units of the job's: 0 is fastest, infinite cheapest. What
-    is thought to fail comes after all else, the likeliest to run first.
+    s(k) is the predicted rate on k GPUs. ``eta`` is the price of a GPU's time in units of the job's time: 0 gives the fastest
+    configuration, infinity the cheapest. Configurations predicted to fail come last, the most likely to run first.
     """
     gpus, rate = family.gpus.astype(float), family.believed
     price = (gpus if np.isinf(eta) else 1.0 + eta * gpus) / rate
@@ -198,7 +207,10 @@ def known_attempts(family: Family, eta: float) -> tuple[Attempt, ...]:
 
 
 def users_widths(family: Family, default: Default, *, seed: Sequence[int]) -> tuple[Attempt, ...]:
-    """A model's attempts with the GPUs that the user picked: best predicted batch first, then the user's further picks."""
+    """Return a model's attempts with the GPUs that the user picked: best predicted batch first, then the user's next picks.
+
+    All remaining configurations follow, the most likely to run first.
+    """
     chosen: list[int] = []
     for pick in default_picks(family, default, seed=seed):
         own = np.flatnonzero((family.gpus == family.gpus[pick]) & (family.batch % family.gpus == 0))
@@ -209,9 +221,9 @@ def users_widths(family: Family, default: Default, *, seed: Sequence[int]) -> tu
 
 
 def known_options(family: Family) -> tuple[Attempt, ...]:
-    """A model's attempts for a scheduler that sets the GPUs: for each number of them the best predicted batch first.
+    """Return a model's attempts for a scheduler that sets the GPUs: for each number of GPUs the best predicted batch first.
 
-    What is thought to fail is believed to have no rate and comes last.
+    Configurations predicted to fail have expected rate 0 and come last.
     """
     hopeful = _sorted(np.flatnonzero(family.valid), -family.believed)
     doubtful = _sorted(np.flatnonzero(~family.valid), -family.p_valid)
@@ -229,13 +241,13 @@ def _sorted(indices: np.ndarray, key: np.ndarray) -> list[int]:
 
 
 def _until_one_runs(family: Family, order: Sequence[int]) -> list[int]:
-    """Attempts up to the first that runs: those behind it are never reached."""
+    """Return the attempts up to the first that runs: later attempts are never used."""
     first = next(k for k, i in enumerate(order) if family.true[i] > 0)
     return list(order[: first + 1])
 
 
 def _reachable(family: Family, order: Sequence[int]) -> list[int]:
-    """The same for each number of GPUs."""
+    """Return, for each number of GPUs, the attempts up to the first that runs."""
     done: set[int] = set()
     kept = []
     for i in order:
@@ -250,7 +262,7 @@ def _reachable(family: Family, order: Sequence[int]) -> list[int]:
 def stream(
     requests: Sequence[Request], attempts: Sequence[tuple[Attempt, ...]], *, rate: float
 ) -> list[ClusterJob]:
-    """Jobs of the requests with these attempts, ``rate`` arrivals a second."""
+    """Return the jobs of the requests with these attempts, at ``rate`` arrivals per second."""
     return [
         ClusterJob(
             name=f"job-{k}", arrival_s=r.arrival / rate, work=r.tokens, attempts=a, predicted_work=r.tokens
@@ -260,7 +272,10 @@ def stream(
 
 
 def gpu_seconds(tokens: float, attempts: Sequence[Attempt], cluster: Cluster) -> float:
-    """GPU time of a job whose attempts are taken in order, alone on the cluster: failures, start-up and work."""
+    """Return the GPU time of a job alone on the cluster with attempts taken in order: failures, start-up and work.
+
+    Raises `SettingsError` if no attempt runs.
+    """
     held = 0.0
     for attempt in attempts:
         if attempt.rate > 0:
@@ -269,15 +284,16 @@ def gpu_seconds(tokens: float, attempts: Sequence[Attempt], cluster: Cluster) ->
     raise SettingsError(f"{len(attempts)} attempts none of which runs", expected="one that runs")
 
 
-#: Ridge on the thin-plate spline: repeated campaigns of one configuration differ by about 2 %.
+#: Ridge on the thin-plate spline: repeated measurements of a configuration differ by about 2 %.
 SMOOTHING = 0.1
-#: How far apart one GPU and several are, and lengths of ratio two, in units of a ratio of two in tokens a GPU and step.
+#: Feature distances, in units of a factor of two in tokens per GPU and step: between one GPU and several, and between
+#: sequence lengths of ratio two.
 SEVERAL, LENGTH = 2.0, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateGrid:
-    """Configurations of one model and method: GPUs, samples a step over all GPUs, tokens a sample; arrays of one shape."""
+    """Configurations of a model and method in arrays of one shape: GPUs, samples per step over all GPUs, tokens per sample."""
 
     gpus: np.ndarray
     batch: np.ndarray
@@ -286,7 +302,10 @@ class RateGrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateSurface:
-    """Rates of one model, method and GPU model: ``measured`` tokens per second over all GPUs at ``grid``, and between them."""
+    """Rates of a model, method and GPU model: ``measured`` tokens per second over all GPUs at ``grid``, smoothed between them.
+
+    Raises `SettingsError` unless there is a rate and all rates are positive.
+    """
 
     grid: RateGrid
     measured: np.ndarray
@@ -299,7 +318,7 @@ class RateSurface:
             )
 
     def rates(self, grid: RateGrid) -> np.ndarray:
-        """Tokens per second over all GPUs: the median of what was measured where something was, else `smooth_rates`."""
+        """Return tokens per second over all GPUs: the median of the measurements if there are any, else `smooth_rates`."""
         known: dict[tuple[int, int, int], list[float]] = {}
         for key, rate in zip(_keys(self.grid), self.measured, strict=True):
             known.setdefault(key, []).append(float(rate))
@@ -312,9 +331,10 @@ class RateSurface:
         )
 
     def smooth_rates(self, grid: RateGrid) -> np.ndarray:
-        """A smoothed thin-plate spline of log rate per GPU over log tokens a GPU and step, log GPUs and log length (ours).
+        """Return rates from a smoothed thin-plate spline of log rate per GPU (ours).
 
-        Kept within the least and the largest measured rate per GPU, so that nothing runs away outside the data.
+        The features are log tokens per GPU and step, log GPUs, one GPU or several, and log length. Results are clipped to the range
+        of measured rates per GPU, so that extrapolation stays bounded. With too few measurements the median is used instead.
         """
         per_gpu = np.log(np.asarray(self.measured, dtype=float) / self.grid.gpus)
         here, there = _features(self.grid), _features(grid)

@@ -1,1 +1,1 @@
-"""Experiments that anybody can repeat on a folder of tidy tables (M7); no engine, no warehouse."""
+"""Reproducible experiments on a folder of tidy tables (M7); they need no engine and no warehouse."""

@@ -1,6 +1,6 @@
-"""``experiment ...``: the one list of experiments, a function each; what computes is loaded when one is called.
+"""The commands ``experiment ...``: one function for each experiment, which imports the computation when it is called.
 
-Every experiment trains on the past half of a folder of measured prices and counts and tests on the later one.
+Each experiment trains on the first half of a folder of measured prices and availability and tests on the second half.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from studies.experiments.study import Processes, StudyOptions
 
 
 def pool(*, study: StudyOptions, processes: Processes = None) -> Answer:
-    """Every policy of the pool on a grid of jobs: utility, gain over each baseline, share of the headroom captured."""
+    """Run every policy of the pool on a grid of jobs: utility, gain over each baseline, share of the headroom captured."""
     from studies.experiments.pool import pool_study
 
     return pool_study(study, processes=processes)
 
 
 def error(*, study: StudyOptions, processes: Processes = None) -> Answer:
-    """Utility when forecasts are wrong by a known amount, and where planning without them is better."""
+    """Measure utility under forecast errors of a known size, and find where planning without forecasts is better."""
     from studies.experiments.error import error_study
 
     return error_study(study, processes=processes)
@@ -37,14 +37,14 @@ def selection(
     ] = None,
     study: StudyOptions,
 ) -> Answer:
-    """Learn which policy to trust over a thousand jobs: regret against its bound, weights through a regime switch."""
+    """Learn which policy to trust over a thousand jobs: regret compared with its bound, weights through a regime switch."""
     from studies.experiments.selection import selection_study
 
     return selection_study(study, prior=prior)
 
 
 def cant_be_late(*, study: StudyOptions) -> Answer:
-    """The public single-instance benchmark (48 h of work, a deadline, a restart overhead) on 0/1 traces."""
+    """Run the public single-instance benchmark (48 h of work, a deadline, a restart overhead) on 0/1 traces."""
     from studies.experiments.cant_be_late import cant_be_late_study
 
     return cant_be_late_study(study)
@@ -58,16 +58,16 @@ def predictors(
     ] = None,
     study: StudyOptions,
 ) -> Answer:
-    """Choose among forecasters whose accuracy is unknown beforehand, by what planning with each has earned."""
+    """Choose among forecasters of unknown accuracy by the utility that planning with each has earned."""
     from studies.experiments.predictors import predictors_study
 
     return predictors_study(study, models=tuple(models or ()))
 
 
 def cluster(*, study: StudyOptions, processes: Processes = None) -> Answer:
-    """Completion times on a shared cluster of 64 GPUs: FIFO and a Sia-like scheduler, default and predicted configurations.
+    """Compare completion times on a shared cluster of 64 GPUs: FIFO and a Sia-like scheduler, default and predicted configurations.
 
-    The folder is that of the fine-tuning measurements, or the one that holds `finetune/`.
+    DIR is the folder of the fine-tuning measurements, or the folder that contains `finetune/`.
     """
     from studies.experiments.cluster import cluster_study
 
@@ -75,14 +75,14 @@ def cluster(*, study: StudyOptions, processes: Processes = None) -> Answer:
 
 
 def renting(*, study: StudyOptions) -> Answer:
-    """A stream of jobs on a budget in USD: list price against effective price, dual price and spending plan on real markets."""
+    """Rent for a stream of jobs on a budget in USD: list price, effective price, dual price and spending plan on real markets."""
     from studies.experiments.renting import renting_study
 
     return renting_study(study)
 
 
 def markets(*, study: StudyOptions, processes: Processes = None) -> Answer:
-    """One job that may run in one of many markets and may move: movers beside every market alone and hindsight."""
+    """Run a job that may move between markets: multi-market policies compared with each single market and with hindsight."""
     from studies.experiments.markets import markets_study
 
     return markets_study(study, processes=processes)
@@ -100,7 +100,7 @@ def advice(
         ),
     ] = 1.5,
 ) -> Answer:
-    """What turns would really have advised, slot after slot from an empty warehouse on, beside the best fixed policy."""
+    """Replay the decisions that turns would have made from an empty warehouse on, and compare them with the best fixed policy."""
     from studies.experiments.advice import advice_study
 
     return advice_study(study, processes=processes, worth=worth)

@@ -1,4 +1,4 @@
-"""What every experiment is told on the command line, and what all say alike."""
+"""Command-line options and output elements shared by all experiments."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from flows.show.blocks import Banner
 
 @shared
 class StudyOptions(Output):
-    """What every experiment is told."""
+    """Command-line options shared by all experiments."""
 
     data: Annotated[Path, option("Folder with prices.parquet and availability.parquet.", metavar="DIR")]
     fast: Annotated[bool, option("Fewer jobs and policies: a look in under a minute, not a result.")] = False
     seed: Annotated[int, option("Seed of everything drawn.", least=0, most=2**63 - 1)] = 7
 
     def workers(self, asked: int | None) -> int:
-        """Processes to use: those asked for, else one for a quick look and one a core for a result."""
+        """Return the number of processes: the requested number, else 1 with ``--fast`` and the number of cores without it."""
         from flows.accuracy.units import cores
 
         return asked or (1 if self.fast else cores())
@@ -34,17 +34,17 @@ Processes = Annotated[
 
 
 def quick_look(answer: Mapping[str, Any]) -> str:
-    """The end of a sentence on an answer that was made with ``--fast``."""
+    """Return the sentence ending that marks a result computed with ``--fast``, otherwise an empty string."""
     return "; a quick look, not a result" if answer["fast"] else ""
 
 
 def joins(text: str) -> Banner:
-    """The banner of an answer in which counts of one market are joined with prices of another."""
+    """Return the banner of a result that pairs the availability of a market with the prices of another market."""
     return Banner("Synthetic joins.", text)
 
 
 def join_banner(answer: Mapping[str, Any]) -> Banner | None:
-    """The same from ``synthetic_jobs`` and ``jobs`` of an answer; None where all were measured."""
+    """Return the same banner from ``synthetic_jobs`` and ``jobs`` of a result; None if all pairings were measured."""
     synthetic, jobs = answer["synthetic_jobs"], answer["jobs"]
     if not synthetic:
         return None
