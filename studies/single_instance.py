@@ -1,6 +1,6 @@
-"""One instance, up or down: rules of the public "Can't Be Late" benchmark, its policies, tables of backward induction (M4.6).
+"""The public "Can't Be Late" benchmark on a single instance: rules, policies, and tables of backward induction (M4.6).
 
-In this file: a setting, the chain of a market, traces, and the scoreboard.
+This module has the setting, the Markov chain of a market, the traces, and the scoreboard.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from warehouse.errors import MarketError, PolicyError, SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Work to do by a deadline on one instance, spot or on-demand, where every start costs an overhead.
+    """Work to do by a deadline on a single instance, spot or on-demand, with an overhead for every start.
 
-    Times are whole minutes, so that the slack (time left minus work left) lives on an exact grid whose step is their greatest
-    common divisor (the *tick*). Prices are USD per hour; a slot with an instance is billed whole. Raises `SettingsError`
-    if a time is not positive, the deadline is no whole number of slots, or on-demand alone cannot meet it.
+    Times are whole minutes, so that the slack (time left minus work left) lies on an exact grid whose step is their greatest
+    common divisor (the *tick*). Prices are USD per hour; a slot with an instance is billed in full. Raises `SettingsError`
+    if a time is not positive, the deadline is not a whole number of slots, on-demand alone cannot meet it, or spot is not cheaper
+    than on-demand.
 
-    Where a start ``loses_its_slot`` it does no work in it and owes the overhead after it, which the policies do not know: they see
-    the work that was done (a stricter account than the benchmark's, M7).
+    With ``loses_its_slot`` a start does no work in its slot and owes the overhead afterwards. The policies do not know this; they
+    observe the work done (stricter than the benchmark's rules, M7).
 
     >>> Setting(deadline_minutes=52 * 60, overhead_minutes=12).tick
     2
@@ -87,7 +88,7 @@ class Setting:
 
     @property
     def ticks(self) -> Ticks:
-        """The setting in ticks."""
+        """Setting in ticks."""
         hours = self.slot_minutes / 60
         return Ticks(
             work=self.work_minutes // self.tick,
@@ -104,43 +105,43 @@ class Setting:
         return (self.deadline_minutes - self.work_minutes) // self.tick
 
     def slots_for(self, minutes: int) -> int:
-        """Whole slots that hold ``minutes``."""
+        """Return the number of whole slots that contain ``minutes``."""
         return -(-minutes // self.slot_minutes)
 
     @property
     def on_demand_only_usd(self) -> float:
-        """Bill of work plus one overhead, on on-demand, in whole slots: OD of the score."""
+        """Cost of work plus one overhead on on-demand, in whole slots: OD of the score."""
         return self.slots_for(self.work_minutes + self.overhead_minutes) * self.ticks.on_demand_usd
 
     @property
     def spot_only_usd(self) -> float:
-        """Bill of work plus one overhead on a spot instance that is never lost, in whole slots: the least any run can cost."""
+        """Cost of work plus one overhead on a spot instance that is never lost, in whole slots: the least cost of any run."""
         return self.slots_for(self.work_minutes + self.overhead_minutes) * self.ticks.spot_usd
 
     def score(self, cost_usd: float) -> float:
-        """100 (OD - cost) / (OD - spot-only): 0 is on-demand throughout, 100 one uninterrupted spot run."""
+        """Return 100 (OD - cost) / (OD - spot-only): 0 is on-demand throughout, 100 an uninterrupted spot run."""
         return 100.0 * (self.on_demand_only_usd - cost_usd) / (self.on_demand_only_usd - self.spot_only_usd)
 
 
 # ---
-# What a single-instance market shows as a Markov chain: up or down, how long already, and how often lately (M4.6, ours).
+# Markov chain of a single-instance market: up or down, time in that state, and recent share of up slots (M4.6, ours).
 #
-# Stay times are not memoryless: an up run that has lasted hours is far likelier to last another slot than one that has just
-# begun. So the state holds the *age* of the current run in bins that grow, and the *share* of the last day that was up.
+# Stay times are not memoryless: an up run that has lasted hours is far more likely to last another slot than a run that has
+# just begun. So the state has the *age* of the current run in growing bins, and the *share* of up slots in the last day.
 
 #: First slot of every age bin, roughly a factor of 1.5 apart; a run is 1 slot old when it begins.
 AGES: Final = (1, 2, 3, 4, 6, 9, 13, 19, 28, 42, 63, 95, 144, 216)
-#: Limits between the bins of the share that was up.
+#: Limits between the bins of the recent share of up slots.
 SHARES: Final = (0.2, 0.4, 0.6, 0.8)
-#: Pseudo-slots of half availability that the share of a market begins with, while little of it has been seen.
+#: Pseudo-slots of half availability in the share of a market, for few observations.
 BLANK_SLOTS: Final = 6
-#: Pseudo-slots by which a thin row is drawn to the flip rate of its age, and that to the rate of all ages.
+#: Pseudo-slots that shrink a row with few observations to the flip rate of its age, and that rate to the rate of all ages.
 SHRINK_SLOTS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """A Markov chain of what a market shows: state k is up or down and moves to ``to[start[k]:start[k + 1]]`` with ``chance``.
+    """Markov chain of a market: state k is up or down and moves to ``to[start[k]:start[k + 1]]`` with probability ``chance``.
 
     ``up`` (K,) bool, ``start`` (K + 1,) int64, ``to`` int64 and ``chance`` float: the rows of a sparse stochastic matrix. Raises
     `PolicyError` if a row does not sum to 1.
@@ -161,10 +162,10 @@ class Chain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketStates:
-    """Which state a market is in after each slot: (up or down, bin of the share, bin of the age).
+    """State of a market after each slot: (up or down, bin of the share, bin of the age).
 
-    ``ages`` are the first slots of the age bins, ``shares`` the limits of the share bins (none: the share is not
-    looked at), ``window`` the slots over which the share is taken. Raises `SettingsError` if the bins do not ascend.
+    ``ages`` are the first slots of the age bins, ``shares`` the limits of the share bins (empty: the share is not used),
+    ``window`` the slots over which the share is computed. Raises `SettingsError` if the bins do not ascend.
     """
 
     ages: tuple[int, ...] = AGES
@@ -185,14 +186,14 @@ class MarketStates:
         return 2 * (len(self.shares) + 1) * len(self.ages)
 
     def code(self, up: np.ndarray) -> np.ndarray:
-        """State after every slot, shape (slots,) int64; entry t looks at ``up[: t + 1]`` only (M4.9)."""
+        """Return the state after every slot, shape (slots,) int64; entry t depends only on ``up[: t + 1]`` (M4.9)."""
         age = np.searchsorted(self.ages, run_ages(up), side="right") - 1
         share = np.searchsorted(self.shares, recent_share(up, self.window))
         return np.asarray((up.astype(np.int64) * (len(self.shares) + 1) + share) * len(self.ages) + age)
 
 
 def run_ages(up: np.ndarray) -> np.ndarray:
-    """Slots that the current up or down run has lasted, from 1.
+    """Return the length so far of the current up or down run in slots, from 1.
 
     >>> run_ages(np.array([True, True, False, True]))
     array([1, 2, 1, 1])
@@ -204,7 +205,7 @@ def run_ages(up: np.ndarray) -> np.ndarray:
 
 
 def recent_share(up: np.ndarray, window: int) -> np.ndarray:
-    """Share of the last ``window`` slots that were up, drawn to one half while fewer than `BLANK_SLOTS` are seen."""
+    """Return the share of up slots in the last ``window`` slots, shrunk to one half by `BLANK_SLOTS` pseudo-slots."""
     total = np.concatenate([[0.0], np.cumsum(up)])
     after = np.arange(1, up.size + 1)
     before = np.maximum(0, after - window)
@@ -213,10 +214,10 @@ def recent_share(up: np.ndarray, window: int) -> np.ndarray:
 
 
 def estimate(states: MarketStates, traces: Sequence[np.ndarray]) -> Chain:
-    """The chain of ``states`` pooled over 0/1 traces, thin rows shrunk (M4.6).
+    """Estimate the chain of ``states`` from pooled 0/1 traces, with rows of few observations shrunk (M4.6).
 
-    A row is the observed moves plus `SHRINK_SLOTS` of what its age alone says: a flip at the pooled rate of that age (itself
-    shrunk to the rate of all ages), else staying in its share and growing older at the pace of its bin.
+    A row is the observed moves plus `SHRINK_SLOTS` moves of a prior that depends on the age only: a flip at the pooled rate of
+    that age (itself shrunk to the rate of all ages), otherwise the same share and an age that grows at the pace of its bin.
     Raises `PolicyError` if there is no move to learn from.
     """
     moves = np.zeros((states.count, states.count))
@@ -234,7 +235,7 @@ def estimate(states: MarketStates, traces: Sequence[np.ndarray]) -> Chain:
 
 
 def prior_rows(states: MarketStates, moves: np.ndarray) -> np.ndarray:
-    """Rows (K, K) in which only the age sets the chance of a flip."""
+    """Return rows (K, K) in which the probability of a flip depends on the age only."""
     ages, shares = len(states.ages), len(states.shares) + 1
     shape = (2, shares, ages)
     side = np.arange(states.count) // (shares * ages)
@@ -260,19 +261,19 @@ def prior_rows(states: MarketStates, moves: np.ndarray) -> np.ndarray:
 # Up-or-down traces of single instances on the slot grid, and their split into training and test parts (M1.3).
 
 KEYS = ["source", "provider", "region", "zone", "instance_type"]
-#: Shares of time up that part low, medium and high availability (ours; the public benchmark names classes, not limits).
+#: Limits of the share of time up between low, medium and high availability (ours; the public benchmark gives no limits).
 LOW_BELOW, HIGH_FROM = 0.5, 0.8
-#: Nominal gaps after which an observation no longer says anything (M1.3).
+#: Number of nominal gaps after which an observation is stale (M1.3).
 STALE_GAPS = 3
-#: Kinds of counts that say a launch would have worked; listed offers do not.
+#: Kinds of counts that show a launch would have succeeded; listed offers do not.
 LAUNCHABLE = ("probe", "held")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Whether one instance could be had, slot by slot: ``up`` (slots,) bool, ``start`` of slot 0 in UTC.
+    """Availability of a single instance by slot: ``up`` (slots,) bool, ``start`` of slot 0 in UTC.
 
-    A slot without a fresh observation counts as down: nobody could have launched on it knowingly; ``gaps`` counts those.
+    A slot without a fresh observation counts as down, because a launch could not be planned on it; ``gaps`` counts these slots.
     """
 
     name: str
@@ -300,7 +301,7 @@ class Trace:
 
 
 def single_traces(frame: pd.DataFrame, *, slot_minutes: int, least_hours: float) -> list[Trace]:
-    """Traces of every series that probes one instance and lasts ``least_hours``, by name.
+    """Return the traces of every series that probes a single instance and lasts ``least_hours``, by name.
 
     ``frame`` is the tidy availability table. Raises `MarketError` if a column is missing or no series fits.
     """
@@ -325,7 +326,7 @@ def single_traces(frame: pd.DataFrame, *, slot_minutes: int, least_hours: float)
 
 
 def slotted(rows: pd.DataFrame, *, name: str, slot_minutes: int) -> Trace:
-    """One series by sample and hold: a slot shows the last observation at or before its start, down if that is stale (M1.3)."""
+    """Return a series by sample and hold: the last observation at or before a slot's start, down if it is stale (M1.3)."""
     rows = rows.drop_duplicates("timestamp", keep="last").sort_values("timestamp")
     times = pd.DatetimeIndex(rows["timestamp"]).as_unit("s").asi8
     step = 60 * slot_minutes
@@ -333,7 +334,7 @@ def slotted(rows: pd.DataFrame, *, name: str, slot_minutes: int) -> Trace:
     grid = np.arange(first, int(times[-1]) // step + 1, dtype=np.int64) * step
     last = np.searchsorted(times, grid, side="right") - 1
     gap = float(rows["gap_seconds"].astype("float64").median())
-    if np.isnan(gap):  # not stated: what was measured
+    if np.isnan(gap):  # not stated: use the measured gap
         gap = float(np.median(np.diff(times))) if times.size > 1 else 0.0
     oldest = max(STALE_GAPS * gap, step)
     stale = grid - times[last] > oldest
@@ -344,7 +345,7 @@ def slotted(rows: pd.DataFrame, *, name: str, slot_minutes: int) -> Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What is learned from and what is scored: ``label`` says which is which."""
+    """Training and test traces; ``label`` names both parts."""
 
     label: str
     train: tuple[Trace, ...]
@@ -352,10 +353,11 @@ class Split:
 
 
 def splits(traces: Sequence[Trace]) -> list[Split]:
-    """Every year tested with tables trained on all other years; with one year only, its second half with its first.
+    """Return a split for every year, tested with tables trained on all other years.
 
-    Nothing of the test part is learned from. Where years are split a later year may teach an earlier one: two directions
-    of one transfer test, not a backtest.
+    With only one year, the second half of each trace is tested with tables trained on the first. No test data are used for
+    training. If years are split, a later year may train tables for an earlier year: a transfer test in both directions, not a
+    backtest.
     """
     years = sorted({trace.year for trace in traces})
     if len(years) > 1:
@@ -378,7 +380,7 @@ def splits(traces: Sequence[Trace]) -> list[Split]:
 
 
 def half(trace: Trace, which: int) -> Trace:
-    """The first (0) or second (1) half of a trace."""
+    """Return the first (0) or second (1) half of a trace."""
     cut = trace.up.size // 2
     later = pd.Timedelta(minutes=trace.slot_minutes * cut)
     if which == 0:
@@ -387,18 +389,18 @@ def half(trace: Trace, which: int) -> Trace:
 
 
 # ---
-# The rules of the single-instance benchmark: how a slot passes, and what a sequence of choices costs.
+# Rules of the single-instance benchmark: the passage of a slot, and the cost of a sequence of choices.
 #
-# A slot goes: see whether spot is up -> a spot instance is lost if it is not -> choose nothing, spot or on-demand -> pay the whole
-# slot -> a start owes the full overhead, which eats time before work does and is carried past the slot. What an instance still owes
-# when it is given up or lost is lost with it: the next start owes the full overhead again.
+# In each slot: observe whether spot is up -> a spot instance is lost if it is down -> choose nothing, spot or on-demand -> pay for
+# the whole slot -> a start owes the full overhead, which delays work and continues into the next slots. The remaining overhead
+# of an instance ends with the instance: the next start owes the full overhead again.
 #
 # The policies of the single-instance scoreboard: on-demand only, greedy, uniform progress, and tables of backward induction.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One job that ran its course: ``actions`` (slots used,) int8, its bill, and the slots it used.
+    """Simulated job: ``actions`` (slots used,) int8, its cost, and the slots used.
 
     ``slots_used`` is None for a missed deadline; ``starts`` counts the overheads begun.
     """
@@ -415,10 +417,10 @@ class Run:
 
 
 def settle(setting: Setting, up: np.ndarray, actions: np.ndarray) -> Run:
-    """What a sequence of choices does and costs: the only place where a run is scored.
+    """Simulate a sequence of choices and return its run: the only place where a run is scored.
 
-    ``up`` (slots,) is bool, ``actions`` (slots,) int8; both cover the slots to the deadline, and those after the finish are not
-    looked at. Raises `PolicyError` for a wrong shape, an unknown action, or spot where it is down.
+    ``up`` (slots,) is bool, ``actions`` (slots,) int8. Both cover the slots to the deadline; slots after the finish are ignored.
+    Raises `PolicyError` for a wrong shape, an unknown action, or spot where it is down.
     """
     if up.shape != (setting.slots,) or actions.shape != (setting.slots,):
         raise PolicyError(
@@ -436,7 +438,7 @@ def settle(setting: Setting, up: np.ndarray, actions: np.ndarray) -> Run:
 
 
 class SinglePolicy(Protocol):
-    """What to hold in each slot of one run; never looks ahead (M4.9)."""
+    """Policy that chooses the instance in each slot of a run without future information (M4.9)."""
 
     @property
     def name(self) -> str:
@@ -444,53 +446,56 @@ class SinglePolicy(Protocol):
         ...
 
     def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """Actions (slots,) int8; entry t depends on ``before`` (slots seen before the job) and ``up[: t + 1]`` only."""
+        """Return actions (slots,) int8; entry t depends only on ``before`` (slots before the job) and ``up[: t + 1]``."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleOnDemandOnly:
-    """M4.1: on-demand until the work is done."""
+    """Policy M4.1: on-demand until the work is done."""
 
     name: str = "OD-only"
 
     def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """On-demand in every slot."""
+        """Return on-demand for every slot."""
         return np.full(up.size, ON_DEMAND, dtype=np.int8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greedy:
-    """M4.2: spot whenever it is up, on-demand to the end once waiting could miss, or with ``guard`` where the guard fails."""
+    """Policy M4.2: spot whenever it is up, on-demand to the end as soon as waiting could miss the deadline.
+
+    With ``guard``, on-demand also runs where the guard of M4.3 fails.
+    """
 
     name: str = "MSU"
     guard: bool = False
 
     def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """See `kernels.greedy`."""
+        """Return the actions of `greedy`."""
         return np.asarray(greedy(setting.ticks, up, self.guard))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleUniformProgress:
-    """M4.3, single-cluster form; without ``hysteresis`` it leaves on-demand for spot at once; ``guard`` as in M4.3."""
+    """Policy M4.3 in its single-cluster form; without ``hysteresis`` it leaves on-demand for spot at once; ``guard`` as in M4.3."""
 
     name: str = "UP"
     hysteresis: bool = True
     guard: bool = False
 
     def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """See `kernels.uniform_progress`."""
+        """Return the actions of `uniform_progress`."""
         return np.asarray(uniform_progress(setting.ticks, up, self.hysteresis, self.guard))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePolicy:
-    """M4.6 on one instance (ours): the best action of every state of a learned chain, by exact backward induction.
+    """Policy M4.6 on a single instance (ours): the best action of every state of a learned chain, by exact backward induction.
 
-    ``action`` (slots + 1, states, holdings, slack + 1) serves its own deadline and every earlier one with the same work, overhead
-    and prices. ``remember`` says whether the slots before the job are looked at. Where there is a ``guarded`` one (of the same
-    shape), it is followed until a start has been seen to do the work that its overhead leaves, and on if it does less (M4.3).
+    ``action`` (slots + 1, states, holdings, slack + 1) serves its deadline and every earlier deadline with the same work, overhead
+    and prices. ``remember``: use the slots before the job. ``guarded``: table of the same shape that is followed until a start
+    has done the work that its overhead leaves, and throughout if the first start does less (M4.3).
     """
 
     name: str
@@ -502,7 +507,10 @@ class TablePolicy:
     guarded: np.ndarray | None = None
 
     def actions(self, setting: Setting, before: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """Read the table along the run; raises `PolicyError` if made for other work, overhead or prices, or a nearer deadline."""
+        """Return the table's actions along the run.
+
+        Raises `PolicyError` for other work, overhead or prices than the table's, or a later deadline.
+        """
         if setting.ticks._replace(lost=0) != self.setting.ticks or setting.slots > self.setting.slots:
             raise PolicyError(
                 f"a table for {self.setting}", expected=f"one that covers {setting}", remedy="make it anew"
@@ -515,12 +523,11 @@ class TablePolicy:
 def make_table(
     name: str, setting: Setting, states: MarketStates, chain: Chain, *, guard: bool = False
 ) -> TablePolicy:
-    """Solve a setting exactly on a chain: least expected bill among the policies that meet the deadline on every path.
+    """Solve a setting exactly on a chain: least expected cost among the policies that meet the deadline on every path.
 
-    With ``guard`` among those that take spot, and wait, only where the guard of M4.3 holds.
-
-    ``expected_cost_usd`` (states,) is the bill to expect from each state with nothing held, in the setting's first slot.
-    Raises `PolicyError` if the chain has not one state per state of ``states``.
+    With ``guard``, policies may use spot, and wait, only where the guard of M4.3 holds. ``expected_cost_usd`` (states,) is the
+    expected cost from each state without an instance, in the setting's first slot. Raises `PolicyError` unless the chain has as
+    many states as ``states``.
     """
     if chain.up.size != states.count:
         raise PolicyError(f"a chain of {chain.up.size} states", expected=f"{states.count}")
@@ -532,7 +539,7 @@ def make_table(
 
 
 def run(policy: SinglePolicy, setting: Setting, trace: np.ndarray, start: int) -> Run:
-    """One job of a policy on ``trace`` from slot ``start``; raises `PolicyError` if the trace ends before its deadline."""
+    """Run a job of a policy on ``trace`` from slot ``start``; raises `PolicyError` if the trace ends before its deadline."""
     stop = start + setting.slots
     if start < 0 or stop > trace.size:
         raise PolicyError(f"slots {start} to {stop} of a trace of {trace.size}", expected="a start inside it")
@@ -541,9 +548,9 @@ def run(policy: SinglePolicy, setting: Setting, trace: np.ndarray, start: int) -
 
 
 def optimum(setting: Setting, up: np.ndarray) -> Run:
-    """The cheapest run when the whole trace is known, under the same rules; it never misses (M4.7).
+    """Return the cheapest run if the whole trace is known, under the same rules; it never misses the deadline (M4.7).
 
-    ``up`` is bool, shape (slots,). Exact, because the slack has the setting's own tick.
+    ``up`` is bool, shape (slots,). The result is exact, because the slack is on the setting's tick grid.
     """
     action = induct_known(setting.ticks, setting.slack, up)
     return settle(
@@ -554,16 +561,16 @@ def optimum(setting: Setting, up: np.ndarray) -> Run:
 # ---
 # The scoreboard of the single-instance benchmark: policies learned on some traces, scored run by run on others (M4.6, M7).
 #
-# Every run is a window of a test trace; all policies and the optimum see the same windows, so that they are compared pairwise.
+# Every run is a window of a test trace; all policies and the optimum use the same windows, for paired comparison.
 
 #: The public benchmark's settings.
 DEADLINE_HOURS: Final = (52, 70)
 OVERHEAD_MINUTES: Final = (3, 12)
-#: The published policy that the gap is measured from, its eager form, and our table without the guard of M4.3.
+#: Published policy from which the gap is measured, its form without hysteresis, and our table without the guard of M4.3.
 PUBLISHED: Final = "UP"
 EAGER: Final = "UP, no hysteresis"
 PLAIN: Final = "stochastic"
-#: What each state variable adds: names of the tables and the market states they know.
+#: Tables that show the contribution of each state variable: names and market states.
 LEARNED: Final = {
     "stochastic, two states": MarketStates(ages=(1,), shares=()),
     "stochastic, share only": MarketStates(ages=(1,)),
@@ -571,17 +578,17 @@ LEARNED: Final = {
     PLAIN: MarketStates(),
 }
 BLANK: Final = "stochastic, blank start"
-#: The same with the guard of M4.3.
+#: Table with the guard of M4.3.
 GUARDED: Final = "stochastic, guarded"
-#: Our default: with the guard until a start has been seen to keep its slot, and on where it does not.
+#: Our default: with the guard until a start has done the expected work, and throughout if the first start does less.
 DEFAULT: Final = "stochastic, guarded at first"
-#: Gaps narrower than this (USD) have no meaningful share.
+#: Gaps smaller than this (USD) have no meaningful share.
 NARROW_USD: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One run's place: a trace and the slot the job starts in."""
+    """Position of a run: a trace and the slot in which the job starts."""
 
     trace: Trace
     start: int
@@ -589,10 +596,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Bills of all policies on the same runs of one setting: ``cost`` (runs, policies), ``missed`` likewise, ``best`` (runs,).
+    """Costs of all policies on the same runs of a setting: ``cost`` and ``missed`` (runs, policies), ``best`` (runs,).
 
-    ``missed_strict`` are the misses where every start loses its slot (`Setting.loses_its_slot`; in the product's replay a change
-    of kind is a start too). ``block`` (runs,) numbers runs that overlap little; the bootstrap draws whole blocks.
+    ``missed_strict`` are the misses if every start loses its slot (`Setting.loses_its_slot`; in the product's replay a change of
+    kind is also a start). ``block`` (runs,) numbers groups of runs with little overlap between them; the bootstrap draws whole
+    blocks.
     """
 
     split: Split
@@ -606,11 +614,11 @@ class Scores:
     block: np.ndarray
 
     def of(self, name: str) -> np.ndarray:
-        """Bills of one policy, shape (runs,)."""
+        """Return the costs of a policy, shape (runs,)."""
         return np.asarray(self.cost[:, self.names.index(name)])
 
     def among(self, availability: str) -> Scores:
-        """The runs on traces of one class of availability."""
+        """Return the runs on traces of a class of availability."""
         kept = np.array([w.trace.availability == availability for w in self.windows])
         return replace(
             self,
@@ -620,14 +628,14 @@ class Scores:
         )  # fmt: skip
 
     def gap_closed(self, name: str, *, start: str = PUBLISHED) -> float:
-        """(cost of ``start`` - cost) / (cost of ``start`` - optimum), of means; NaN where there is no gap."""
+        """Return (cost of ``start`` - cost) / (cost of ``start`` - optimum), of means; NaN where there is no gap."""
         wide = float(self.of(start).mean() - self.best.mean())
         return float(self.of(start).mean() - self.of(name).mean()) / wide if wide > NARROW_USD else np.nan
 
     def gap_interval(
         self, name: str, *, rng: np.random.Generator, start: str = PUBLISHED
     ) -> tuple[float, float]:
-        """95 % interval of `gap_closed` by a paired bootstrap over blocks of runs; NaN where there is no gap."""
+        """Return the 95 % interval of `gap_closed` by a paired bootstrap over blocks of runs; NaN where there is no gap."""
         first = self.of(start)
         table = np.stack([first - self.of(name), first - self.best], axis=1)
         draws = resampled(table, blocks=self.block, rng=rng)
@@ -639,10 +647,10 @@ class Scores:
 def mean_gap_interval(
     scores: Sequence[Scores], name: str, *, rng: np.random.Generator, start: str = PUBLISHED
 ) -> tuple[float, float]:
-    """95 % interval of the mean of `Scores.gap_closed` over settings.
+    """Return the 95 % interval of the mean of `Scores.gap_closed` over settings.
 
-    Runs of all settings are drawn together by their block: the test trace, and which stretch of the longest deadline the run
-    starts in.
+    Runs of all settings are resampled together by block. A block is a test trace and an interval, as long as the longest deadline,
+    in which the run starts.
     """
     longest = max(s.setting.slots for s in scores)
     table = np.zeros((sum(len(s.windows) for s in scores), 2 * len(scores)))
@@ -660,7 +668,7 @@ def mean_gap_interval(
 
 
 def settings(slot_minutes: int = 10) -> list[Setting]:
-    """The four settings, in order of overhead and deadline."""
+    """Return the four settings, in order of overhead and deadline."""
     return [
         Setting(deadline_minutes=60 * hours, overhead_minutes=minutes, slot_minutes=slot_minutes)
         for minutes in OVERHEAD_MINUTES
@@ -669,7 +677,7 @@ def settings(slot_minutes: int = 10) -> list[Setting]:
 
 
 def windows(traces: Sequence[Trace], setting: Setting, *, every_hours: int) -> list[Window]:
-    """Runs that start every so many hours in each trace and end inside it."""
+    """Return runs that start every ``every_hours`` hours in each trace and end inside it."""
     every = max(1, 60 * every_hours // setting.slot_minutes)
     return [
         Window(trace=trace, start=start)
@@ -679,7 +687,10 @@ def windows(traces: Sequence[Trace], setting: Setting, *, every_hours: int) -> l
 
 
 def learned_policies(split: Split, setting: Setting) -> Iterator[SinglePolicy]:
-    """The tables of a setting, no more than two at a time (one takes up to 250 MB), learned from the training traces only."""
+    """Yield the tables of a setting, learned from the training traces only.
+
+    At most two tables are in memory at a time; a table takes up to 250 MB.
+    """
     for name, states in LEARNED.items():
         chain = estimate(states, [trace.up for trace in split.train])
         table = make_table(name, setting, states, chain)
@@ -696,8 +707,8 @@ def score_split(
 ) -> list[Scores]:
     """Score every policy in every setting on the test traces of a split.
 
-    One table per overhead serves both deadlines. ``told`` hears what is being done. Test traces too short for a deadline are not
-    scored with it.
+    A table for each overhead serves both deadlines. ``told`` receives progress messages. Test traces shorter than a deadline are
+    not scored with it.
     """
     found: list[Scores] = []
     for overhead in OVERHEAD_MINUTES:
@@ -738,14 +749,14 @@ def score_split(
 
 
 def least_costs(setting: Setting, places: Sequence[Window]) -> np.ndarray:
-    """Bills of the optimum, shape (runs,)."""
+    """Return the costs of the optimum, shape (runs,)."""
     return np.array(
         [optimum(setting, w.trace.up[w.start : w.start + setting.slots]).cost_usd for w in places]
     )
 
 
 def blocks_of(setting: Setting, places: Sequence[Window]) -> np.ndarray:
-    """Number of each run's block: the trace and which stretch of one deadline's length the run starts in."""
+    """Return the number of each run's block: the trace and the interval, as long as the deadline, in which the run starts."""
     keys = [(w.trace.name, w.start // setting.slots) for w in places]
     order = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     return np.array([order[key] for key in keys])

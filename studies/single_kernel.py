@@ -1,9 +1,9 @@
 """The single-instance benchmark: its rules, its published heuristics, and its tables; all times in ticks (M4.3, M4.6).
 
-Tables are backward induction over (slots left, slack, holding, state of the market). The slack x, time left minus work left, takes
-the place of the work left: it falls by a slot when nothing runs and by what a start eats, and never otherwise, so that its grid
-is exact. A *holding* is what is held and what it still owes: 0 is nothing, 1..r spot and r+1..2r on-demand, in the order of the
-levels of overhead owed (the last owes nothing).
+Tables are computed by backward induction over (slots left, slack, holding, state of the market). The slack x, time left minus
+work left, replaces the work left. It decreases only by a slot without an instance and by the overhead of a start, so that its
+grid is exact. A *holding* is the running instance and its remaining overhead: 0 is no instance, 1..r spot and r+1..2r
+on-demand, in the order of the levels of remaining overhead (zero at the last).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 from optimization.kernels.compiling import kernel, part
 from optimization.kernels.rules import on_demand_stays
 
-#: What the instance is in a slot: the three actions.
+#: The three actions: the instance that runs in a slot.
 NONE: Final = 0
 SPOT: Final = 1
 ON_DEMAND: Final = 2
 
 
 class Ticks(NamedTuple):
-    """A setting as the kernels take it: times in ticks, the bill of one slot in USD.
+    """Setting of the benchmark for the kernels: times in ticks, cost of a slot in USD.
 
-    ``lost`` is what a start eats beside the overhead that the policies know of, 0 by the benchmark's rules.
+    ``lost`` is the additional loss of a start, unknown to the policies; 0 by the benchmark's rules.
     """
 
     work: int
@@ -37,9 +37,9 @@ class Ticks(NamedTuple):
 
 @part
 def pass_slot(ticks: Ticks, instance: int, owed: int, action: int) -> tuple[int, int]:
-    """Overhead still owed after a slot of ``action``, and the work done in it.
+    """Return the remaining overhead after a slot of ``action``, and the work done in the slot.
 
-    ``instance`` is what is held when the choice is made (NONE if it was just lost) and ``owed`` what that one still owes.
+    ``instance`` is the running instance at the time of the choice (NONE if it was just lost), ``owed`` its remaining overhead.
     """
     if action == NONE:
         return 0, 0
@@ -50,7 +50,7 @@ def pass_slot(ticks: Ticks, instance: int, owed: int, action: int) -> tuple[int,
 
 @kernel
 def play(ticks: Ticks, up: np.ndarray, actions: np.ndarray) -> tuple[int, int, int]:
-    """Slots used until done (-1: work is left), starts, and the first slot with spot chosen while it is down (-1: none)."""
+    """Return the slots used (-1: work is left), the starts, and the first slot with spot chosen while it is down (-1: none)."""
     left, instance, owed, starts = ticks.work, NONE, 0, 0
     for t in range(actions.size):
         if instance == SPOT and not up[t]:
@@ -70,25 +70,26 @@ def play(ticks: Ticks, up: np.ndarray, actions: np.ndarray) -> tuple[int, int, i
 
 @part
 def whole_slots(ticks: Ticks, work: int) -> int:
-    """Whole slots that hold ``work`` ticks."""
+    """Return the number of whole slots that contain ``work`` ticks."""
     return (work + ticks.slot - 1) // ticks.slot
 
 
 @part
 def guarded(ticks: Ticks, slots: int, work: int, eaten: int) -> bool:
-    """M4.3's guard: where ``eaten`` of the first of ``slots`` does no work, a slot and an overhead stay beyond the ``work``.
+    """Return whether M4.3's guard allows a choice that loses ``eaten`` ticks of the first of ``slots``.
 
-    A slot of nothing, and one in which spot starts, may do no work at all; a running spot instance takes what it owes. What it
-    finishes in the slot needs nothing beyond.
+    A slot and an overhead must remain beyond the ``work``, unless the work finishes in the slot. A slot without an instance, or
+    with a spot start, is assumed to do no work; a running spot instance loses its remaining overhead.
     """
     return work + eaten <= ticks.slot or slots * ticks.slot - work - eaten >= ticks.slot + ticks.overhead
 
 
 @kernel
 def greedy(ticks: Ticks, up: np.ndarray, guard: bool) -> np.ndarray:
-    """M4.2 on one instance: spot while it is up, else nothing, on-demand to the end once one more slot without it could miss.
+    """Return the actions of M4.2 on a single instance, shape (slots,).
 
-    With ``guard`` neither where `guarded` fails.
+    Spot runs while it is up, otherwise nothing. On-demand runs to the end as soon as another slot without it could miss the
+    deadline. With ``guard``, spot and waiting also require `guarded`.
     """
     left, instance, owed, forced = ticks.work, NONE, 0, False
     actions = np.zeros(up.size, dtype=np.int8)
@@ -98,7 +99,7 @@ def greedy(ticks: Ticks, up: np.ndarray, guard: bool) -> np.ndarray:
         if instance == SPOT and not up[t]:
             instance, owed = NONE, 0
         due = owed if instance == SPOT else ticks.overhead
-        # Slots to spare if on-demand starts in the next slot: after a slot of spot, after a slot of nothing.
+        # Most work that on-demand can do if it starts in the next slot, in ticks.
         last = (up.size - t - 1) * ticks.slot - ticks.overhead
         spot_leaves = left - max(0, ticks.slot - due)
         eaten = min(owed, ticks.slot) if instance == SPOT else ticks.slot
@@ -119,12 +120,15 @@ def greedy(ticks: Ticks, up: np.ndarray, guard: bool) -> np.ndarray:
 
 @kernel
 def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool, guard: bool) -> np.ndarray:
-    """M4.3, the single-cluster form of the UP paper: d is the overhead, c(t) the work done, e(t) = t work / deadline.
+    """Return the actions of M4.3, the single-cluster form of the UP paper, shape (slots,).
 
-    Spot whenever it is up, also when behind; idle, spot down and c(t) < e(t): on-demand; on on-demand: stay while
-    spot is down, and where ``hysteresis`` until c(t) >= e(t + 2 d) even if it is up; a running spot instance is kept until
-    it is lost. Safety net: without spot and no whole slot to spare beyond work + 2 d: on-demand; none beyond work + d: on-demand,
-    unless on a spot instance that owes nothing. With ``guard`` on-demand instead of what `guarded` does not let pass.
+    d is the overhead, c(t) the work done, e(t) = t work / deadline. Spot runs whenever it is up, even behind schedule. An idle job
+    with spot down and c(t) < e(t) starts on-demand. On-demand continues while spot is down, and with ``hysteresis`` until
+    c(t) >= e(t + 2 d) even if spot is up. A running spot instance runs until it is lost.
+
+    Safety net: without spot and without a whole slot to spare beyond work + 2 d, on-demand runs. Without a slot to spare beyond
+    work + d, on-demand runs, unless a spot instance without remaining overhead runs. With ``guard``, on-demand replaces choices
+    that `guarded` rejects.
     """
     left, instance, owed, n = ticks.work, NONE, 0, up.size
     actions = np.zeros(n, dtype=np.int8)
@@ -156,14 +160,14 @@ def uniform_progress(ticks: Ticks, up: np.ndarray, hysteresis: bool, guard: bool
 
 @part
 def owed_levels(ticks: Ticks) -> np.ndarray:
-    """Overhead still owed after 1, 2, ... slots of an instance, down to 0."""
+    """Return the remaining overhead after 1, 2, ... slots of an instance, down to 0."""
     slots = max(1, (ticks.overhead + ticks.slot - 1) // ticks.slot)
     return np.maximum(ticks.overhead - ticks.slot * np.arange(1, slots + 1), 0)
 
 
 @part
 def move(ticks: Ticks, owed: np.ndarray, holding: int, action: int) -> tuple[int, int]:
-    """The holding after a slot of ``action``, and the slack it takes."""
+    """Return the holding after a slot of ``action``, and the slack that the slot uses."""
     r = owed.size
     if action == NONE:
         return 0, ticks.slot
@@ -175,7 +179,7 @@ def move(ticks: Ticks, owed: np.ndarray, holding: int, action: int) -> tuple[int
 
 @part
 def expected(value: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray) -> None:
-    """out[k, m, x] = sum over the next states of state k of chance times value."""
+    """Compute out[k, m, x], the sum over the next states of state k of probability times value."""
     start, to, chance = rows
     for k in range(start.size - 1):
         out[k] = 0.0
@@ -196,12 +200,12 @@ def choose(
     ahead: np.ndarray,
     out: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """Least cost to go and its action in every (state, holding, slack) with ``left`` slots to go.
+    """Compute the least cost to go and its action in every (state, holding, slack) with ``left`` slots to go.
 
-    ``ahead`` holds the expected costs after this slot, ``out`` takes cost and action. Unless the future is ``known`` nothing and
-    spot are only allowed where on-demand started in the next slot would still meet the deadline, with ``guard`` only where
-    `guarded` holds, a start having lost its slot; on-demand itself keeps what can be met so. A state from which the deadline
-    cannot be met has infinite cost.
+    ``ahead`` has the expected costs after this slot; cost and action are written to ``out``. Unless the future is ``known``, no
+    instance and spot are allowed only where on-demand started in the next slot still meets the deadline, and with ``guard`` only
+    where `guarded` holds for a start that loses its slot. On-demand needs only enough slack for its overhead. A state that
+    cannot meet the deadline has infinite cost.
     """
     value, action = out
     owed = owed_levels(ticks)
@@ -226,7 +230,7 @@ def choose(
                 may_wait = not guard or guarded(ticks, left, work, ticks.slot)
                 if may_wait and x - ticks.slot >= room and ahead[k, 0, x - ticks.slot] < best:
                     best, took = ahead[k, 0, x - ticks.slot], NONE
-                # Spot that runs, had its start lost a slot, owes what the table has it owe a slot before.
+                # Running spot whose start lost its slot has the remaining overhead that the table assigns one slot earlier.
                 eaten = (
                     min(max(ticks.overhead - ticks.slot * (m - 1), 0), ticks.slot)
                     if 0 < m <= r
@@ -249,7 +253,7 @@ def induct(
     up: np.ndarray,
     rows: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Actions (slots + 1, states, holdings, slack + 1) by slots left on a Markov chain, and the costs with all slots left."""
+    """Return actions (slots + 1, states, holdings, slack + 1) by slots left on a Markov chain, and the costs at the first slot."""
     holdings = 1 + 2 * owed_levels(ticks).size
     value = np.zeros((up.size, holdings, slack + 1))
     ahead = np.zeros_like(value)
@@ -262,7 +266,7 @@ def induct(
 
 @kernel
 def induct_known(ticks: Ticks, slack: int, up: np.ndarray) -> np.ndarray:
-    """Actions (slots + 1, 1, holdings, slack + 1) by slots left when every slot is known beforehand."""
+    """Return actions (slots + 1, 1, holdings, slack + 1) by slots left if every slot is known beforehand."""
     holdings = 1 + 2 * owed_levels(ticks).size
     value = np.zeros((1, holdings, slack + 1))
     action = np.zeros((up.size + 1, 1, holdings, slack + 1), dtype=np.int8)
@@ -276,10 +280,11 @@ def induct_known(ticks: Ticks, slack: int, up: np.ndarray) -> np.ndarray:
 def follow(
     ticks: Ticks, first: np.ndarray, then: np.ndarray, states: np.ndarray, up: np.ndarray
 ) -> np.ndarray:
-    """The actions of a table along one run; ``states`` (slots,) is the market's state as seen in every slot.
+    """Return the actions of a table along a run; ``states`` (slots,) is the observed state of the market in every slot.
 
-    The table is ``first`` until a start has been seen to do the work that the overhead leaves, and ``then`` from there on; where
-    that start did less it stays ``first``. The slack is that of the work really done; what is still owed is as the table has it.
+    The table is ``first`` until a start has done the work that the overhead leaves, and ``then`` afterwards; if the first start
+    did less, ``first`` remains in use. The slack is computed from the work really done, the remaining overhead by the table's
+    rules.
     """
     levels = owed_levels(ticks)
     stated = Ticks(ticks.work, ticks.slot, ticks.overhead, ticks.spot_usd, ticks.on_demand_usd, 0)

@@ -1,1 +1,1 @@
-"""What experiments are made of: scenarios, tapes, comparisons (M7)."""
+"""Building blocks of experiments: scenarios, traces, comparisons (M7)."""

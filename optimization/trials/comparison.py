@@ -1,7 +1,7 @@
-"""Policies beside baselines and hindsight over many jobs: relative gain and headroom captured, with intervals (M7).
+"""Comparison of policies with baselines and hindsight over many jobs: relative gain and headroom captured, with intervals (M7).
 
-Intervals are those of one bootstrap (`resampled`). It draws blocks of jobs that share slots, never single jobs, and is paired:
-all policies are resampled together, so that what they share cancels in a comparison.
+Intervals come from a bootstrap (`resampled`) that draws blocks of jobs sharing slots, never single jobs. It is paired: all
+policies are resampled together, so that common variation cancels in a comparison.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from scipy.stats import norm, t
 from forecasting.accuracy.intervals import LEAST_BLOCKS
 from warehouse.errors import SettingsError
 
-#: Resamples behind an interval, and its level.
+#: Number of resamples for an interval, and its level.
 REPEATS, LEVEL = 2000, 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resamples:
-    """Means over resamples of the jobs: ``means`` (repeats, columns), each resample the same for all columns; ``blocks`` drawn."""
+    """Means over resamples of the jobs: ``means`` (repeats, columns), with each resample shared by all columns.
+
+    ``blocks``: number of blocks drawn.
+    """
 
     means: np.ndarray
     blocks: int
@@ -31,11 +34,11 @@ class Resamples:
     def interval(
         self, samples: np.ndarray | None = None, *, level: float = LEVEL
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The interval of ``samples`` (repeats, ...), a statistic of each row of `means` (None: the means), two arrays (...).
+        """Return the interval of ``samples`` (repeats, ...), a statistic of each row of `means`, as two arrays (...).
 
-        Its percentiles lie further out the fewer blocks there are, as Student's t does beside the normal (Hesterberg's expanded
-        percentiles). NaN samples are left out. A column without a number has the interval (NaN, NaN), and so has every column of
-        fewer than `LEAST_BLOCKS` blocks.
+        Without ``samples`` it is the interval of the means. With fewer blocks the percentiles lie further out, as Student's t does
+        compared with the normal distribution (Hesterberg's expanded percentiles). NaN samples are ignored. The interval is
+        (NaN, NaN) for a column that is all NaN, and for every column with fewer than `LEAST_BLOCKS` blocks.
         """
         table = np.asarray(self.means if samples is None else samples, dtype=float)
         if self.blocks < LEAST_BLOCKS:
@@ -54,10 +57,11 @@ def resampled(
     rng: np.random.Generator,
     repeats: int = REPEATS,
 ) -> Resamples:
-    """The bootstrap of every experiment: means of ``values`` (jobs, columns) over resamples with replacement of whole blocks.
+    """Return means of ``values`` (jobs, columns) over resamples with replacement of whole blocks, the bootstrap of all experiments.
 
-    ``blocks`` (jobs,) names the block of each job: jobs of one share slots, as those of one series and day do (`day_blocks`).
-    Raises `SettingsError` for no job, values that are not finite, or another number of blocks than jobs.
+    ``blocks`` (jobs,) names the block of each job: jobs of a block share slots, as jobs of the same series and day do
+    (`day_blocks`). Raises `SettingsError` without jobs, for values that are not finite, or if the numbers of blocks and jobs
+    differ.
     """
     table = np.asarray(values, dtype=float)
     if table.ndim != 2 or not len(table) or not np.isfinite(table).all():
@@ -76,19 +80,19 @@ def resampled(
 
 
 def day_blocks(series: Iterable[str], starts: Iterable[pd.Timestamp]) -> np.ndarray:
-    """The block of each job: its series and the day in which it starts, shape (jobs,)."""
+    """Return the block of each job: its series and the day in which it starts, shape (jobs,)."""
     days = [pd.Timestamp(start).floor("D").isoformat() for start in starts]
     return np.array([f"{name} {day}" for name, day in zip(series, days, strict=True)], dtype=object)
 
 
-#: What an improvement is measured against: these policies, and AHANP at its best sigma (M7).
+#: Baselines of improvements: these policies, and AHANP at its best sigma (M7).
 BASELINES = ("OD-only", "MSU", "UP")
-#: Headroom below this, in units of the OD-only cost, is none: a baseline that is as good as hindsight leaves nothing to capture.
+#: Headroom below this, in units of the OD-only cost, counts as zero: the baseline is as good as hindsight.
 NO_HEADROOM = 1e-9
 
 
 def relative_gain(utility: np.ndarray, baseline: np.ndarray) -> np.ndarray:
-    """(U - U_b) / |U_b|, NaN where the baseline's utility is 0 (M7)."""
+    """Return (U - U_b) / |U_b|, NaN where the baseline's utility is 0 (M7)."""
     size = np.abs(baseline)
     return np.asarray(
         np.divide(utility - baseline, size, out=np.full(np.shape(utility - baseline), np.nan), where=size > 0)
@@ -96,7 +100,7 @@ def relative_gain(utility: np.ndarray, baseline: np.ndarray) -> np.ndarray:
 
 
 def headroom_captured(utility: np.ndarray, baseline: np.ndarray, hindsight: np.ndarray) -> np.ndarray:
-    """(U - U_b) / (U_hindsight - U_b), NaN where there is no headroom (M7)."""
+    """Return (U - U_b) / (U_hindsight - U_b), NaN where there is no headroom (M7)."""
     room = np.asarray(hindsight - baseline)
     gain = utility - baseline
     shape = np.broadcast_shapes(np.shape(gain), room.shape)
@@ -106,7 +110,7 @@ def headroom_captured(utility: np.ndarray, baseline: np.ndarray, hindsight: np.n
 
 
 def baseline_places(names: Sequence[str]) -> list[int]:
-    """Places of the policies that count as baselines: `BASELINES` and every AHANP; `SettingsError` if there is none."""
+    """Return the indices of the baselines: `BASELINES` and every AHANP; `SettingsError` if there is none."""
     places = [i for i, name in enumerate(names) if name in BASELINES or re.fullmatch(r"AHANP\(.*\)", name)]
     if not places:
         raise SettingsError("a pool without baselines", expected=f"one of {', '.join(BASELINES)} or an AHANP")
@@ -114,7 +118,7 @@ def baseline_places(names: Sequence[str]) -> list[int]:
 
 
 def shown_baselines(names: Sequence[str], mean: np.ndarray) -> list[str]:
-    """The baselines to compare with: those of `BASELINES` that are there, and the AHANP of the best mean."""
+    """Return the baselines to compare with: those of `BASELINES` that are present, and the AHANP with the best mean."""
     reactive = [i for i in baseline_places(names) if names[i] not in BASELINES]
     best = [names[max(reactive, key=lambda i: mean[i])]] if reactive else []
     return [name for name in names if name in BASELINES] + best
@@ -122,11 +126,11 @@ def shown_baselines(names: Sequence[str], mean: np.ndarray) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Means over jobs in units of each job's OD-only cost, and what they say; arrays have shape (policies,).
+    """Comparison of policies by means over jobs in units of each job's OD-only cost; arrays have shape (policies,).
 
-    ``low`` and ``high`` are 95 % intervals of ``mean``, ``ahead_low`` and ``ahead_high`` of its paired difference from the
-    baseline, all by the bootstrap; ``baseline`` is the best of the baselines by mean, chosen on these very jobs, which is
-    the strictest choice. ``headroom`` is NaN where there is none.
+    ``low`` and ``high`` are 95 % bootstrap intervals of ``mean``; ``ahead_low`` and ``ahead_high`` those of its paired difference
+    from the baseline. ``baseline`` is the baseline with the best mean on these same jobs, which is the strictest choice.
+    ``headroom`` is NaN where there is none.
     """
 
     names: tuple[str, ...]
@@ -144,11 +148,11 @@ class Comparison:
 
     @property
     def best(self) -> str:
-        """The policy of the largest mean, the first of those that tie."""
+        """Policy with the largest mean, the first in a tie."""
         return self.names[int(self.mean.argmax())]
 
     def of(self, name: str) -> int:
-        """The place of a policy; raises `SettingsError` if it is not there."""
+        """Return the index of a policy; raises `SettingsError` if it is missing."""
         if name not in self.names:
             raise SettingsError(f"policy {name!r}", expected=f"one of the {len(self.names)} compared")
         return self.names.index(name)
@@ -165,8 +169,8 @@ def compare(
 ) -> Comparison:
     """Compare policies on jobs: ``utility`` (jobs, policies), hindsight's bracket (jobs,), all in units of the OD-only cost.
 
-    Headroom is measured up to the upper end of hindsight, which can only understate what was captured. ``blocks`` (jobs,) are
-    those of `resampled`; without them and ``rng`` no intervals are made (they are NaN).
+    Headroom is measured up to the upper end of hindsight, which can only understate the captured share. ``blocks`` (jobs,) are
+    those of `resampled`; without ``blocks`` or ``rng`` the intervals are NaN.
     """
     table = np.column_stack([utility, hindsight_low, hindsight_high])
     mean = table.mean(axis=0)
@@ -180,9 +184,7 @@ def compare(
         samples = draws.means
         low, high = (edge[:count] for edge in draws.interval())
         ahead_low, ahead_high = draws.interval(samples[:, :count] - samples[:, [base]])
-        bases = samples[:, places].max(
-            axis=1, keepdims=True
-        )  # the best baseline is chosen anew in each resample
+        bases = samples[:, places].max(axis=1, keepdims=True)  # each resample chooses its best baseline again
         room_low, room_high = draws.interval(headroom_captured(samples[:, :count], bases, samples[:, -1:]))
     return Comparison(
         names=tuple(names),

@@ -1,4 +1,4 @@
-"""E1's scenario grid: jobs of every shape on joins of count series with price paths, cut and drawn by a seed (M1.3, M7)."""
+"""E1's scenario grid: jobs of every shape on pairings of availability series with price paths, drawn by a seed (M1.3, M7)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from warehouse.errors import MarketError, SettingsError
 from warehouse.history import Market
 
 Part = Literal["train", "test"]
-#: Slots of the training half that come before its first job, so that there is something to have learned from (ours).
+#: Slots of the training half before its first job, which provide data to learn from (ours).
 WARM_SLOTS = 48
-#: Share of a job's slots that may be gaps; a start with more is not drawn (ours).
+#: Share of a job's slots that may be gaps; a start with more gaps is not drawn (ours).
 MOST_GAPS = 0.05
-#: Readings between two slots that are kept, at most.
+#: Maximum number of stored readings between two slots.
 MOST_WITHIN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tape:
-    """One recorded variable of one market on a regular grid, NaN in gaps (M1.3), shape (slots,).
+    """Trace of a variable of a market on a regular grid, NaN in gaps (M1.3), shape (slots,).
 
-    A count series holds instances and ``bound`` is the largest count its probe can see; a price path holds USD per
-    instance-hour and ``bound`` is its on-demand price. ``first`` is the start of slot 0; ``product`` says what a price buys.
-    ``within`` (slots, m), if given, holds counts probed between a slot's start and the one before, oldest first, NaN
-    where there was none.
+    An availability series contains instances and ``bound`` is the largest count its probe can observe; a price path contains USD
+    per instance-hour and ``bound`` is its on-demand price. ``first`` is the start of slot 0; ``product`` names the product that
+    the price applies to. ``within`` (slots, m), if given, contains counts probed between the start of the previous slot and
+    that of the slot, oldest first, NaN where there was none.
     """
 
     variable: Variable
@@ -54,25 +54,25 @@ class Tape:
 
     @property
     def label(self) -> str:
-        """``market@source``, with the product where there is one."""
+        """``market@source``, with the product if there is one."""
         return f"{self.market.key}@{self.source}" + (f" ({self.product})" if self.product else "")
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What peers share: source and instance type."""
+        """Source and instance type, which peers share."""
         return self.source, self.market.instance_type
 
     @property
     def half(self) -> int:
-        """The first slot of the test part: each series is split in the middle of its time."""
+        """First slot of the test part: each series is split in the middle of its time."""
         return len(self) // 2
 
     def time(self, slot: int) -> pd.Timestamp:
-        """Start of a slot."""
+        """Return the start of a slot."""
         return self.first + slot * self.step
 
     def changes(self) -> int:
-        """Changes of value between neighbouring observed slots in the first half."""
+        """Return the number of changes between successive observed values in the first half."""
         seen = self.values[: self.half]
         seen = seen[np.isfinite(seen)]
         return int(np.count_nonzero(np.diff(seen)))
@@ -81,9 +81,9 @@ class Tape:
 def sample_and_hold(
     times: np.ndarray, values: np.ndarray, grid: np.ndarray, *, max_age: np.timedelta64
 ) -> np.ndarray:
-    """The last of ``values`` observed at or before each slot of ``grid``, NaN where it is older than ``max_age`` (M1.3).
+    """Return the last of ``values`` observed at or before each slot of ``grid``, NaN if it is older than ``max_age`` (M1.3).
 
-    ``times`` (n,) ascending and ``grid`` (slots,) are datetime64 of one unit; the result has shape (slots,).
+    ``times`` (n,) ascending and ``grid`` (slots,) are datetime64 of the same unit; the result has shape (slots,).
     """
     place = np.searchsorted(times, grid, side="right") - 1
     known = place >= 0
@@ -95,10 +95,10 @@ def sample_and_hold(
 def held_within(
     times: np.ndarray, values: np.ndarray, grid: np.ndarray, *, gap: np.timedelta64
 ) -> np.ndarray:
-    """What was probed between a slot's start and the one before, evenly spaced, oldest first, shape (slots, m).
+    """Return the counts probed between the previous slot's start and each slot's start, evenly spaced, oldest first, (slots, m).
 
-    m is the number of probes every ``gap`` that a slot of the regular ``grid`` has beside the one at its start, at most
-    `MOST_WITHIN`; a reading older than one and a half gaps is NaN.
+    m is the number of probes every ``gap`` in a slot of the regular ``grid``, not counting the probe at its start, at most
+    `MOST_WITHIN`. A reading older than one and a half gaps is NaN.
     """
     step = grid[1] - grid[0] if len(grid) > 1 else gap
     m = min(max(round(step / gap) - 1, 0), MOST_WITHIN)
@@ -110,7 +110,7 @@ def held_within(
 
 
 def aligned(tape: Tape, other: Tape) -> np.ndarray:
-    """``other`` on the slots of ``tape``, NaN outside its record, shape (slots of tape,)."""
+    """Return ``other`` on the slots of ``tape``, NaN outside its record, shape (slots of tape,)."""
     shift = int((other.first - tape.first) // tape.step)
     out = np.full(len(tape), np.nan)
     begin, end = max(0, shift), min(len(tape), shift + len(other))
@@ -120,16 +120,16 @@ def aligned(tape: Tape, other: Tape) -> np.ndarray:
 
 
 def peers_of(tape: Tape, tapes: Sequence[Tape]) -> np.ndarray:
-    """The other tapes of the same kind on the slots of ``tape``, shape (peers, slots)."""
+    """Return the other traces of the same kind on the slots of ``tape``, shape (peers, slots)."""
     others = [aligned(tape, other) for other in tapes if other.kind == tape.kind and other is not tape]
     return np.array(others) if others else np.empty((0, len(tape)))
 
 
 def starts(tape: Tape, slots: int, part: Part) -> np.ndarray:
-    """Slots at which a job of ``slots`` slots may begin so that it lies in one part and is not mostly gaps, ascending.
+    """Return the slots at which a job of ``slots`` slots may begin, ascending.
 
-    Test: the second half. Train: the first half, after `WARM_SLOTS` where it is long enough. At most `MOST_GAPS` of the job's
-    slots may be gaps.
+    The job must lie in the part: the second half for "test"; the first half for "train", after `WARM_SLOTS` if it is long enough.
+    At most `MOST_GAPS` of the job's slots may be gaps.
     """
     low, high = (tape.half, len(tape)) if part == "test" else (0, tape.half)
     if part == "train":
@@ -142,10 +142,10 @@ def starts(tape: Tape, slots: int, part: Part) -> np.ndarray:
 
 
 def moving_paths(paths: Sequence[Tape], *, most: int) -> list[Tape]:
-    """At most ``most`` paths of each source, so that many flat ones do not drown the others (ours).
+    """Return at most ``most`` paths of each source, so that many constant paths do not outweigh the others (ours).
 
-    Instance types take turns; within a type those that change most often in their first half come first, then by label.
-    The types themselves are ordered by their liveliest path.
+    Instance types alternate; within a type the paths with most changes in their first half come first, then by label. The
+    types are ordered by their most variable path. Raises `SettingsError` if ``most`` is below 1.
     """
     if most < 1:
         raise SettingsError(f"{most} paths a source", expected="at least one")
@@ -164,15 +164,15 @@ def moving_paths(paths: Sequence[Tape], *, most: int) -> list[Tape]:
 
 
 # ---
-# E1's scenario grid: jobs of every shape on joins of count series with price paths, drawn by a seed (M7).
+# E1's scenario grid: jobs of every shape on pairings of availability series with price paths, drawn by a seed (M7).
 
-#: The value of a job in units of its on-demand-only cost, and its decay (M7).
+#: Value of a job in units of its on-demand-only cost, and its decay (M7).
 VALUE_FACTOR, GAMMA = 1.5, 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One cell of the grid: deadline d in slots, load L / (d H(N_max) Delta), and the job's shape."""
+    """Cell of the grid: deadline d in slots, load L / (d H(N_max) Delta), and the job's shape."""
 
     deadline_slots: int
     load: float
@@ -183,7 +183,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """The axes of E1; ``cells`` is their product, deadlines outermost."""
+    """Axes of E1; ``cells`` is their product, with deadlines as the outermost axis."""
 
     deadlines: tuple[int, ...] = (10, 20, 48)
     loads: tuple[float, ...] = (0.3, 0.5, 0.7)
@@ -204,9 +204,9 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """A cell on one join: the job begins in slot ``count_start`` of the count series and ``path_start`` of the price path.
+    """Cell on a pairing: the job begins in slot ``count_start`` of the availability series and ``path_start`` of the price path.
 
-    ``synthetic`` is False where both are the same market's in the same source, taken at the same time: a measured pair.
+    ``synthetic`` is False for a measured pair: both series belong to the same market and source at the same time.
     """
 
     name: str
@@ -220,10 +220,10 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A job on its slots of market, with everything that was known in each of them.
+    """Job on its slots of market, with all information known in each slot.
 
-    ``forecasts[t]`` was issued in slot t; None holds the present. ``record`` is the whole history before the job and the
-    job's own slots. ``unit`` is what OD-only pays for the job, USD: utilities are given in units of it.
+    ``forecasts[t]`` was issued in slot t; None assumes that present values persist. ``record`` is the history before the job and
+    the job's slots. ``unit`` is the cost of OD-only for the job, USD: utilities are given in units of it.
     """
 
     draw: Draw
@@ -235,7 +235,7 @@ class Scenario:
 
     @property
     def at(self) -> pd.Timestamp:
-        """Start of the job's first slot on the clock of the count series."""
+        """Start of the job's first slot on the clock of the availability series."""
         return self.draw.counts.time(self.draw.count_start)
 
 
@@ -248,10 +248,11 @@ def draw_scenarios(
     per_cell: int,
     rng: np.random.Generator,
 ) -> list[Draw]:
-    """``per_cell`` draws for each cell; among those of one N_max all joins are used about equally often.
+    """Draw ``per_cell`` jobs for each cell; for each N_max all pairings are used about equally often.
 
-    A count series serves a cell if its probe can see N_max instances; a cell that no join serves has no draw. The draws are
-    shuffled, so that jobs of all cells come in mixed order. Raises `MarketError` if no cell has a join.
+    An availability series fits a cell if its probe can observe N_max instances; a cell without a pairing has no draw. The draws
+    are shuffled, so that jobs of all cells come in mixed order. Raises `SettingsError` if ``per_cell`` is below 1 and
+    `MarketError` if no cell has a pairing.
     """
     if per_cell < 1:
         raise SettingsError(f"{per_cell} jobs a cell", expected="at least one")
@@ -280,7 +281,7 @@ def draw_scenarios(
 def scenario_of(
     draw: Draw, *, peers: np.ndarray, forecasts: Sequence[PointForecast | None] | None = None
 ) -> Scenario:
-    """The job, its market and its record; ``peers`` (m, slots) are the counts of `peers_of` the draw's count series.
+    """Return the job, its market and its record; ``peers`` (m, slots) are the result of `peers_of` for the availability series.
 
     L = load d H(N_max) Delta with H(n) = n; v = 1.5 x the cost of OD-only (M7).
     """
@@ -319,13 +320,13 @@ def scenario_of(
 
 
 def blocks_of(scenarios: Sequence[Scenario]) -> np.ndarray:
-    """The blocks that intervals over these jobs draw: count series and day of the start, shape (jobs,)."""
+    """Return the blocks for resampling these jobs: availability series and day of the start, shape (jobs,)."""
     return day_blocks((one.draw.counts.label for one in scenarios), (one.at for one in scenarios))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Join:
-    """A count series with a price path, and where jobs may begin on it; on a measured pair both begin at one time."""
+    """Availability series with a price path and the slots where jobs may begin; in a measured pair both begin at the same time."""
 
     counts: Tape
     path: Tape
@@ -351,7 +352,7 @@ class _Join:
 
 
 def _joins(counts: Sequence[Tape], paths: Sequence[Tape], cell: Cell, part: Part) -> list[_Join]:
-    """Every join of the cell on which a job can begin, in the order of the series."""
+    """Return every pairing of the cell on which a job can begin, in the order of the series."""
     d = cell.deadline_slots
     of_counts = [(tape, starts(tape, d, part)) for tape in counts if tape.bound >= cell.n_max]
     of_paths = [(path, starts(path, d, part)) for path in paths]
@@ -365,7 +366,7 @@ def _joins(counts: Sequence[Tape], paths: Sequence[Tape], cell: Cell, part: Part
 
 
 def _join(tape: Tape, path: Tape, at: np.ndarray, begins: np.ndarray) -> _Join:
-    """One join; where the two are one market's in one source and times agree they are a measured pair, else synthetic."""
+    """Return a pairing: measured if market and source are the same and common start times exist, else synthetic."""
     if (tape.market, tape.source) == (path.market, path.source):
         shift = int((tape.first - path.first) // tape.step)
         both = np.intersect1d(at + shift, begins)

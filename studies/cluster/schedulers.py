@@ -304,8 +304,8 @@ def _walk_back(choices: Sequence[Choice], picks: np.ndarray, gpus: int) -> list[
 def choice_model(choices: Sequence[Choice], gpus: int) -> Any:
     """Return the same program in Pyomo: minimise sum x_jo c_jo + sum_j (1 - sum_o x_jo) nothing_j (M9.5).
 
-    The constraints are at most one option per job and the number of GPUs. Solve it with `optimization.window.solver.solve` and
-    read it with `chosen_options`. It is the reference for tests of `choose`.
+    The constraints limit each job to one option and the sum of GPUs to ``gpus``. Solve it with `optimization.window.solver.solve`
+    and read it with `chosen_options`. It is the reference for tests of `choose`.
     """
     import pyomo.environ as pyo
 

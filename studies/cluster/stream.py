@@ -89,10 +89,10 @@ class BatchHabit(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Default:
-    """Configuration choice of a user without a model (ours; the poster does not specify it): GPUs by ``shares``, batch by ``habit``.
+    """Configuration choice of a user without a model (ours; the poster does not specify it).
 
-    ``failing``: probability that a pick from the grid is a failing configuration, if the family has both kinds; None uses the
-    habit alone.
+    ``shares``: weights of the numbers of GPUs. ``habit``: rule for the batch. ``failing``: probability that a pick from the grid
+    is a failing configuration, if the family has both kinds; None uses the habit alone.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""``slackwater experiment advice``: what turns would really have advised on a warehouse that begins empty (M7)."""
+"""``slackwater experiment advice``: replay the decisions of turns on a warehouse that starts empty (M7)."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ from warehouse.observations import ingest
 from warehouse.store.connection import Store, open_store
 
 # ---
-# Worlds: the markets of one source that a user could have rented in at the same time, and the jobs of that user.
+# Worlds: the markets of a source that a user could have rented in at the same time, and the jobs of that user.
 
-#: Of a source's record what is there before the first turn: too little for estimations to be good.
+#: Part of a source's record that is stored before the first turn: too short for good estimates.
 BEFORE = pd.Timedelta(days=3)
-#: Shorter records hold too few jobs.
+#: Shorter records contain too few jobs.
 LEAST_RECORD = pd.Timedelta(days=5)
 FAST_DAYS = 0.75
-#: What a job is worth is reckoned for the fastest on-demand; its shape is that of E1 (M7).
+#: The value of a job is computed from the on-demand cost of its work; its shape comes from the grid of E1 (M7).
 GRID = Grid()
-#: Slots in which the markets' first jobs begin: one at once, the others spread so that they do not go in step.
+#: Range of slots in which the markets' first jobs begin: slot 0 in the first market, random in the others, to avoid synchrony.
 STAGGERED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedMarket:
-    """A market with the most instances its probe can see, its list price (USD per instance-hour) and the end of its record."""
+    """Market with its probe's upper limit of instances, its list price (USD per instance-hour) and the end of its record."""
 
     market: Market
     capacity: int
@@ -77,7 +77,7 @@ class ProbedMarket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """The markets of one source and instance type, and when their record begins."""
+    """Markets of a source and instance type, with the begin of their record."""
 
     source: str
     places: tuple[ProbedMarket, ...]
@@ -90,19 +90,20 @@ class Recorded:
 
     @property
     def starts(self) -> pd.Timestamp:
-        """The first turn."""
+        """Slot of the first turn."""
         return (self.begins + BEFORE).ceil(STEP)
 
     @property
     def ends(self) -> pd.Timestamp:
-        """The last turn: the markets' records end about together."""
+        """Slot of the last turn: the earliest end of the markets' records, which differ little."""
         return min(place.end for place in self.places).floor(STEP)
 
 
 def recorded_worlds(folder: Path) -> list[Recorded]:
-    """Every instance type that a source probed in at least two zones, days on end, and whose own prices it has; most zones first.
+    """Return every instance type that a source probed in enough zones for long enough and with prices of the same markets.
 
-    Raises `MarketError` if there is none.
+    At least `LEAST_ZONES` zones need records of `LEAST_RECORD` each. Worlds with most zones come first. Raises `MarketError` if
+    there is none.
     """
     prices = read_table(folder, "prices", PRICE_COLUMNS)
     counts = read_table(folder, "availability", COUNT_COLUMNS)
@@ -143,9 +144,9 @@ def _place(tape: Tape, on_demand_usd: float) -> ProbedMarket:
 def jobs_of(
     world: Recorded, *, until: pd.Timestamp, rng: np.random.Generator, worth: float = VALUE_FACTOR
 ) -> list[JobRequest]:
-    """Jobs one after another in every market, of cells drawn from E1's grid as far as the market's probe sees N_max.
+    """Return consecutive jobs in every market, of cells drawn from E1's grid with an N_max that the market's probe can observe.
 
-    Each is worth ``worth`` times what its work costs on demand.
+    The value of each job is ``worth`` times the on-demand cost of its work.
     """
     requests: list[JobRequest] = []
     for place in world.places:
@@ -194,20 +195,20 @@ def _request(
 
 
 # ---
-# The life of a warehouse: made slot after slot by the stages of live turns, then read.
+# A simulated warehouse: filled slot by slot by the stages of live turns, then read.
 
-#: What is compared with the pool's policies. The selections other than the default are what it would have chosen from the same
-#: rounds, replayed on the same forecasts.
+#: Results compared with the pool's policies. The selections other than the default choose from the same rounds and are
+#: replayed on the same forecasts.
 ADVICE, NO_PRIOR = "advice", "advice without prior"
 SELECTIONS = (ADVICE, NO_PRIOR)
 BEST_FIXED, HINDSIGHT = "best fixed policy afterwards", "hindsight"
-#: Policies that are shown beside them.
+#: Policies shown in the tables.
 SHOWN = ("OD-only", "UP", "MSU", "MSU-trim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the decision of one slot said: what to hold, who decided, the chance of being late, the total cost expected (USD)."""
+    """Decision of a slot: allocation, deciding policy, probability of missing the deadline, expected total cost (USD)."""
 
     held: Allocation
     policy: str
@@ -217,7 +218,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advised:
-    """An ended job with what was told in each of its slots (None: no decision), and who would have led by other selections."""
+    """Ended job with the decision of each of its slots (None: no decision), and the leading policy per slot by selection."""
 
     ended: EndedJob
     world: str
@@ -229,11 +230,11 @@ class Advised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lived:
-    """What came of a job. Utilities are in units of its on-demand-only cost ``unit`` (USD).
+    """Simulated outcome of a job. Utilities are in units of its on-demand-only cost ``unit`` (USD).
 
-    ``worth`` is the job's value in that unit. ``utility`` is by name of the pool's policies, of the selections and `HINDSIGHT`;
-    ``right`` what the policies that decided would have made with perfect forecasts (None: no forecast was issued). ``apart`` counts
-    the slots in which these, replayed, hold something else than was advised, ``silent`` those without a decision.
+    ``worth``: the job's value in that unit. ``utility``: by name of the pool's policies, the selections and `HINDSIGHT`.
+    ``right``: utility of the deciding policies with perfect forecasts (None: no forecast was issued). ``apart``: number of slots
+    in which the replay of the deciding policies differs from the advice. ``silent``: number of slots without a decision.
     """
 
     job: str
@@ -255,50 +256,50 @@ class Lived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsTold:
-    """A stand-in for a policy that holds in each slot what was advised, and nothing where nothing was."""
+    """Policy that runs the advised allocation in each slot, and nothing in slots without a decision."""
 
     told: tuple[Told | None, ...]
     name: str = ADVICE
 
     def start(self, job: Any) -> None:
-        """No state."""
+        """Return no state."""
 
     def decide(self, state: None, view: View) -> tuple[Allocation, None]:
-        """What was advised for the slot."""
+        """Return the allocation advised for the slot."""
         told = self.told[view.slot]
         return (Allocation(0, 0) if told is None else told.held), None
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
-        """That it was advised."""
+        """Return a constant text."""
         return "as advised"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """A stand-in for a policy that does in each slot what the one named in ``leads`` would; each of them is asked in every slot."""
+    """Policy that follows the policy named in ``leads`` for each slot; every policy decides in every slot, to update its state."""
 
     policies: tuple[Policy[Any], ...]
     leads: tuple[str, ...]
     name: str = ADVICE
 
     def start(self, job: Any) -> tuple[Any, ...]:
-        """The states of all."""
+        """Return the states of all policies."""
         return tuple(policy.start(job) for policy in self.policies)
 
     def decide(self, state: tuple[Any, ...], view: View) -> tuple[Allocation, tuple[Any, ...]]:
-        """What the leader of the slot holds."""
+        """Return the allocation of the slot's leader."""
         made = {
             policy.name: policy.decide(own, view) for policy, own in zip(self.policies, state, strict=True)
         }
         return made[self.leads[view.slot]][0], tuple(after for _, after in made.values())
 
     def explain(self, state: tuple[Any, ...], view: View, allocation: Allocation) -> str:
-        """Who led."""
+        """Return the name of the slot's leader."""
         return self.leads[view.slot]
 
 
 def led(leads: Sequence[str]) -> Led:
-    """The stand-in for leaders by slot."""
+    """Return the policy that follows the leaders by slot."""
     return Led(policies=tuple(policy_named(name) for name in dict.fromkeys(leads)), leads=tuple(leads))
 
 
@@ -312,9 +313,9 @@ def live_through(
     until: pd.Timestamp,
     workers: int,
 ) -> None:
-    """A warehouse that begins with `BEFORE` of one source's record and is turned slot after slot, as a backfill makes it.
+    """Run turns slot after slot, by a backfill, on a warehouse that starts with `BEFORE` of a source's record.
 
-    What a turn sees is what was known in its slot: observations count from when they were made (M1.2).
+    A turn uses only observations known in its slot: an observation counts from the time at which it was made (M1.2).
     """
     with open_store(db) as store:
         ingest(store, "tabular", _only(data, world, db.parent), imported_at=world.starts)
@@ -333,7 +334,7 @@ def live_through(
 
 
 def _only(data: Path, world: Recorded, folder: Path) -> Path:
-    """The tables of a folder with the rows of one world only."""
+    """Write the rows of a single world to tables in ``folder``/data and return that folder."""
     made = folder / "data"
     made.mkdir(exist_ok=True)
     for name, columns in (("prices", PRICE_COLUMNS), ("availability", COUNT_COLUMNS)):
@@ -345,7 +346,7 @@ def _only(data: Path, world: Recorded, folder: Path) -> Path:
 
 
 def advised_jobs(db: Path, world: Recorded, *, settings: Settings, until: pd.Timestamp) -> list[Advised]:
-    """The user's jobs of a warehouse with everything that was advised on them, in the order of their starts."""
+    """Return the user's ended jobs of a warehouse with all decisions on them, in the order of their starts."""
     with open_store(db) as store:
         turn = Turn(store=store, at=until, settings=settings, run_id=run_id_of(until))
         jobs = [job for job in stored_jobs(store) if job.origin == "user" and job.deadline <= until]
@@ -383,7 +384,7 @@ def _slots(job: StoredJob) -> pd.DatetimeIndex:
 
 
 def _selections(turn: Turn) -> dict[str, Group[Policy[Any]]]:
-    """The selection of the settings, and one that had learned from the same jobs but nothing before them."""
+    """Return the selection of the settings, and a selection that learned from the same jobs without the prior."""
     pool = read_pool(turn)
     blank = turn.settings.model_copy(update={"prior_jobs": 0})
     return {ADVICE: pool, NO_PRIOR: replace(pool, learner=informed_learner(blank), informed=False)}
@@ -403,7 +404,7 @@ def _told(decisions: Sequence[Mapping[str, Any]], grid: pd.DatetimeIndex) -> tup
 
 
 def _pool_utilities(store: Store) -> dict[str, dict[str, float]]:
-    """What each policy made of each job, in units of its on-demand-only cost."""
+    """Return the utility of each policy for each job, in units of the job's on-demand-only cost."""
     found: dict[str, dict[str, float]] = {}
     rows = read_rows(store, "outcomes")
     for job, policy, details in zip(rows["job"], rows["policy"], rows["details"], strict=True):
@@ -412,7 +413,7 @@ def _pool_utilities(store: Store) -> dict[str, dict[str, float]]:
 
 
 def lived(one: Advised, _: None = None) -> Lived:
-    """What came of a job that was advised on, beside what other selections would have made of it."""
+    """Return the simulated outcome of a job that followed the advice, with the utilities of the other selections."""
     ended, memo = one.ended, PlanMemo()
     job, window = ended.job, ended.window
     unit = on_demand_only_cost(job, window)
@@ -455,17 +456,17 @@ def lived(one: Advised, _: None = None) -> Lived:
 
 
 # ---
-# The experiment and its answer.
+# The experiment and its result.
 
 
 def advice_study(study: StudyOptions, *, processes: int | None = None, worth: float = VALUE_FACTOR) -> Answer:
-    """Live through every world of a folder and look back."""
+    """Simulate every world of a folder and report the results."""
     value = advice_answer(study, workers=study.workers(processes), worth=worth)
     return advice_report(value)
 
 
 def advice_answer(study: StudyOptions, *, workers: int, worth: float = VALUE_FACTOR) -> dict[str, Any]:
-    """All figures of the experiment as plain values; the same folder, seed and form give the same ones."""
+    """Return all figures of the experiment as plain values; the same folder, seed and options give the same figures."""
     worlds = recorded_worlds(study.data)
     lives: list[Lived] = []
     for number, world in enumerate(worlds[:1] if study.fast else worlds):
@@ -476,7 +477,7 @@ def advice_answer(study: StudyOptions, *, workers: int, worth: float = VALUE_FAC
 def world_lived(
     study: StudyOptions, world: Recorded, number: int, *, workers: int, worth: float = VALUE_FACTOR
 ) -> list[Lived]:
-    """The jobs of one world, lived through in a warehouse of its own that is thrown away."""
+    """Return the outcomes of the jobs of a world, simulated in a temporary warehouse."""
     until = min(world.ends, world.starts + pd.Timedelta(days=FAST_DAYS)) if study.fast else world.ends
     requests = jobs_of(world, until=until, rng=np.random.default_rng([study.seed, number]), worth=worth)
     with TemporaryDirectory(prefix="slackwater-advice-") as name:
@@ -489,9 +490,9 @@ def world_lived(
 
 
 def settings_for(world: Recorded, folder: Path, *, seed: int, fast: bool = False) -> Settings:
-    """The default settings, but that nothing of what was measured before comes from the world's own source.
+    """Return the default settings, with a prior that excludes measurements from the world's source.
 
-    Only the planner forecasts: what other models would have said moves no decision. A quick look has a quicker one.
+    The planner is the only forecaster, because other models do not affect decisions. With ``fast`` it is a faster planner.
     """
     prior = folder / "prior.toml"
     write_prior(prior, [one for one in read_prior(DEFAULT_PRIOR) if one.source != world.source])
@@ -502,12 +503,12 @@ def settings_for(world: Recorded, folder: Path, *, seed: int, fast: bool = False
     )
 
 
-#: Said chances of being late are told by these bounds.
+#: Bin edges of the predicted probability of missing the deadline.
 CHANCES = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
 
 
 def answer_of(lives: Sequence[Lived], *, data: str, seed: int, fast: bool) -> dict[str, Any]:
-    """The object of ``experiment advice --json``; utilities and their differences in units of a job's on-demand-only cost."""
+    """Return the object of ``experiment advice --json``; utilities are in units of a job's on-demand-only cost."""
     worlds = list(dict.fromkeys(one.world for one in lives))
     groups = {"all": list(lives)} | {name: [one for one in lives if one.world == name] for name in worlds}
     return {
@@ -528,7 +529,7 @@ def answer_of(lives: Sequence[Lived], *, data: str, seed: int, fast: bool) -> di
 
 
 def best_fixed(lives: Sequence[Lived]) -> str:
-    """The policy of the pool with the largest mean utility over these jobs."""
+    """Return the policy of the pool with the largest mean utility over these jobs."""
     names = [name for name in lives[0].utility if name not in (*SELECTIONS, HINDSIGHT)]
     return max(names, key=lambda name: float(np.mean([one.utility[name] for one in lives])))
 
@@ -542,7 +543,7 @@ def _blocks(lives: Sequence[Lived]) -> np.ndarray:
 
 
 def _world_answer(name: str, lives: Sequence[Lived], seed: int) -> dict[str, Any]:
-    """Means over the jobs of a world beside the advice, with the interval of advice less each."""
+    """Return means over the jobs of a world, with the interval of the difference between the advice and each alternative."""
     best = best_fixed(lives)
     names = [*SELECTIONS, *SHOWN, best, HINDSIGHT]
     values = _table(lives, names)
@@ -573,7 +574,7 @@ def _world_answer(name: str, lives: Sequence[Lived], seed: int) -> dict[str, Any
 
 
 def _first_jobs(lives: Sequence[Lived]) -> np.ndarray:
-    """Which jobs began before any job of their warehouse had taught anything, shape (jobs,)."""
+    """Return which jobs began no later than the first end of a job in their warehouse, shape (jobs,)."""
     taught: dict[str, pd.Timestamp] = {}
     for one in lives:
         ends = one.start + STEP * one.slots
@@ -582,11 +583,12 @@ def _first_jobs(lives: Sequence[Lived]) -> np.ndarray:
 
 
 def _lost_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
-    """Where the way from hindsight to the advice went, means over jobs.
+    """Return a breakdown of the gap between hindsight and the advice, as means over jobs.
 
-    ``fixed`` is what even the best fixed policy loses, ``choosing`` what the advice makes less than that one: in the first jobs,
-    before any had taught anything (``cold_start``), and after them (``learning``). They add up to ``gap``. ``forecast_error`` is
-    another cut through the same gap: what the very policies that decided would have made more with perfect forecasts.
+    ``fixed`` is the loss of the best fixed policy; ``choosing`` is the further loss of the advice compared with that policy, split
+    into the first jobs, before any job had ended (``cold_start``), and the later jobs (``learning``). ``fixed`` and ``choosing``
+    add up to ``gap``. ``forecast_error`` is a different breakdown of the same gap: the utility that the deciding policies would
+    have gained with perfect forecasts.
     """
     best = best_fixed(lives)
     advice, fixed, most = _table(lives, [ADVICE, best, HINDSIGHT]).T
@@ -610,8 +612,11 @@ def _lost_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
 
 
 def _chances(lives: Sequence[Lived]) -> dict[str, list[Lived]]:
-    """Of which decisions it is asked whether what they said of lateness happened: of all, of those on the jobs that began in
-    the later half of their world's (nothing that the belief is made of was chosen there), and of each job's first."""
+    """Return the groups of decisions for which the predicted probability of missing the deadline is checked.
+
+    The groups are all decisions, those on jobs that began in the second half of their world's starts (not used to choose the
+    belief), and the first decision of each job.
+    """
     worlds = {one.world: [other.start for other in lives if other.world == one.world] for one in lives}
     middle = {name: min(starts) + (max(starts) - min(starts)) / 2 for name, starts in worlds.items()}
     return {
@@ -622,9 +627,9 @@ def _chances(lives: Sequence[Lived]) -> dict[str, list[Lived]]:
 
 
 def _late_rows(lives: Sequence[Lived], seed: int) -> list[dict[str, Any]]:
-    """Said against happened: decisions by the chance of being late that they told, and how often the job was late.
+    """Return the calibration: decisions binned by predicted probability of missing the deadline, with the observed frequency.
 
-    The interval of what happened draws blocks of market and day, as the decisions of a job share their end.
+    The interval of the observed frequency resamples blocks of market and day, because the decisions of a job share its outcome.
     """
     blocks = _blocks(lives) if lives else np.array([], dtype=int)
     said = np.array([told.late for one in lives for told in one.told if told is not None])
@@ -656,7 +661,7 @@ def _late_rows(lives: Sequence[Lived], seed: int) -> list[dict[str, Any]]:
 
 
 def _money_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
-    """The cost that the first decision of each job expected beside the cost that was paid, in units of its on-demand-only cost."""
+    """Return the cost expected by each job's first decision and the cost paid, in units of the job's on-demand-only cost."""
     pairs = [
         (one.told[0].cost_usd / one.unit, one.cost_usd / one.unit)
         for one in lives
@@ -673,7 +678,7 @@ def _money_answer(name: str, lives: Sequence[Lived]) -> dict[str, Any]:
 
 
 def _course_rows(groups: Mapping[str, Sequence[Lived]]) -> list[dict[str, Any]]:
-    """After each job of a world, by its start: the mean so far of each selection less the best fixed policy of all its jobs."""
+    """Return, after each job of a world by start, the mean so far of each selection minus that of the world's best fixed policy."""
     rows = []
     for name, lives in groups.items():
         if name == "all":
@@ -730,7 +735,7 @@ LATE = {
     "low": "95 % from",
     "high": "to",
 }
-#: Of which decisions they are told.
+#: Names of the groups of decisions.
 CHANCES_OF = {
     "late": "all decisions",
     "late_later": "jobs of the later half",
@@ -746,7 +751,7 @@ MONEY = {
 
 
 def advice_report(answer: dict[str, Any]) -> Answer:
-    """The answer as a page and tables."""
+    """Return the result as a page with tables."""
     whole = answer["worlds"][0]
     by = {row["what"]: row for row in whole["rows"]}
     fixed = next(row for row in whole["rows"] if row["what"].startswith(BEST_FIXED))
@@ -793,10 +798,10 @@ def advice_report(answer: dict[str, Any]) -> Answer:
 
 
 def _chance_figures(answer: Mapping[str, Any]) -> list[Figure]:
-    """What was said of lateness across, what happened upward; none where no chance was ever told."""
+    """Return the calibration chart (predicted on x, observed on y); none if no predicted probability reaches 1 %."""
     rows: list[dict[str, Any]] = [
         {"x": 100 * row["said"], "y": 100 * row["happened"], "series": words}
-        | ({"text": f"{row['decisions']:,}"} if row["said"] >= 0.05 else {})  # below they hide one another
+        | ({"text": f"{row['decisions']:,}"} if row["said"] >= 0.05 else {})  # below this the labels overlap
         for key, words in CHANCES_OF.items()
         for row in answer[key]
         if row["said"] is not None

@@ -1,4 +1,4 @@
-"""``slackwater experiment cant-be-late``: the public single-instance benchmark, re-implemented, on 0/1 traces (M4.6, M7)."""
+"""``slackwater experiment cant-be-late``: re-implementation of the public single-instance benchmark on 0/1 traces (M4.6, M7)."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from warehouse.errors import MarketError
 SLOT_MINUTES: Final = 10
 #: Hours between the starts of two runs in a trace.
 EVERY_HOURS, FAST_EVERY_HOURS = 12, 48
-#: A trace is used if runs of the longest deadline can start at several times in it.
+#: Minimum length of a trace, so that runs of the longest deadline can start at several times in it.
 LEAST_HOURS: Final = 2 * max(DEADLINE_HOURS)
 CLASSES: Final = ("low", "medium", "high")
-#: The same jobs in the product's own replay: its slots, hours between the starts of two runs, and policies of the pool, the
-#: authors' UP first.
+#: Settings for the same jobs in the product's replay: slot length, hours between the starts of two runs, and policies of
+#: the pool, the authors' UP first.
 OWN_SLOT_MINUTES: Final = 30
 OWN_EVERY_HOURS, OWN_FAST_EVERY_HOURS = 48, 192
 OWN_POLICIES: Final = (
@@ -68,12 +68,12 @@ OWN_POLICIES: Final = (
 
 
 def cant_be_late_answer(data: Path, *, seed: int, fast: bool) -> dict[str, Any]:
-    """Run the benchmark on a folder's single-instance traces; the JSON object of the command.
+    """Run the benchmark on a folder's single-instance traces and return the JSON object of the command.
 
-    ``variants``: one per direction, class of availability, deadline and overhead; ``settings``: the same with all classes
-    together, with 95 % intervals; ``summary``: the default policy's share of the gap over the settings; ``own_replay``: the same
-    jobs under the product's rules (see `own_replay`). Raises `SourceFileError` for a table that cannot be used and `MarketError`
-    if it has no trace long enough.
+    ``variants``: an entry for each direction, class of availability, deadline and overhead. ``settings``: the same for all
+    classes together, with 95 % intervals. ``summary``: the default policy's share of the gap over the settings. ``own_replay``:
+    the same jobs under the product's rules (see `own_replay`). Raises `SourceFileError` for an unusable table and `MarketError`
+    if no trace is long enough.
     """
     table = read_table(data, "availability", COUNT_COLUMNS)
     traces = single_traces(table, slot_minutes=SLOT_MINUTES, least_hours=LEAST_HOURS)
@@ -107,7 +107,7 @@ def cant_be_late_answer(data: Path, *, seed: int, fast: bool) -> dict[str, Any]:
 
 
 def variant_row(scores: Scores) -> dict[str, Any]:
-    """One entry of ``variants`` or ``settings``: mean bill, score, misses and share of the gap of every policy."""
+    """Return an entry of ``variants`` or ``settings``: mean bill, score, misses and share of the gap of every policy."""
     setting = scores.setting
     return {
         "availability": "all",
@@ -134,7 +134,7 @@ def variant_row(scores: Scores) -> dict[str, Any]:
 
 
 def setting_row(scores: Scores, *, rng: np.random.Generator) -> dict[str, Any]:
-    """One entry of ``settings``: as a variant, with the interval of the default's share of the gap."""
+    """Return an entry of ``settings``: a variant with the interval of the default's share of the gap."""
     low, high = scores.gap_interval(DEFAULT, rng=rng)
     return variant_row(scores) | {"gap_closed_interval": [low, high]}
 
@@ -142,7 +142,7 @@ def setting_row(scores: Scores, *, rng: np.random.Generator) -> dict[str, Any]:
 def summary(
     scores: Sequence[Scores], rows: Sequence[dict[str, Any]], *, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Shares of the gap closed, averaged over the settings of all directions, and misses over all runs."""
+    """Return shares of the gap closed, averaged over the settings of all directions, and misses over all runs."""
     names = scores[0].names
     shares = {name: [row["policies"][name]["gap_closed"] for row in rows] for name in names}
     eager = {name: [row["policies"][name]["gap_closed_from_eager"] for row in rows] for name in names}
@@ -166,9 +166,10 @@ def summary(
 def guard_costs(
     scores: Sequence[Scores], *, rng: np.random.Generator, pair: tuple[str, str]
 ) -> dict[str, Any]:
-    """What the guard of M4.3 costs: mean bill with it less without over all runs, in units of on-demand throughout.
+    """Return the cost of the guard of M4.3 over all runs, in units of on-demand throughout.
 
-    Runs are drawn by trace and stretch of the longest deadline.
+    It is the mean bill of the second policy of ``pair`` minus that of the first. The bootstrap draws runs by trace and interval
+    of the longest deadline.
     """
     longest = max(s.setting.slots for s in scores)
     dearer = np.concatenate([(s.of(pair[1]) - s.of(pair[0])) / s.setting.on_demand_only_usd for s in scores])
@@ -183,9 +184,9 @@ def guard_costs(
 
 
 def own_replay(table: pd.DataFrame, *, rng: np.random.Generator, fast: bool) -> dict[str, Any]:
-    """The object ``own_replay``: policies of the pool on such jobs under M2.4, beside hindsight (M4.7).
+    """Return the object ``own_replay``: policies of the pool on such jobs under M2.4, compared with hindsight (M4.7).
 
-    ``settings`` has a row for each setting, ``gap_closed`` the means of their shares of the gap from `OWN_POLICIES`' first.
+    ``settings`` has a row for each setting, ``gap_closed`` the mean shares of the gap measured from the first of `OWN_POLICIES`.
     """
     start, last = OWN_POLICIES[0], OWN_POLICIES[-1]
     guard = (last, OWN_POLICIES[-2])
@@ -222,9 +223,9 @@ def own_replay(table: pd.DataFrame, *, rng: np.random.Generator, fast: bool) -> 
 
 
 def own_scores(table: pd.DataFrame, *, every_hours: int) -> list[Scores]:
-    """`OWN_POLICIES` on jobs that begin in the later half of every trace, settings without a job left out.
+    """Return the scores of `OWN_POLICIES` on jobs that begin in the second half of every trace; settings without a job are omitted.
 
-    They know the trace before the job and no forecast. A cost is what the utility is short of the job's value.
+    The policies know the trace before the job and no forecast. The cost is the job's value minus the utility.
     """
     traces = single_traces(table, slot_minutes=OWN_SLOT_MINUTES, least_hours=LEAST_HOURS)
     every = 60 * every_hours // OWN_SLOT_MINUTES
@@ -254,8 +255,10 @@ def own_scores(table: pd.DataFrame, *, every_hours: int) -> list[Scores]:
 
 
 def own_run(setting: Setting, place: Window) -> list[float]:
-    """One job under every one of `OWN_POLICIES`: costs (USD), misses (1 or 0), misses where a start loses its slot, in the same
-    order, and the cost of hindsight."""
+    """Return the results of `OWN_POLICIES` on a job, followed by the cost of hindsight.
+
+    The order is costs (USD), misses (1 or 0), and misses if a start loses its slot, each for all policies.
+    """
     d, hours, end = setting.slots, setting.slot_minutes / 60, place.start + setting.slots
     count = place.trace.up[:end].astype(float)
     price = np.full(end, setting.spot_usd_per_hour)
@@ -293,10 +296,10 @@ def own_run(setting: Setting, place: Window) -> list[float]:
 
 
 def missed_strictly(policy: Policy[Any], job: Job, seen: Seen) -> bool:
-    """Whether a job of one instance misses its deadline where every start loses its slot and owes the restart after it.
+    """Return whether a single-instance job misses its deadline if every start loses its slot and then owes the restart.
 
-    A start is also on-demand in the place of lost spot, and spot in that of on-demand, which M2.4 does not charge. The policy sees
-    the work that was really done, and plans by M2.4.
+    A change from lost spot to on-demand, or from on-demand to spot, is also a start, which M2.4 does not charge. The policy
+    observes the work really done, and plans by M2.4.
     """
     gain = float(job.throughput.rate(1)) * seen.slot_hours
     state, progress, kind, owed = policy.start(job), Progress(), NONE, 0.0
@@ -315,13 +318,13 @@ def missed_strictly(policy: Policy[Any], job: Job, seen: Seen) -> bool:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Mean of the finite values, NaN if there is none."""
+    """Return the mean of the finite values, NaN if there is none."""
     finite = [value for value in values if np.isfinite(value)]
     return float(np.mean(finite)) if finite else float("nan")
 
 
 def trace_row(trace: Trace) -> dict[str, Any]:
-    """What a trace is, for the answer."""
+    """Return the description of a trace for the result."""
     return {
         "name": trace.name,
         "start": trace.start,
@@ -333,7 +336,7 @@ def trace_row(trace: Trace) -> dict[str, Any]:
 
 
 def notes(traces: Sequence[Trace], scores: Sequence[Scores], *, fast: bool) -> list[str]:
-    """What must be known to read the figures."""
+    """Return notes that are needed to read the figures."""
     every = FAST_EVERY_HOURS if fast else EVERY_HOURS
     found = [
         f"{len(traces)} traces of one instance, at least {LEAST_HOURS} h long; "
@@ -358,7 +361,7 @@ def notes(traces: Sequence[Trace], scores: Sequence[Scores], *, fast: bool) -> l
 
 
 def cant_be_late_study(study: StudyOptions) -> Answer:
-    """The scoreboard of the public benchmark on the traces of a folder."""
+    """Return the scoreboard of the public benchmark on the traces of a folder."""
     return cant_be_late_report(cant_be_late_answer(study.data, seed=study.seed, fast=study.fast))
 
 
@@ -379,7 +382,7 @@ TRACE_COLUMNS: Final = {
 
 
 def heading(row: dict[str, Any]) -> str:
-    """Name of a setting."""
+    """Return the name of a setting."""
     low, high = row["gap_closed_interval"]
     return (
         f"{row['split']}: deadline {row['deadline_h']:.0f} h, overhead {60 * row['overhead_h']:.0f} min, {row['runs']} runs "
@@ -388,25 +391,25 @@ def heading(row: dict[str, Any]) -> str:
 
 
 def policy_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of a setting's table, the optimum last."""
+    """Return the rows of a setting's table, the optimum last."""
     rows = [{"policy": name, **figures} for name, figures in row["policies"].items()]
     best = {"mean_cost_usd": row["optimum_usd"], "score": row["optimum_score"], "misses": 0}
     return [*rows, {"policy": "optimum (all known)", **best, "gap_closed": 1.0, "gap_closed_from_eager": 1.0}]
 
 
 def ablation_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of the table of state variables, from least to most of the gap closed."""
+    """Return the rows of the table of state variables, by increasing share of the gap closed."""
     keys = ("gap_closed", "gap_closed_from_eager", "misses", "misses_strict")
     names = sorted(found["gap_closed"], key=lambda name: found["gap_closed"][name])
     return [{"policy": name, **{key: found[key][name] for key in keys}} for name in names]
 
 
-#: Shares of the gap below it would squeeze the others together.
+#: Smaller shares of the gap are not drawn, because they would compress the others.
 LEAST_SHARE = -0.5
 
 
 def cant_be_late_report(answer: Mapping[str, Any]) -> Answer:
-    """What a person sees: share of the gap closed by setting, scores, what each state variable adds."""
+    """Return the report: share of the gap closed by setting, scores, and the contribution of each state variable."""
     return Answer(
         title="One instance that cannot be late",
         about=(
@@ -457,7 +460,7 @@ def _gaps(answer: Mapping[str, Any]) -> Section:
 
 
 def _misses_told(found: Mapping[str, Any]) -> str:
-    """Misses under both accounts, and what the guard costs."""
+    """Return a sentence on the misses under both accounts and on the cost of the guard."""
     strict, name = found["misses_strict"], found["default"]
     return (
         f"It missed {found['misses'][name]} of {found['runs']} deadlines. Where every start loses its slot beside the overhead, "
@@ -468,7 +471,7 @@ def _misses_told(found: Mapping[str, Any]) -> str:
 
 
 def _cost_told(cost: Mapping[str, Any]) -> str:
-    """``0.0012 of on-demand throughout (0.0010 to 0.0014)``, and what an interval that decides nothing means."""
+    """Return text such as ``0.0012 of on-demand throughout (0.0010 to 0.0014; 40 blocks)``."""
     low, high = cost["interval"]
     return (
         f"{cost['dearer']:.4f} of on-demand throughout ({interval_words(low, high)}; {cost['blocks']} blocks)"
@@ -476,9 +479,10 @@ def _cost_told(cost: Mapping[str, Any]) -> str:
 
 
 def _shares_figure(settings: Sequence[Mapping[str, Any]], *, default: str) -> Figure:
-    """Share of the gap closed, a row a setting, a mark a policy; what lies below `LEAST_SHARE` is left out.
+    """Return the chart of the share of the gap closed: a row for each setting, a mark for each policy.
 
-    There are eight colours: what knows nothing of the market before the job stands in the tables alone.
+    Shares below `LEAST_SHARE` are omitted. Because there are only eight colours, the policy that knows nothing of the market
+    before the job appears only in the tables.
     """
     names = [n for n in settings[0]["policies"] if n.startswith(("stochastic", "UP,")) and n != BLANK]
     labels = [f"{s['split']}, {s['deadline_h']:.0f} h, {60 * s['overhead_h']:.0f} min" for s in settings]

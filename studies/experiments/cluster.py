@@ -1,4 +1,4 @@
-"""``slackwater experiment cluster``: one stream of jobs under every scheduler and every kind of knowledge (M9.5)."""
+"""``slackwater experiment cluster``: a stream of jobs under every scheduler and every kind of knowledge (M9.5)."""
 
 from __future__ import annotations
 
@@ -57,36 +57,36 @@ if TYPE_CHECKING:
 
 
 # ---
-# What is true and what is predicted of every configuration in the experiment on a cluster (M9.5), from the measured runs.
+# True and predicted rates of every configuration in the cluster experiment (M9.5), from the measured runs.
 
 LABELS_FILE: Final = "autoconf_predicted_validity.parquet"
-#: The GPU of the cluster: three of four measured runs are on it.
+#: GPU model of the cluster: three of four measured runs use it.
 GPU_MODEL: Final = "NVIDIA-A100-SXM4-80GB"
 WIDTHS: Final = (1, 2, 4, 8)
 BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
-#: A model and method with fewer distinct measured configurations than this is no family of jobs.
+#: A model and method with fewer distinct measured configurations than this is not used as a family of jobs.
 LEAST_CONFIGURATIONS: Final = 10
-#: Models without labels of their own, and whose labels stand for them: the same architecture, and the dense model nearest in size.
+#: Models without labels, and the models whose labels are used instead: the same architecture, and the dense model nearest in size.
 STAND_INS: Final = {"granite-3.3-8b": "granite-3.1-8b-instruct", "llama3.2-3b": "granite-3b-code-base-128k"}
 
 
 class ConfigurationPredictor(Protocol):
-    """What is asked of a model of configurations (`forecasting.configurations.model.ConfigurationModel`)."""
+    """Interface of a configuration model (`forecasting.configurations.model.ConfigurationModel`)."""
 
     def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
-        """Throughput of every configuration."""
+        """Return the throughput of every configuration."""
 
     def validity(self, configurations: Sequence[Configuration]) -> list[Validity]:
-        """Whether every configuration runs."""
+        """Return whether every configuration runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownShare:
-    """Families of jobs, the share of measured runs by GPUs, and how good truth and predictions are.
+    """Families of jobs, the share of measured runs by GPUs, and the quality of true rates and predictions.
 
-    ``figures``: ``families``, ``measured`` and ``interpolated`` configurations that run, ``truth_error`` (median error of the
-    surface on configurations left out), ``mdape`` of the predictions on measured configurations of held-out families,
-    ``validity_error`` on the labels, ``failure_rate`` of the labels on the grid.
+    ``figures``: number of ``families``; ``measured`` and ``interpolated`` configurations that run; ``truth_error``, the median
+    error of the surface on omitted configurations; ``mdape`` of the predictions on measured configurations of held-out families;
+    ``validity_error`` on the labels; ``failure_rate`` of the labels on the grid.
     """
 
     families: tuple[Family, ...]
@@ -95,7 +95,7 @@ class KnownShare:
 
 
 def finetune_folder(data: Path) -> Path:
-    """The folder of the measured runs: ``data`` itself or its ``finetune``. Raises `InputError` if neither has them."""
+    """Return the folder of the measured runs: ``data`` or its ``finetune``. Raises `InputError` if neither contains them."""
     for folder in (data, data / "finetune"):
         if (folder / RUNS_FILE).is_file():
             return folder
@@ -114,12 +114,12 @@ def learn(
     folds: int,
     progress: Progress | None = None,
 ) -> KnownShare:
-    """Truth and predictions of every family.
+    """Return true and predicted rates of every family.
 
-    Families (model, method, length) fall into ``folds`` parts at random. Each is predicted by ``fit(folder, seed)`` on a folder
-    without its rows and labels, so no configuration of a family, measured or labelled, is known to the model that predicts it.
-    True rates are the measured ones, between them `RateSurface` fitted on all runs; true validity is "measured, or labelled
-    valid by the published classifier" (synthetic).
+    Families (model, method, length) are randomly assigned to ``folds`` parts. Each is predicted by ``fit(folder, seed)`` on a
+    folder without the rows and labels of its part, so the model knows no measurement and no label of the family. True rates are
+    the measured rates, and between them a `RateSurface` fitted on all runs. True validity is "measured, or labelled valid by the
+    published classifier" (synthetic).
     """
     runs = measured_runs(folder)
     labels = _labels(folder)
@@ -141,7 +141,10 @@ def learn(
 
 
 def measured_runs(folder: Path) -> pd.DataFrame:
-    """Measured runs on one node of `GPU_MODEL` of the models and methods with enough of them."""
+    """Return the measured runs on one node of `GPU_MODEL`, for models and methods with enough configurations.
+
+    Raises `InputError` if there is none.
+    """
     runs = read_runs(folder)
     runs = runs[
         (runs["gpu_model"] == GPU_MODEL) & runs["number_gpus"].isin(WIDTHS) & (runs["number_nodes"] == 1)
@@ -164,7 +167,7 @@ def measured_runs(folder: Path) -> pd.DataFrame:
 
 
 def _labels(folder: Path) -> dict[tuple[Any, ...], bool]:
-    """(model, method, length, GPUs, batch) -> valid by the published classifier, on `GPU_MODEL`."""
+    """Return (model, method, length, GPUs, batch) -> valid by the published classifier, on `GPU_MODEL`."""
     path = folder / LABELS_FILE
     if not path.is_file():
         raise InputError(
@@ -179,7 +182,7 @@ def _labels(folder: Path) -> dict[tuple[Any, ...], bool]:
 
 
 def _folder_without(folder: Path, held_out: Sequence[tuple[Any, ...]], spare: Path) -> Path:
-    """A copy of the data without the rows and labels of these families (model, method, length)."""
+    """Copy the data to ``spare`` without the rows and labels of these families (model, method, length)."""
     gone = set(held_out)
     for path in sorted(folder.iterdir()):
         if path.is_file() and path.name not in (RUNS_FILE, LABELS_FILE):
@@ -241,7 +244,10 @@ def _family(
 def _true_validity(
     key: tuple[Any, ...], grid: RateGrid, own: pd.DataFrame, labels: Mapping[tuple[Any, ...], bool]
 ) -> np.ndarray:
-    """Measured, or labelled valid: a label is taken from the stand-in where the model has none, of LoRA for its quantised form."""
+    """Return whether each configuration is measured or labelled valid.
+
+    Models without labels use those of their stand-in; GPTQ-LoRA uses the labels of LoRA.
+    """
     at_length = own[own["tokens_per_sample"] == key[2]]
     measured = set(zip(at_length["number_gpus"], at_length["batch_size"], strict=True))
     model, method = STAND_INS.get(key[0], key[0]), "lora" if key[1] == "gptq-lora" else key[1]
@@ -290,7 +296,7 @@ def _figures(
 
 
 def _truth_error(runs: pd.DataFrame) -> float:
-    """Median relative error of the surface on a fifth of the configurations left out, five times over."""
+    """Return the median relative error of the surface on omitted configurations, in five-fold cross-validation."""
     errors: list[float] = []
     for _, own in runs.groupby(["model_name", "method"], sort=True):
         turn = np.arange(len(own)) % 5
@@ -303,25 +309,25 @@ def _truth_error(runs: pd.DataFrame) -> float:
 
 
 def _without(frame: pd.DataFrame, gone: set[tuple[Any, ...]]) -> pd.DataFrame:
-    """The rows of other families."""
+    """Return the rows of other families."""
     keys = zip(frame["model_name"], frame["method"], frame["tokens_per_sample"], strict=True)
     return frame[[key not in gone for key in keys]]
 
 
 # ---
-# One stream of jobs under every scheduler and every kind of knowledge: the piece of work of the experiment on a cluster (M9.5).
+# A stream of jobs under every scheduler and every kind of knowledge: the unit of work of the cluster experiment (M9.5).
 
-#: Prices of a GPU's time that the rule of M8.2 is tried with on streams of their own; the best on predictions is taken.
+#: Prices of a GPU's time for the rule of M8.2, tried on separate streams; the price that is best on predictions is used.
 ETAS: Final = (0.0, 2.0, 8.0, 32.0, float("inf"))
 #: Share of the published runs that fail or are rejected: 67 % of full fine-tunings, 58 % of LoRA, 60 % of its quantised form.
 PUBLISHED_FAILURES: Final = 0.62
-#: First words of seeds: streams that are judged, streams that eta is chosen on, requests behind expectations.
+#: First words of seeds: evaluated streams, streams on which eta is chosen, requests used for expectations.
 JUDGED, CHOSEN_ON, EXPECTED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What all streams share; a stream has ``jobs`` jobs, an expectation is taken over ``expected_over``."""
+    """Settings shared by all streams: ``jobs`` jobs per stream, expectations over ``expected_over`` requests."""
 
     families: tuple[Family, ...]
     defaults: tuple[Default, ...]
@@ -332,15 +338,15 @@ class Study:
     expected_over: int = 1500
 
     def oracle(self) -> tuple[Family, ...]:
-        """Every family as one who knows all sees it."""
+        """Return every family with predictions equal to the true values."""
         return tuple(family.seen_by_oracle() for family in self.families)
 
     def imagined(self) -> tuple[Family, ...]:
-        """Every family as if the predictions were true."""
+        """Return every family with true values equal to the predictions."""
         return tuple(family.as_believed() for family in self.families)
 
     def expected_requests(self) -> list[Request]:
-        """Requests behind expectations: every family equally often, each of the mean size, since time is linear in size."""
+        """Return requests for expectations: families equally often, all of the mean size because time is linear in size."""
         families, tokens = len(self.families), self.workload.mean_tokens
         return [
             Request(family=k % families, tokens=tokens, arrival=0.0, seed=(self.seed, EXPECTED, k))
@@ -348,17 +354,18 @@ class Study:
         ]
 
     def requests(self, use: int, number: int) -> list[Request]:
-        """The requests of one stream."""
+        """Return the requests of a stream."""
         return draw_requests(len(self.families), self.jobs, self.workload, seed=(self.seed, use, number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSetting:
-    """A default and a load: arrivals a second, the etas that are best for the model and for the oracle, and what is run there.
+    """Default and load with the arrivals per second, the best etas for the model and the oracle, and the runs to make.
 
-    Kinds: the user's own "default", "sensible" (what the first of the study's users does), "batch only", "predicted", "oracle".
+    Kinds: the user's "default"; "sensible", the default of the study's first user; "batch only"; "predicted"; "oracle".
 
-    ``number`` is that of the stream, ``cluster`` another one than the study's, ``variant`` the name of what differs.
+    ``number`` is the number of the stream. ``cluster`` replaces the study's cluster. ``variant`` names the difference from the
+    usual assumptions.
     """
 
     default: int
@@ -374,10 +381,11 @@ class LoadSetting:
 
 
 def default_mix(study: Study, default: Default) -> dict[str, float]:
-    """A default alone on the cluster, over many requests: GPU seconds and failures a job, and how much slower than knowing it is.
+    """Return the GPU seconds and failures per job of a default on an empty cluster, and its slowdown compared with predictions.
 
-    ``slowdown`` is the mean time of the user's picks over that of the fastest predicted one; ``slowdown_free`` the same of the
-    user's batch on the most GPUs that it runs on, where a scheduler ends up that sets the GPUs and believes in perfect scaling.
+    ``slowdown`` is the mean time of the user's picks divided by that of the fastest predicted pick. ``slowdown_free`` is the
+    same for the user's batch on the most GPUs that it runs on, the final choice of a scheduler that sets the GPUs and assumes
+    perfect scaling. ``saturation`` is the result of `saturation`.
     """
     fastest = [known_attempts(family, 0.0) for family in study.families]
     held, failed, own, free, best = 0.0, 0, 0.0, 0.0, 0.0
@@ -401,9 +409,9 @@ def default_mix(study: Study, default: Default) -> dict[str, float]:
 
 
 def saturation(study: Study, default: Default) -> float:
-    """The share of GPU time that FIFO keeps busy with default configurations while jobs always wait; loads beyond it pile up.
+    """Return the share of GPU time that FIFO allocates with default configurations while jobs always wait.
 
-    Measured on a stream whose jobs all come at once, up to the last start.
+    At higher loads the queue grows without limit. Measured on a stream whose jobs all arrive at once, up to the last start.
     """
     requests = [replace(r, arrival=0.0) for r in study.requests(CHOSEN_ON, 0)]
     attempts = [default_attempts(study.families[r.family], default, seed=r.seed) for r in requests]
@@ -412,12 +420,12 @@ def saturation(study: Study, default: Default) -> float:
 
 
 def alone_s(tokens: float, attempts: Sequence[Attempt], cluster: Cluster) -> float:
-    """Time of a job on an empty cluster: failures, start-up and work."""
+    """Return the time of a job on an empty cluster in seconds: failures, start-up and work."""
     return cluster.failure_s * (len(attempts) - 1) + cluster.start_up_s + tokens / attempts[-1].rate
 
 
 def setting_of(item: tuple[int, float, float], study: Study) -> LoadSetting:
-    """Of a default, a load and the default's GPU time a job: the arrivals a second, and eta chosen on streams of their own."""
+    """Return the setting of a default, a load and the default's GPU time per job: arrivals per second and the chosen etas."""
     default, load, gpu_time_s = item
     rate = load * study.cluster.gpus / gpu_time_s
     return LoadSetting(
@@ -427,7 +435,7 @@ def setting_of(item: tuple[int, float, float], study: Study) -> LoadSetting:
 
 
 def best_eta(study: Study, families: Sequence[Family], rate: float, streams: int = 2) -> float:
-    """The eta of least mean completion time under FIFO if these families were true; the least of equals."""
+    """Return the eta of least mean completion time under FIFO if these families were true; the least eta in a tie."""
     means = []
     for eta in ETAS:
         picks = [known_attempts(family, eta) for family in families]
@@ -446,7 +454,7 @@ def _mean(
 
 
 def run_setting(setting: LoadSetting, study: Study) -> list[dict[str, Any]]:
-    """One stream under the schedulers and kinds of the setting: a row of metrics each."""
+    """Run a stream under the schedulers and kinds of the setting; return a row of metrics for each."""
     requests = study.requests(JUDGED, setting.number)
     cluster = setting.cluster or study.cluster
     rows = []
@@ -471,7 +479,10 @@ def run_setting(setting: LoadSetting, study: Study) -> list[dict[str, Any]]:
 def picker(
     study: Study, setting: LoadSetting, scheduler: Scheduler, kind: str
 ) -> Callable[[Request], tuple[Attempt, ...]] | None:
-    """Request -> attempts, for one kind of knowledge; None where a scheduler that sets the GPUs makes two kinds one."""
+    """Return the function request -> attempts for a kind of knowledge.
+
+    The result is None for "batch only" with a scheduler that sets the GPUs.
+    """
     default = study.defaults[0 if kind == "sensible" else setting.default]
     families = study.oracle() if kind == "oracle" else study.families
     sets_gpus = scheduler.round_s is not None
@@ -488,17 +499,17 @@ def picker(
 
 
 def full_rate(study: Study, load: float) -> float:
-    """Arrivals a second at which jobs with predicted configurations, the fastest first, need ``load`` of the cluster."""
+    """Return the arrivals per second at which jobs with predicted configurations, fastest first, need ``load`` of the cluster."""
     fastest = [known_attempts(family, 0.0) for family in study.families]
     held = [gpu_seconds(r.tokens, fastest[r.family], study.cluster) for r in study.expected_requests()]
     return load * study.cluster.gpus / float(np.mean(held))
 
 
 def run_partial(item: tuple[float, int], shared: tuple[Study, float]) -> dict[str, Any]:
-    """Job order by partial predictions (M10) on the cluster: one share of jobs of known size, one stream.
+    """Run a stream with job order by partial predictions (M10) on the cluster, for a share of jobs of known size.
 
-    ``shared`` has the arrivals a second. All run with predicted configurations. The predicted time of a job is its tokens over
-    the predicted rate, so its error is that of the throughput model. A negative share stands for FIFO.
+    ``shared`` contains the study and the arrivals per second. All jobs use predicted configurations. The predicted time of a job
+    is its tokens divided by the predicted rate, so its error is that of the throughput model. A negative share runs FIFO.
     """
     share, number = item
     study, rate = shared
@@ -517,8 +528,10 @@ def run_partial(item: tuple[float, int], shared: tuple[Study, float]) -> dict[st
 
 
 def usual_defaults(shares: tuple[tuple[int, float], ...]) -> tuple[Default, ...]:
-    """The kinds of unknowing users, ``shares`` of GPUs as measured: the sensible one of the headline, then the one that draws at
-    random, in whose setting the poster's figures are asked for."""
+    """Return the kinds of users without a model, with ``shares`` of GPUs as measured.
+
+    The first is the sensible user of the headline; the second draws at random and is compared with the poster's figures.
+    """
     return (
         Default(name="a node, 8 a GPU", shares=((8, 1.0),), habit=BatchHabit.EIGHT),
         Default(name="grid", shares=shares, habit=BatchHabit.GRID),
@@ -532,20 +545,20 @@ def usual_defaults(shares: tuple[tuple[int, float], ...]) -> tuple[Default, ...]
     )
 
 
-# The JSON object of the experiment on a cluster (M9.5): reductions with intervals beside the poster's, and what they hang on.
+# The JSON object of the cluster experiment (M9.5): reductions with intervals, compared with the poster's, and sensitivities.
 
 #: Reductions of mean completion time that the CoTune poster reports.
 POSTER: Final = {"FIFO": 0.78, "Sia-like": 0.70}
-#: Kinds of knowledge that are held against the user's own.
+#: Kinds of knowledge that are compared with the user's default.
 REDUCED: Final = ("batch only", "sensible", "predicted", "oracle")
-#: Which slowdown of a default counts under which scheduler.
+#: Key of a default's slowdown that applies under each scheduler.
 SLOWDOWN: Final = {"FIFO": "slowdown", "Sia-like": "slowdown_free"}
 MEASURES: Final = tuple(name for name in Metrics.__dataclass_fields__ if name != "jobs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRuns:
-    """Everything that was run: rows of `cluster_study.run_setting` and `run_partial`, and the single machine's rows."""
+    """All runs: rows of `run_setting` and `run_partial`, and the rows of the single machine."""
 
     study: Study
     knowledge: KnownShare
@@ -558,7 +571,7 @@ class ClusterRuns:
 
 
 def cluster_answer(ran: ClusterRuns, *, data: str, fast: bool) -> dict[str, Any]:
-    """The answer of ``slackwater experiment cluster --json``; ``docs/experiments.md`` lists its keys."""
+    """Return the result of ``slackwater experiment cluster --json``; ``docs/experiments.md`` lists its keys."""
     main, drawn = (default.name for default in ran.study.defaults[:2])
     usual, random = (
         ran.rows[(ran.rows["variant"] == "") & (ran.rows["default"] == name)] for name in (main, drawn)
@@ -617,9 +630,9 @@ def _by_stream(rows: pd.DataFrame, scheduler: str, load: float, knowledge: str) 
 
 
 def reduction_rows(rows: pd.DataFrame, mix: Mapping[str, float]) -> list[dict[str, Any]]:
-    """For each scheduler and load of ``rows`` (one default, ``mix``): reductions by kind of knowledge, paired by stream.
+    """Return, for each scheduler and load of ``rows`` (one default, ``mix``), reductions by kind of knowledge, paired by stream.
 
-    ``default_keeps_up``: the load is below what FIFO keeps busy with this default (`cluster_study.saturation`).
+    ``default_keeps_up``: the load is below the share that FIFO can allocate with this default (`saturation`).
     """
     made = []
     for scheduler in dict.fromkeys(rows["scheduler"]):
@@ -640,7 +653,10 @@ def reduction_rows(rows: pd.DataFrame, mix: Mapping[str, float]) -> list[dict[st
 
 
 def headline(rows: pd.DataFrame) -> dict[str, Any]:
-    """Each scheduler's reduction over all loads, every stream's loads averaged first (so that streams stay independent)."""
+    """Return each scheduler's reduction over all loads.
+
+    Loads are averaged within a stream first, so that streams stay independent.
+    """
     made = {}
     for scheduler in dict.fromkeys(rows["scheduler"]):
         loads = sorted(set(rows["load"]))
@@ -658,7 +674,7 @@ def headline(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def mean_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Means over streams of every measure, by scheduler, load and knowledge."""
+    """Return means over streams of every metric, by scheduler, load and knowledge."""
     grouped = (
         rows.groupby(["scheduler", "load", "knowledge"], sort=False)[list(MEASURES)].mean().reset_index()
     )
@@ -666,9 +682,9 @@ def mean_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def sensitivity_rows(ran: ClusterRuns) -> list[dict[str, Any]]:
-    """The reduction by how bad the default is: ``slowdown`` is its time on an empty cluster over the predicted pick's.
+    """Return the reduction by default; ``slowdown`` is its time on an empty cluster divided by that of the predicted pick.
 
-    Under Sia-like it is that of the user's batch on the most GPUs that it runs on.
+    Under Sia-like, the slowdown is that of the user's batch on the most GPUs that it runs on.
     """
     made = []
     for default in ran.study.defaults:
@@ -684,7 +700,7 @@ def sensitivity_rows(ran: ClusterRuns) -> list[dict[str, Any]]:
 
 
 def variant_rows(ran: ClusterRuns) -> list[dict[str, Any]]:
-    """The reduction under other assumptions than the stated ones, the default of the headline."""
+    """Return the reduction under alternative assumptions, for the default of the headline."""
     made = []
     mix = ran.mixes[ran.study.defaults[0].name]
     for variant in dict.fromkeys(ran.rows["variant"]):
@@ -696,7 +712,7 @@ def variant_rows(ran: ClusterRuns) -> list[dict[str, Any]]:
 
 
 def machine_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Mean completion time on one machine over the best possible, by share and error of predictions."""
+    """Return the mean completion time on a single machine relative to the best possible, by share and error of predictions."""
     made = []
     for (error, share), own in rows.groupby(["error", "share"], sort=True):
         mean, low, high = mean_interval(own["ratio"].tolist())
@@ -707,7 +723,7 @@ def machine_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def order_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Mean completion time on the cluster over that of FIFO, by share of jobs of predicted size."""
+    """Return the mean completion time on the cluster relative to FIFO, by share of jobs of predicted size."""
     fifo = rows[rows["share"] < 0].sort_values("stream")["mean_s"].to_numpy()
     made = []
     for share, own in rows[rows["share"] >= 0].groupby("share", sort=True):
@@ -723,7 +739,7 @@ def order_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def claims(answer: Mapping[str, Any]) -> list[str]:
-    """Sentences on what knowledge adds to a sensible user, and where the poster's reductions are reached, from the numbers."""
+    """Return sentences on the gain from knowledge for a sensible user, and on where the poster's reductions are reached."""
     made = [_added(answer, scheduler) for scheduler in answer["headline"]]
     split = [r for r in answer["reductions"] if "batch_only" in r]
     if split:
@@ -747,7 +763,7 @@ def claims(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _added(answer: Mapping[str, Any], scheduler: str) -> str:
-    """What knowledge adds to the user of the headline."""
+    """Return the sentence on the gain from knowledge for the user of the headline."""
     own = answer["headline"][scheduler]
     at = [r["predicted"] for r in answer["reductions"] if r["scheduler"] == scheduler]
     return (
@@ -760,7 +776,7 @@ def _added(answer: Mapping[str, Any], scheduler: str) -> str:
 
 
 def _beside_poster(answer: Mapping[str, Any], scheduler: str) -> str:
-    """Beside users who draw at random: the rule of thumb alone, predictions, and the poster's figure."""
+    """Return the comparison with users who draw at random: the rule of thumb alone, predictions, and the poster's figure."""
     found, poster = answer["poster"], answer["poster"]["reported"][scheduler]
     own = found["headline"][scheduler]
     rows = [r for r in found["reductions"] if r["scheduler"] == scheduler]
@@ -792,7 +808,7 @@ def _needed(answer: Mapping[str, Any], scheduler: str) -> str:
 
 
 def notes(answer: Mapping[str, Any]) -> list[str]:
-    """What is assumed, what is synthetic, and how good truth and predictions are."""
+    """Return notes on assumptions, synthetic parts, and the quality of true rates and predictions."""
     k = answer["knowledge"]
     return [
         f"{k['families']:.0f} families (model, method, length) on one type of GPU; {k['measured']:.0f} configurations that run "
@@ -816,15 +832,15 @@ def _listed(loads: Sequence[float]) -> str:
 
 # ``slackwater experiment cluster``: completion times on a shared cluster, configurations by default and predicted (M9.5).
 
-#: The load at which the order of jobs by partly predicted sizes is judged: without pressure no order matters.
+#: Load for comparing job orders with partially predicted sizes: at low load the order does not matter.
 ORDER_LOAD = 0.9
-#: Errors of predictions on the single machine: sigma of the log.
+#: Prediction errors on the single machine: sigma of the log.
 ERRORS = (0.0, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyScale:
-    """How much is run: jobs a stream, streams, loads, and less of each for what is beside the headline."""
+    """Size of the experiment: jobs per stream, streams, loads, and smaller values for results other than the headline."""
 
     jobs: int = 500
     streams: int = 10
@@ -844,7 +860,7 @@ FAST = StudyScale(
 
 
 def fit_published(folder: Path, seed: int) -> ConfigurationPredictor:
-    """The model of configurations fitted on a folder of runs."""
+    """Return the configuration model fitted on a folder of runs."""
     from forecasting.configurations.model import fit_configurations
 
     return fit_configurations(folder, seed=seed)
@@ -858,7 +874,7 @@ def run_cluster(
     processes: int = 1,
     progress: Progress | None = None,
 ) -> ClusterRuns:
-    """Simulate every stream under every scheduler and kind of knowledge; the same whatever ``processes``."""
+    """Simulate every stream under every scheduler and kind of knowledge; the result does not depend on ``processes``."""
     study = Study(
         families=knowledge.families,
         defaults=usual_defaults(knowledge.shares),
@@ -892,7 +908,7 @@ def run_cluster(
     )
 
 
-#: What is run of the sensible user and of the one that draws at random.
+#: Kinds of knowledge run for the sensible user and for the user who draws at random.
 KINDS_RUN: Final = {
     0: ("default", "batch only", "predicted", "oracle"),
     1: ("default", "sensible", "predicted", "oracle"),
@@ -900,7 +916,10 @@ KINDS_RUN: Final = {
 
 
 def items_of(settings: Sequence[LoadSetting], scale: StudyScale) -> list[LoadSetting]:
-    """One item a stream: everything for the first two defaults, default against predicted for the others, and costly failures."""
+    """Return an item per stream: all kinds for the first two defaults, default and predicted for the others.
+
+    Items with costly failures follow.
+    """
     items: list[LoadSetting] = []
     for setting in settings:
         if setting.default in KINDS_RUN:
@@ -917,7 +936,7 @@ def items_of(settings: Sequence[LoadSetting], scale: StudyScale) -> list[LoadSet
 
 
 def wider_rows(study: Study, scale: StudyScale, processes: int) -> list[list[dict[str, Any]]]:
-    """Other job sizes, at load 0.7: a tenth of the tokens, and a wider spread."""
+    """Return the rows for other job sizes at load 0.7: a tenth of the tokens, and a wider spread."""
     rows: list[list[dict[str, Any]]] = []
     for name, workload in (
         ("a tenth of the tokens", WorkloadLaw(median_tokens=2e6)),
@@ -932,7 +951,10 @@ def wider_rows(study: Study, scale: StudyScale, processes: int) -> list[list[dic
 
 
 def machine_order(scale: StudyScale, *, seed: int) -> pd.DataFrame:
-    """One machine, 50 lognormal jobs at once: mean completion time over the best, by share and error of predictions."""
+    """Return mean completion times of 50 simultaneous lognormal jobs on one machine relative to the best possible.
+
+    The rows vary the share and the error of predictions.
+    """
     rows = []
     for number in range(scale.machines):
         rng = np.random.default_rng([seed, 8, number])
@@ -955,7 +977,7 @@ def machine_order(scale: StudyScale, *, seed: int) -> pd.DataFrame:
 
 
 def cluster_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
-    """Default and predicted configurations on a shared cluster."""
+    """Compare default and predicted configurations on a shared cluster."""
     folder, seed = finetune_folder(study.data), study.seed
     scale = FAST if study.fast else FULL
     say(f"predict every family of {folder} from the others")
@@ -968,7 +990,7 @@ def cluster_study(study: StudyOptions, *, processes: int | None = None) -> Answe
     return cluster_report(cluster_answer(ran, data=str(study.data), fast=study.fast))
 
 
-#: Kinds of knowledge as they are called to a person, in the order of their lines.
+#: Display names of the kinds of knowledge, in the order of their lines.
 KINDS = {
     "predicted": "batch and GPUs predicted", "oracle": "oracle", "batch only": "batch predicted",
     "sensible": "a node, 8 a GPU",
@@ -980,7 +1002,7 @@ SYNTHETIC = (
 
 
 def cluster_report(answer: Mapping[str, Any]) -> Answer:
-    """What a person sees: reductions beside the poster's, how far they hang on the default, and job order."""
+    """Return the report: reductions compared with the poster's, their sensitivity to the default, and job order."""
     c, w = answer["cluster"], answer["workload"]
     return Answer(
         title="Configuration knowledge on a shared cluster (M9.5)",
@@ -1011,14 +1033,14 @@ def _percent(interval: Sequence[float], form: str = ".0%") -> str:
 
 
 def _with_interval(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows for a table, the interval of the reduction as a text."""
+    """Return rows for a table, with the interval of the reduction as text."""
     return [{**row, "interval": _percent(row["predicted_interval"])} for row in rows]
 
 
 def _points(
     rows: Sequence[Mapping[str, Any]], series: str, *, x: str, y: str, of: str, times: float = 100.0
 ) -> list[dict[str, Any]]:
-    """The rows of one line with intervals, in percent."""
+    """Return the points of a line with intervals, in percent."""
     return [
         {
             "x": row[x], "y": times * row[y], "low": times * row[of][0], "high": times * row[of][1], "series": series,
@@ -1033,7 +1055,7 @@ def _scheduler_figure(scheduler: str, poster: float, spec: Mapping[str, Any], la
 
 
 def _reductions(answer: Mapping[str, Any]) -> list[Section]:
-    """What knowledge adds to the sensible user; beside users who draw at random, the poster's figures."""
+    """Return sections on the gain for the sensible user, and on users who draw at random, with the poster's figures."""
     found, reported = answer["poster"], answer["poster"]["reported"]
     first = 1 + len(answer["headline"])
     told = answer["claims"]
@@ -1052,7 +1074,7 @@ def _reductions(answer: Mapping[str, Any]) -> list[Section]:
 
 
 def _by_load(found: Mapping[str, Any], label: str, reported: Mapping[str, float]) -> list[Any]:
-    """A chart a scheduler and the numbers; ``reported`` are the poster's figures, where they are asked for."""
+    """Return a chart for each scheduler and the numbers; ``reported`` are the poster's figures, if they are to be shown."""
     loads = sorted({row["load"] for row in found["reductions"]})
     figures = []
     for scheduler in found["headline"]:

@@ -1,4 +1,4 @@
-"""``slackwater experiment error``: E2, utility against a known error of the forecasts (M6.8, M7)."""
+"""``slackwater experiment error``: E2, utility under forecast errors of a known size (M6.8, M7)."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from studies.experiments.material import Progress, make_scenarios, read_tapes, r
 from studies.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
 from studies.experiments.study import StudyOptions, join_banner
 
-#: Windows of the experiment; commitments are all those up to the window, or its two ends in a quick look.
+#: Windows of the experiment; commitments are all values up to the window, or with ``--fast`` 1 and the window.
 OMEGAS = (1, 2, 3, 4, 5)
-#: The price threshold of AHAP here: it takes all spot that is not nearly as dear as on-demand.
+#: Price threshold of AHAP: it uses all spot that is not nearly as expensive as on-demand.
 SIGMA = 0.9
 SIGMAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 PER_CELL, FAST_PER_CELL = 3, 1
-#: Steps ahead that forecasts are made wrong for: no window of the experiment looks further.
+#: Number of lead times with errors: no window of the experiment is longer.
 STEPS = max(OMEGAS) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of error: how it depends on the step ahead, and its law."""
+    """Kind of error: its dependence on the lead time, and its distribution."""
 
     growth: Growth
     law: Law
 
     @property
     def name(self) -> str:
-        """``fixed, uniform`` and the like."""
+        """Name such as ``fixed, uniform``."""
         return f"{self.growth.value}, {self.law.value.replace('_', ' ')}"
 
 
@@ -54,7 +54,7 @@ KINDS = tuple(Kind(growth=growth, law=law) for growth in Growth for law in Law)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPlan:
-    """What every job is asked: AHAP's forms, the kinds and sizes of error, the seed of the errors, other policies ``beside``."""
+    """Settings for every job: AHAP policies, kinds and sizes of error, seed of the errors, and other policies ``beside``."""
 
     policies: tuple[Ahap, ...]
     kinds: tuple[Kind, ...]
@@ -67,8 +67,8 @@ class ErrorPlan:
 class ErrorRun:
     """Utilities in units of each job's OD-only cost: ``utility`` (jobs, kinds, sizes, policies), ``reactive`` (jobs,).
 
-    The columns of ``plan.beside`` follow those of ``plan.policies``.
-    ``synthetic`` of the jobs join one market's counts with another's prices (M7), ``blocks`` (jobs,) are those of intervals.
+    The columns of ``plan.beside`` follow those of ``plan.policies``. ``synthetic`` is the number of jobs that pair the
+    availability of a market with the prices of another (M7). ``blocks`` (jobs,) are the blocks for intervals.
     """
 
     plan: ErrorPlan
@@ -80,16 +80,16 @@ class ErrorRun:
 
 
 def shapes(fast: bool) -> tuple[tuple[int, int], ...]:
-    """(omega, v) of the experiment."""
+    """Return the (omega, v) of the experiment."""
     if fast:
         return tuple(dict.fromkeys((omega, v) for omega in (1, 3, 5) for v in (1, omega)))
     return tuple((omega, v) for omega in OMEGAS for v in range(1, omega + 1))
 
 
 def wrong_forecasts(scenario: Scenario, kind: Kind, plan: ErrorPlan) -> list[list[PointForecast]]:
-    """For each size the perfect forecasts of a job made wrong by the same errors times the size (M6.8).
+    """Return, for each size, the perfect forecasts of a job perturbed by the same errors times the size (M6.8).
 
-    The errors depend on the seed, the job's name and the kind alone. The capacity is what the probe can see.
+    The errors depend only on the seed, the job's name and the kind. The capacity is the largest count the probe can observe.
     """
     truth = perfect_forecasts(scenario.window, STEPS)
     name = list(scenario.job.name.encode())
@@ -118,7 +118,7 @@ def run_error(
     processes: int = 1,
     progress: Progress | None = None,
 ) -> ErrorRun:
-    """Replay AHAP's (omega, v) on every job under every kind and size of error, and AHANP, which reads no forecast."""
+    """Replay AHAP's (omega, v) on every job under every kind and size of error, and AHANP, which uses no forecast."""
     rows = list(spread(_utilities, scenarios, (plan, reactive), processes=processes, progress=progress))
     return ErrorRun(
         plan=plan,
@@ -152,9 +152,9 @@ def _utilities(scenario: Scenario, asked: tuple[ErrorPlan, Ahanp]) -> tuple[np.n
 
 
 def crossing(sizes: Sequence[float], utility: np.ndarray, level: float) -> float:
-    """The least error size at which ``utility`` (sizes,) falls to ``level``, linear between sizes.
+    """Return the least error size at which ``utility`` (sizes,) falls to ``level``, interpolated linearly between sizes.
 
-    NaN if it stays above; 0 if it begins at or below.
+    NaN if it stays above; the first size if it starts at or below.
     """
     below = np.flatnonzero(np.asarray(utility) <= level)
     if not len(below):
@@ -167,13 +167,13 @@ def crossing(sizes: Sequence[float], utility: np.ndarray, level: float) -> float
 
 
 def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
-    """The JSON object of the experiment.
+    """Return the JSON object of the experiment.
 
     ``curves``: for each kind of error and each (omega, v) the mean utility by size, the 95 % interval of its paired difference
     from the prediction-free policy (``ahead_interval``), and ``overtaken_at``, the size from which the prediction-free policy
-    is better (null: never within the sizes); ``worse_than_one_slot_at`` is the same against AHAP(1,1), which plans the present
-    slot alone and so reads no forecast either. ``robustness``: for each (omega, v) its consistency (utility at size 0) and
-    robustness (its worst mean over kinds and sizes); ``published_ideas`` the same for the policies of M10.
+    is better (null: never within the sizes). ``worse_than_one_slot_at`` is the same compared with AHAP(1,1), which plans only
+    the present slot and so uses no forecast. ``robustness``: for each (omega, v) its consistency (utility at size 0) and
+    robustness (its worst mean over kinds and sizes); ``published_ideas``: the same for the policies of M10.
     """
     rng = np.random.default_rng([seed, 4])
     mean = run.utility.mean(axis=0)
@@ -228,13 +228,13 @@ def error_answer(run: ErrorRun, *, data: str, seed: int) -> dict[str, Any]:
 
 
 def pools_ahap(wanted: Sequence[tuple[int, int]]) -> tuple[Ahap, ...]:
-    """AHAP of these (omega, v) at `SIGMA`, as the default pool has them: its end rule and its way of committing."""
+    """Return AHAP of these (omega, v) at `SIGMA` from the default pool, with the pool's end rule and method of committing."""
     pool = {(p.omega, p.commitment): p for p in load_pool() if isinstance(p, Ahap) and p.sigma == SIGMA}
     return tuple(pool[shape] for shape in wanted)
 
 
 def error_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
-    """E2 on a folder."""
+    """Run E2 on a folder."""
     seed, fast = study.seed, study.fast
     say(f"read {study.data}")
     tapes = read_tapes(study.data)
@@ -266,12 +266,12 @@ def error_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     return error_report(value)
 
 
-#: Windows that are drawn: the two ends of commitment at the least, the middle and the widest.
+#: Windows shown in charts, each with the least and the largest commitment.
 DRAWN_OMEGAS = (1, 3, 5)
 
 
 def error_report(answer: Mapping[str, Any]) -> Answer:
-    """What a person sees: utility against injected error, where forecasts stop to pay, robustness against consistency."""
+    """Return the report: utility by error size, sizes at which forecasts stop paying, robustness compared with consistency."""
     return Answer(
         title="Sensitivity to forecast errors (E2)",
         about=(
@@ -315,7 +315,7 @@ def _curves(answer: Mapping[str, Any]) -> Section:
 
 
 def _curves_figure(answer: Mapping[str, Any], kind: str) -> Figure:
-    """The drawn curves of one kind of error, on the scale of all; bars are set apart a little."""
+    """Return the chart of a kind of error, on a scale common to all kinds; bars are offset slightly."""
     drawn = [r for r in answer["curves"] if r["omega"] in DRAWN_OMEGAS and r["v"] in (1, r["omega"])]
     own, level = [row for row in drawn if _kind(row) == kind], answer["prediction_free"]["mean_utility"]
     rows = [

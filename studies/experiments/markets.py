@@ -1,4 +1,4 @@
-"""``slackwater experiment markets``: E6, one job that may run in one of many markets and may move between them (M11)."""
+"""``slackwater experiment markets``: E6, a job that may run in any of many markets and may move between them (M11)."""
 
 from __future__ import annotations
 
@@ -58,27 +58,29 @@ from studies.experiments.pool import FAST_PLANNER
 from studies.experiments.study import StudyOptions, quick_look
 from warehouse.errors import MarketError
 
-#: Every job: slots to its deadline, restarts, and what a move takes of a slot at the centre; its loads and sizes take turns.
+#: Parameters of every job: slots to its deadline, restart efficiencies, and the share of a slot that a move takes at the
+#: centre. Loads and sizes alternate over the jobs.
 DEADLINE, MU_UP, MU_DOWN, TAKEN = 20, 0.9, 0.95, 0.3
 LOADS, SIZES = (0.3, 0.5, 0.7), (4, 8, 16)
-#: Shares of a slot that a move takes, and what it costs in USD where markets hold many instances or one; the second is the centre.
+#: Shares of a slot that a move takes, and its cost in USD in worlds with many instances per market or with a single instance; the
+#: middle values are the centre.
 TAKES = (0.1, 0.3, 1.0)
 USD, SINGLE_USD = (0.0, 2.0, 10.0), (0.0, 0.1, 2.0)
-#: Numbers of markets that a job may run in, beside all of them.
+#: Numbers of markets that a job may run in, in addition to all of them.
 FEW_MARKETS = (1, 2, 4)
-#: Start times in a world whose markets hold many instances, and in one whose markets hold one, where a job is small.
+#: Start times in worlds with many instances per market, in worlds with a single instance (small jobs), and with ``--fast``.
 STARTS, SINGLE_STARTS, FAST_STARTS = 72, 144, 3
-#: With fewer markets there is little to choose.
+#: With fewer markets there is little choice.
 LEAST_MARKETS = 3
 
 MEAN_FIELD, ONE_STEP, HINDSIGHT = "MeanField", "OneStep", "hindsight over markets"
-#: As turns run it: with the forecasts that would have been issued in each slot.
+#: As run by turns: with the forecasts that would have been issued in each slot.
 FORECASTING = "MeanField, with forecasts"
 START, HOME = "Stochastic, best market at the start", "Stochastic, at home"
 ONE_MARKET = "hindsight, the best one market"
 RULES = (Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure())
 MOVERS: tuple[Mover[Any], ...] = (MeanField(), OneStep(), *RULES)
-#: What every cell has; the others stand at the centre alone.
+#: Policies run in every cell; the others run at the centre only.
 EVERYWHERE = (HINDSIGHT, START, *(mover.name for mover in MOVERS))
 SINGLES: dict[str, Policy[Any]] = {
     "UP": UniformProgress(),
@@ -90,7 +92,7 @@ CENTRE, MOVES, SMALL, MARKETS, PLACE, SIGHT = "centre", "moves", "N_max 1", "mar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variation:
-    """One variation of the centre: ``value`` names it on its ``axis``; ``markets`` is how many of them (0: all)."""
+    """Variation of the centre: ``value`` names it on its ``axis``; ``markets`` is the number of markets (0: all)."""
 
     axis: str
     value: str
@@ -103,9 +105,9 @@ class Variation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnJob:
-    """One job: where its slots begin in a world, its size and load, its home where it has one, markets in an order of their own.
+    """Job drawn for a world: first slot, size and load, home market, and a random order of the markets.
 
-    ``varied``: it is not at the centre alone, but in every other cell too.
+    ``varied``: the job runs in all cells, not only at the centre.
     """
 
     world: int
@@ -120,9 +122,9 @@ class DrawnJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """The worlds and cells of the experiment, shared by all jobs; ``small`` cells are those of jobs of one instance.
+    """Worlds and cells of the experiment, shared by all jobs; ``small`` are the cells for jobs of a single instance.
 
-    ``ahead`` has for each world and zone what would have been forecast in each slot of the later half, by the zone's name.
+    ``ahead`` maps, for each world, a zone's name and a slot of the second half to the forecast issued in that slot.
     """
 
     worlds: tuple[World, ...]
@@ -133,7 +135,10 @@ class Design:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoverRun:
-    """What one mover made of one job in one cell: ``cost`` is what it paid and lost of the value, in on-demand-only costs."""
+    """Result of a policy on a job in a cell.
+
+    ``cost`` is the payment plus the loss of value, in units of the on-demand-only cost.
+    """
 
     world: int
     axis: str
@@ -149,7 +154,7 @@ class MoverRun:
 
 
 def markets_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
-    """E6 on a folder."""
+    """Run E6 on a folder."""
     say(f"read {study.data}")
     worlds, notes = measured_worlds(study.data)
     design = design_of([world for world, _ in worlds], fast=study.fast)
@@ -171,7 +176,7 @@ def markets_study(study: StudyOptions, *, processes: int | None = None) -> Answe
 
 
 def measured_worlds(folder: Path) -> tuple[list[tuple[World, list[Tape]]], list[str]]:
-    """The worlds of a folder with prices of their own, and in words what was left out; `MarketError` if there is none."""
+    """Return the worlds of a folder with measured prices, and notes on the omitted worlds; `MarketError` if there is none."""
     read = read_worlds(folder, least_capacity=1)
     kept = [
         (world, zones) for world, zones in read if not world.synthetic and len(world.counts) >= LEAST_MARKETS
@@ -198,7 +203,10 @@ def forecasts_of(
     planner: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, dict[int, PointForecast]]:
-    """What turns would have forecast of each zone in each slot of the later half, by ``planner`` (None: the settings' own)."""
+    """Return the forecasts that turns would have issued for each zone in each slot of the second half.
+
+    ``planner`` is the model; None uses the planner of the settings.
+    """
     settings = Settings.model_validate({})
     name, slots = planner or settings.planner, range(world.slots // 2, world.slots)
     prices = [
@@ -235,23 +243,23 @@ def forecasts_of(
 
 
 def usd_of(world: World) -> tuple[float, ...]:
-    """What moves cost in a world, USD."""
+    """Return the costs of a move in a world, USD."""
     return USD if capacity(world) > 1 else SINGLE_USD
 
 
 def capacity(world: World) -> int:
-    """The most instances that were there at once in a market."""
+    """Return the largest number of instances observed in a market of the world."""
     return int(max(np.nanmax(counts) for counts in world.counts.values()))
 
 
 def sizes_of(world: World) -> tuple[int, ...]:
-    """N_max of its jobs: no more than were ever there."""
+    """Return the values of N_max for the world's jobs: at most the largest number of instances observed."""
     most = capacity(world)
     return tuple(n for n in SIZES if n <= most) or (most,)
 
 
 def design_of(worlds: Sequence[World], *, fast: bool) -> Design:
-    """The cells of each world: around the centre one thing is varied at a time."""
+    """Return the cells of each world: each varies one parameter of the centre."""
     cells, small = [], []
     for world in worlds:
         usd, several = usd_of(world), capacity(world) > 1
@@ -286,14 +294,15 @@ def design_of(worlds: Sequence[World], *, fast: bool) -> Design:
 
 
 def move_name(taken: float, usd: float) -> str:
-    """``0.3 slots, $2``."""
+    """Return the name of a cell, such as ``0.3 slots, $2``."""
     return f"{taken:g} slots, ${usd:g}"
 
 
 def draws_of(world: World, number: int, *, seed: int, fast: bool) -> list[DrawnJob]:
-    """Jobs that begin in the later half, all at different times, one drawn of each of as many equal stretches.
+    """Return jobs that begin in the second half: one start time is drawn in each of equally long intervals.
 
-    At every start there is a job of each size at the centre; sizes, loads and homes take turns.
+    Every start has a job of each size at the centre; sizes, loads and homes alternate. Raises `MarketError` if there are fewer
+    slots than start times.
     """
     rng = np.random.default_rng([seed, 6, number])
     sizes, zones = sizes_of(world), len(world.counts)
@@ -324,17 +333,17 @@ def draws_of(world: World, number: int, *, seed: int, fast: bool) -> list[DrawnJ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """A job as all markets of its world run it, its windows and records market by market, and its unit, USD."""
+    """Job for all markets of its world, with windows and records by market, and its unit of cost, USD."""
 
     job: Job
     windows: tuple[MarketWindow, ...]
     records: tuple[Record, ...]
     unit: float
-    #: What spot in a market was below the cheapest on-demand before the start, USD a slot in the mean.
+    #: Mean saving of spot in a market before the start, relative to the cheapest on-demand price, USD per slot.
     saved_usd: tuple[float, ...]
 
     def of(self, chosen: Sequence[int]) -> Scene:
-        """The scene with some of the markets only."""
+        """Return the scene restricted to some of the markets."""
         counts = np.array([self.records[m].available for m in chosen])
         return replace(
             self,
@@ -346,7 +355,7 @@ class Scene:
         )
 
     def movable(self, cell: Variation, home: int) -> MovableJob:
-        """The job with the cell's costs of moves."""
+        """Return the multi-market job with the cell's costs of moves."""
         markets = len(self.windows)
         return MovableJob(
             runs=(self.job,) * markets,
@@ -356,7 +365,7 @@ class Scene:
 
 
 def scene_of(world: World, draw: DrawnJob) -> Scene:
-    """The job of a draw on its slots; L = load d H(N_max) Delta with H(n) = n, v = 1.5 x the cheapest on-demand-only cost (M7)."""
+    """Return the scene of a drawn job; L = load d H(N_max) Delta with H(n) = n, v = 1.5 x the cheapest on-demand-only cost (M7)."""
     i, end, hours = draw.first, draw.first + DEADLINE, world.slot_hours
     prices = [np.asarray(world.prices[zone][:end], dtype=float) for zone in world.counts]
     counts = [np.asarray(world.counts[zone][:end], dtype=float) for zone in world.counts]
@@ -389,7 +398,7 @@ def scene_of(world: World, draw: DrawnJob) -> Scene:
 
 
 def run_draw(draw: DrawnJob, design: Design) -> list[MoverRun]:
-    """Every mover in every cell of one job; all outcomes are audited (M3.5)."""
+    """Run every policy in every cell on a job; all outcomes are audited (M3.5)."""
     whole = scene_of(design.worlds[draw.world], draw)
     cells = (
         design.small[draw.world] if draw.n_max == 1 and design.small[draw.world] else design.cells[draw.world]
@@ -437,7 +446,10 @@ def run_draw(draw: DrawnJob, design: Design) -> list[MoverRun]:
 def outcomes_of(
     job: MovableJob, scene: Scene, cell: Variation, grounds: Grounds, draw: DrawnJob
 ) -> Iterator[tuple[str, MovedOutcome]]:
-    """What each mover makes of a job in a cell; where little is seen MeanField alone, the only one that says where to look."""
+    """Return the outcome of each policy for a job in a cell; with partial sight only MeanField runs, besides the references.
+
+    MeanField is the only multi-market policy that decides which markets to probe.
+    """
     yield HINDSIGHT, walk(job, scene.windows, hindsight_over_markets(job, scene.windows).held)
     at_start = best_alone(grounds.view(job.begin(), 0))
     alone = {START: Alone(policy=SINGLES["Stochastic"], market=at_start)}
@@ -454,7 +466,7 @@ def outcomes_of(
 
 
 def _singles(job: MovableJob, scene: Scene, grounds: Grounds, told: Any) -> list[MoverRun]:
-    """Every market alone under every policy: in the mean, and in the markets that one could have chosen."""
+    """Return the runs of every policy on single markets: the mean over markets, and the markets that could have been chosen."""
     value, unit, found = job.job.value, scene.unit, []
     chosen = {
         "best market by the past": best_past(SINGLES["UP"], scene.saved_usd).market,
@@ -485,7 +497,7 @@ def _singles(job: MovableJob, scene: Scene, grounds: Grounds, told: Any) -> list
     return [*found, told(mover=ONE_MARKET, cost=(value - best) / unit, late=False, moves=0)]
 
 
-# What the runs come to: a row for each mover in each cell.
+# Aggregation of the runs: a row for each policy in each cell.
 
 
 def markets_answer(
@@ -497,7 +509,7 @@ def markets_answer(
     seed: int,
     fast: bool,
 ) -> dict[str, Any]:
-    """The object of ``experiment markets --json``; costs in units of the cheapest on-demand-only cost."""
+    """Return the object of ``experiment markets --json``; costs in units of the cheapest on-demand-only cost."""
     told = [
         _world_answer(runs[runs["world"] == w], world, zones, seed=seed)
         for w, (world, zones) in enumerate(worlds)
@@ -555,15 +567,15 @@ def _world_answer(runs: pd.DataFrame, world: World, zones: Sequence[Tape], *, se
 
 
 def ordered(axis: str, given: list[tuple[str, pd.DataFrame]]) -> list[tuple[str, pd.DataFrame]]:
-    """The cells of an axis in their order."""
+    """Return the cells of an axis in their display order."""
     return sorted(given, key=lambda one: int(one[0])) if axis == MARKETS else given
 
 
 def mover_rows(runs: pd.DataFrame, *, seed: int, value: str = "") -> list[dict[str, Any]]:
-    """A row a mover, cheapest first: its cost with the interval, and how it stands to staying in one market.
+    """Return a row for each policy, cheapest first: its cost with the interval, and the comparison with staying in one market.
 
-    That is the stochastic policy in the market that is best at the start, or at home where the job is located: what the mover is
-    dearer than it, and how much of the way from it to hindsight over markets it goes.
+    The reference is the stochastic policy in the market that is best at the start, or at home if the job is located. A row has
+    the policy's extra cost over that reference, and the share it captures of the headroom up to hindsight over markets.
     """
     table = runs.pivot(index=["first", "n_max"], columns="mover", values="cost")
     blocks = runs.drop_duplicates(["first", "n_max"]).set_index(["first", "n_max"])["block"].loc[table.index]
@@ -576,7 +588,7 @@ def mover_rows(runs: pd.DataFrame, *, seed: int, value: str = "") -> list[dict[s
     mean = costs.mean(axis=0)
     low, high = draws.interval()
     over_low, over_high = draws.interval(samples - samples[:, [base]])
-    # Costs are utilities with the other sign.
+    # Costs are negative utilities.
     captured = headroom_captured(-mean, -mean[base], -mean[best])
     captured_low, captured_high = draws.interval(
         headroom_captured(-samples, -samples[:, [base]], -samples[:, [best]])
@@ -600,12 +612,12 @@ def mover_rows(runs: pd.DataFrame, *, seed: int, value: str = "") -> list[dict[s
 
 
 def row_of(rows: Sequence[Mapping[str, Any]], mover: str, value: str | None = None) -> Mapping[str, Any]:
-    """The row of a mover, in a cell."""
+    """Return the row of a policy, in a cell if ``value`` is given."""
     return next(row for row in rows if row["mover"] == mover and value in (None, row["value"]))
 
 
 def findings(world: Mapping[str, Any]) -> list[str]:
-    """Sentences computed from the numbers of one world, whichever way they fall."""
+    """Return sentences computed from the results of a world, favourable or not."""
     name, cells = world["name"], world["cells"]
     mine, best = row_of(world["movers"], MEAN_FIELD), row_of(world["movers"], HINDSIGHT)
     start = row_of(world["movers"], START)
@@ -670,7 +682,7 @@ def findings(world: Mapping[str, Any]) -> list[str]:
 
 
 def _all_rows(world: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The rows of the centre, and of every cell that is not the centre once more."""
+    """Return the rows of the centre and of every other cell, without repeating the centre."""
     again = {
         (MOVES, move_name(world["move"]["taken"], world["move"]["usd"])), (MARKETS, str(len(world["markets"]))),
         (PLACE, "free"), (SIGHT, Sight.ALL.value),
@@ -682,7 +694,7 @@ def _all_rows(world: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _losses(world: Mapping[str, Any]) -> list[str]:
-    """Where something that can be done beforehand was cheaper than MeanField in the mean, and whether beyond its interval."""
+    """Return sentences on the cells where a feasible policy is cheaper than MeanField in the mean, and whether significantly."""
     cells = [("load", world["by_load"]), ("N_max", world["by_size"])]
     cells += [(axis, rows) for axis, rows in world["cells"].items() if axis != SIGHT]
     told: dict[bool, list[str]] = {True: [], False: []}
@@ -715,19 +727,19 @@ def _captured(row: Mapping[str, Any]) -> str:
     return f"{row['captured']:.2f} ({interval_words(row['captured_low'], row['captured_high'], '.2f')})"
 
 
-# What a person sees.
+# Report.
 
 _WORDS = {
     "mover": "Mover", "jobs": "Jobs", "cost": "Cost", "low": "95 % from", "high": "to", "captured": "Captured",
     "captured_low": "from", "captured_high": "to ", "late": "Late", "moves": "Moves",
 }  # fmt: skip
 _DEARER = {"dearer": "Dearer than staying", "dearer_low": "95 % from ", "dearer_high": "to  "}
-#: What is drawn against the number of markets.
+#: Series of the chart by number of markets.
 DRAWN = (MEAN_FIELD, ONE_STEP, START, "UP, failover", HINDSIGHT)
 
 
 def markets_report(answer: Mapping[str, Any]) -> Answer:
-    """What a person sees: findings, then for each world costs by mover and what of the headroom is captured by cell."""
+    """Return the report: findings, then for each world the costs by policy and the headroom captured by cell."""
     sections = [Section("Findings", [Notes(answer["findings"])], "findings")]
     for number, world in enumerate(answer["worlds"]):
         sections += _world_sections(world, f"world-{number}")
@@ -808,7 +820,7 @@ def _movers_figure(world: Mapping[str, Any]) -> Figure:
 
 
 def _moves_figure(world: Mapping[str, Any]) -> Figure:
-    """What MeanField captures by what a move takes and costs."""
+    """Return the heat map of MeanField's captured headroom by duration and cost of a move."""
     rows = world["cells"][MOVES]
     given = {row["value"]: row["captured"] for row in rows if row["mover"] == MEAN_FIELD}
     spec = heat(

@@ -1,4 +1,4 @@
-"""What experiments are made of: the series of a folder on the slot grid, and replays over processes (M1.3, M7)."""
+"""Inputs of experiments: the series of a folder on the slot grid, and replays over processes (M1.3, M7)."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from warehouse.sources.contract import known_conventions
 STEP = pd.Timedelta(minutes=30)
 #: The longest deadline of the grid: a series is long enough if its test half is longer (M7).
 LONGEST_JOB = 48
-#: Price paths taken of each source (`moving_paths`).
+#: Maximum number of price paths per source (`moving_paths`).
 PATHS_PER_SOURCE = 12
-#: Kinds of counts that a job could really have held: listed offers are no launch test.
+#: Kinds of counts that a job could have launched; listed offers do not test a launch.
 LAUNCHABLE = ("probe", "held")
 
 _PLACE = ("provider", "region", "zone", "instance_type", "timestamp")
@@ -61,7 +61,7 @@ COUNT_COLUMNS = (*_PLACE, "available", "capacity_probed", "gap_seconds", "kind",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tapes:
-    """The series of a folder that E1 can use, on one grid; ``notes`` says in words what was left out and why."""
+    """Series of a folder that E1 can use, on a common grid; ``notes`` explains which series were omitted and why."""
 
     counts: tuple[Tape, ...]
     paths: tuple[Tape, ...]
@@ -69,7 +69,10 @@ class Tapes:
 
 
 def read_table(folder: Path, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    """``folder/name.parquet`` with UTC timestamps; `SourceFileError` names a missing file, a missing column or an empty table."""
+    """Return ``folder/name.parquet`` with UTC timestamps.
+
+    Raises `SourceFileError` for a missing file or column, an unreadable file, an empty table or timestamps of another type.
+    """
     path = folder / f"{name}.parquet"
     if not path.is_file():
         there = (
@@ -107,10 +110,10 @@ def read_table(folder: Path, name: str, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def read_tapes(folder: Path, *, paths_per_source: int = PATHS_PER_SOURCE, single: bool = False) -> Tapes:
-    """Count series and price paths of a folder, each with a test half longer than the longest deadline.
+    """Return availability series and price paths of a folder, each with a test half longer than the longest deadline.
 
-    Counts: kinds `LAUNCHABLE`, those that a probe states a capacity for, of two at least, or of one if ``single``. Prices: those
-    with a known on-demand price, the liveliest of each source. Raises `SourceFileError` for tables that cannot be used,
+    Availability: kinds `LAUNCHABLE` with a stated probe capacity of at least two, or of exactly one if ``single``. Prices: paths
+    with a known on-demand price, those with most changes of each source. Raises `SourceFileError` for unusable tables and
     `MarketError` if no series is long enough.
     """
     prices = read_table(folder, "prices", PRICE_COLUMNS)
@@ -144,7 +147,10 @@ def read_tapes(folder: Path, *, paths_per_source: int = PATHS_PER_SOURCE, single
 
 
 def count_tapes(table: pd.DataFrame, *, least_capacity: int = 2) -> Iterator[Tape]:
-    """The launchable count series with a stated capacity of at least so many, on the slot grid, by source and market."""
+    """Yield the launchable availability series with a stated capacity of at least ``least_capacity``, on the slot grid.
+
+    They are ordered by source and market.
+    """
     conventions = known_conventions()
     usable = table[table["kind"].isin(LAUNCHABLE) & table["capacity_probed"].notna()]
     for _, rows in usable.groupby(["source", *_PLACE[:4]], dropna=False, sort=True):
@@ -153,7 +159,7 @@ def count_tapes(table: pd.DataFrame, *, least_capacity: int = 2) -> Iterator[Tap
             continue
         rows = _ordered(rows)
         stated = rows["gap_seconds"].dropna()
-        # Where no gap is stated the usual distance of observations stands for it.
+        # Without a stated gap, the median interval between observations is used.
         gaps = stated if len(stated) else rows["timestamp"].diff().dt.total_seconds().fillna(0.0)
         gap = pd.Timedelta(seconds=float(gaps.median()))
         tape = _tape(
@@ -167,10 +173,10 @@ def count_tapes(table: pd.DataFrame, *, least_capacity: int = 2) -> Iterator[Tap
 
 
 def price_tapes(prices: pd.DataFrame, counts: pd.DataFrame) -> Iterator[Tape]:
-    """The price series with a known on-demand price, on the slot grid, by source, market and product.
+    """Yield the price series with a known on-demand price, on the slot grid, by source, market and product.
 
-    On-demand is the newest price stated in the first half of the series' time, so that nothing of it is learned from the test
-    part. A price read at every probe of its source holds until the last of those probes.
+    The on-demand price is the newest price stated in the first half of the series' time, so that it uses no information from the
+    test part. A price read at every probe of its source is valid until the last of those probes.
     """
     conventions = known_conventions()
     probes = counts.groupby(["source", *_PLACE[:4]], dropna=False)["timestamp"].max()
@@ -197,7 +203,7 @@ def _series_keys(prices: pd.DataFrame) -> list[str]:
 
 
 def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
-    """Ascending in time, the last of rows with one time."""
+    """Return the rows in ascending time, with the last row of duplicate times."""
     return rows.sort_values("timestamp", kind="stable").drop_duplicates("timestamp", keep="last")
 
 
@@ -210,7 +216,7 @@ def _tape(
     real_clock: bool,
     until: pd.Timestamp | None = None,
 ) -> Tape:
-    """A series on the grid from its first slot to the last that begins by its last observation (or by ``until``)."""
+    """Return a series on the grid from its first slot to the last slot that begins by its last observation (or by ``until``)."""
     times = pd.DatetimeIndex(rows["timestamp"])
     last = times[-1] if until is None else max(times[-1], until)
     grid = pd.date_range(times[0].ceil(STEP), last.floor(STEP), freq=STEP)
@@ -235,7 +241,7 @@ def _tape(
 
 
 def _within(rows: pd.DataFrame, tape: Tape, gap: pd.Timedelta) -> np.ndarray | None:
-    """The counts probed between the slots of a tape, None if the distance of probes is not known."""
+    """Return the counts probed between the slots of a trace, None if the interval between probes is unknown."""
     if not gap > pd.Timedelta(0):
         return None
     grid = pd.date_range(tape.first, periods=len(tape), freq=tape.step)
@@ -260,10 +266,10 @@ def _long_enough(tape: Tape) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Markets on common slots: counts and prices, shape (slots,), NaN counts in gaps.
+    """Markets on common slots: availability and prices, shape (slots,), with NaN availability in gaps.
 
-    ``synthetic``: counts and prices are of different markets. ``ahead[market][t]`` holds the counts forecast in slot t for the
-    slots t+1, t+2, ..., shape (h,).
+    ``synthetic``: the availability of some market is paired with the prices of a different market. ``ahead[market][t]``: counts
+    forecast in slot t for the slots t+1, t+2, ..., shape (h,).
     """
 
     name: str
@@ -276,22 +282,22 @@ class World:
 
     @property
     def slots(self) -> int:
-        """Slots of the record."""
+        """Number of slots of the record."""
         return len(next(iter(self.counts.values())))
 
 
-#: Least zones that make a market to share.
+#: Minimum number of zones in a world.
 LEAST_ZONES = 2
-#: Shorter records hold no stream in their later half.
+#: Shorter records have no room for a stream in their second half.
 LEAST_SLOTS = 200
 
 
 def read_worlds(folder: Path, *, least_capacity: int = 2) -> list[tuple[World, list[Tape]]]:
-    """Every kind of instance that at least two zones of one source probed at the same time, with the count series behind it.
+    """Return every instance type that at least two zones of a source probed at the same time, with its availability series.
 
-    Prices are the zones' own where the source has them (one that was stored once is a catalogue's, and held); else, a synthetic
-    join, those of the instance type's longest price series in the folder, begun at its first slot. The kinds with most zones
-    come first. Raises `MarketError` if no kind has two zones.
+    Prices are the zones' prices in the source; a price stored only once is a catalogue price and is used for all slots. Zones
+    without prices get a synthetic pairing with the longest price series of the instance type in the folder, from its first slot
+    on. Types with most zones come first. Raises `MarketError` if no type has two zones.
     """
     prices = read_table(folder, "prices", PRICE_COLUMNS)
     counts = read_table(folder, "availability", COUNT_COLUMNS)
@@ -345,20 +351,20 @@ def _world(zones: Sequence[Tape], paths: Sequence[Tape], prices: pd.DataFrame) -
 
 
 def _stated_once(prices: pd.DataFrame, path: Tape) -> float:
-    """The one price of a series that begins and ends with it: a catalogue's."""
+    """Return the price of a series with a single observation, a catalogue price."""
     own = prices["source"].eq(path.source) & prices["zone"].eq(path.market.zone)
     own &= prices["instance_type"].eq(path.market.instance_type) & prices["region"].eq(path.market.region)
     return float(prices.loc[own, "spot_price_usd_per_hour"].iloc[-1])
 
 
 def _held(values: np.ndarray) -> np.ndarray:
-    """Gaps of a price held at the last one known; before the first, at the first."""
+    """Return prices with gaps filled by the last known price, or by the first price at the start."""
     return pd.Series(values).ffill().bfill().to_numpy(dtype=float)
 
 
 # Scenarios of E1 with the forecasts that would have been issued in each of their slots (M6.4, M7).
 
-#: Slots ahead that forecasts are issued for: more than twice the widest window of the pool; the last one is held beyond.
+#: Number of lead times forecast: more than twice the widest window of the pool; the last value is used beyond.
 HORIZON = 12
 
 
@@ -375,11 +381,11 @@ def make_scenarios(
     planner: str | None = None,
     progress: Progress | None = None,
 ) -> list[Scenario]:
-    """Draw ``per_cell`` jobs for each cell of the grid on joins of ``tapes``, each with its record and issued forecasts.
+    """Draw ``per_cell`` jobs for each cell of the grid on pairings of ``tapes``, each with its record and issued forecasts.
 
-    ``planner`` names the forecaster (default: the settings'); it is estimated on the timetable of the settings and knows in a slot
-    what had been observed by then, in either part. ``progress(done, total)`` counts series forecast. The same tapes, part
-    and seed give the same scenarios.
+    ``planner`` names the forecaster (default: that of the settings). It is estimated on the timetable of the settings and uses
+    only observations available by a slot, in either part. ``progress(done, total)`` counts the forecasts issued. The same tapes,
+    part and seed give the same scenarios.
     """
     settings = Settings.model_validate({})
     rng = np.random.default_rng([seed, 0 if part == "train" else 1])
@@ -394,7 +400,7 @@ def make_scenarios(
 def _quantiles(
     draws: Sequence[Draw], tapes: Tapes, planner: str, settings: Settings, progress: Progress | None
 ) -> dict[str, dict[int, np.ndarray]]:
-    """Forecasts of every series that the draws use, at every slot they ask for: label -> slot -> quantiles (h, 19)."""
+    """Return forecasts of every series that the draws use, at every slot they need: label -> slot -> quantiles (h, 19)."""
     slots: dict[str, set[int]] = {}
     for draw in draws:
         for tape, start in ((draw.counts, draw.count_start), (draw.path, draw.path_start)):
@@ -416,7 +422,7 @@ def _quantiles(
 
 
 def panels_of(tapes: Sequence[Tape]) -> list[list[Tape]]:
-    """The series whose forecasters learn from each other: those of one variable, source and product."""
+    """Return groups of series whose forecasters learn from each other: same variable, source and product."""
     found: dict[tuple[str, str, str], list[Tape]] = {}
     for tape in tapes:
         found.setdefault((tape.variable, tape.source, tape.product), []).append(tape)
@@ -424,7 +430,7 @@ def panels_of(tapes: Sequence[Tape]) -> list[list[Tape]]:
 
 
 def _issued(draw: Draw, ahead: dict[str, dict[int, np.ndarray]]) -> list[PointForecast]:
-    """What is read in each slot of a job: the price path's forecast beside the count series' one."""
+    """Return the forecasts available in each slot of a job, combined from the price path and the availability series."""
     prices, counts = ahead[draw.path.label], ahead[draw.counts.label]
     capacity = int(draw.counts.bound)
     return [
@@ -445,10 +451,10 @@ def issued_quantiles(
     settings: Settings,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, dict[int, np.ndarray]]:
-    """Forecasts of series of one panel at the given slots, by label: slot -> quantiles of the next `HORIZON` values, (h, 19).
+    """Return forecasts of series of a panel at the given slots, by label: slot -> quantiles of the next `HORIZON` values, (h, 19).
 
-    A variable is forecast by itself, the other one being held at a constant: the forecaster is estimated on the settings'
-    timetable, on all of the panel if it learns from several markets, and reads nothing after a slot for it (M6.4).
+    Each variable is forecast separately, with the other variable constant. The forecaster is estimated on the settings'
+    timetable, on the whole panel if it learns from several markets, and uses no observation after the slot (M6.4).
     """
     if not slots:
         return {}
@@ -477,7 +483,7 @@ def issued_quantiles(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfOne:
-    """A predictor for one variable; the other one, which is a constant, is left to last value."""
+    """Predictor for one variable; the other variable is constant and is forecast by its last value."""
 
     predictor: Predictor
     variable: Variable
@@ -498,7 +504,7 @@ _CONSTANT = make_predictor(FLOOR)
 
 
 def history_of(tape: Tape) -> History:
-    """A series as a history whose other variable is a constant: forecasters of one variable read it as it is."""
+    """Return a series as a history whose other variable is constant, for forecasters of a single variable."""
     index = pd.date_range(tape.first, periods=len(tape), freq=tape.step)
     constant = np.where(np.isnan(tape.values), np.nan, 1.0)
     is_price = tape.variable == "price"
@@ -529,12 +535,12 @@ def history_of(tape: Tape) -> History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRun:
-    """What every policy made of every job.
+    """Results of every policy on every job.
 
-    ``jobs`` has one row a job: job, deadline_slots, load, mu_up, n_max, counts, path, source, synthetic, start (UTC),
+    ``jobs`` has a row for each job: job, deadline_slots, load, mu_up, n_max, counts, path, source, synthetic, start (UTC),
     unit (the OD-only cost, USD), low and high (hindsight's bracket, USD), bound_low and bound_high (the bounds of M5.2, USD).
     ``utility`` and ``cost`` (USD), ``on_time`` and ``late`` have shape (jobs, policies), in the order of ``jobs`` and ``policies``.
-    Late is finished after d; what is neither was given up.
+    Late jobs finished after the deadline d; jobs that are neither on time nor late were given up.
     """
 
     jobs: pd.DataFrame
@@ -551,7 +557,7 @@ class PoolRun:
 
     @property
     def blocks(self) -> np.ndarray:
-        """Each job's block, the count series and the day of its start: jobs of one share slots, shape (jobs,)."""
+        """Each job's block, shape (jobs,): availability series and day of the start, because jobs of a block share slots."""
         return day_blocks(self.jobs["counts"], self.jobs["start"])
 
     @property
@@ -576,8 +582,8 @@ def run_pool(
 ) -> PoolRun:
     """Replay ``policies`` on every scenario with its issued forecasts, and bracket hindsight.
 
-    Every outcome is audited (M3.5). Spread over ``processes`` the results are the same, in the same order. ``progress(done,
-    total)`` counts jobs. Raises `SettingsError` for no job, no policy, a policy named twice, or less than one process.
+    Every outcome is audited (M3.5). Results and their order do not depend on ``processes``. ``progress(done, total)`` counts
+    jobs. Raises `SettingsError` without jobs or policies, for a duplicate policy, or for fewer than one process.
     """
     names = [policy.name for policy in policies]
     if not scenarios or not names or len(set(names)) < len(names):
@@ -599,7 +605,7 @@ def run_pool(
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One job: its row of the table, and utility, cost, on time and late of every policy, shape (4, policies)."""
+    """Results of a job: its table row, and utility, cost, on time and late of every policy, shape (4, policies)."""
 
     job: dict[str, Any]
     results: np.ndarray
@@ -615,7 +621,7 @@ def _score(scenario: Scenario, policies: tuple[Policy[Any], ...]) -> _Row:
 
 
 def results_of(outcomes: Sequence[Outcome]) -> np.ndarray:
-    """Utility and cost (USD), on time and late (1 or 0) of each outcome, shape (4, outcomes)."""
+    """Return utility and cost (USD), on time and late (1 or 0) of each outcome, shape (4, outcomes)."""
     return np.array(
         [
             [o.utility_usd for o in outcomes],
@@ -627,7 +633,7 @@ def results_of(outcomes: Sequence[Outcome]) -> np.ndarray:
 
 
 def job_row(scenario: Scenario) -> dict[str, Any]:
-    """The row of `PoolRun.jobs`, hindsight included."""
+    """Return the row of `PoolRun.jobs`, including hindsight."""
     draw, cell, window = scenario.draw, scenario.draw.cell, scenario.window
     bracket = hindsight(scenario.job, window)
     low, high = utility_bounds(scenario.job, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)

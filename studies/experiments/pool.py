@@ -1,4 +1,4 @@
-"""``slackwater experiment pool``: E1, the pool of policies on the scenario grid, beside the baselines and hindsight (M7)."""
+"""``slackwater experiment pool``: E1, the pool of policies on the scenario grid, compared with baselines and hindsight (M7)."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from studies.experiments.material import (
 )
 from studies.experiments.study import StudyOptions, join_banner
 
-#: Columns of a cell, and of the coarser cells of the issue's promise (deadline, load, overhead).
+#: Columns of a cell, and of the coarser cells of the promised comparison (deadline, load, overhead).
 CELL = ("deadline_slots", "load", "mu_up", "n_max")
 COARSE = ("deadline_slots", "load", "mu_up")
-#: A greedy rule that never holds more than finishes the job (ours): stronger than every published baseline on the open data.
+#: A greedy rule that never runs more instances than finish the job (ours): better than every published baseline on the open data.
 SHARPENED = "MSU-trim"
-#: The only figure that paper A publishes: relative gain over baselines, at most.
+#: The only figure published in paper A: the largest relative gain over baselines.
 PAPER_A = 0.548
 
 
 def comparison_of(
     run: PoolRun, places: np.ndarray | None = None, *, rng: np.random.Generator | None = None
 ) -> Comparison:
-    """Compare the policies of a run on all its jobs, or on those at ``places``."""
+    """Return the comparison of the policies of a run on all its jobs, or on those at ``places``."""
     at = np.arange(len(run.jobs)) if places is None else places
     return compare(
         run.policies,
@@ -67,7 +67,7 @@ def comparison_of(
 
 
 def policy_rows(run: PoolRun, comparison: Comparison) -> dict[str, dict[str, Any]]:
-    """The object ``policies`` of the answer: one entry a policy, best first."""
+    """Return the object ``policies`` of the result: an entry for each policy, best first."""
     order = np.argsort(-comparison.mean, kind="stable")
     return {
         run.policies[i]: {
@@ -86,9 +86,9 @@ def policy_rows(run: PoolRun, comparison: Comparison) -> dict[str, dict[str, Any
 
 
 def cell_rows(run: PoolRun, columns: Sequence[str], *, default: str) -> list[dict[str, Any]]:
-    """One entry a cell, in the order of the grid: its best policy and baseline, and the headroom each captured.
+    """Return an entry for each cell, in the order of the grid: its best policy and baseline, and the headroom captured.
 
-    The baseline is the best one of the cell, so the measure is as strict in each cell as over all. ``default`` is the policy
+    The baseline is the best of the cell, so the comparison is as strict in each cell as over all. ``default`` is the policy
     that is best over all cells.
     """
     rows = []
@@ -113,7 +113,7 @@ def cell_rows(run: PoolRun, columns: Sequence[str], *, default: str) -> list[dic
 
 
 def largest_gains(run: PoolRun) -> list[dict[str, Any]]:
-    """For each baseline the cell in which some policy gained most over it, the largest gain first."""
+    """Return, for each baseline, the cell with the largest gain of a policy over it, the largest gain first."""
     rows: list[dict[str, Any]] = []
     for name in shown_baselines(run.policies, run.relative.mean(axis=0)):
         best: dict[str, Any] = {}
@@ -133,12 +133,12 @@ def largest_gains(run: PoolRun) -> list[dict[str, Any]]:
 
 
 def compare_with(found: Comparison, baseline: str) -> np.ndarray:
-    """Relative gain of every policy over one of them, shape (policies,)."""
+    """Return the relative gain of every policy over the policy ``baseline``, shape (policies,)."""
     return relative_gain(found.mean, found.mean[found.of(baseline)])
 
 
 def selection_of(run: PoolRun, *, seed: int) -> dict[str, Any]:
-    """What the default selector makes of the jobs in their order (M5): the object ``selection`` of the answer."""
+    """Return the results of the default selector on the jobs in their order (M5): the object ``selection``."""
     summary = select_over(run.normalised, run.relative, run.policies, seed=seed)
     return {
         "learner": summary.learner,
@@ -156,9 +156,9 @@ def selection_of(run: PoolRun, *, seed: int) -> dict[str, Any]:
 
 
 def against_sharpened(run: PoolRun, found: Comparison) -> dict[str, Any] | None:
-    """The best policy's headroom over MSU-trim, the strongest rule of thumb, which is ours and so no published baseline.
+    """Return the best policy's headroom captured over MSU-trim, the strongest simple rule; None if the pool lacks MSU-trim.
 
-    None where the pool has none.
+    MSU-trim is ours and so not a published baseline.
     """
     if SHARPENED not in run.policies:
         return None
@@ -168,7 +168,7 @@ def against_sharpened(run: PoolRun, found: Comparison) -> dict[str, Any] | None:
 
 
 def pool_answer(run: PoolRun, *, data: str, seed: int) -> dict[str, Any]:
-    """The answer of ``experiment pool --json`` for one run, utilities in units of each job's OD-only cost."""
+    """Return the result of ``experiment pool --json`` for a run, with utilities in units of each job's OD-only cost."""
     found = comparison_of(run, rng=np.random.default_rng([seed, 2]))
     return {
         "data": data,
@@ -188,9 +188,9 @@ def pool_answer(run: PoolRun, *, data: str, seed: int) -> dict[str, Any]:
     }
 
 
-# Where the policies after other published ideas win and lose in E1: the section ``published_ideas`` (M10).
+# Policies based on other published ideas in E1, with the cells that they win and lose: the section ``published_ideas`` (M10).
 
-#: Families that the ideas are held against, each by its member that was best on the training part; and the sharpened greedy rule.
+#: Reference families, each represented by its best member on the training part, and the sharpened greedy rule.
 REFERENCES = ("UP", "AHAP", "Stochastic", SHARPENED)
 
 
@@ -204,33 +204,32 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """``wins``, ``loses``, or ``even`` where the interval holds 0."""
+        """``wins``, ``loses``, or ``even`` if the interval contains 0."""
         return verdict(self.low, self.high, above="wins", below="loses")
 
     def row(self) -> dict[str, Any]:
-        """As an entry of the answer."""
+        """Return the difference as an entry of the result."""
         return {"difference": self.mean, "interval": [self.low, self.high]}
 
 
 def family_of(name: str) -> str:
-    """The family of a canonical name: ``AHAP`` of ``AHAP(5,1,0.9)``."""
+    """Return the family of a canonical name: ``AHAP`` for ``AHAP(5,1,0.9)``."""
     return name.split("(")[0]
 
 
 def best_of_family(run: PoolRun, family: str) -> str | None:
-    """The member of a family with the largest mean utility in ``run``, the first of those that tie; None without members."""
+    """Return the member of a family with the largest mean utility in ``run``, the first in a tie; None without members."""
     places = [i for i, name in enumerate(run.policies) if family_of(name) == family]
     mean = run.relative.mean(axis=0)
     return run.policies[max(places, key=lambda i: mean[i])] if places else None
 
 
 def ideas_answer(test: PoolRun, train: PoolRun, *, rng: np.random.Generator) -> dict[str, Any]:
-    """The object ``published_ideas``: each family of M10 beside the references, over all jobs and by cell of the test part.
+    """Return the object ``published_ideas``: each family of M10 compared with the references, over all jobs and by cell.
 
-    Every family and reference stands for its member that was best on the *training* part, so that nothing here is chosen
-    on the jobs it is shown on. ``against`` gives the paired difference from each reference with its 95 % interval over
-    blocks of jobs, in how many cells (deadline, load, overhead) the interval lies above 0 (won) and below it (lost), and the cells
-    of the largest gain and loss.
+    Every family and reference is represented by its best member on the *training* part, so that no choice uses the test jobs.
+    ``against`` gives the paired difference from each reference with its 95 % interval over blocks of jobs, the numbers of cells
+    (deadline, load, overhead) whose interval lies above 0 (won) and below 0 (lost), and the cells of the largest gain and loss.
     """
     chosen = {family: best_of_family(train, family) for family in (*REFERENCES, *PUBLISHED_IDEAS)}
     references = [name for family in REFERENCES if (name := chosen[family]) in test.policies and name]
@@ -260,13 +259,13 @@ def _column(run: PoolRun, name: str) -> np.ndarray:
 
 
 def paired(values: np.ndarray, blocks: np.ndarray, *, rng: np.random.Generator) -> Difference:
-    """The mean of paired differences (jobs,) and its bootstrap interval."""
+    """Return the mean of paired differences (jobs,) and its bootstrap interval."""
     low, high = resampled(values[:, None], blocks=blocks, rng=rng).interval()
     return Difference(mean=float(values.mean()), low=float(low[0]), high=float(high[0]))
 
 
 def _against(run: PoolRun, name: str, other: str, *, rng: np.random.Generator) -> dict[str, Any]:
-    """One policy beside one reference: over all jobs, and cell by cell."""
+    """Compare a policy with a reference over all jobs and by cell."""
     ahead = _column(run, name) - _column(run, other)
     cells = []
     for key, group in run.jobs.groupby(list(COARSE), sort=True):
@@ -274,7 +273,7 @@ def _against(run: PoolRun, name: str, other: str, *, rng: np.random.Generator) -
         found = paired(ahead[at], run.blocks[at], rng=rng)
         values = key if isinstance(key, tuple) else (key,)
         cells.append({**dict(zip(COARSE, values, strict=True)), **found.row(), "verdict": found.verdict})
-    # An extreme among the cells that are decided, where there are any: noise is largest in the others.
+    # Extremes are taken among decided cells if there are any, because noise is largest in the others.
     gain = {key: [c for c in cells if c["verdict"] == key] or cells for key in ("wins", "loses")}
     whole = paired(ahead, run.blocks, rng=rng)
     return {
@@ -289,7 +288,10 @@ def _against(run: PoolRun, name: str, other: str, *, rng: np.random.Generator) -
 
 
 def _sentence(name: str, against: Mapping[str, Mapping[str, Any]]) -> str:
-    """Where a policy wins and loses, from the numbers alone; where most, by the reference that plans with the same forecasts."""
+    """Return a sentence on where a policy wins and loses.
+
+    The extreme cells are given only for the AHAP reference, which plans with the same forecasts.
+    """
     if not against:
         return f"{name}: nothing in this pool to hold it against."
     parts = [_beside(other, found) for other, found in against.items()]
@@ -320,7 +322,7 @@ def _cell(cell: Mapping[str, Any]) -> str:
 
 
 def idea_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row a family for tables: utility, and the difference from each reference with cells won and lost."""
+    """Return a table row for each family: utility, and the difference from each reference with cells won and lost."""
     found = answer["published_ideas"]
     return [
         {
@@ -334,7 +336,7 @@ def idea_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def idea_columns(references: Sequence[str]) -> dict[str, str]:
-    """The columns of `idea_rows` with their headings."""
+    """Return the columns of `idea_rows` with their headings."""
     columns = {"policy": "Policy", "mean_utility": "Mean utility"}
     for other in references:
         columns |= {f"over {other}": f"Over {other}", f"cells {other}": "Cells won : lost"}
@@ -351,15 +353,15 @@ def _score(found: Mapping[str, Any]) -> str:
 
 
 def ideas_and_rules() -> tuple[Policy[Any], ...]:
-    """The pool's policies of M10, and beside them two rules that read no forecast: what E2 asks beside AHAP."""
+    """Return the pool's policies of M10 and two rules that use no forecast: the policies compared with AHAP in E2."""
     wanted = (*PUBLISHED_IDEAS, "UP", SHARPENED)
     return tuple(policy for policy in load_pool() if family_of(policy.name) in wanted)
 
 
 def robustness_of_ideas(policies: Sequence[Policy[Any]], utility: np.ndarray) -> list[dict[str, Any]]:
-    """Consistency (mean utility with perfect forecasts) and robustness (worst mean over errors) of policies (M10).
+    """Return consistency (mean utility with perfect forecasts) and robustness (worst mean over errors) of policies (M10).
 
-    ``utility`` has shape (jobs, kinds, sizes, policies), the first size being no error.
+    ``utility`` has shape (jobs, kinds, sizes, policies); the first size means no error.
     """
     mean = utility.mean(axis=0)
     return [
@@ -373,35 +375,35 @@ def robustness_of_ideas(policies: Sequence[Policy[Any]], utility: np.ndarray) ->
 
 
 def tradeoff_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every policy of E2 with its consistency and robustness: AHAP by window and commitment, then the policies beside it."""
+    """Return every policy of E2 with its consistency and robustness: AHAP by window and commitment, then the other policies."""
     ahap = [{**row, "policy": f"AHAP({row['omega']},{row['v']})"} for row in answer["robustness"]]
     return [*ahap, *answer["published_ideas"]]
 
 
-# What helps AHAP: its end rules, ways of committing and forecasts side by side on the same jobs (M3.3, M4.5).
+# Comparison of AHAP's end rules, methods of committing and forecasts on the same jobs (M3.3, M4.5).
 
-#: What a plan is made from: forecasts as issued, the present held, the truth.
+#: Inputs of a plan: issued forecasts, the present values persisted, the true values.
 FORECASTS = ("issued", "last_value", "perfect")
-#: The ways of committing in words.
+#: Names of the methods of committing.
 WAYS = {Commit.MEAN: "mean of plans", Commit.LAST: "last plan"}
-#: (omega, v) of the table; v = 1 and v = omega are the two ends of commitment.
+#: (omega, v) of the table; v = 1 and v = omega are the extremes of commitment.
 SHAPES = ((1, 1), (3, 1), (3, 3), (5, 1), (5, 5))
 #: End rules of the table.
 END_RULES = tuple(EndRule)
-#: The price threshold of the table: it takes all spot that is not nearly as dear as on-demand.
+#: Price threshold of the table: AHAP uses all spot that is not nearly as expensive as on-demand.
 SIGMA = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variants:
-    """Utilities of AHAP's variants in units of each job's OD-only cost, shape (jobs, forecasts, policies); jobs' ``blocks``."""
+    """Utilities of AHAP's variants in units of each job's OD-only cost, shape (jobs, forecasts, policies), and jobs' ``blocks``."""
 
     policies: tuple[Ahap, ...]
     utility: np.ndarray
     blocks: np.ndarray
 
     def places(self, **wanted: Any) -> list[int]:
-        """Places of the policies with these attributes."""
+        """Return the indices of the policies with these attributes."""
         return [
             i
             for i, policy in enumerate(self.policies)
@@ -410,7 +412,7 @@ class Variants:
 
 
 def ahap_variants() -> tuple[Ahap, ...]:
-    """Every end rule and way of committing for each of `SHAPES`; for v = 1 the two ways are one."""
+    """Return every end rule and method of committing for each of `SHAPES`; for v = 1 the two methods are identical."""
     return tuple(
         Ahap(omega=omega, commitment=v, sigma=SIGMA, end_rule=rule, commit=commit)
         for rule in END_RULES
@@ -427,7 +429,7 @@ def run_variants(
     processes: int = 1,
     progress: Progress | None = None,
 ) -> Variants:
-    """Replay the variants on every scenario with issued, held and perfect forecasts."""
+    """Replay the variants on every scenario with issued, persisted and perfect forecasts."""
     rows = list(
         spread(_variant_utilities, scenarios, tuple(policies), processes=processes, progress=progress)
     )
@@ -445,9 +447,9 @@ def _variant_utilities(scenario: Scenario, policies: tuple[Policy[Any], ...]) ->
 
 
 def variant_rows(found: Variants, *, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """One row for each end rule, way of committing and kind of forecast: the mean over shapes with its interval.
+    """Return a row for each end rule, method of committing and kind of forecast: the mean over shapes with its interval.
 
-    The way of committing is "any" where v = 1. Shapes without a choice of v are left out of the rows for v > 1.
+    Shapes with v = 1 have separate rows, because the methods of committing are identical for them.
     """
     rows: list[dict[str, Any]] = []
     columns = []
@@ -474,7 +476,7 @@ def _ways(found: Variants, rule: EndRule) -> list[tuple[str, list[int]]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """A paired difference of two means over jobs, with its 95 % interval."""
+    """Paired difference of two means over jobs, with its 95 % interval."""
 
     first: float
     second: float
@@ -483,7 +485,7 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """``helps``, ``hurts`` or ``is even``: second against first."""
+        """``helps``, ``hurts``, ``is even`` or undecided: the second compared with the first."""
         found = verdict(self.low, self.high, above="helps", below="hurts")
         return {EVEN: f"is {EVEN}", TOO_FEW: "is not decided (too few blocks of jobs)"}.get(found, found)
 
@@ -495,7 +497,7 @@ class Contrast:
 def contrast(
     first: np.ndarray, second: np.ndarray, blocks: np.ndarray, *, rng: np.random.Generator
 ) -> Contrast:
-    """``second`` against ``first``, each the utility per job, shape (jobs,), as ``blocks`` are."""
+    """Compare ``second`` with ``first``, each the utility per job, shape (jobs,), like ``blocks``."""
     low, high = resampled((second - first)[:, None], blocks=blocks, rng=rng).interval()
     return Contrast(
         first=float(first.mean()), second=float(second.mean()), low=float(low[0]), high=float(high[0])
@@ -505,7 +507,7 @@ def contrast(
 def claims(
     run: PoolRun, policies: Sequence[Policy[Any]], found: Variants, *, rng: np.random.Generator
 ) -> list[str]:
-    """Plain sentences on what paper A claims of windows, commitment and forecasts, computed from the numbers of this data."""
+    """Return sentences that check paper A's claims on windows, commitment and forecasts with the results on this data."""
     widest = max(p.omega for p in policies if isinstance(p, Ahap))
 
     def of(omega: int, v: int) -> np.ndarray:
@@ -533,7 +535,7 @@ def _claim(what: str, found: Contrast) -> str:
 
 
 def _forecast_sentences(found: Variants, rng: np.random.Generator) -> list[str]:
-    """For each end rule what issued forecasts gain over the last value held, and perfect ones over issued ones."""
+    """Return, for each end rule, the gain of issued forecasts over persistence, and of perfect over issued forecasts."""
     sentences = []
     for rule in END_RULES:
         at = [i for i in found.places(end_rule=rule) if found.policies[i].omega > 1]
@@ -550,7 +552,7 @@ def _forecast_sentences(found: Variants, rng: np.random.Generator) -> list[str]:
 
 
 def default_sentence(train_rows: Sequence[dict[str, Any]], policies: Sequence[Policy[Any]]) -> str:
-    """Which end rule and way of committing is best with issued forecasts on the training part, and which the pool has."""
+    """Return a sentence on the best end rule and method of committing in training with issued forecasts, and on the pool's."""
     issued = [row for row in train_rows if row["forecasts"] == "issued"]
     best = max(issued, key=lambda row: row["mean_utility"])
     pool = [policy for policy in policies if isinstance(policy, Ahap)]
@@ -564,9 +566,9 @@ def default_sentence(train_rows: Sequence[dict[str, Any]], policies: Sequence[Po
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large the experiment is: jobs a cell in the test and training part, jobs of each part in AHAP's table, the grid.
+    """Size of the experiment: jobs per cell in the test and the training part, jobs of each part in AHAP's table, the grid.
 
-    ``planner`` names the forecaster, None the settings' own.
+    ``planner`` names the forecaster; None uses that of the settings.
     """
 
     test: int
@@ -576,18 +578,18 @@ class Size:
     planner: str | None = None
 
 
-#: The forecaster of a quick look: the default one takes four times as long over it.
+#: Forecaster with ``--fast``: the default forecaster takes four times as long.
 FAST_PLANNER = "markov"
 FULL, FAST = Size(test=20, train=4, table=216), Size(test=3, train=1, table=27, planner=FAST_PLANNER)
 
 
 def size_of(fast: bool) -> Size:
-    """The size of the experiment, or of a quick look at it."""
+    """Return the size of the experiment, or with ``fast`` of a quick look."""
     return FAST if fast else FULL
 
 
 def fast_pool(policies: Sequence[Policy[Any]]) -> list[Policy[Any]]:
-    """The pool for a quick look: all but most of AHAP, of which three windows and the two ends of commitment are kept."""
+    """Return the pool for a quick look: all policies except most of AHAP, with three windows and the extremes of commitment."""
     return [
         policy
         for policy in policies
@@ -602,7 +604,7 @@ def fast_pool(policies: Sequence[Policy[Any]]) -> list[Policy[Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolExperiment:
-    """Everything that was run: the pool on both parts, and AHAP's variants on both."""
+    """All runs of the experiment: the pool and AHAP's variants on both parts."""
 
     tapes: Tapes
     size: Size
@@ -616,7 +618,7 @@ class PoolExperiment:
 def pool_experiment(
     tapes: Tapes, policies: Sequence[Policy[Any]], *, size: Size, seed: int, processes: int
 ) -> PoolExperiment:
-    """Run E1 on the training and the test part of ``tapes``; the same seed gives the same numbers whatever ``processes``."""
+    """Run E1 on the training and the test part of ``tapes``; results depend on the seed but not on ``processes``."""
     jobs: dict[Part, list[Scenario]] = {}
     sizes: tuple[tuple[Part, int], ...] = (("train", size.train), ("test", size.test))
     for part, per_cell in sizes:
@@ -651,7 +653,10 @@ def pool_experiment(
 
 
 def answer_of(done: PoolExperiment, *, data: str, seed: int) -> dict[str, Any]:
-    """The JSON object of the experiment: `pool_answer` of the test jobs, the training part's choice, AHAP's table, the claims."""
+    """Return the JSON object of the experiment.
+
+    It has `pool_answer` of the test jobs, the choice of the training part, AHAP's table and the claims.
+    """
     answer = pool_answer(done.test, data=data, seed=seed)
     rng = np.random.default_rng([seed, 3])
     chosen, test = comparison_of(done.train).best, comparison_of(done.test)
@@ -683,7 +688,7 @@ def answer_of(done: PoolExperiment, *, data: str, seed: int) -> dict[str, Any]:
 
 
 def _cell_notes(done: PoolExperiment) -> list[str]:
-    """Which cells of the grid no join could serve."""
+    """Return a note on the cells of the grid without a pairing."""
     served = done.test.jobs[list(CELL)].drop_duplicates()
     missing = len(done.size.grid.cells) - len(served)
     if not missing:
@@ -695,7 +700,7 @@ def _cell_notes(done: PoolExperiment) -> list[str]:
 
 
 def pool_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
-    """E1 on a folder."""
+    """Run E1 on a folder."""
     say(f"read {study.data}")
     tapes = read_tapes(study.data)
     policies = load_pool()
@@ -710,12 +715,12 @@ def pool_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     return pool_report(value)
 
 
-#: The best policies that are shown; baselines are wherever they stand.
+#: Number of best policies shown; baselines are always shown.
 TOP = 15
 
 
 def pool_report(answer: Mapping[str, Any]) -> Answer:
-    """What a person sees: utility by policy, gains, headroom by cell, AHAP's variants, and what of paper A holds here."""
+    """Return the report: utility by policy, gains, headroom by cell, AHAP's variants, and the check of paper A's claims."""
     return Answer(
         title="Policies on the scenario grid (E1)",
         about=(
@@ -739,7 +744,7 @@ def pool_report(answer: Mapping[str, Any]) -> Answer:
 
 
 def _shown(answer: Mapping[str, Any]) -> list[str]:
-    """The best policies, and the baselines wherever they stand."""
+    """Return the best policies and all baselines."""
     names = list(answer["policies"])
     bases = _baselines(answer)
     return names[:TOP] + [name for name in names[TOP:] if name in bases]
@@ -784,7 +789,10 @@ def _policies(answer: Mapping[str, Any]) -> Section:
 
 
 def _utilities(answer: Mapping[str, Any], names: Sequence[str], level: float) -> Figure:
-    """Mean utility by policy with the interval of its difference from ``level``, the best baseline's; hindsight is a line."""
+    """Return the chart of mean utility by policy; intervals are those of the difference from the best baseline.
+
+    ``level`` is the mean utility of the best baseline; a line marks hindsight.
+    """
     bound, bases = answer["hindsight"]["high"], _baselines(answer)
     means = np.array([answer["policies"][name]["mean_utility"] for name in names])
     ahead = np.array([answer["policies"][name]["ahead_of_baseline_interval"] for name in names])
@@ -879,7 +887,7 @@ def _cells(answer: Mapping[str, Any]) -> Section:
 
 
 def _ideas(answer: Mapping[str, Any]) -> list[Section]:
-    """One sentence a published idea, computed from its differences; none where the pool has no such policy."""
+    """Return a sentence for each published idea, computed from its differences; nothing if the pool has no such policy."""
     found = answer["published_ideas"]
     if not found["rows"]:
         return []

@@ -1,4 +1,4 @@
-"""``slackwater experiment predictors``: choose among forecasters whose accuracy is not known beforehand (M10, M5.5)."""
+"""``slackwater experiment predictors``: choose among forecasters of unknown accuracy (M10, M5.5)."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from studies.experiments.material import make_scenarios, read_tapes
 from studies.experiments.study import StudyOptions, join_banner, quick_look
 from warehouse.errors import SettingsError
 
-#: The forecasters to choose from, and those of a quick look.
+#: Forecasters to choose from, and those used with ``--fast``.
 FORECASTERS = predictor_names(EXPERIMENTS)
 FAST_FORECASTERS = predictor_names(FAST)
-#: Jobs for each of the grid's cells.
+#: Jobs for each cell of the grid.
 JOBS_A_CELL, FAST_JOBS_A_CELL = 4, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictorRounds:
-    """Jobs in the order of their starts, replayed under every forecaster, without any, and under perfect forecasts.
+    """Jobs in the order of their starts, replayed under every forecaster, without forecasts, and under perfect forecasts.
 
-    ``arms`` are the forecasters and `NONE`. ``raw`` (jobs, arms, policies) in units of on-demand-only cost, ``shares`` the
-    same in the bounds of M5.2, ``perfect`` (jobs, policies); ``losses`` (jobs, arms): mean instances per slot forecast
-    and absent or there and unpredicted, NaN for `NONE`; ``spans`` in slots since the epoch; ``markets`` the count series,
-    ``blocks`` (jobs,) those of intervals.
+    ``arms``: the forecasters and `NONE`. ``raw`` (jobs, arms, policies): utilities in units of on-demand-only cost; ``shares``:
+    the same in the bounds of M5.2; ``perfect`` (jobs, policies). ``losses`` (jobs, arms): mean number per slot of instances
+    forecast but absent, or present but not forecast; NaN for `NONE`. ``spans`` are in slots since the epoch. ``markets``: the
+    availability series. ``blocks`` (jobs,): blocks for intervals.
     """
 
     arms: tuple[str, ...]
@@ -56,7 +56,7 @@ class PredictorRounds:
 
 
 def predictors_study(study: StudyOptions, *, models: Sequence[str]) -> Answer:
-    """Replay a folder's test jobs under every forecaster, and choose among them job after job."""
+    """Replay a folder's test jobs under every forecaster, and choose among the forecasters job after job."""
     fast = study.fast
     names = tuple(models) or (FAST_FORECASTERS if fast else FORECASTERS)
     rounds = replay_forecasters(
@@ -68,9 +68,9 @@ def predictors_study(study: StudyOptions, *, models: Sequence[str]) -> Answer:
 def replay_forecasters(
     data: Path, models: Sequence[str], *, seed: int, per_cell: int, grid: Grid | None = None
 ) -> PredictorRounds:
-    """The test jobs of a folder under each of ``models``; the same jobs for all of them.
+    """Replay the test jobs of a folder under each of ``models``; all models get the same jobs.
 
-    Raises `SettingsError` for fewer than two models or one named twice, and what `read_tapes` and `make_scenarios` raise.
+    Raises `SettingsError` for fewer than two models or duplicates, and the errors of `read_tapes` and `make_scenarios`.
     """
     if len(models) < 2 or len(set(models)) < len(models):
         raise SettingsError(f"forecasters {', '.join(models) or 'none'}", expected="at least two, each once")
@@ -99,7 +99,7 @@ def replay_forecasters(
 def rounds_of_results(
     results: np.ndarray, jobs: Sequence[Scenario], models: Sequence[str]
 ) -> PredictorRounds:
-    """``results`` of `replay_models`, shape (jobs, models + perfect + none, policies, 5), as rounds in the order of the starts."""
+    """Return ``results`` of `replay_models`, (jobs, models + perfect + none, policies, 5), as rounds in the order of the starts."""
     step = jobs[0].draw.counts.step
     starts = np.array([float(one.at.value // step.value) for one in jobs])
     known = starts + np.array([one.job.late_limit for one in jobs])
@@ -128,7 +128,7 @@ def rounds_of_results(
 
 
 def notes_of(rounds: PredictorRounds) -> list[str]:
-    """What to know of the jobs before believing the numbers."""
+    """Return notes on the jobs that are needed to interpret the figures."""
     return [
         join_note(rounds.synthetic, len(rounds.markets)),
         "Jobs are met in the order of their starts; what a job was worth is learned when it can last no longer, so that jobs that "
@@ -138,14 +138,14 @@ def notes_of(rounds: PredictorRounds) -> list[str]:
     ]
 
 
-# What choosing among forecasters comes to: every way of choosing on the same jobs, and the sentences worth reading (M10).
+# Results of choosing among forecasters: every method on the same jobs, and sentences on the results (M10).
 
-#: The learners that choose with full information, and the bandits, by name; seeds of the bandits' draws.
+#: Names of the learners with full information and of the bandits; number of seeds of the bandits' draws.
 CHOSEN_LEARNERS, CHOSEN_BANDITS = ("blend", "adahedge"), ("exp3 x16", "ar-ucb pooled")
 SEEDS = 8
-#: The way of choosing by accuracy.
+#: Name of the method that chooses by accuracy.
 LEAST_ERROR = "least error so far"
-#: The forecaster that plans unless told otherwise; without it the last one asked for stands in its place.
+#: Default forecaster; without it, the last requested forecaster is the default.
 DEFAULT = "combined"
 COLUMNS = {
     "way": "way of choosing", "kind": "kind", "mean_utility": "utility", "ahead": "ahead of the default",
@@ -158,7 +158,7 @@ ARM_COLUMNS = {
 
 
 def predictors_answer(rounds: PredictorRounds, *, data: str, seed: int, fast: bool) -> dict[str, Any]:
-    """The object of ``experiment predictors --json``; utilities in units of each job's on-demand-only cost."""
+    """Return the object of ``experiment predictors --json``; utilities in units of each job's on-demand-only cost."""
     default = DEFAULT if DEFAULT in rounds.arms else rounds.arms[-2]
     answer: dict[str, Any] = {
         "data": data,
@@ -180,7 +180,7 @@ def predictors_answer(rounds: PredictorRounds, *, data: str, seed: int, fast: bo
 
 
 def policy_answer(rounds: PredictorRounds, place: int, *, default: str, seed: int) -> dict[str, Any]:
-    """One policy: every arm alone, and every way of choosing, each beside the default forecaster (paired, over blocks)."""
+    """Return, for a policy, every arm and every method compared with the default forecaster (paired, over blocks)."""
     raw, shares = rounds.raw[:, :, place], rounds.shares[:, :, place]
     base = raw[:, rounds.arms.index(default)]
     ways = _ways(rounds, raw, shares, seed)
@@ -227,7 +227,7 @@ def policy_answer(rounds: PredictorRounds, place: int, *, default: str, seed: in
     }
 
 
-#: From the places of some jobs and their spans to the chances (jobs, arms) with which each arm is chosen.
+#: Function from indices of jobs and their spans to the probabilities (jobs, arms) of choosing each arm.
 Choose = Callable[[np.ndarray, Spans], np.ndarray]
 
 
@@ -236,7 +236,7 @@ def _by_learner(name: str, arms: tuple[str, ...], shares: np.ndarray) -> Choose:
 
 
 def _by_bandit(name: str, arms: tuple[str, ...], shares: np.ndarray, seed: int) -> Choose:
-    """The mean chances over several seeds of the draws."""
+    """Return the choice with mean probabilities over several seeds of the draws."""
 
     def choose(at: np.ndarray, spans: Spans) -> np.ndarray:
         rngs = [np.random.default_rng([s, 43]) for s in range(seed, seed + SEEDS)]
@@ -249,7 +249,7 @@ def _by_bandit(name: str, arms: tuple[str, ...], shares: np.ndarray, seed: int) 
 def _ways(
     rounds: PredictorRounds, raw: np.ndarray, shares: np.ndarray, seed: int
 ) -> list[tuple[str, str, np.ndarray]]:
-    """(name, kind, what each job earned) of every way of choosing; what learners earn is the mean under their weights."""
+    """Return (name, kind, utility of each job) of every method; utilities of learners are means under their weights."""
     made: list[tuple[str, str, np.ndarray]] = []
 
     def add(way: str, kind: str, choose: Choose) -> None:
@@ -277,7 +277,7 @@ def _ways(
 
 
 def _each_market(rounds: PredictorRounds, choose: Choose) -> np.ndarray:
-    """Chances (jobs, arms) of a way that starts anew in each market."""
+    """Return the probabilities (jobs, arms) of a method that starts again in each market."""
     chances = np.zeros((len(rounds.markets), len(rounds.arms)))
     markets = np.array(rounds.markets, dtype=object)
     for market in sorted(set(rounds.markets)):
@@ -288,7 +288,7 @@ def _each_market(rounds: PredictorRounds, choose: Choose) -> np.ndarray:
 
 
 def _best_in_markets(rounds: PredictorRounds, raw: np.ndarray) -> dict[str, int]:
-    """In how many markets each arm has the largest mean."""
+    """Return the number of markets in which each arm has the largest mean."""
     markets = np.array(rounds.markets, dtype=object)
     wins = dict.fromkeys(rounds.arms, 0)
     for market in sorted(set(rounds.markets)):
@@ -302,7 +302,7 @@ def _mean_known(values: np.ndarray) -> float | None:
 
 
 def findings(answer: Mapping[str, Any]) -> list[str]:
-    """Sentences computed from the numbers, whichever way they fall."""
+    """Return sentences computed from the results, favourable or not."""
     return [line for name, own in answer["policies"].items() for line in _of_policy(name, own, answer)]
 
 
@@ -346,12 +346,12 @@ def _utility(own: Mapping[str, Any], arm: str) -> float:
 
 
 def _points(row: Mapping[str, Any]) -> str:
-    """``+0.12 points (-0.10 to +0.34: even)``: hundredths of on-demand-only cost."""
+    """Return text such as ``+0.12 points (-0.10 to +0.34: even)``, in hundredths of on-demand-only cost."""
     return f"{100 * row['ahead']:+.2f} points ({interval_words(100 * row['ahead_low'], 100 * row['ahead_high'], '+.2f')})"
 
 
 def predictors_report(answer: Mapping[str, Any]) -> Answer:
-    """What a person sees: findings, and under each policy ways of choosing and forecasters alone."""
+    """Return the report: findings, and for each policy the methods of choosing and the single forecasters."""
     sections = [Section("Findings", [Notes(answer["findings"])], "findings")]
     for place, (policy, own) in enumerate(answer["policies"].items()):
         sections += [
@@ -386,7 +386,7 @@ def predictors_report(answer: Mapping[str, Any]) -> Answer:
 
 
 def _ahead_figure(own: Mapping[str, Any]) -> Figure:
-    """A row a forecaster and a way of choosing: how far ahead of the default, with its interval."""
+    """Return a chart with a row for each forecaster and method: the difference from the default, with its interval."""
     rows = [
         {
             "label": row.get("arm", row.get("way")), "kind": "forecaster alone" if "arm" in row else "way of choosing",

@@ -1,4 +1,4 @@
-"""``slackwater experiment renting``: a budget in USD on real markets, at list price and by what forecasts make of it (M8.6)."""
+"""``slackwater experiment renting``: rent on real markets with a budget in USD, at list price or with forecasts (M8.6)."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from studies.experiments.material import read_tapes
 from studies.experiments.study import StudyOptions
 from studies.experiments.study import joins as joins_banner
 
-#: Money is in on-demand instance-hours of the market. The budget is this many GPUs at list price, for a load of 6.
+#: Money is in on-demand instance-hours of the market. The budget pays for this many GPUs at list price; the load is 6 GPUs.
 BUDGET, WARM_SLOTS, RESTART_HOURS, WIDEST = 8.0, 48, 0.1, 16
-#: By day this many times the average budget, in the arm in which it varies.
+#: Ratio of the budget by day to the average budget, in the arm with a varying budget.
 BUSY = 1.4
-#: Share of a stream's span in which jobs arrive; the rest of it, and after it on demand alone, they finish.
+#: Share of a stream's span in which jobs arrive. They finish in the rest of the span, and after it on on-demand only.
 ARRIVING = 0.9
-#: A factor moves by 1 when this many hours of budget are overspent.
+#: Hours of budget whose overspending changes a factor by 1.
 STEP_HOURS = 24.0
 REPLAN_SLOTS = 12
-#: Price paths that a count series without its own is joined with.
+#: Maximum number of price paths paired with an availability series that has no prices.
 MOST_PATHS = 3
 HINDSIGHT_HALVINGS = 14
 RENTERS = ("list price", "same widths on spot", "effective price", "dual price", "spending plan", "hindsight")
@@ -56,7 +56,7 @@ MEASURES = ("spend", "loss", "response_hours", "late", "spot_share", "plan_error
 
 
 def experiment_types() -> list[JobType]:
-    """Three types, load 6 GPUs: value and price of delay in on-demand instance-hours (ours, chosen once)."""
+    """Return three job types with a load of 6 GPUs; value and price of delay in on-demand instance-hours (ours, chosen once)."""
     return [
         JobType(
             name="lora", rate_per_hour=0.3, mean_hours=8.0, speedup=AmdahlSpeedup(parallel=0.85, most=WIDEST),
@@ -75,7 +75,7 @@ def experiment_types() -> list[JobType]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One count series joined with one price path, and one stream of jobs on it; money in on-demand instance-hours."""
+    """Availability series paired with a price path, and a stream of jobs on it; money in on-demand instance-hours."""
 
     counts: Tape
     path: Tape
@@ -87,12 +87,16 @@ class Trial:
 
     @property
     def synthetic(self) -> bool:
-        """Whether counts and prices are of different markets."""
+        """Whether availability and prices belong to different markets."""
         return (self.counts.market, self.counts.source) != (self.path.market, self.path.source)
 
 
 def joins(folder: Path, *, fast: bool) -> list[tuple[Tape, Tape]]:
-    """Every count series with its own price path, else with the liveliest path of each source that is cheaper than on demand."""
+    """Return every availability series with its market's price path, or else with paths of other markets.
+
+    From each source, the path with most changes that is cheaper than on-demand on average in its first half is used, if it is at
+    least as long as the availability series.
+    """
     tapes = read_tapes(folder)
     liveliest: dict[str, Tape] = {}
     for path in sorted(tapes.paths, key=lambda one: -one.changes()):
@@ -108,7 +112,7 @@ def joins(folder: Path, *, fast: bool) -> list[tuple[Tape, Tape]]:
 
 
 def make_trial(counts: Tape, path: Tape, outlooks: Outlooks, seed: int) -> Trial:
-    """A stream on a join; the first `WARM_SLOTS` of the record are only learned from."""
+    """Return a stream on a pairing; the first `WARM_SLOTS` of the record are used only for learning."""
     types, step = experiment_types(), counts.step.total_seconds() / 3600.0
     slots = len(counts) - WARM_SLOTS
     rng = np.random.default_rng(seed)
@@ -121,9 +125,10 @@ def make_trial(counts: Tape, path: Tape, outlooks: Outlooks, seed: int) -> Trial
 
 
 def outlooks_of(counts: Tape, path: Tape) -> Outlooks:
-    """The outlooks of a join, prices in units of on demand.
+    """Return the outlooks of a pairing, with prices in units of the on-demand price.
 
-    A market's own prices are taken at the time of its counts, another's from the beginning of its record; where they end is a gap.
+    Prices of the same market are aligned in time with the availability; prices of another market are read from the start of their
+    record. Slots outside the price record are gaps.
     """
     own = (counts.market, counts.source) == (path.market, path.source)
     at = np.arange(len(counts)) + (round((counts.first - path.first) / counts.step) if own else 0)
@@ -137,7 +142,7 @@ def outlooks_of(counts: Tape, path: Tape) -> Outlooks:
 
 
 def play(trial: Trial, renter: Renter) -> Rented:
-    """One renter on a trial."""
+    """Run a renter on a trial."""
     record = trial.outlooks.record
     window = market_window(
         record.price[WARM_SLOTS:], record.available[WARM_SLOTS:], on_demand_usd=1.0, slot_hours=trial.step
@@ -147,7 +152,7 @@ def play(trial: Trial, renter: Renter) -> Rented:
 
 
 def plan_of(trial: Trial, *, varies: bool) -> SpendingPlan:
-    """The budget per slot: even, or more by day."""
+    """Return the budget per slot: constant, or larger by day."""
     average = BUDGET * trial.step
     if not varies:
         return SpendingPlan(budget=np.full(trial.slots, average))
@@ -155,7 +160,7 @@ def plan_of(trial: Trial, *, varies: bool) -> SpendingPlan:
 
 
 def renters_of(trial: Trial, plan: SpendingPlan) -> dict[str, Callable[[], Renter]]:
-    """How each renter but hindsight is made for a trial; ``plan`` is known beforehand, the market is not."""
+    """Return a constructor for each renter except hindsight; ``plan`` is known beforehand, the market is not."""
     types, budget = trial.types, plan.budget / trial.step
 
     @lru_cache(maxsize=4096)
@@ -184,7 +189,10 @@ def renters_of(trial: Trial, plan: SpendingPlan) -> dict[str, Callable[[], Rente
 
 
 def hindsight(trial: Trial) -> Rented:
-    """The least fixed multiplier that keeps the budget over the whole stream, found with the whole stream known."""
+    """Return the run with the least fixed multiplier that meets the budget over the whole stream.
+
+    The multiplier is found by bisection with the whole stream known.
+    """
     low, high = -6.0, 6.0
     kept = play(trial, MultiplierRenter(float(np.exp(high))))
     for _ in range(HINDSIGHT_HALVINGS):
@@ -198,7 +206,7 @@ def hindsight(trial: Trial) -> Rented:
 
 
 def measures(trial: Trial, plan: SpendingPlan, rented: Rented) -> dict[str, float]:
-    """What is reported of one run; money in on-demand instance-hours an hour, lateness of jobs with a deadline."""
+    """Return the metrics of a run; money in on-demand instance-hours per hour, lateness of jobs with a deadline."""
     stream, hours = trial.stream, trial.stream.hours
     lost = np.zeros(len(stream.time))
     late: list[np.ndarray] = []
@@ -219,7 +227,7 @@ def measures(trial: Trial, plan: SpendingPlan, rented: Rented) -> dict[str, floa
 
 
 def _plan_error(trial: Trial, plan: SpendingPlan, rented: Rented) -> float:
-    """Mean over half days of |paid - planned|, as a share of the average; half days begin at 8 and 20 h."""
+    """Return the mean over half days of |paid - planned|, relative to the average; half days begin at 8 and 20 h."""
     slots = min(int(trial.stream.hours / trial.step), len(rented.slot_usd), trial.slots)
     part = ((np.arange(slots) * trial.step - 8.0) // 12.0).astype(int) + 1
     gap = np.bincount(part, weights=rented.slot_usd[:slots] - plan.budget[:slots])
@@ -229,9 +237,9 @@ def _plan_error(trial: Trial, plan: SpendingPlan, rented: Rented) -> float:
 def run_experiment(
     folder: Path, *, seed: int, fast: bool, tell: Callable[[int, int], None] = lambda done, total: None
 ) -> dict[str, Any]:
-    """The whole experiment: every join, every renter, both arms; means with 95 % intervals, paired with list price.
+    """Run every renter on every pairing in both arms; return means with 95 % intervals, paired with list price.
 
-    Joins of one count series share its slots, so the bootstrap draws count series.
+    Pairings of the same availability series share its slots, so the bootstrap draws availability series.
     """
     found = joins(folder, fast=fast)
     seeds = [seed] if fast else [seed, seed + 1]
@@ -306,7 +314,7 @@ ARMS = {"even": "an even budget", "by day": "a budget of 1.4 times the average b
 
 
 def renting_study(study: StudyOptions) -> Answer:
-    """A stream of jobs on a budget, on every market of a folder."""
+    """Run a stream of jobs on a budget, on every market of a folder."""
     with progress("markets") as tell:
         value = run_experiment(study.data, seed=study.seed, fast=study.fast, tell=tell)
     value["claims"] = claims(value)
@@ -316,7 +324,7 @@ def renting_study(study: StudyOptions) -> Answer:
 
 
 def rows_of_arm(answer: Mapping[str, Any], arm: str) -> list[dict[str, Any]]:
-    """The rows of one arm with the ends of the interval of the paired difference."""
+    """Return the rows of an arm with the ends of the interval of the paired difference."""
     return [
         {**row, "from": row["loss_less_list_interval"][0], "to": row["loss_less_list_interval"][1]}
         for row in answer["arms"][arm]
@@ -324,7 +332,7 @@ def rows_of_arm(answer: Mapping[str, Any], arm: str) -> list[dict[str, Any]]:
 
 
 def claims(answer: Mapping[str, Any]) -> list[str]:
-    """What the figures say, in words, computed from them."""
+    """Return sentences computed from the results."""
     even = {row["renter"]: row for row in answer["arms"]["even"]}
     day = {row["renter"]: row for row in answer["arms"]["by day"]}
     budget, joins = answer["budget"], answer["joins"]
@@ -362,7 +370,7 @@ def claims(answer: Mapping[str, Any]) -> list[str]:
 
 
 def renting_report(answer: Mapping[str, Any]) -> Answer:
-    """What a person sees: the figures in words, and every renter under both budgets."""
+    """Return the report: findings, and every renter under both budgets."""
     names = {"even": "An even budget", "by day": "More by day"}
     return Answer(
         title="Renting on real markets",
@@ -397,7 +405,7 @@ def renting_report(answer: Mapping[str, Any]) -> Answer:
 
 
 def _renter_figures(rows: Sequence[Mapping[str, Any]], *, budget: float) -> list[Figure]:
-    """Cost of delay with the interval of its difference from list price, and spend beside the budget."""
+    """Return charts of the cost of delay, with the interval of its difference from list price, and of spend and budget."""
     level = next(row["loss"] for row in rows if row["renter"] == "list price")
     kinds = {"by market": "series1", "at list price": "on-demand"}
     loss, spend = (

@@ -36,22 +36,22 @@ from studies.experiments.material import PoolRun, Tapes, make_scenarios, read_ta
 from studies.experiments.pool import FAST_PLANNER, fast_pool
 from studies.experiments.study import StudyOptions, joins, quick_look
 
-#: Jobs for each cell of the grid, on the test and on the training part: 54 cells, so 1,080 and 540.
+#: Jobs for each cell of the grid, in the test and the training part: 54 cells, so 1,080 and 540 jobs.
 JOBS_A_CELL, TRAIN_A_CELL = 20, 10
 FAST_JOBS_A_CELL, FAST_TRAIN_A_CELL = 2, 1
-#: The cells of jobs of one instance, from which a prior learns besides.
+#: Cells of single-instance jobs, which a prior also learns from.
 SINGLE = Grid(n_maxes=(1,))
-#: Seeds of the bandits' draws, and of a quick look.
+#: Number of seeds for the bandits' draws, and with ``--fast``.
 SEEDS, FAST_SEEDS = 8, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRounds:
-    """A pool's run as rounds of the selection.
+    """Run of a pool as rounds of the selection.
 
-    ``raw`` is in units of each job's OD-only cost; ``wide`` and ``tight`` are the same utilities in the bounds of M5.2 and in
-    `attainable_bounds`, in [0, 1]; all of shape (jobs, policies). ``kinds`` is each job's `abundance`, ``sources`` the label of the
-    source of its counts.
+    ``raw`` is in units of each job's OD-only cost; ``wide`` and ``tight`` are the same utilities normalised to [0, 1] by the
+    bounds of M5.2 and by `attainable_bounds`; all of shape (jobs, policies). ``kinds`` is each job's `abundance`, ``sources`` the
+    label of the source of its availability.
     """
 
     names: tuple[str, ...]
@@ -63,7 +63,7 @@ class PoolRounds:
     sources: tuple[str, ...]
 
     def ordered(self, order: JobOrder) -> PoolRounds:
-        """The same jobs in another order."""
+        """Return the same jobs in another order."""
         at = order.places
         return PoolRounds(
             names=self.names,
@@ -76,7 +76,7 @@ class PoolRounds:
         )
 
     def only(self, names: Sequence[str]) -> PoolRounds:
-        """The same jobs with some of the policies."""
+        """Return the same jobs with some of the policies."""
         at = [self.names.index(name) for name in names]
         return replace(
             self, names=tuple(names), raw=self.raw[:, at], wide=self.wide[:, at], tight=self.tight[:, at]
@@ -85,7 +85,7 @@ class PoolRounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedOrder:
-    """All learners on one order of the jobs; the market changed after the rounds ``cuts``."""
+    """Results of all learners on an order of the jobs; the market changes after the rounds ``cuts``."""
 
     rounds: PoolRounds
     cuts: tuple[int, ...]
@@ -95,9 +95,10 @@ class PlayedOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionResult:
-    """E3: what every learner made of the training jobs, which one that makes the choice, and the test jobs in each order.
+    """Result of E3: every learner on the training jobs, the learner chosen by them, and the test jobs in each order.
 
-    ``tight`` is the order in which they came again, learned from utilities in the tighter bounds. ``bandits`` see less.
+    ``tight``: the test jobs in drawn order, learned from utilities in the tighter bounds. ``bandits``: learners with partial
+    information.
     """
 
     trained: pd.DataFrame
@@ -108,9 +109,9 @@ class SelectionResult:
 
 
 def selection_study(study: StudyOptions, *, prior: Path | None = None) -> Answer:
-    """Learn from the jobs of a folder's test part with every learner, in random order and through switches of regime.
+    """Run every learner on the jobs of a folder's test part, in random order and through switches of regime.
 
-    ``prior``: where to write what the policies earned on the training part, by source, and on jobs of one instance (M5.6).
+    ``prior``: file for the utilities of the policies on the training part and on single-instance jobs, by source (M5.6).
     """
     seed, fast = study.seed, study.fast
     tapes = read_tapes(study.data)
@@ -144,7 +145,7 @@ def _rounds_of_part(
     planner: str | None = None,
     grid: Grid | None = None,
 ) -> PoolRounds:
-    """Draw the jobs of one part and replay the pool on them, on all cores."""
+    """Draw the jobs of a part and replay the pool on them, on all cores."""
     with progress(f"forecasts for the {part} jobs") as tell:
         scenarios = make_scenarios(
             tapes,
@@ -161,7 +162,7 @@ def _rounds_of_part(
 
 
 def update_prior(path: Path, parts: Sequence[PoolRounds], *, command: str) -> None:
-    """Write the mean share of every policy by source of counts; what the file says of others than these policies stays (M5.6)."""
+    """Write the mean share of every policy by source of availability; entries that name none of these policies stay (M5.6)."""
     names = set(parts[0].names)
     kept = [one for one in read_prior(path) if not names & set(one.share)] if path.exists() else []
     made = [
@@ -179,7 +180,7 @@ def update_prior(path: Path, parts: Sequence[PoolRounds], *, command: str) -> No
 
 
 def rounds_of(run: PoolRun, scenarios: Sequence[Scenario]) -> PoolRounds:
-    """A pool's run on ``scenarios`` as rounds, in their order."""
+    """Return a pool's run on ``scenarios`` as rounds, in their order."""
     tight = [
         normalised(
             utilities,
@@ -208,10 +209,10 @@ def selection_experiment(
     learners: Mapping[str, Learner[Any]] | None = None,
     bandit_seeds: int = FAST_SEEDS,
 ) -> SelectionResult:
-    """Choose a learner on the training jobs, then play all of them, and the bandits, on the test jobs in every order.
+    """Choose a learner on the training jobs, then run all learners and the bandits on the test jobs in every order.
 
-    The choice is by the mean utility over the same orders of the training jobs: nobody knows beforehand which
-    it will be. Each bandit draws with ``bandit_seeds`` seeds after ``seed``.
+    The choice uses the mean utility over the same orders of the training jobs, because the order of future jobs is unknown. Each
+    bandit runs with ``bandit_seeds`` seeds, from ``seed`` on.
     """
     known = LEARNERS if learners is None else learners
     trained = train_learners(
@@ -268,16 +269,16 @@ def _changes(rounds: PoolRounds, learner: Learner[Any]) -> list[LeaderChange]:
     return why_leader_changed(ledger, history, memory=learner.memory)
 
 
-#: Rounds at which curves and weights are told, policies whose weights are told, changes of the leader told in words.
+#: Numbers of rounds in curves and weights, of policies with weights, and of leader changes in the result.
 TOLD_ROUNDS, TOLD_POLICIES, TOLD_CHANGES = 25, 8, 5
-#: The orders with a switch, and what they are called.
+#: Orders with a switch, and their names.
 SWITCHES = {"regime_switch": "switch of market", "hostile_switch": "hostile switch"}
-#: What E3 promises of the default learner once weights have settled.
+#: Share of the best fixed policy that E3 promises for the default learner once the weights have settled.
 PROMISED_SHARE = 0.98
 
 
 def selection_answer(result: SelectionResult, *, data: str, seed: int, fast: bool) -> dict[str, Any]:
-    """The object of ``experiment selection --json``; utilities in units of each job's OD-only cost."""
+    """Return the object of ``experiment selection --json``; utilities in units of each job's OD-only cost."""
     steady = result.played["random_order"]
     rounds = steady.rounds
     answer = {
@@ -297,7 +298,7 @@ def selection_answer(result: SelectionResult, *, data: str, seed: int, fast: boo
 
 
 def order_answer(played: PlayedOrder, chosen: str) -> dict[str, Any]:
-    """All learners on one order of the jobs, and the weights and changes of leader of the chosen one."""
+    """Return all learners on an order of the jobs, with the weights and leader changes of the chosen learner."""
     some = next(iter(played.summaries.values()))
     return {
         "shifts": some.shifts,
@@ -318,7 +319,7 @@ def order_answer(played: PlayedOrder, chosen: str) -> dict[str, Any]:
 
 
 def summary_answer(summary: SelectionSummary) -> dict[str, Any]:
-    """One learner: what it earned, its regrets beside their bounds (null where none is proven), and the curves."""
+    """Return the utilities of a learner, its regrets with their bounds (null without a proven bound), and the curves."""
     at = told_rounds(len(summary.regret_curve))
     return {
         "sampled_utility": summary.sampled_utility,
@@ -346,7 +347,7 @@ def summary_answer(summary: SelectionSummary) -> dict[str, Any]:
 
 
 def earned(part: Realised) -> dict[str, Any]:
-    """What a learner earned over a stretch of the rounds."""
+    """Return the utilities of a learner over a range of rounds."""
     return {
         "sampled": part.sampled,
         "drawn": part.drawn,
@@ -356,17 +357,17 @@ def earned(part: Realised) -> dict[str, Any]:
 
 
 def told_rounds(rounds: int) -> np.ndarray:
-    """At most `TOLD_ROUNDS` round numbers, even apart, the first and the last among them."""
+    """Return at most `TOLD_ROUNDS` evenly spaced round numbers, including the first and the last."""
     return np.unique(np.linspace(1, rounds, min(rounds, TOLD_ROUNDS)).round().astype(int))
 
 
 def shown_weights(weights: np.ndarray) -> np.ndarray:
-    """Columns of the policies that ever weigh most, the heaviest first, at most `TOLD_POLICIES`."""
+    """Return the columns of the policies with the largest maximum weight, in descending order, at most `TOLD_POLICIES`."""
     return np.argsort(-weights.max(axis=0), kind="stable")[:TOLD_POLICIES]
 
 
 def weights_answer(summary: SelectionSummary) -> dict[str, Any]:
-    """Weights over time of the policies that ever weigh most, and of all others together."""
+    """Return the weights over time of the policies with the largest maximum weight, and the sum of all others."""
     at, shown = told_rounds(len(summary.regret_curve)), shown_weights(summary.weights)
     told = summary.weights[at]
     return {
@@ -377,7 +378,7 @@ def weights_answer(summary: SelectionSummary) -> dict[str, Any]:
 
 
 def bounds_answer(played: PlayedOrder, tight: Mapping[str, SelectionSummary]) -> dict[str, Any]:
-    """How wide the fixed bounds are beside what policies differ by, and what tighter ones are worth to each learner."""
+    """Return the spread of policies within the fixed and the tighter bounds, and each learner's utility share with both."""
     rounds = played.rounds
     return {
         "spread_of_policies": {
@@ -392,7 +393,7 @@ def bounds_answer(played: PlayedOrder, tight: Mapping[str, SelectionSummary]) ->
 
 
 def findings(answer: dict[str, Any]) -> list[str]:
-    """Sentences worth reading, computed from the numbers, whichever way they fall."""
+    """Return sentences computed from the results, favourable or not."""
     chosen, default = answer["learner"], answer["default_learner"]
     own = answer["random_order"]["learners"][chosen]
     settled, spread = own["settled"], answer["bounds"]["spread_of_policies"]
@@ -440,7 +441,7 @@ def _bound_finding(answer: dict[str, Any]) -> str:
 
 
 def learner_rows(order: dict[str, Any]) -> list[dict[str, Any]]:
-    """The learners of one order as rows of a table, best first."""
+    """Return the learners of an order as table rows, best first."""
     rows = [
         {
             "learner": name,
@@ -468,11 +469,11 @@ SWITCH_COLUMNS = ANSWER_COLUMNS | {
 TRAINING_COLUMNS = {"learner": "learner", "random_order": "random order", **SWITCHES, "mean": "mean"}
 
 
-# Bandits see less: what replaying the whole pool is worth beside them (M5.1, M10).
+# Bandits observe less: the value of replaying the whole pool compared with them (M5.1, M10).
 
-#: Policies of the smaller pool: the best on the training part.
+#: Number of policies in the smaller pool: the best on the training part.
 FEW = 8
-#: The orders as they are called in sentences.
+#: Names of the orders in sentences.
 ORDER_NAMES = {
     "random_order": "random order",
     "regime_switch": "the switch of market",
@@ -486,12 +487,12 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BanditResult:
-    """Every bandit in every order of the jobs, and in random order on the ``few`` policies that were best in training.
+    """Results of every bandit in every order of the jobs, and in random order on the ``few`` policies that were best in training.
 
-    ``summaries`` holds the learner with full information in the same orders, ``few_summary`` the same on the few;
-    ``even`` is what a policy drawn at random earns after settling, by order, ``even_regret`` its regret curve in
-    random order. ``spread`` is the median standard deviation of a policy's utility over jobs, ``gap`` the mean
-    difference of two of the policies' means, both in units of on-demand-only cost.
+    ``summaries``: the learner with full information in the same orders; ``few_summary``: the same on the few policies. ``even``:
+    mean utility after settling of a policy drawn at random, by order; ``even_regret``: its regret curve in random order.
+    ``spread``: median standard deviation of a policy's utility over jobs; ``gap``: mean difference between two policies' means,
+    both in units of on-demand-only cost.
     """
 
     runs: dict[str, dict[str, BanditRuns]]
@@ -514,10 +515,10 @@ def bandits_on(
     seeds: Sequence[int],
     few_summary: Any,
 ) -> BanditResult:
-    """Play every bandit of `BANDITS` in every order, once a seed.
+    """Run every bandit of `BANDITS` in every order, once for each seed.
 
-    ``orders`` maps a name to the rounds in that order and the switches; ``summaries`` the chosen learner's in each;
-    ``few_summary(rounds)`` is that learner's on a smaller pool. The few are chosen by their means on ``train``.
+    ``orders`` maps a name to the rounds in that order and the switches; ``summaries`` to the chosen learner's results.
+    ``few_summary(rounds)`` returns that learner's result on a smaller pool, chosen by the means on ``train``.
     """
     best = np.argsort(-train.raw.mean(axis=0), kind="stable")[:FEW]
     known = [name for name in (train.names[i] for i in best) if name in orders["random_order"][0].names]
@@ -548,7 +549,7 @@ def _play(rounds: PoolRounds, learner: Any, seeds: Sequence[int], cuts: Sequence
 
 
 def bandit_answer(result: BanditResult) -> dict[str, Any]:
-    """The object under ``bandits`` of the answer of E3: utilities after settling, in units of on-demand-only cost."""
+    """Return the object under ``bandits`` of the result of E3: utilities after settling, in units of on-demand-only cost."""
     answer = {
         "seeds": result.seeds,
         "few_policies": list(result.few),
@@ -600,7 +601,7 @@ def _finite(value: float) -> float | None:
 
 
 def bandit_findings(answer: Mapping[str, Any]) -> list[str]:
-    """Sentences computed from the numbers: the worth of full information, why bandits are slow, and a line for each bandit."""
+    """Return sentences on the value of full information, the reasons why bandits are slow, and each bandit."""
     full, even, bandits = answer["full_information"], answer["drawn_at_random"], answer["bandits"]
     best = max(bandits, key=lambda name: bandits[name]["random_order"]["settled_utility"])
     earned = bandits[best]["random_order"]["settled_utility"]
@@ -628,7 +629,10 @@ def bandit_findings(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _wins_and_loses(name: str, answer: Mapping[str, Any]) -> str:
-    """Where one bandit wins and loses: its share, by order, of what full information gains over drawing at random."""
+    """Return a sentence on the best and worst order of a bandit.
+
+    The measure is its share of the gain of full information over drawing at random.
+    """
     full, even, own = answer["full_information"], answer["drawn_at_random"], answer["bandits"][name]
     shares = {
         order: (own[order]["settled_utility"] - even[order]) / (full[order] - even[order])
@@ -656,12 +660,12 @@ def _wins_and_loses(name: str, answer: Mapping[str, Any]) -> str:
 
 
 def _percent(share: float) -> str:
-    """Whole percent, without a sign of its own on 0."""
+    """Return a whole percentage, with 0 unsigned."""
     return f"{round(100 * share):d} %"
 
 
 def bandit_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The learner of full information, each bandit and drawing at random as rows of a table."""
+    """Return table rows: the learner with full information, each bandit, and drawing at random."""
     full, even = answer["full_information"], answer["drawn_at_random"]
     rows: list[dict[str, Any]] = [
         {"learner": f"{full['learner']} (sees all)", **{o: full[o] for o in ORDER_NAMES}, "few": full["few"]}
@@ -679,9 +683,9 @@ def bandit_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*rows, {"learner": "drawn at random", **{o: even[o] for o in ORDER_NAMES}}]
 
 
-#: Policies drawn as lines of their own.
+#: Number of policies drawn as separate lines.
 TOP_WEIGHTS = 6
-#: What the first jobs of an order with a switch have in common.
+#: Common property of the first jobs in an order with a switch.
 BEFORE = {
     "regime_switch": "those whose markets offer most spot for the work to do",
     "hostile_switch": "those on which the policy that is best over all jobs beats a certain other",
@@ -692,14 +696,14 @@ SOLID_AND_DASHED = (
 )
 
 
-#: Points drawn of a line at most, and marks on it: more than the pixels can show makes the page large.
+#: Limits for the points of a drawn line and the marks on it: more points than pixels only enlarge the page.
 POINTS, MARKS = 240, 12
-#: Below this regret the axis of the small charts is linear, above logarithmic: regrets of one drawing differ a hundredfold.
+#: The axis of the small charts is linear below this regret and logarithmic above: regrets in a chart differ a hundredfold.
 LINEAR_BELOW = 0.1
 
 
 def selection_report(result: SelectionResult, answer: Mapping[str, Any]) -> Answer:
-    """What a person sees: findings, the choice of the learner, and charts for each order of the jobs.
+    """Return the report: findings, the choice of the learner, and charts for each order of the jobs.
 
     Curves are drawn from ``result``, which has every round; ``answer`` has some of them.
     """
@@ -741,7 +745,7 @@ def selection_report(result: SelectionResult, answer: Mapping[str, Any]) -> Answ
 def _order_sections(
     name: str, title: str, played: PlayedOrder, answer: Mapping[str, Any], chosen: str
 ) -> list[Section]:
-    """Table, regrets and weights of one order of the jobs."""
+    """Return the table, regrets and weights of an order of the jobs."""
     own, cut = answer[name], played.cuts[0] if played.cuts else None
     against = "the best single policy" if cut is None else "the best sequence of policies with one change"
     columns = ANSWER_COLUMNS if cut is None else SWITCH_COLUMNS
@@ -801,7 +805,7 @@ def _about_order(name: str, own: Mapping[str, Any]) -> list[Block]:
 
 
 def _points(series: str, curve: np.ndarray, *, marked: bool = True) -> list[dict[str, Any]]:
-    """At most `POINTS` of the rounds 1..K of a curve (K,), the first and the last among them; some have a mark."""
+    """Return at most `POINTS` of the rounds 1..K of a curve (K,), including the first and the last; some have a mark."""
     rounds = np.unique(np.linspace(1, len(curve), min(len(curve), POINTS)).round().astype(int))
     every = max(1, len(rounds) // MARKS)
     return [
@@ -819,7 +823,7 @@ def _switches(*cuts: int) -> list[dict[str, Any]]:
 
 
 def _regrets_figure(curves: Mapping[str, np.ndarray], label: str, *, cut: int | None = None) -> Figure:
-    """Cumulative regrets, each of shape (K,), as lines of one chart."""
+    """Return a chart of cumulative regrets, each of shape (K,)."""
     spec = lines(
         [point for name, curve in curves.items() for point in _points(name, curve)], list(curves),
         x=_jobs_axis(max(map(len, curves.values()))), y=Axis(title="regret, normalised"),
@@ -829,7 +833,7 @@ def _regrets_figure(curves: Mapping[str, np.ndarray], label: str, *, cut: int | 
 
 
 def _bound_figures(summaries: Mapping[str, SelectionSummary], *, shifting: bool) -> list[Figure]:
-    """A chart a learner, all on one scale: its cumulative regret and its bound."""
+    """Return a chart of cumulative regret and bound for each learner, on a common scale."""
     curves = {
         name: (s.shifting_regret_curve, s.shifting_bound_curve)
         if shifting
@@ -852,7 +856,7 @@ def _bound_figures(summaries: Mapping[str, SelectionSummary], *, shifting: bool)
 
 
 def _weights_figure(summary: SelectionSummary, cuts: Sequence[int]) -> Figure:
-    """Weights in percent after each job of the policies that weigh most; all others together in a chart of their own above."""
+    """Return a chart of the largest weights in percent after each job, below a chart of the sum of all others."""
     after, shown = summary.weights[1:], [int(j) for j in shown_weights(summary.weights)[:TOP_WEIGHTS]]
     names = [f"{summary.names[j]} ({100 * after[-1, j]:.1f} %)" for j in shown]
     others = 100 * (1.0 - after[:, shown].sum(axis=1)).clip(0.0)
@@ -871,7 +875,7 @@ def _weights_figure(summary: SelectionSummary, cuts: Sequence[int]) -> Figure:
 
 
 def _bandits_section(result: BanditResult, answer: Mapping[str, Any]) -> Section:
-    """Regret in random order, and what each makes of every order after settling."""
+    """Return the section on bandits: regret in random order, and utilities after settling in every order."""
     full = result.summaries["random_order"]
     curves = {
         "drawn at random": result.even_regret,
