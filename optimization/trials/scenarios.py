@@ -145,7 +145,7 @@ def moving_paths(paths: Sequence[Tape], *, most: int) -> list[Tape]:
     """Return at most ``most`` paths of each source, so that many constant paths do not outweigh the others (ours).
 
     Instance types alternate; within a type the paths with most changes in their first half come first, then by label. The
-    types are ordered by their most variable path. Raises `SettingsError` if ``most`` is below 1.
+    types are ordered by their path with most changes. Raises `SettingsError` if ``most`` is below 1.
     """
     if most < 1:
         raise SettingsError(f"{most} paths a source", expected="at least one")

@@ -77,7 +77,7 @@ class ProbedMarket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Markets of a source and instance type, with the begin of their record."""
+    """Markets of a source and instance type, with the start of their record."""
 
     source: str
     places: tuple[ProbedMarket, ...]
