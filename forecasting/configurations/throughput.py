@@ -386,7 +386,9 @@ class ThroughputModel:
         ]
 
     def with_runs(self, runs: pd.DataFrame) -> ThroughputModel:
-        """Return the model conditioned on additional ``runs``, with the columns `forecasting.configurations.runs.COLUMNS`.
+        """Return the model conditioned on additional ``runs``.
+
+        ``runs`` has the columns `forecasting.configurations.runs.COLUMNS`.
 
         Constants and calibration are unchanged. Conditioning can only lower the variance of the process: a reported run pulls
         its configuration's prediction towards it and never widens its interval. A model or group reported for the first time
