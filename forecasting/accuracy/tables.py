@@ -365,7 +365,8 @@ class Accuracy:
     ``skill_pinball`` with ``days`` as blocks (those on which the model or `FLOOR` erred), with its
     `forecasting.accuracy.intervals.verdict`, "" for `FLOOR`. ``coverage_P``: mean share of the
     randomised probability integral transform of the value within the central P % of levels
-    (`forecasting.accuracy.losses.covered`): P for a correct distribution, with or without point masses. ``coverage_P_closed``: share of values in the closed interval of the quantiles,
+    (`forecasting.accuracy.losses.covered`): P for a correct distribution, with or without point
+    masses. ``coverage_P_closed``: share of values in the closed interval of the quantiles,
     which point masses raise above P even for a correct distribution. ``absent`` and ``unpredicted``: mean instances forecast
     but not available, and available but not forecast. ``cover``: contribution of the step to the cover error of the path, in
     which an instance at a nearby slot is less than two errors (`forecasting.accuracy.losses`). ``scale``: divisor of pooled
