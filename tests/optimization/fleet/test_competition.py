@@ -1,4 +1,4 @@
-"""Jobs that compete for the spot of a slot: who gets how much, and the decisions that come of it (M3.7)."""
+"""Allocation of scarce spot instances among competing jobs, and the resulting decisions (M3.7)."""
 
 import re
 from dataclasses import replace
@@ -35,7 +35,7 @@ POLICIES = ("Stochastic", "UP", "MSU", "AHANP(0.7)", "AHAP(3,1,0.9)", "AHAP(3,2,
 
 
 def random_contender(rng, name, there):
-    """A job whose worth grows with its spot, in one market or in any."""
+    """Return a job whose value increases with its spot instances, in one market or in any market."""
     own = sorted(there) if rng.random() < 0.4 else [str(rng.choice(sorted(there)))]
     nothing = float(rng.uniform(0, 50))
     found = [Claim(None, 0, nothing)]
@@ -69,19 +69,19 @@ def test_never_more_is_promised_than_there_is_and_never_worth_less_than_by_slack
     assert all(used <= there[market] for market, used in spot_by_market(shares.claims).items())
     by_slack = in_order(sorted(jobs, key=lambda one: (one.slack, one.job)), there)
     assert worth(shares.claims) >= worth(by_slack) - 1e-9
-    # In another order everybody gets the same.
+    # The shares do not depend on the order of the jobs.
     order = rng.permutation(len(jobs))
     again = share_out([jobs[j] for j in order], there)
     assert [again.claims[k] for k in np.argsort(order)] == list(shares.claims)
     assert again.prices == shares.prices
-    # Others that have no market in common change nothing, also where they are short themselves.
+    # Jobs in other markets change nothing, even if those jobs are short of spot themselves.
     far = {f"far-{market}": count for market, count in there.items()}
     others = [
         replace(one, job=f"far-{one.job}", wish=moved(one.wish), claims=tuple(map(moved, one.claims)))
         for one in jobs[:-1]
     ]
     assert share_out([*others, *jobs], there | far).claims[len(others) :] == shares.claims
-    # Nobody lacks what is left over.
+    # No job is short of instances that are left over.
     left = {market: there[market] - spot_by_market(shares.claims).get(market, 0) for market in there}
     for one, claim in zip(jobs, shares.claims, strict=True):
         back = {**left, claim.market: left[claim.market] + claim.spot} if claim.market else left
@@ -111,7 +111,7 @@ def test_where_there_is_enough_everyone_has_its_wish_also_where_less_is_worth_mo
     assert [one.spot for one in share_out([greedy, other], {"m": 6}).claims] == [4, 2]
     short = share_out([greedy, other], {"m": 4})
     assert [one.spot for one in short.claims] == [2, 2]
-    assert not short.prices  # by slack it is the same
+    assert not short.prices  # same result when ordered by slack
 
 
 def test_the_price_is_what_one_more_would_be_worth():
@@ -134,7 +134,7 @@ def live_at(job, window, record, slot=0, decided=None):
 
 
 def jobs_on(seed, names, *, load=(0.4, 0.9), count=3, d=6):
-    """Jobs of several sizes on one random market, at their first slot."""
+    """Return jobs of several sizes on one random market, at their first slot."""
     rng = np.random.default_rng(seed)
     (window, *_), (record, *_) = random_markets(seed, d, count, before=40)
     jobs = [
@@ -149,7 +149,7 @@ def course(live, policy="Stochastic", market="m"):
 
 
 def same(a, b):
-    """Equal to the last bit, but for the seconds that a solver took."""
+    """Return whether two results are equal to the last bit, ignoring solver times."""
     return re.sub(r"solver='[^']*'", "", repr(a)) == re.sub(r"solver='[^']*'", "", repr(b))
 
 
@@ -207,7 +207,7 @@ def test_of_two_jobs_the_one_that_is_short_of_slack_gets_the_spot():
     (patient,), (pressed,) = decide_all([course(live) for live in lives], EFFORT)
     assert pressed.allocation == Allocation(0, 2)
     assert patient.allocation.spot == 0
-    assert patient.allocation.on_demand == 0  # it can wait
+    assert patient.allocation.on_demand == 0  # this job can wait
     assert "0 of 2 on spot" in patient.reason
     assert "on spot" not in pressed.reason.split("; ")[-1]
 
@@ -234,7 +234,7 @@ def test_a_mover_goes_to_its_second_best_market_where_a_job_of_one_market_takes_
     assert other.allocation == Allocation(0, 3)
     assert mover.market == 1
     assert mover.allocation.spot
-    # It does not ask for what it would have to leave to the other in the next slot.
+    # It does not request spot that it would have to give up to the other job in the next slot.
     assert mover.reason.split("; ")[-1] == "jobs with less slack need 3 in m2 in later slots"
     assert mover.expected.late_probability == 0.0
 
@@ -252,13 +252,15 @@ def test_of_movers_that_could_wait_for_one_cheap_market_the_others_go_to_the_nex
         )
 
     found = [one for (one,) in decide_all([moving(job) for job in jobs], EFFORT)]
-    # The others do not wait for it, as each would if it believed itself alone with it in the next slot.
+    # The other jobs do not wait for the market, as each would if it ignored its competitors in the next
+    # slot.
     assert [(one.market, one.allocation.spot) for one in found] == [(1, 3)] + [(0, 3)] * 7
-    # What is expected of a job knows it too: later it has what is left.
+    # The expected outcome of a job accounts for it too: later the job gets the remaining spot.
     alone = [one for (one,) in (decide_course(moving(job), EFFORT) for job in jobs)]
     assert all(one.market == 1 and one.allocation.spot == 3 for one in alone)
     assert sum(one.expected.cost_usd for one in found) > sum(one.expected.cost_usd for one in alone)
-    # Another order of the jobs, the same decisions; one mover by itself decides as without this.
+    # Reordering the jobs does not change the decisions; a single multi-market job decides as without
+    # competition.
     assert same([[one] for one in found[::-1]], decide_all([moving(job) for job in jobs[::-1]], EFFORT))
     assert same(decide_all([moving(jobs[0])], EFFORT), [[alone[0]]])
 
@@ -271,18 +273,18 @@ def test_jobs_come_first_to_the_cheapest_of_their_markets_and_then_to_the_next()
     movers = [need(f"j{i}", 5, ("a", 4), ("b", 4)) for i in range(10)]
     assert come_first(movers, there, 10) == {"a": 40, "b": 34}
     assert come_first(movers[::-1], there, 10) == {"a": 40, "b": 34}
-    # A job that has half the slots left needs half of it in the mean over them.
+    # A job with half as many slots left needs half of it, averaged over those slots.
     assert come_first([need("x", 0, ("a", 4), slots=5)], there, 10) == {"a": 2, "b": 0}
     assert come_first([need("x", 0, ("a", 4), slots=20)], there, 10) == {"a": 4, "b": 0}
-    # Where it needs fewer instances in the next market: the share of it that is lacking counts.
+    # If it needs fewer instances in the next market, the missing fraction of each need counts.
     assert come_first([need("x", 0, ("a", 12), ("b", 4))], there, 10) == {"a": 12, "b": 2}
-    # Each leaves to those with less slack what these need; of equal slack the first by name.
+    # Each job leaves to jobs with less slack the instances they need; equal slack is ordered by name.
     later = taken_later([need("p", 3, ("a", 2)), need("q", 1, ("a", 3)), need("o", 3, ("b", 5))], there)
     assert later == [{"a": 3, "b": 5}, {"a": 0, "b": 0}, {"a": 3, "b": 0}]
 
 
 class Raising:
-    """A policy that cannot decide."""
+    """Policy that raises an error instead of deciding."""
 
     name = "raising"
 
@@ -302,12 +304,12 @@ def test_a_policy_that_raises_costs_its_own_job_only():
     (a,), (b,), (c,) = decide_all([course(lives[0]), bad, course(lives[2])], EFFORT)
     assert b == Undecided(job="b", slot=0, why="ZeroDivisionError: no number")
     assert same([[a], [c]], decide_all([course(lives[0]), course(lives[2])], EFFORT))
-    # By itself too.
+    # Also when the job is alone.
     assert decide_all([bad], EFFORT) == [[b]]
 
 
 class Greedy(Raising):
-    """Holds more spot than it is left."""
+    """Policy that runs more spot instances than its share."""
 
     def decide(self, state, view):
         return Allocation(0, view.count), None
@@ -323,7 +325,7 @@ def test_a_policy_that_takes_more_than_is_left_to_it_has_no_decision():
 
 
 def stretch(seed, names, slots):
-    """Jobs on a market at several slots, each as a live turn would see it: nothing later is known."""
+    """Return jobs on a market at several slots, as a live turn sees them: later slots are unknown."""
     found = {}
     for job, window, record in jobs_on(seed, names, d=6):
         lives = []

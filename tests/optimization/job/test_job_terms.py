@@ -1,4 +1,4 @@
-"""Work units, overheads and the must-finish value."""
+"""Work units, overheads and the value of a job with a hard deadline."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def test_overhead_becomes_a_share_of_the_slot():
 def test_overhead_above_a_slot_is_a_debt_paid_back_when_the_change_ends():
     mu = mu_from_overhead(0.6, 0.25)
     assert mu == pytest.approx(-1.4)
-    # 2.4 slots of change: after k slots on one instance exactly k - 2.4 slots of work are done.
+    # 2.4 slots of overhead: after k slots on one instance exactly k - 2.4 slots of work are done.
     for slots in range(1, 6):
         assert mu + (slots - 1) == pytest.approx(slots - 0.6 / 0.25)
 
@@ -72,7 +72,7 @@ JOBS = [
 
 
 def most_owed(job: Job) -> float:
-    """The most progress one slot can cost: a change to n_max that lasts longer than the slot."""
+    """Return the most work one slot can lose: a change to n_max that lasts longer than the slot."""
     return max(0.0, -min(job.mu_up * job.n_max, job.mu_down * (job.n_max - 1))) * 0.5
 
 
@@ -82,7 +82,9 @@ def gives_up(job: Job, done: float, before: int, slot: int) -> bool:
 
 
 def can_finish(job: Job, done: float, before: int, slot: int) -> bool:
-    """Some constant n finishes in whole slots before gamma d: stepped slot by slot, unlike the code under test."""
+    """Return whether some constant n finishes in whole slots before gamma d.
+
+    Steps slot by slot, unlike the code under test."""
     for n in range(job.n_min, job.n_max + 1):
         z, held, t = done, before, slot
         while t + 1 < job.late_limit:
@@ -233,7 +235,7 @@ def test_what_cannot_be_done_says_by_how_much_and_what_would_do():
     assert shortfall_told(late, AT, HALF).endswith(
         "9 instances or a deadline of 2026-03-10 04:30 UTC would do; best effort is done by 2026-03-10 04:30 UTC, late"
     )
-    # What is done counts: after half of the work the other half fits, unless the time is gone too.
+    # Work done counts: after half of the work the other half still fits, unless too little time is left.
     half = Progress(done=18.0, n_previous=8)
     assert shortfall_told(late, AT, HALF, slot=3, progress=half) == ""
     assert "1 h too little" in shortfall_told(late, AT, HALF, slot=5, progress=half)

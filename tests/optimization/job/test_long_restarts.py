@@ -1,4 +1,4 @@
-"""Changes of size longer than a slot, on slots from 3 minutes to a day: no deadline in reach is missed (M2.4, M4.2; ours)."""
+"""Restarts longer than a slot, for slots from 3 minutes to a day: no reachable deadline is missed (M2.4, M4.2)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DIPPING = RateTable(rates=(1.0, 2.2, 1.4, 3.0))
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Job, MarketWindow]:
-    """A job that on-demand alone can just finish, or with some slack, on a market that may do anything."""
+    """Draw a job that on-demand instances can just finish, or finish with slack, and an arbitrary market."""
     d, n_max = draw(st.integers(1, 14)), draw(st.integers(1, 4))
     slot_hours = draw(st.sampled_from([3, 5, 10, 30, 60, DAY_MINUTES])) / 60.0
     share = st.floats(-5.0, 1.0)
@@ -47,8 +47,9 @@ def cases(draw: st.DrawFn) -> tuple[Job, MarketWindow]:
         mu_up=draw(share), mu_down=draw(share), value=draw(st.floats(0.0, 500.0)),
     )  # fmt: skip
     reach = pace(job, slot_hours).reach[d][0]
-    # Where changes are so long that nothing can be done by d the job is hopeless; it must still run to its end.
-    # So it is where what is in reach is too small a number to have a share.
+    # If restarts are too long to do any work by d, the job cannot finish, but it must still run to its
+    # end.
+    # The same holds if the reachable work is too small to take a share of it.
     workload = reach * draw(st.sampled_from([1.0, 0.99, 0.7, 0.3])) if reach > 0 else 0.0
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     count = np.clip(rng.integers(0, n_max + 1) + rng.integers(-3, 4, d).cumsum(), 0, n_max).astype(float)
@@ -60,7 +61,7 @@ def cases(draw: st.DrawFn) -> tuple[Job, MarketWindow]:
 
 
 def check(case: tuple[Job, MarketWindow]) -> None:
-    """Every policy meets every deadline that was in reach at the start, and its outcome adds up."""
+    """Check that every policy meets each deadline reachable at the start, and that its outcome adds up."""
     job, market = case
     in_reach = pace(job, market.slot_hours).reach[job.deadline_slots][0] >= job.workload
     for name in NAMES:
@@ -116,16 +117,18 @@ def view(job: Job, slot: int, **progress: float) -> View:
 
 
 def test_behind_a_restart_of_three_slots_is_begun_in_time():
-    """12 work in 12 slots; a start of n takes 2.5 slots, so after k slots n (k - 2.5) is done."""
+    """12 work in 12 slots; starting n takes 2.5 slots, so after k slots n (k - 2.5) is done."""
     job = Job(
         name="b", workload=12, deadline_slots=12, n_min=1, n_max=4, throughput=Linear(), mu_up=-1.5, value=99
     )
-    # At slot 2 nothing is done. n = 4 is on the line k + 2 after k = 4 slots; no size is sooner, and 3 only after 5.
+    # At slot 2 nothing is done. n = 4 reaches the line k + 2 after k = 4 slots; no size reaches it
+    # sooner, and n = 3 only after 5.
     assert soonest_size(view(job, 2), 3.0) == 4
     market = market_window([1.0] * 12, [0] * 12, on_demand_usd=1.0, slot_hours=1.0)
     outcome = replay(policy_named("UP"), job, market)
     assert outcome.on_time
-    # MSU-trim waits: 4 (k - 2.5) >= 12 needs 6 slots, the last six; 2 are enough in the finishing one.
+    # MSU-trim waits: 4 (k - 2.5) >= 12 needs 6 slots, the last six; 2 instances are enough in the final
+    # slot.
     waited = replay(policy_named("MSU-trim"), job, market)
     assert [held.on_demand for held in waited.allocations] == [0] * 6 + [4] * 5 + [2]
     assert waited.progress == pytest.approx(12.0)
@@ -143,7 +146,8 @@ def test_out_of_reach_the_size_that_finishes_first_is_started_all_the_same():
         value=99,
         gamma=4.0,
     )
-    # In 4 slots a start of 6 gains nothing. Started now 3 or 4 instances finish in 8 slots, whoever waits until d in 12.
+    # In 4 slots a start that takes 6 gains nothing. Started now, 3 or 4 instances finish in 8 slots;
+    # waiting until d would take 12.
     assert pace(job, 1.0).reach[4][0] == 0.0
     assert fastest_size(view(job, 0)) == 3
     market = market_window([1.0] * 4, [0] * 4, on_demand_usd=1.0, slot_hours=1.0)

@@ -1,4 +1,4 @@
-"""The ending on on-demand, what cannot be finished at all, and the one tolerance of work (M2.4, M2.6, M2.7)."""
+"""Termination on on-demand instances, infeasible jobs, and the work tolerance (M2.4, M2.6, M2.7)."""
 
 from dataclasses import replace
 
@@ -39,9 +39,10 @@ def ending(job=JOB, **state):
 
 
 def test_takes_the_constant_size_worth_most():
-    # 5.5 left from nothing held: 2 slots with 3 (2.7 + 3), 4 or 5; V(8) = 60 / 3 = 20.
+    # 5.5 work left, no instances running: 2 slots with 3 (2.7 + 3), 4 or 5 instances; V(8) = 60 / 3 = 20.
     assert ending(done=14.5, n_previous=0) == ToGo(value_usd=20.0 - 6.0, n=3, slots=2)
-    # Holding 3 already, the first slot is whole; two of 2 after shrinking would make 1 + 2 only.
+    # With 3 already running the first slot is fully efficient; shrinking to 2 would make only 1 + 2 in
+    # two slots.
     assert ending(done=14.0, n_previous=3) == ToGo(value_usd=14.0, n=3, slots=2)
 
 
@@ -83,10 +84,10 @@ def test_slots_needed(rest, first, gain, slots):
 
 
 def test_misses_by_slots():
-    # 20 work: 4.5 + 5 + 5 + 5 + 0.5: five slots at best.
+    # 20 work: 4.5 + 5 + 5 + 5 + 0.5, so at least five slots.
     assert infeasible_by(JOB, slot_hours=1.0) == 0
     late = replace(JOB, workload=42.0)
-    # 4.5 + 7 x 5 = 39.5 in eight slots, nine needed, and gamma d = 9 is worth nothing already.
+    # 4.5 + 7 x 5 = 39.5 in eight slots, so nine are needed, and the value is already 0 at gamma d = 9.
     assert infeasible_by(late, slot_hours=1.0) == 1
     assert infeasible_by(replace(late, workload=60.0), slot_hours=1.0) == 5
     assert infeasible_by(JOB, slot_hours=0.25) > 0

@@ -1,4 +1,4 @@
-"""Throughput forms, and the table of rates that everything shares (M2.2)."""
+"""Throughput forms and their shared table of rates (M2.2)."""
 
 from __future__ import annotations
 

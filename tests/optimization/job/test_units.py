@@ -1,4 +1,4 @@
-"""GPUs and instances: sizes, work and throughput of a job on instances of several GPUs (M2.1, M2.2)."""
+"""GPUs and instances: sizes, work and throughput of jobs on instances with several GPUs (M2.1, M2.2)."""
 
 import pandas as pd
 import pytest
@@ -204,7 +204,7 @@ def test_what_is_stored_comes_back_and_jobs_in_instances_are_written_as_before()
 
 
 # ---
-# A job that may move among instance types with different numbers of GPUs.
+# Multi-market jobs on instance types with different numbers of GPUs.
 
 
 def history(market):
@@ -223,7 +223,7 @@ def test_each_instance_type_has_its_own_range_and_the_work_is_counted_on_the_typ
     large, small = moving(P4D, P5_ONE, **two, **own)
     assert [(run.n_min, run.n_max, run.gpus) for run in (large, small)] == [(1, 4, 8), (1, 32, 1)]
     assert large.workload == small.workload == 40.0
-    # Only one of the types is there at a time: the work is the same.
+    # With only one of the types present the work is the same.
     (alone,) = moving(P5_ONE, **two, **own)
     assert alone.workload == 40.0
     request = asked(None, **two, **own)

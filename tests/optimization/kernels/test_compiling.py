@@ -1,4 +1,4 @@
-"""Compiled code on disk: found again, never stale, in a place that can be written, and not kept for ever."""
+"""Cache of compiled code on disk: reused, never stale, in a writable folder, and eventually removed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print(probe(Restart(0.75, 0.5), 3, 1), sum(probe.stats.cache_hits.values()), cac
 
 @pytest.fixture
 def package(tmp_path) -> Path:
-    """A copy of the kernels, alone in a package of that name, with one more kernel that calls into other files."""
+    """Copy the kernels into a package of the same name, with an additional kernel that calls other files."""
     folder = tmp_path / "copy" / "optimization" / "kernels"
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").write_text("")
@@ -57,7 +57,7 @@ def package(tmp_path) -> Path:
 
 
 def ask(package: Path, **environment: str) -> tuple[float, int, Path]:
-    """In a new process: what the probe says, how often its code was found on disk, and where that is."""
+    """Run the probe in a new process; return its value, its number of cache hits and its cache folder."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_")}
     told = subprocess.run(
         [sys.executable, "-c", ASK], env=clean | {"PYTHONPATH": str(package.parents[1])} | environment,
@@ -67,14 +67,15 @@ def ask(package: Path, **environment: str) -> tuple[float, int, Path]:
 
 
 def test_a_changed_callee_in_another_file_gives_the_new_answer(package, tmp_path):
-    """In the folder that numba's own setting names."""
+    """Uses the folder of numba's own setting."""
     told = {"NUMBA_CACHE_DIR": str(tmp_path / "told")}
     value, found, before = ask(package, **told)
     assert (value, found) == (1.5, 0)
     assert before.parent == tmp_path / "told"
     assert any(before.rglob("*.nbi"))
     assert not (package / "__pycache__" / before.name).exists()
-    # Of another length: Python takes its own bytecode again for a file of the same length and second.
+    # A different length: Python reuses its bytecode for a file of the same length and modification
+    # second.
     (package / "called.py").write_text(CALLED.replace("2.0", "4.00"))
     value, found, after = ask(package, **told)
     assert (value, found) == (3.0, 0)
@@ -90,7 +91,7 @@ def test_without_a_setting_it_is_beside_the_package(monkeypatch):
 
 def test_where_the_package_cannot_be_written_it_is_the_users_cache(package, tmp_path):
     if os.access(package, os.W_OK) and os.geteuid() == 0:
-        # Root may write anywhere: a file stands where the folder would be made.
+        # Root may write anywhere, so a file blocks the path of the cache folder.
         shutil.rmtree(package / "__pycache__", ignore_errors=True)
         (package / "__pycache__").write_text("")
     else:
@@ -124,7 +125,7 @@ def test_every_source_counts(package):
 
 
 def test_kernels_read_no_other_source_of_the_project():
-    """Else the hash would not know of a change in it."""
+    """Otherwise the hash would miss changes in those modules."""
     for path in compiling.HERE.glob("*.py"):
         for line in path.read_text(encoding="utf-8").splitlines():
             if line.startswith(("from ", "import ")) and line.split()[1].split(".")[0] in (
@@ -136,7 +137,8 @@ def test_kernels_read_no_other_source_of_the_project():
 def test_two_processes_that_compile_two_signatures_at_once_do_not_take_each_others_code(
     tmp_path, monkeypatch
 ):
-    """Both have read the empty list before either has written: the later list wins, and what it names is its own."""
+    """Both processes read the empty index before either writes it: the later index wins, and its entries
+    point to its code."""
 
     def files():
         return compiling.CodeFiles(str(tmp_path), "solve", "stamp")
@@ -167,7 +169,7 @@ def test_compiled_functions_keep_their_code_in_files_of_their_own():
 
 
 def test_one_process_at_a_time_compiles_a_kernel(tmp_path):
-    """The lock is held while it is compiled, however that ends, and nobody waits for what is there."""
+    """The lock is released however compilation ends, and cached code needs no lock."""
     index = tmp_path / "solve.nbi"
     files = SimpleNamespace(_cache_file=SimpleNamespace(_index_path=str(index)))
     made = SimpleNamespace(overloads={(float64,): "code"}, _cache=files)

@@ -1,4 +1,5 @@
-"""The induction equals a plain decision tree where all work lies on its grid, and hindsight where all is certain (M4.6)."""
+"""Backward induction compared with a decision tree on its grid, and with hindsight on deterministic
+markets (M4.6)."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from optimization.market.window import market_window
 from optimization.replay.score import hindsight
 from optimization.window.twin import solve_window
 
-#: Tables are kept in single precision.
+#: Tolerance: tables are stored in single precision.
 SINGLE = 1e-6
 
 
 def check_against_tree(seed: int, *, slots: int, n_max: int) -> None:
-    """Values after every slot, in every state, for every size and every eighth amount of work left."""
+    """Compare values after every slot, in every state, for every size and every eighth amount of remaining work."""
     rng = np.random.default_rng(seed)
     job, game = random_game(rng, slots=slots, n_max=n_max, start=int(rng.integers(0, 2)))
     kept = induct(game, slots)
@@ -49,7 +50,8 @@ def test_values_are_those_of_the_decision_tree_long(seed):
 
 
 def known_market(seed: int, *, slots: int, n_max: int):
-    """(job, game, window) where every slot has its own state and leads to the next one's for certain."""
+    """Return (job, game, window) where each slot has its own state, which leads to the next slot's state
+    with certainty."""
     rng = np.random.default_rng(seed)
     job, step = random_job(rng, slots=slots, n_max=n_max)
     price = rng.choice([0.1, 0.3, 0.5, 0.9, 1.0, 1.3], slots)
@@ -64,7 +66,7 @@ def known_market(seed: int, *, slots: int, n_max: int):
 
 
 def held_at_start(job: Job, game, kept) -> float:
-    """The worth of the best first size, nothing held before and all work left."""
+    """Return the value of the best first size, with no instances running before and all work left."""
     work = np.array([job.efficiency(int(n), 0) for n in game.sizes]) * game.gain
     spot = [spot_held(n, game.available[0], game.price[0], game.on_demand) for n in game.sizes]
     costs = np.array(
@@ -82,7 +84,7 @@ def held_at_start(job: Job, game, kept) -> float:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_market_known_for_certain_is_worth_its_hindsight(seed):
-    """The exact twin over the whole job is the same number, by another way (M3.2, M4.7)."""
+    """Exact hindsight over the whole job computes the same value by another method (M3.2, M4.7)."""
     job, game, window = known_market(seed, slots=1 + seed % 8, n_max=1 + seed % 3)
     told = hindsight(job, window)
     assert told.exact
@@ -92,7 +94,8 @@ def test_a_market_known_for_certain_is_worth_its_hindsight(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_later_slot_of_a_known_market_is_a_window_of_the_twin(seed):
-    """After slot i the table is the optimum of the rest, for every size held and amount left (M3.3b up to d)."""
+    """After slot i the table is the optimum of the remaining slots, for every running size and amount of
+    work left (M3.3b up to d)."""
     job, game, window = known_market(900 + seed, slots=5, n_max=3)
     kept = induct(game, 4)
     most = round(job.workload / game.step)
@@ -109,7 +112,8 @@ def test_every_later_slot_of_a_known_market_is_a_window_of_the_twin(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_holds_for_every_game(seed):
-    """Never above v, never less for more work done, never better on dearer spot or on fewer instances."""
+    """Values never exceed v, never decrease with work done, and never improve with a higher spot price or
+    fewer instances."""
     _, game = random_game(np.random.default_rng(300 + seed), slots=4, n_max=3)
     kept = induct(game, 4)
     slack = SINGLE * (1.0 + game.value.usd)
@@ -129,13 +133,14 @@ def test_fewer_slots_kept_are_the_same_slots():
 
 
 def test_chains_that_change_with_the_hour_are_followed():
-    """Spot that comes for certain with slot 2 is waited for, spot that goes is not (M4.6)."""
+    """Spot that is certain to appear in slot 2 is worth waiting for; spot that is certain to disappear is
+    not (M4.6)."""
     job = Job(name="t", workload=1.0, deadline_slots=3, n_min=1, n_max=1, throughput=Linear(), value=10.0)
     stay, rise = np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]])
     rest = {"price": [0.05], "price_chain": np.eye(1), "slot": 0, "available": [0, 1]}
     coming = game_of(job, 0.5, chain=np.stack([rise, stay, stay]), **rest)
     staying = game_of(job, 0.5, chain=np.stack([stay, stay, stay]), **rest)
-    # Two slots of work in three: idle at slot 0, then two on spot; or two on demand, whenever.
+    # Two slots of work in three: idle in slot 0, then two on spot; or two on-demand slots at any time.
     assert induct(coming, 1)[0, 0, 0, 0, 2] == pytest.approx(10.0 - 2 * 0.05)
     assert induct(staying, 1)[0, 0, 0, 0, 2] == pytest.approx(10.0 - 2 * 0.5)
 

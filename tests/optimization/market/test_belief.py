@@ -170,7 +170,7 @@ class TestTransitions:
         np.testing.assert_allclose(tilt(onward, now, law, 30, 1e-12), np.stack([onward] * 6), atol=1e-9)
 
     def test_factors_are_the_same_for_every_row(self):
-        """Odds between two states change alike wherever they are reached from."""
+        """Odds between two states change by the same factor in every row."""
         belief = believe(history(0), forecast(0))
         ratio = belief.count_steps[4] / belief.counts.transition
         odds = ratio / ratio[:, :1]
@@ -178,7 +178,7 @@ class TestTransitions:
 
     @pytest.mark.parametrize("rounds", [1, 30])
     def test_what_no_factors_reach_is_moved(self, rounds):
-        """A chain that never leaves its state, and a forecast that it does."""
+        """A chain that never leaves its state, and a forecast in which it does."""
         law = np.array([[0.2, 0.5, 0.3], [0.0, 0.0, 1.0]])
         steps = tilt(np.eye(3), np.array([1.0, 0.0, 0.0]), law, rounds, 1e-9)
         np.testing.assert_allclose(marginals(np.array([1.0, 0.0, 0.0]), steps), law, atol=1e-12)
@@ -245,7 +245,8 @@ class TestFutures:
             assert (upto >= LEVELS - close).all()
 
     def test_a_sticky_market_has_sticky_paths(self):
-        """The marginals say nothing of it: half the paths at either bound, and a count that never changed in the record."""
+        """The marginals do not show it: half of the paths at either bound, and a count that never changed
+        in the record."""
         slots = 200
         still = Past(price=np.full(slots, 0.4), available=np.full(slots, 8.0), peers=np.zeros((2, slots)))
         count = np.tile(np.repeat([0.0, 8.0], [10, 9]), (HORIZON, 1))
@@ -264,7 +265,7 @@ MANY = 10
 
 
 class TestDrawn:
-    """What a belief may turn into as transitions come in, and as a future turns out to have few counts or many."""
+    """Draws from a belief as transitions are observed and as the sampled future has few or many instances."""
 
     @pytest.mark.parametrize("seed", range(4))
     def test_together_they_say_what_the_belief_says_of_every_slot(self, seed):
@@ -287,7 +288,7 @@ class TestDrawn:
         assert weight.min() >= Forgetting().toward_peers
         assert drawn.sum(axis=2) == pytest.approx(1.0)
         assert drawn.mean(axis=0) == pytest.approx(rows, abs=0.02)
-        # The law of Dirichlet: p (1 - p) / (weight + 1).
+        # Variance of a Dirichlet distribution: p (1 - p) / (weight + 1).
         assert drawn.var(axis=0) == pytest.approx(rows * (1.0 - rows) / (weight[:, None] + 1.0), abs=0.004)
 
     def test_a_chain_that_is_certain_turns_into_nothing_else(self):
@@ -313,7 +314,7 @@ class TestDrawn:
 
 
 class TestInCommon:
-    """A law taken apart into laws of futures with few counts and with many."""
+    """Split of a distribution into those of futures with few and with many instances."""
 
     HOURS = np.array([0.5, 6.0, 48.0])
 
@@ -336,7 +337,8 @@ class TestInCommon:
     def test_the_share_in_common_comes_up_with_the_hours(self):
         fair = np.full((3, 2), 0.5)
         parts = in_common(fair, self.HOURS, 2000)
-        # Of two fair values with a normal factor in common both are 1 with 1/4 + asin(part) / 2 pi.
+        # Two fair binary values with a common normal factor are both 1 with probability 1/4 + asin(part)
+        # / 2 pi.
         both = (parts[:, :, 1] ** 2).mean(axis=0)
         part = COMMON_SHARE * (1.0 - np.exp(-self.HOURS / COMMON_HOURS))
         assert both == pytest.approx(0.25 + np.arcsin(part) / (2.0 * np.pi), abs=1e-3)
@@ -388,7 +390,7 @@ def same(one: Belief, two: Belief) -> bool:
 class TestInReplays:
     @pytest.mark.parametrize("with_record", [True, False])
     def test_a_scrambled_future_changes_nothing(self, with_record):
-        """M4.9, forecasts that are issued later included."""
+        """M4.9, including forecasts issued later."""
         record, told = recorded(8)
         rng = np.random.default_rng(0)
         for slot in (0, 4, 9):

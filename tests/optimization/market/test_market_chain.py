@@ -1,4 +1,4 @@
-"""The chains of count and price against cases worked by hand (M4.6)."""
+"""Markov chains of instance counts and spot prices compared with cases computed by hand (M4.6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from optimization.market.belief import (
 from optimization.market.window import Past
 
 NAN = float("nan")
-#: Half-lives of one slot on slots of an hour.
+#: Half-lives of one slot, for slots of an hour.
 BRIEF = Forgetting(own_hours=1.0, peer_hours=1.0, price_hours=1.0)
 
 
@@ -83,20 +83,21 @@ class TestCounts:
     def test_by_hand(self):
         """Own transitions 0 -> 1 (one half-life old: 0.5) and 1 -> 1 (now: 1), no peers.
 
-        Stayed (1 + 4) / (1.5 + 5) = 10/13, visits (0.5, 2) / 2.5, so the prior's rows are (10.6, 2.4) / 13 and (0.6, 12.4) / 13.
-        Pulled with 4: (42.4, 16.1) / 58.5 and (2.4, 62.6) / 65. Own again with 8: as below.
-        """
+        Stayed (1 + 4) / (1.5 + 5) = 10/13, visits (0.5, 2) / 2.5, so the prior's rows are (10.6, 2.4) /
+        13 and (0.6, 12.4) / 13.
+        With prior weight 4: (42.4, 16.1) / 58.5 and (2.4, 62.6) / 65. Own transitions again with weight
+        8: as below."""
         found = chain_of(past([0, 1, 1]), 1)
         assert found.count.tolist() == [0, 1]
         np.testing.assert_allclose(found.transition[0], np.array([339.2, 158.05]) / 497.25)
         np.testing.assert_allclose(found.transition[1], np.array([19.2, 565.8]) / 585.0)
 
     def test_one_slot_of_history_stays_put_with_four_fifths(self):
-        """No transition: stayed 4/5, the rest evenly over the states."""
+        """No transitions: stay with probability 4/5, the rest spread evenly over the states."""
         np.testing.assert_allclose(chain_of(past([2]), 2).transition, 0.8 * np.eye(3) + 0.2 / 3.0)
 
     def test_by_hand_with_a_peer(self):
-        """The peer's 0 -> 1 stands in the pooled row only: own transitions are none, so the pooled row is all."""
+        """The peer's 0 -> 1 counts in the pooled row only; without own transitions the pooled row decides alone."""
         found = chain_of(past([NAN, NAN], peers=[[0, 1]]), 1)
         stayed, visits = 4.0 / 6.0, np.array([0.5, 1.5]) / 2.0
         prior = (1 - stayed) * visits + stayed * np.array([1.0, 0.0])
@@ -111,7 +112,7 @@ class TestCounts:
         assert others.transition[0, 0] > 0.95
 
     def test_what_is_long_ago_is_forgotten(self):
-        """A hundred slots of flicker, then a hundred of calm: half a day remembers the calm only."""
+        """A hundred volatile slots, then a hundred calm slots: a half-life of half a day remembers the calm only."""
         seen = past([0, 1] * 50 + [1] * 100)
         brief, long = (chain_of(seen, 1, own_hours=hours).transition[1, 1] for hours in (12.0, 1e6))
         assert brief > 0.95
@@ -128,7 +129,7 @@ class TestCounts:
         np.testing.assert_allclose(halves.transition, hours.transition)
 
     def test_gaps_are_never_counted(self):
-        """No transition leads into, out of or over a gap, and an unknown peer is no peer."""
+        """No transition into, out of or across a gap is counted; a peer without observations counts as no peer."""
         nothing = chain_of(past([1]), 1).transition
         np.testing.assert_allclose(chain_of(past([1, NAN, 0, NAN, 1]), 1).transition, nothing)
         np.testing.assert_allclose(chain_of(past([NAN] * 4, peers=[[0, NAN, NAN, 1]]), 1).transition, nothing)
@@ -181,7 +182,7 @@ class TestCountLevels:
         assert np.ptp(np.diff(levels)) <= 1
 
     def test_a_count_between_two_is_the_lower_one(self):
-        """What is not there must not be hoped for."""
+        """Rounding up would count on instances that are not available."""
         chain = chain_of(past([64, 0, 30]), 64)
         for available in range(70):
             level = chain.count[chain.index(available)]
@@ -197,7 +198,8 @@ class TestPrices:
         assert not found.dear
 
     def test_by_hand(self):
-        """0.2, 0.6, 0.6 at half-lives of a slot: 0 -> 1 is 0.5, 1 -> 1 is 1, plus 2 on the diagonal, 0.02 everywhere."""
+        """0.2, 0.6, 0.6 at half-lives of a slot: 0 -> 1 is 0.5, 1 -> 1 is 1, plus 2 on the diagonal, 0.02
+        everywhere."""
         found = prices_of([0.2, 0.6, 0.6], 0.6, levels=2)
         # Quantiles at 1/4 and 3/4 of (0.2, 0.6, 0.6).
         np.testing.assert_allclose(found.level_usd, [0.4, 0.6])
@@ -208,7 +210,7 @@ class TestPrices:
         with_gap, without = prices_of([0.2, NAN, 0.6], 0.6), prices_of([0.2, NAN, NAN, 0.6], 0.6)
         np.testing.assert_array_equal(with_gap.transition, without.transition)
         off_diagonal = with_gap.transition[~np.eye(len(with_gap.level_usd), dtype=bool)]
-        assert off_diagonal.max() < 0.011  # 0.02 in a row of 2 and a little
+        assert off_diagonal.max() < 0.011  # 0.02 in a row that sums to slightly more than 2
 
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.floats(0.01, 1.6), st.integers(1, 6))
@@ -225,7 +227,8 @@ class TestPrices:
         assert (found.transition > 0).all()
         here = found.level_usd[found.index(now)]
         assert here == (now if now < 1.0 else 1.0)
-        # All others are as far apart as prices that are told apart, but for the one moved to the present price.
+        # All other levels differ by more than the minimum width, except the level moved to the present
+        # price.
         kept = [level for level in found.level_usd if level not in (here, 1.0)]
         assert all(b - a > LEVEL_WIDTH for a, b in pairwise(kept))
 
@@ -240,7 +243,7 @@ class TestPrices:
         )
 
     def test_a_price_just_below_on_demand_is_not_the_last_level(self):
-        """Nearer to on-demand than to any other level, yet spot is of use there."""
+        """The price is closest to on-demand, but spot is still useful there."""
         found = prices_of([0.4, 0.99, 1.2, 0.4], 0.4, levels=1)
         np.testing.assert_array_equal(found.level_usd, [0.4, 1.0])
         assert found.index(0.99) == 0
@@ -262,7 +265,7 @@ class TestPrices:
         np.testing.assert_array_equal(found.level_usd, [0.25])
 
     def test_prices_of_long_ago_make_no_levels(self):
-        """Ten days back, half a day with slots of an hour and 0.5 days."""
+        """Prices ten days old, for hourly slots and a half-life of half a day."""
         old, new = [0.9] * 20, [0.3] * 12
         np.testing.assert_array_equal(prices_of(old + new, 0.3, price_days=0.5).level_usd, [0.3])
         assert len(prices_of(old + new, 0.3, price_days=2.0).level_usd) > 1

@@ -1,4 +1,4 @@
-"""What a plan reads of a forecast: the median price, and the median count in whole instances."""
+"""Point forecasts used by plans: median price, and median count in whole instances."""
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ from warehouse.history import Market
 
 
 def forecast_of(counts: list[float], prices: list[float]) -> Forecast:
-    """A forecast with these medians; the other quantiles lie a tenth of a count and of a price apart."""
+    """Return a forecast with these medians; its other quantiles are spaced by a tenth of a count and of a price."""
     spread = 10.0 * (LEVELS - 0.5)
     at = pd.Timestamp("2026-01-01", tz="UTC")
     return Forecast(
@@ -27,7 +27,8 @@ def forecast_of(counts: list[float], prices: list[float]) -> Forecast:
 
 
 def test_counts_are_rounded_down_to_whole_instances():
-    """Half the time at least that many are there: never up, not to even, and not below for a rounding error."""
+    """Counts are rounded down, not up or to even, except where only a rounding error separates them from
+    the next integer."""
     told = point_forecast(forecast_of([2.0, 2.4, 2.5, 2.6, 3.5, 2.9999999999, 0.9, 16.0], [0.5] * 8))
     assert told.available.tolist() == [2, 2, 2, 2, 3, 3, 0, 16]
     assert told.available.dtype == np.int64

@@ -1,4 +1,4 @@
-"""The walks and exact optima over markets that were computed apart from this project."""
+"""Walks and exact optima over several markets, compared with values computed outside this project."""
 
 import json
 import os

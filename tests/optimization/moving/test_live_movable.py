@@ -1,4 +1,4 @@
-"""A running job that may move: its standing, its decision, its reason, and what to expect (M11)."""
+"""A running multi-market job: its state, decision, reason and expected outcome (M11)."""
 
 import re
 from dataclasses import replace
@@ -107,7 +107,7 @@ def test_it_says_what_it_gains_by_moving():
 
 
 def test_it_says_what_waiting_is_expected_to_save():
-    """Spot is dear where there is some, and will soon be back where it is cheap."""
+    """Spot is expensive in the only market that has any, and will soon be back in a cheap market."""
     counts = np.zeros((3, 248))
     counts[1] = 3.0
     counts[1, 5::6] = 0.0
@@ -162,7 +162,8 @@ def test_markets_on_other_slots_are_refused():
 
 
 def test_it_says_that_a_deadline_is_let_go():
-    """No spot, and on-demand costs more than the rest is worth (M4): nothing is held, and the chance of being late says so."""
+    """Without spot, on-demand costs more than the job's remaining value (M4): no instances run, and the
+    late probability shows it."""
     job = a_job(d=8, n_max=3, load=0.6)
     windows, records = made(np.full((3, 48), 1.0), np.zeros((3, 48)), 40)
     poor = live_at(movable(replace(job, value=0.2 * job.value), home=0), windows, records, 3, {})

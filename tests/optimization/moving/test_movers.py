@@ -1,4 +1,4 @@
-"""Movers: the exact program, hindsight, deadlines, what they may see, and the audit (M11)."""
+"""Multi-market policies: exact program, hindsight, deadlines, information limits and audit (M11)."""
 
 import itertools
 from dataclasses import replace
@@ -125,14 +125,15 @@ def test_failover_over_one_market_is_uniform_progress_but_for_its_net(mover, mu)
 def test_failover_leaves_on_demand_for_spot_of_some_market_and_never_for_nothing(mover):
     d, before = 16, 40
     counts = np.zeros((3, before + d))
-    counts[0, before : before + 2] = 3.0  # ahead of uniform progress, then none anywhere
+    counts[0, before : before + 2] = 3.0  # ahead of uniform progress, then no spot in any market
     counts[1, before + 12 :] = 3.0
     windows, records = made(np.ones((3, before + d)), counts, before)
     job = movable(a_job(d=d, load=0.5), home=0)
     outcome = replay_mover(mover, job, windows, records=records)
     audit_moved(job, windows, outcome)
     first = next(t for t, held in enumerate(outcome.allocations) if held.on_demand)
-    # Ahead again after its first slot on demand, it holds on in every slot without spot, and then goes where spot is.
+    # Ahead again after its first on-demand slot, it keeps its instances in every slot without spot and
+    # then moves to the spot.
     assert all(outcome.allocations[t].on_demand for t in range(first, 12))
     assert (outcome.places[12], outcome.allocations[12].on_demand) == (1, 0)
 
@@ -144,7 +145,8 @@ def test_failover_that_no_size_brings_back_in_one_slot_runs_at_once(mover):
     counts[0, before] = 3.0
     windows, records = made(np.ones((3, before + d)), counts, before)
     job = movable(a_job(d=d, load=0.7), home=0)
-    # Three on spot, then one slot ahead of uniform progress without any: 2.7 of 4.2 done, and no size does 3.6 more.
+    # Three on spot, then one slot ahead of uniform progress without any: 2.7 of 4.2 done, and no size
+    # does 3.6 more.
     outcome = replay_mover(mover, job, windows, records=records)
     assert outcome.allocations[:3] == (Allocation(0, 3), NOTHING, Allocation(3, 0))
 
@@ -162,7 +164,7 @@ def test_more_markets_are_never_worse_in_hindsight():
 
 
 def known_belief(chain, on_demand, price, now):
-    """A belief that is right: counts 0..S-1 move by ``chain``, the price stays."""
+    """Return a correct belief: counts 0..S-1 follow ``chain``, the price is constant."""
     size = len(chain)
     share = np.zeros(size)
     share[now] = 1.0
@@ -176,7 +178,7 @@ def known_belief(chain, on_demand, price, now):
 
 
 def by_tables(job, chains, prices, forget=None):
-    """The mean-field's choice in any state, of tables made in that slot on beliefs that are right."""
+    """Return the mean-field policy's choice in any state, from tables computed in that slot with correct beliefs."""
     memo = {}
 
     def choose(slot, done, place, before, state):
@@ -201,14 +203,14 @@ def by_tables(job, chains, prices, forget=None):
 
 
 class Fixed(MeanField):
-    """The mean-field mover on given tables."""
+    """Mean-field policy with fixed tables."""
 
     def __init__(self, tables):
         super().__init__()
         object.__setattr__(self, "given", tables)
 
     def tables(self, view: MarketsView, keep=1):
-        """The tables that were given."""
+        """Return the given tables."""
         return self.given
 
 
@@ -259,7 +261,7 @@ def test_the_exact_program_on_known_paths_is_hindsight():
 
 
 # ---
-# What a mover may know, and what it must stand.
+# Information that a multi-market policy may use, and faults that it must survive.
 
 
 @pytest.mark.parametrize(
@@ -290,7 +292,7 @@ def test_counts_that_are_not_looked_at_do_not_matter():
         windows, records = random_markets(seed, 8, 3)
         seen = replay_mover(MeanField(), job, windows, records=records, sight=Sight.OWN)
         if set(seen.places) != {0}:
-            continue  # it went and looked
+            continue  # it probed the market
         stayed += 1
         counts = np.array([record.available for record in records])
         counts[1:, 60:] = 3.0 - counts[1:, 60:]

@@ -1,4 +1,4 @@
-"""The net under movers that plan by tables: it stands where finishing is worth its price on demand (M4, M11.6)."""
+"""Safety net of table-based multi-market policies: it applies where finishing pays its on-demand cost (M4, M11.6)."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ from optimization.moving.tables import ROUNDING
 from optimization.policies.baselines import UniformProgress
 
 PRICED = [MeanField(), OneStep(), stochastic_at_the_start()]
-#: What the work costs on demand where that is dearest.
+#: Cost of the work on demand in the most expensive market.
 DEAREST = 3.2
 
 
@@ -69,7 +69,9 @@ def test_what_must_finish_is_on_time_whatever_it_is_worth(mover, sight):
 
 
 def plain_choice(view, worth, full):
-    """`choose` by trying everything in its order: all that keeps the deadline, or all, where letting it go is worth more."""
+    """Return the result of `choose` by enumeration in its order.
+
+    Tries all choices that keep the deadline, or all choices where missing it is worth more."""
 
     def first_best(options):
         best, found = -np.inf, None
@@ -93,14 +95,14 @@ def plain_choice(view, worth, full):
 
 
 def ended(view_job, hours, progress, on_demand):
-    """What M2.6 makes of it after d, by trying everything: (USD net of cost)."""
+    """Return the value of the termination after d (M2.6) by enumeration: USD net of cost."""
     program = ExactProgram(view_job, on_demand, hours, lambda slot, state: ())
     return program.ending(view_job.job.deadline_slots, progress.done, progress.place, progress.n_previous)
 
 
 @pytest.mark.parametrize("worth", [0.2, 0.45, 0.8, 1.6])
 def test_compiled_choices_and_futures_are_those_of_the_plain_twin(worth):
-    """Slot by slot on sampled futures: `choose` alone, and the walk as a whole (M11.9)."""
+    """Compared slot by slot on sampled futures: `choose` alone, and the whole simulated path (M11.9)."""
     hours, walked, let_go = 1.0, 0, 0
     for seed in range(4):
         job = movable(cheap_job(worth, d=7, load=(0.4, 0.7)[seed % 2]), home=0)
@@ -143,7 +145,8 @@ def test_compiled_choices_and_futures_are_those_of_the_plain_twin(worth):
 
 @st.composite
 def games(draw: st.DrawFn):
-    """(job, chains, prices): a job worth a fifth to one and a half of its on-demand cost, in two markets that are up or down."""
+    """Draw (job, chains, prices): a job valued at 0.2 to 1.5 times its on-demand cost, in two markets that
+    are up or down."""
     d, worth = draw(st.integers(2, 5)), draw(st.floats(0.2, 1.5))
     job = movable(
         cheap_job(worth, d=d, n_max=1, load=draw(st.sampled_from([0.4, 0.7, 0.9])), mu=draw(st.sampled_from([1.0, 0.9]))),
@@ -196,7 +199,8 @@ def test_expected_utility_is_never_less_than_with_a_net_that_always_stands(case)
 
 
 def test_hindsight_stays_above_and_the_mean_gains():
-    """On random markets: never better than hindsight, and better in the mean than the same mover with a net that always stands."""
+    """On random markets: never above hindsight, and on average better than the same policy with an
+    unconditional net."""
     gained = []
     for seed in range(8):
         windows, records = random_markets(seed, 8, 3, stay=0.9)

@@ -1,4 +1,5 @@
-"""A request of a job that may move: what is read and refused, the markets that fit, what moves take and cost (M11.2, M11.3)."""
+"""Requests for multi-market jobs: parsing, validation, matching markets, and the time and cost of moves
+(M11.2, M11.3)."""
 
 import json
 
@@ -71,7 +72,7 @@ def test_markets_fit_by_shell_patterns_and_by_source():
         True,
         False,
     ]
-    # A star of one part does not reach into the next one.
+    # A star within one part does not extend into the next part.
     assert not fits(_request(markets=["aws*p5*/*/*/*"]), AWS, "s")
     assert fits(_request(markets=["*"]), AWS, "s")
 
@@ -103,7 +104,9 @@ def test_filters_that_can_fit_nothing_are_refused():
     for filters in ({"gpu_type": "H100"}, {"regions": ["us-*"]}):
         with pytest.raises(JobError, match="one market only"):
             parse_request({**BASE, "market": A.key, **filters}, "test")
-        assert parse_request({**BASE, **filters}, "test").names_no_market  # markets are proposed for it
+        assert parse_request(
+            {**BASE, **filters}, "test"
+        ).names_no_market  # markets are proposed for such a request
 
 
 def test_egress_is_by_zone_region_and_provider():
@@ -129,7 +132,7 @@ def test_the_runs_agree_in_work_and_value_also_where_throughput_differs():
     job = movable_job(asked, [_history(A, 5.0), _history(B, 9.0), _history(AWS, 5.0)], home=1)
     assert [run.workload for run in job.runs] == [20.0] * 3
     assert [run.throughput.rate(1) for run in job.runs] == [2.0, 2.0, 6.0]
-    # Enough for the dearest: nothing is given up because of where it stands.
+    # The value covers the most expensive market, so the job's location is never a reason to give up.
     dearest = movable_job(asked, [_history(B, 9.0)], home=None)
     assert {run.value for run in job.runs} == {dearest.job.value}
     assert job.home == 1

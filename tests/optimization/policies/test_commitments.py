@@ -1,4 +1,4 @@
-"""Both ways of committing, the three end rules, and windows that replays share (M3.3, M4.5)."""
+"""Both kinds of commitment, the three end rules, and windows shared by replays (M3.3, M4.5)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestLast:
         assert held == Allocation(1, 5)  # six as planned, spot first
         assert after == state
         held, _ = policy.decide(state, view(slot=3, progress=on_line, available=0))
-        assert held == Allocation(2, 0)  # what spot there is not is not held
+        assert held == Allocation(2, 0)  # spot beyond the available count is not run
         pressed = Progress(done=0.0, n_previous=4)
         held, _ = policy.decide(state, view(slot=4, progress=pressed, available=0))
         assert held == Allocation(
@@ -94,7 +94,7 @@ class TestLast:
 class TestExpectedToGo:
     @staticmethod
     def on_demand_table(calls: list[int] | None = None):
-        """M3.3b written as a table of M3.3c, so that both rules must choose alike."""
+        """Return the rule of M3.3b as a table of M3.3c, so that both rules must choose alike."""
 
         def table(seen: View, slot: int) -> ExpectedToGo:
             if calls is not None:
@@ -132,7 +132,7 @@ class TestExpectedToGo:
         assert outcome.on_time
 
     def test_a_table_of_on_demand_to_go_is_worth_what_that_rule_is(self):
-        """At whole progress, where the steps of M3.3b and the lines of the table meet."""
+        """At integer progress, where the steps of M3.3b and the lines of the table meet."""
         asked: list[HorizonProblem] = []
         policy = Ahap(omega=4, commitment=2, sigma=0.9, end_rule=EndRule.EXPECTED_TO_GO,
                       expected=self.on_demand_table(), solve=recorded(asked))  # fmt: skip

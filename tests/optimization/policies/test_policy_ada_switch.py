@@ -1,4 +1,4 @@
-"""AdaSwitch: predictions while they perform, the robust rule while they do not (M10)."""
+"""AdaSwitch: uses predictions while they perform well and the robust rule otherwise (M10)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOB = Job(
 
 
 def sticky(seed: int) -> tuple[MarketWindow, object]:
-    """A market with a week of record before it."""
+    """Return a market with a week of record before it."""
     rng = np.random.default_rng(seed)
     count = np.clip(4 + rng.integers(-2, 3, HISTORY + SLOTS).cumsum(), 0, 8).astype(float)
     price = np.clip(0.4 + 0.05 * rng.normal(size=HISTORY + SLOTS).cumsum(), 0.2, 1.1)
@@ -32,7 +32,7 @@ def sticky(seed: int) -> tuple[MarketWindow, object]:
 
 
 def opposite(window: MarketWindow) -> list[PointForecast]:
-    """Forecasts that see little where much comes and much where little comes."""
+    """Return forecasts that predict few instances where many are available and many where few are."""
     return [
         PointForecast(price=f.price, available=8 - np.minimum(f.available, 8))
         for f in perfect_forecasts(window, 5)
@@ -40,7 +40,7 @@ def opposite(window: MarketWindow) -> list[PointForecast]:
 
 
 def states(policy, window, forecasts, record):
-    """Each slot's view, allocation and the state after it."""
+    """Return each slot's view, its allocation and the state after it."""
     seen, state, progress = see(JOB, window, forecasts, record), policy.start(JOB), Progress()
     for slot in range(SLOTS):
         view = seen.view(JOB, progress, slot)
@@ -61,7 +61,7 @@ def test_a_threshold_never_reached_leaves_the_predictions_in_force():
 
 
 def test_the_first_rival_is_the_robust_policy_from_the_start():
-    """While nothing was switched the run on paper is what a replay of the robust policy makes of the job."""
+    """Before the first switch the virtual run equals a replay of the robust policy."""
     window, record = sticky(1)
     for name in ROBUST:
         policy = AdaSwitch(omega=3, theta=1.0, robust=name)
@@ -73,7 +73,8 @@ def test_the_first_rival_is_the_robust_policy_from_the_start():
 
 
 def test_the_lead_decides_and_both_ways():
-    """The rule changes exactly where the lead passed the threshold in the slot before; wrong forecasts lead to both changes."""
+    """The rule changes exactly where the lead passed the threshold in the previous slot; wrong forecasts
+    cause both changes."""
     policy, away, back = AdaSwitch(omega=3, theta=0.01), 0, 0
     for seed in range(8):
         window, record = sticky(seed)
@@ -90,7 +91,7 @@ def test_the_lead_decides_and_both_ways():
 
 
 def test_it_is_hurt_less_by_hostile_forecasts_and_follows_good_ones():
-    """Mean utilities on markets where forecasts say the opposite, and where they are right."""
+    """Compares mean utilities on markets with inverted forecasts and with correct forecasts."""
     rules = [AdaSwitch(omega=3, theta=0.02), policy_named("AHAP(3,1,0.9,expected)"), policy_named("MSU-trim")]
     wrong, right = [], []
     for seed in range(8):
@@ -116,7 +117,7 @@ def test_shared_plans_change_nothing():
 
 
 def test_plans_on_paper_do_not_reach_the_live_solver():
-    """Only the rule in force asks it: what a person is shown as the plan is the plan that is followed."""
+    """Only the active rule calls it, so the plan shown to a user is the plan that is followed."""
     asked = []
     plain = Ahap(omega=2, commitment=1, sigma=0.9).solve
 

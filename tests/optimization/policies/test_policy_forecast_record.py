@@ -1,4 +1,4 @@
-"""How far off forecasts have been, as a policy measures it on its own job (M6.5, M10)."""
+"""Forecast errors as a policy measures them on its own job (M6.5, M10)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_errors_are_discounted_means_by_an_obvious_twin():
     last = walked(window, forecasts)[-1]
     most = JOB.n_max
     for k in range(1, STEPS + 1):
-        at = min(k, 2) - 1  # the last step of a forecast is held
+        at = min(k, 2) - 1  # the last step of a forecast extends to later slots
         price = [abs(forecasts[t - k].price[at] - window.price[t]) for t in range(k, SLOTS)]
         count = [
             abs(min(forecasts[t - k].available[at], most) - min(window.available[t], most))

@@ -1,4 +1,4 @@
-"""RHIG: receding-horizon inexact gradient steps on the forecasts that are accurate (M10)."""
+"""RHIG: receding-horizon inexact gradient steps on sufficiently accurate forecasts (M10)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def market(seed: int, *, constant: bool = False):
 
 
 def smoothed(x, before, dear, rho, beta) -> float:
-    """The problem of the docstring: stage costs and squared switching costs, the slot after the last held."""
+    """Return stage costs plus squared switching costs; the slot after the last keeps the last size."""
     steps = np.diff([before, *x])
     return float(np.dot(np.array(dear) - rho, x) + beta / 2 * (steps**2).sum())
 
 
 def test_every_step_lowers_the_smoothed_cost():
-    """A step of 1 / (4 beta) on a curvature of 2 beta cannot overshoot, whatever the forecasts."""
+    """A step of 1 / (4 beta) on a curvature of 2 beta cannot overshoot, for any forecasts."""
     policy, lowered = RecedingGradient(horizon=4, sigma=1.0), 0
     for seed in range(20):
         window = market(seed)
@@ -62,7 +62,7 @@ def test_every_step_lowers_the_smoothed_cost():
 
 
 def test_repeated_steps_reach_the_smoothed_optimum():
-    """Asked again and again about the same slots the iterates settle where no small change of one size helps."""
+    """Repeated on the same slots, the iterates converge where no small change of a single size helps."""
     window, policy = market(3), RecedingGradient(horizon=4, sigma=1.0)
     view = see(JOB, window, perfect_forecasts(window, 4)).view(JOB, Progress(done=4.0, n_previous=3), 2)
     state = policy.start(JOB)
@@ -81,7 +81,7 @@ def test_repeated_steps_reach_the_smoothed_optimum():
 
 
 def test_forecasts_are_believed_only_as_far_as_they_are_accurate():
-    """Right one slot ahead and wrong from two on: one step is believed; right ones are believed all the way."""
+    """Forecasts that are wrong from lead time two are used for one step; correct forecasts for all steps."""
     window = market(4)
     half = [
         PointForecast(price=f.price, available=np.concatenate([f.available[:1], 8 - f.available[1:]]))
@@ -108,7 +108,7 @@ def test_where_changes_cost_nothing_and_prices_stand_still_it_is_greedy():
 
 
 def test_a_change_that_does_not_pay_is_not_made():
-    """Growing to 8 for one slot loses (1 - 0.25) of its work and more than it gains; for five slots it pays."""
+    """Growing to 8 for one slot loses (1 - 0.25) of its work, more than it gains; over five slots it pays."""
     job = replace(JOB, mu_up=0.25, workload=60, deadline_slots=SLOTS)
     for later, size in ((3, 3), (8, 8)):
         window = market_window([0.5] * SLOTS, [8] + [later] * (SLOTS - 1), on_demand_usd=1.0, slot_hours=1.0)

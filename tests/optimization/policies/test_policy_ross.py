@@ -1,4 +1,4 @@
-"""ROSS: one draw for each outage, with odds of one to sqrt(K) (M10)."""
+"""ROSS: one random draw per outage, with odds of one to sqrt(K) (M10)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def held(job: Job, window: MarketWindow, seed: int = 0) -> list[Allocation]:
 
 @pytest.mark.parametrize("price", [0.09, 0.25, 0.64])
 def test_the_share_of_outages_bought_is_one_to_sqrt_k(price):
-    """Over many jobs the draws behave as independent ones of that probability: within 4 standard errors."""
+    """Over many jobs the draws match independent draws of that probability within 4 standard errors."""
     window, jobs = market(price, [8]), 600
     bought = [held(replace(JOB, name=f"job-{i}"), window)[1].on_demand > 0 for i in range(jobs)]
     chance = buying_chance(price, 1.0)
@@ -84,7 +84,8 @@ def test_a_gap_is_neither_spot_nor_outage():
 
 
 def test_the_draw_is_fixed_for_ever():
-    """Every process and version draws the same: no hash of Python's own, which differs from process to process, is in it."""
+    """Every process and version draws the same values: Python's `hash`, which differs between processes,
+    is not used."""
     drawn = [_drawn(0, "a", 0), _drawn(7, "a", 0), _drawn(0, "job", 5)]
     assert drawn == [0.24982039903852374, 0.895400809146058, 0.9502912278999825]
 

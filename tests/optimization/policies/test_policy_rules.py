@@ -1,4 +1,4 @@
-"""The rules of each policy on cases small enough to work out by hand (M4.1-M4.5)."""
+"""The rules of each policy on cases small enough to compute by hand (M4.1-M4.5)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TestMaximalSpot:
         assert answer(MaximalSpot(), view(price=1.2)) == (0, 0)
 
     def test_on_demand_at_the_last_moment_and_not_before(self):
-        # 40 at 8 a slot: 5 slots. With 6 left one may still be waited for, with 5 none.
+        # 40 at 8 a slot: 5 slots. With 6 left the job may wait one slot, with 5 none.
         assert answer(MaximalSpot(), view(slot=4, available=0)) == (0, 0)
         assert answer(MaximalSpot(), view(slot=5, available=0)) == (8, 0)
         assert answer(MaximalSpot(), view(slot=5, available=3)) == (5, 3)
@@ -149,7 +149,8 @@ class TestUniformProgress:
         assert answer(UniformProgress(), replace(far, observed=False, price=1.0), state=6) == (6, 0)
         assert answer(UniformProgress(), replace(far, available=8, price=1.0), state=6) == (6, 0)
         assert answer(UniformProgress(), replace(far, available=2), state=6) == (0, 2)
-        # two on demand beside four on spot, which went: as many stay as n_min asks for, and no more than finish the job
+        # Two on-demand and four spot, which are gone: on-demand falls no lower than n_min and is limited
+        # to the size that finishes the job.
         assert answer(UniformProgress(), replace(far, job=replace(JOB, n_min=4)), state=2) == (4, 0)
         assert answer(UniformProgress(), replace(far, progress=Progress(done=37.5, n_previous=6)), 6) == (
             3,
@@ -168,11 +169,13 @@ class TestUniformProgress:
         count = [0, 0, 0, 0, 3, 3, 0, 0, 0, 0]
         market = market_window([0.25] * 10, count, on_demand_usd=1.0, slot_hours=1.0)
         held = replay(UniformProgress(), job, market).allocations
-        # 0: on the line, nothing. 1: 0 < 4, 8 are due: all 8, at 0.8, do 6.4 only.
-        # 2: 6.4 < 9.6 (the line at 2.4), 13.6 are due: 8 make 14.4. 3: 14.4 >= 13.6 but no spot: 8 stay, 22.4.
-        # 4: 22.4 >= 17.6 and spot: the 3 of it, 25.4. 5: 28.4. 6: 28.4 >= 24, spot gone, no on-demand to keep: nothing.
+        # 0: on the line, nothing. 1: 0 < 4, 8 are due: all 8, at 0.8, do only 6.4.
+        # 2: 6.4 < 9.6 (the line at 2.4), 13.6 are due: 8 make 14.4. 3: 14.4 >= 13.6 but no spot: 8 stay,
+        # 22.4.
+        # 4: 22.4 >= 17.6 and spot: its 3 instances, 25.4. 5: 28.4. 6: 28.4 >= 24, no spot left, no
+        # on-demand running: nothing.
         # 7: 28.4 >= 28: nothing, as 11.6 more fit into two slots of 8, the first at 0.8 (14.4).
-        # 8: 28.4 < 32, 36 are due: 8 make 6.4, and the net asks for as many: 34.8. 9: 5.2 are left: 6.
+        # 8: 28.4 < 32, 36 are due: 8 make 6.4, and the net requests as many: 34.8. 9: 5.2 are left: 6.
         assert [(a.on_demand, a.spot) for a in held] == [
             (0, 0), (8, 0), (8, 0), (8, 0), (0, 3), (0, 3), (0, 0), (0, 0), (8, 0), (6, 0),
         ]  # fmt: skip
@@ -199,11 +202,11 @@ class TestAhanp:
         policy = Ahanp(sigma=0.9)
         assert answer(policy, view(job, available=6, n_previous=5)) == (0, 5)
         assert answer(policy, view(job, available=6, n_previous=4)) == (0, 6)
-        # behind, 5 catch up; 6 were held: kept, one on demand
+        # behind, 5 catch up; 6 were running, so one on-demand keeps the size
         assert answer(policy, view(job, slot=3, done=11.0, available=5, n_previous=6)) == (1, 5)
-        # ahead, 6 were held, 5 are there: spot only, so not kept
+        # ahead, 6 were running, 5 are available: spot only, so the size is not kept
         assert answer(policy, view(job, slot=3, done=20.0, available=5, n_previous=6)) == (0, 5)
-        # 3 held, 4 wanted: 3 would fall behind the line
+        # 3 running, 4 requested: 3 would fall behind the line
         assert answer(policy, view(job, available=4, n_previous=3)) == (0, 4)
 
     def test_threshold_must_be_a_share(self):
@@ -213,7 +216,7 @@ class TestAhanp:
 
 
 def scripted(*plans: list[tuple[int, int]]) -> Any:
-    """A solver that hands out plans in turn and records what it was asked."""
+    """Return a solver that returns the plans in turn and records its problems."""
     asked: list[HorizonProblem] = []
 
     def solve(problem: HorizonProblem) -> Plan:
@@ -285,7 +288,7 @@ class TestAhap:
 
     def test_behind_never_below_what_the_deadline_needs(self):
         late = view(slot=4, done=2.0, available=4)
-        # 38 are left for 6 slots of at most 8: one may be waited out, but not all of it
+        # 38 are left for 6 slots of at most 8: the job may wait in part of one slot only.
         policy = Ahap(omega=3, commitment=1, sigma=0.9, solve=scripted([(0, 0)] * 3, [(0, 0)] * 3))
         assert answer(policy, replace(late, progress=Progress(done=0.5))) == (0, 0)
         assert answer(policy, replace(late, slot=5)) == (2, 4)  # 32 at most in the last four
@@ -297,8 +300,9 @@ class TestAhap:
         assert answer(policy, replace(far, price=0.6)) == (0, 0)
 
     def test_the_far_ahead_are_those_at_the_line_of_the_windows_end_and_no_sooner(self):
-        # Four units of work a slot: the line is 16 a slot before the window's end, 20 at it, 24 a slot later.
-        # A rounding error short of it is at it.
+        # Four units of work a slot: the line is 16 a slot before the window's end, 20 at it, 24 a slot
+        # later.
+        # Progress short of the line by a rounding error counts as on it.
         at_line = ((20.0 - 1e-12, (0, 6)), (20.0, (0, 6)), (23.9, (0, 6)))
         for done, held in ((16.0, (2, 6)), (19.9, (2, 6)), *at_line):
             policy = Ahap(omega=3, commitment=1, sigma=0.9, solve=scripted([(4, 4)] * 3))

@@ -1,4 +1,4 @@
-"""Trust(lambda): ski rental for every chance to grow, with a forecast of how long it lasts (M10)."""
+"""Trust(lambda): ski rental for each opportunity to grow, with a forecast of its duration (M10)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from optimization.policies.trust import Trust, growth_cost, kept_spot
 from optimization.replay.run import replay, see
 from warehouse.errors import SettingsError
 
-#: A job with so much time that the net is never heard.
+#: A job with so much time that the safety net never intervenes.
 JOB = Job(
     name="t", workload=400, deadline_slots=200, n_min=1, n_max=8, throughput=Linear(), mu_up=0.25, value=900
 )
 
 
 def rent_paid(policy: Trust, season: int, foretold: int) -> tuple[float, bool]:
-    """What a season of ``season`` slots costs a job on 2 of 8 spot: rents, and the price of growing if it does; and whether."""
+    """Return (cost, grown) of a season of ``season`` slots for a job on 2 of 8 spot instances.
+
+    The cost is the rents plus, if the job grows, the price of growing."""
     window = market_window([0.5] * 200, [8] * 200, on_demand_usd=1.0, slot_hours=1.0)
     told = PointForecast(
         price=np.full(60, 0.5), available=np.array([8] * max(0, foretold - 1) + [2] * (61 - max(1, foretold)))
@@ -45,7 +47,8 @@ def rent_paid(policy: Trust, season: int, foretold: int) -> tuple[float, bool]:
 
 @pytest.mark.parametrize("caution", [0.25, 0.5, 1.0])
 def test_a_season_costs_at_most_what_ski_rental_promises(caution):
-    """1 + lambda times the best in hindsight with a right forecast, 1 + 1 / lambda with any, up to one slot's rent (M10)."""
+    """At most 1 + lambda times the hindsight optimum with correct forecasts, 1 + 1 / lambda with any, plus
+    one slot's rent (M10)."""
     policy, rent, price = Trust(caution=caution), 3.0, 6.0
     for season in range(1, 25):
         best = min(rent * season, price)
@@ -57,7 +60,7 @@ def test_a_season_costs_at_most_what_ski_rental_promises(caution):
 
 
 def test_trust_moves_the_slot_of_growing():
-    """Growing costs 6 here and the rent is 3: two slots of rent at lambda = 1, at once or never at lambda = 0."""
+    """Growing costs 6 and the rent is 3: two slots of rent at lambda = 1; immediately or never at lambda = 0."""
     slots = {}
     for caution in (0.0, 0.5, 1.0):
         for foretold in (1, 60):

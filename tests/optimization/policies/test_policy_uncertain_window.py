@@ -1,4 +1,4 @@
-"""A planning window as long as the forecasts are worth it (M10)."""
+"""Planning window whose length depends on the forecast quality (M10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool as a parameter grid (M4.8) and canonical names."""
+"""The policy pool as a parameter grid (M4.8), and canonical names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The least net under the policies that plan by the belief: it stands where finishing is worth its price on demand (M4)."""
+"""Least net of belief-based policies: it applies where finishing pays its on-demand cost (M4)."""
 
 from dataclasses import replace
 
@@ -29,7 +29,8 @@ from optimization.policies.stochastic import Stochastic, tables_in_force
 from optimization.replay.decision import look_ahead, simulate_ahead
 from optimization.replay.run import replay, see
 
-#: On-demand costs 1 USD an instance-hour throughout, and slots are hours.
+#: Value of the job relative to its on-demand cost: 1 USD per instance-hour in every slot, slots of an
+# hour.
 WORTH = 0.45
 
 
@@ -47,7 +48,7 @@ def a_job(worth: float = WORTH, **other) -> Job:
 
 
 def chain_of(stay: float, n_max: int = 4) -> np.ndarray:
-    """Nothing or all of it, for about 1 / (1 - stay) slots."""
+    """Return a chain of 0 or n_max instances, each state lasting about 1 / (1 - stay) slots."""
     chain = np.zeros((n_max + 1, n_max + 1))
     for now in range(n_max + 1):
         chain[now, now if now in (0, n_max) else 0] = stay
@@ -63,7 +64,7 @@ def walk(chain: np.ndarray, slots: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def market(counts: np.ndarray, price: float = 0.3, *, slots: int = 12):
-    """The last slots of a record whose price stands still, and the record."""
+    """Return the last slots of a record with a constant price, and the record."""
     first = len(counts) - slots
     window = market_window(np.full(slots, price), counts[first:], on_demand_usd=1.0, slot_hours=1.0)
     return window, record_of(
@@ -75,7 +76,7 @@ class TestWhatIsNotWorthItsPriceIsLetGo:
     def test_a_job_is_not_finished_at_a_loss_where_spot_is_scarce(self):
         job, (window, record) = a_job(), market(np.zeros(72))
         assert replay(policy_named("Stochastic"), job, window, record=record).utility_usd == 0.0
-        # Rules of others keep to their papers.
+        # Policies from the literature follow their papers.
         for name in ("UP", "MSU-trim", "AHANP(0.9)", "AHAP(3,1,0.9)"):
             outcome = replay(policy_named(name), job, window, record=record)
             assert outcome.on_time, name
@@ -88,7 +89,7 @@ class TestWhatIsNotWorthItsPriceIsLetGo:
         assert outcome.utility_usd == pytest.approx((WORTH - 0.3) * job.workload, abs=0.5)
 
     def test_what_is_sunk_does_not_count(self):
-        """Most of the work is done when spot goes away for good: the rest is worth its price, though the whole was not."""
+        """Spot disappears for good after most of the work: finishing pays, although the whole job would not."""
         job, counts = a_job(), np.concatenate([np.full(65, 4.0), np.zeros(7)])
         window, record = market(counts)
         outcome = replay(policy_named("Stochastic"), job, window, record=record)
@@ -136,12 +137,14 @@ class TestWhatIsNotWorthItsPriceIsLetGo:
 
 
 # ---
-# Expected utility by the exact program on the true chain: with the priced net never less than with the net that always stands.
+# Expected utility from the exact program on the true chain: never lower with the priced net than with the
+# unconditional net.
 
 
 @st.composite
 def games(draw: st.DrawFn):
-    """(job, chain, price): a job worth a fifth to one and a half of what it costs on demand, on counts that move by a chain."""
+    """Draw (job, chain, price): a job valued at 0.2 to 1.5 times its on-demand cost, on counts that follow
+    a chain."""
     n_max, slots = draw(st.integers(1, 2)), draw(st.integers(2, 5))
     throughput = draw(st.sampled_from([Linear(), Amdahl(parallel=0.6)]))
     job = Job(
@@ -173,7 +176,7 @@ def view_of(job: Job, slot: int, done: float, before: int, there: tuple[float, i
 
 
 def under(net, job: Job, program: ExactProgram, states: list | None = None):
-    """The exact program's own choices with ``net`` under them."""
+    """Return the exact program's choices with ``net`` applied."""
 
     def choose(slot, done, place, before, state):
         view = view_of(job, slot, done, before, state[0])
@@ -191,7 +194,7 @@ def old_net(view: View, wish: Allocation) -> Allocation:
 
 
 def expected(case) -> tuple[float, float, float]:
-    """Expected utility with the net that always stands, with the priced one, and without any."""
+    """Return the expected utility with the unconditional net, with the priced net, and without a net."""
     job, chain, price = case
     program, start = program_of(job, chain, price), ((price, 0),)
     with_old, with_priced = [], []
@@ -221,7 +224,7 @@ def test_expected_utility_is_never_less_than_with_a_net_that_always_stands_long(
 
 
 def test_it_gains_what_the_net_had_cost():
-    """A job worth .45 of its on-demand cost on spot that comes and goes: most of the loss is got back."""
+    """A job valued at 0.45 of its on-demand cost on intermittent spot: most of the loss is recovered."""
     job = replace(a_job(deadline_slots=6, n_max=2, workload=6.0), mu_up=1.0)
     old, new, best = expected((job, chain_of(0.7, 2), 0.3))
     assert old < -0.3
@@ -233,7 +236,7 @@ def test_it_gains_what_the_net_had_cost():
 def test_a_job_is_always_worth_finishing_where_no_state_in_reach_says_otherwise(case):
     job = case[0]
     if job.mu_up < 0.0:
-        return  # held sizes then reach further than all that is begun anew
+        return  # keeping running instances then reaches further than any fresh start
     numbers = pace(job, 1.0)
     found = all(
         worth_finishing(view_of(job, slot, job.workload - rest, 0, (1.0, 0)))
@@ -253,7 +256,8 @@ def test_worth_finishing_is_what_the_plain_ending_says(case, slot, share, before
 
 
 # ---
-# Sampled futures of such a job: decided together as one by one, and chances between 0 and 1.
+# Sampled futures of such a job: the same decisions together as separately, and probabilities between 0
+# and 1.
 
 
 def flickering(seed: int, worth: float = WORTH, slot: int = 0, done: float = 0.0):
@@ -264,7 +268,7 @@ def flickering(seed: int, worth: float = WORTH, slot: int = 0, done: float = 0.0
 
 @pytest.mark.parametrize("worth", [0.3, WORTH, 0.8])
 def test_many_futures_at_once_are_each_by_itself(worth, monkeypatch):
-    """Also those that have let the deadline go: no path falls back to being asked one by one, and none differs."""
+    """Includes paths that miss the deadline deliberately: no path is decided separately, and none differs."""
     policy = Stochastic()
     for seed in range(3):
         view = flickering(seed, worth)
@@ -288,7 +292,7 @@ def test_many_futures_at_once_are_each_by_itself(worth, monkeypatch):
 
 
 def test_chances_of_being_late_have_shades_and_are_right_where_the_belief_is():
-    """Said at the first slot beside what happens, over jobs on the very chain that the belief has learned."""
+    """Compares probabilities predicted at the first slot with outcomes, for jobs on the very chain of the belief."""
     said, late, rng = [], [], np.random.default_rng(17)
     policy, job, chain = Stochastic(half_life_hours=72.0), a_job(), chain_of(0.85)
     for seed in range(60):
@@ -306,7 +310,8 @@ def test_chances_of_being_late_have_shades_and_are_right_where_the_belief_is():
 
 
 def test_a_short_memory_says_more_often_that_it_may_change_its_mind():
-    """A policy that knows few transitions lets deadlines go on what the next ones say; of one that must finish nothing is drawn."""
+    """A policy with few observed transitions may give up a deadline after the next ones; nothing is
+    sampled for hard deadlines."""
     said: dict[bool, list[float]] = {False: [], True: []}
     policy, rng = Stochastic(half_life_hours=6.0), np.random.default_rng(5)
     for seed in range(12):
@@ -328,7 +333,7 @@ def test_a_short_memory_says_more_often_that_it_may_change_its_mind():
 
 
 def test_tables_of_a_job_that_may_be_let_go_are_for_every_amount_of_work():
-    """Banded tables would hold the job to its deadline by themselves."""
+    """Banded tables would force the job to meet its deadline."""
     for worth, anywhere in ((WORTH, True), (1.5, False)):
         view = flickering(1, worth)
         tables_in_force(view, Forgetting())
@@ -336,7 +341,7 @@ def test_tables_of_a_job_that_may_be_let_go_are_for_every_amount_of_work():
 
 
 def test_the_net_takes_the_least_size_that_keeps_the_deadline():
-    """Where it stands it is the least net (M4)."""
+    """Where it applies, it equals the least net (M4)."""
     job = a_job(1.5)
     view = view_of(job, 6, 2.0, 0, (0.3, 0))
     assert not keeps_deadline(view, 0)

@@ -1,4 +1,4 @@
-"""UP-single by the paper's rules, with changeovers in hours, also longer than a slot (M4.3)."""
+"""UP-single by the paper's rules, with changeovers in hours that may exceed a slot (M4.3)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_all_or_nothing():
 
 
 def test_exploitation_stays_on_spot_even_behind_and_short_of_time():
-    # 10 slots of work in 11: no start of anything is safe with a changeover of 1, but spot is held already
+    # 10 slots of work in 11: no start is safe with a changeover of 1, but spot is already running
     slow = SingleCluster(changeover_hours=1.0)
     assert after(slow, Holding.SPOT, view(slot=9, n_previous=4)) == (SPOT, Holding.SPOT)
     assert after(slow, Holding.NOTHING, view(slot=9)) == (ON_DEMAND, Holding.TO_THE_END)
@@ -88,7 +88,7 @@ def test_on_demand_is_never_left_for_nothing():
 
 
 def test_the_net_keeps_two_changeovers():
-    # R - 1 < C + 2 delta: with 10 slots of work and delta = 1.5 the last idle slot is that with R = 14
+    # R - 1 < C + 2 delta: with 10 slots of work and delta = 1.5 the last idle slot has R = 14
     policy = SingleCluster(changeover_hours=1.5)
     held = {
         slot: after(policy, Holding.NOTHING, view(slot=slot, done=0.0, available=0))[1] for slot in (6, 7)
@@ -96,7 +96,7 @@ def test_the_net_keeps_two_changeovers():
     assert held == {
         6: Holding.ON_DEMAND,
         7: Holding.TO_THE_END,
-    }  # behind at 6 already, but not yet to the end
+    }  # already behind at 6, but not yet at the end
     none = SingleCluster(changeover_hours=0.0)
     assert after(none, Holding.NOTHING, view(slot=9, available=0))[1] is Holding.ON_DEMAND
     assert after(none, Holding.NOTHING, view(slot=10, available=0))[1] is Holding.TO_THE_END
@@ -116,14 +116,14 @@ def test_without_a_time_the_changeover_is_the_jobs():
 
 def test_a_gap_begins_nothing_until_the_net_calls():
     gap = view(available=0, observed=False, price=1.0, slot=4, done=6.0, n_previous=4)
-    assert after(UP, Holding.NOTHING, gap) == (NOTHING, Holding.NOTHING)  # though behind
+    assert after(UP, Holding.NOTHING, gap) == (NOTHING, Holding.NOTHING)  # although behind
     assert after(UP, Holding.ON_DEMAND, gap) == (ON_DEMAND, Holding.ON_DEMAND)
     assert after(UP, Holding.SPOT, replace(gap, slot=13)) == (ON_DEMAND, Holding.TO_THE_END)
 
 
 def test_the_guard_leaves_a_slot_and_a_restart():
-    # 10 slots of work in 20, a restart of half a slot: 19 - t - 10 >= 1.5 up to t = 7; of spot that runs 20 - t - 0.5 - 10 >= 1.5
-    # up to t = 8, which Stochastic does not know of.
+    # 10 slots of work in 20, a restart of half a slot: 19 - t - 10 >= 1.5 up to t = 7; with running spot
+    # 20 - t - 0.5 - 10 >= 1.5 up to t = 8, which Stochastic does not use.
     job = replace(JOB, mu_up=0.5, n_min=4)
     cases = (
         (SingleCluster(guard=True), Holding.NOTHING, 0, 7),
@@ -140,7 +140,7 @@ def test_the_guard_leaves_a_slot_and_a_restart():
         more = replace(late, progress=Progress(done=4.0, n_previous=before))
         assert policy.decide(state, more)[0] == SPOT
     assert UP.decide(Holding.SPOT, view(job, slot=8, n_previous=4))[0] == SPOT
-    free = replace(job, n_min=1)  # of jobs that may hold less the guard says nothing
+    free = replace(job, n_min=1)  # the guard ignores jobs that may run fewer instances
     assert Stochastic(guard=True).decide(None, view(free, slot=8, n_previous=4))[0].on_demand == 0
 
 

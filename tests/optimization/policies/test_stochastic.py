@@ -1,4 +1,4 @@
-"""The stochastic policy in replays: what it may know, what it shares, and the edges of jobs and markets (M4.6)."""
+"""The stochastic policy in replays: information limits, sharing, and edge cases of jobs and markets (M4.6)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BEFORE = 30
 def market(
     seed: int, *, slots: int = 14, n_max: int = 8, slot_hours: float = 0.5, gaps: float = 0.1
 ) -> tuple[MarketWindow, Record]:
-    """A sticky market and the record it is cut from, `BEFORE` slots earlier, with two peers."""
+    """Return a sticky market and the record it is cut from, starting `BEFORE` slots earlier, with two peers."""
     rng = np.random.default_rng(seed)
     k = BEFORE + slots
     price = np.clip(0.6 + 0.05 * rng.normal(size=k).cumsum(), 0.1, 1.3)
@@ -75,7 +75,9 @@ def policies() -> list:
 
 
 def promised(name: str, job: Job, slot_hours: float) -> Job:
-    """The job as the policy promises its deadline: as it is, or where the price may speak against it one that must finish (M4)."""
+    """Return the job with the deadline promise of the policy.
+
+    Where the price may argue against finishing, the job gets a hard deadline (M4)."""
     priced = name.startswith("Stochastic")
     return replace(job, must_finish=priced and not always_worth_finishing(job, 1.0, slot_hours))
 
@@ -113,7 +115,8 @@ class TestTheFutureIsNotSeen:
 
     @pytest.mark.parametrize("name", LEARNING)
     def test_what_came_before_the_job_matters(self, name):
-        """Else nothing would be learned: a market that was never up is not waited for, one that always was is."""
+        """Shows that the record matters: the policy does not wait for a market that was never up, but does
+        for a market that always was."""
         window, record = market(1, gaps=0.0)
         window = replace(window, price=np.full(14, 0.3), available=np.array([0, 0, 0, 0] + [8] * 10))
         price = np.full(BEFORE + 14, 0.3)
@@ -130,7 +133,7 @@ class TestTheFutureIsNotSeen:
 class TestSharing:
     @pytest.mark.parametrize("seed", range(5))
     def test_a_pool_in_any_order_is_one_at_a_time(self, seed):
-        """Tables are shared by the views of one replay; who asks first must not matter (M5.1)."""
+        """Tables are shared by the views of one replay; the order of the policies must not matter (M5.1)."""
         window, record = market(seed, gaps=0.3)
         alone = [replay(policy, JOB, window, record=record) for policy in policies()]
         assert replay_pool(policies(), JOB, window, record=record) == alone
@@ -138,7 +141,8 @@ class TestSharing:
         assert replay_pool(policies(), JOB, window) == [replay(p, JOB, window) for p in policies()]
 
     def test_tables_of_a_slot_do_not_depend_on_who_asks_first(self, monkeypatch):
-        """Slot 0 is a gap, and its tables are made later, in other slots; they are those of what slot 0 knew."""
+        """Slot 0 is a gap and its tables are computed later, in other slots; they equal those from the
+        knowledge of slot 0."""
         monkeypatch.setattr(stochastic, "MOST_TABLES", 3)
         window, record = market(2, gaps=0.0)
         price = record.price.copy()
@@ -157,7 +161,7 @@ class TestSharing:
 
     @pytest.mark.parametrize(("most", "made"), [(96, range(14)), (7, range(0, 14, 2)), (1, [0])])
     def test_tables_are_made_once_for_all(self, most, made, monkeypatch):
-        """In every slot, not for every policy; in a job of many slots, evenly over it."""
+        """In every slot, but once for all policies; in long jobs at evenly spaced slots."""
         monkeypatch.setattr(stochastic, "MOST_TABLES", most)
         window, record = market(3, gaps=0.0)
         price = np.full(BEFORE + 14, 0.4)
@@ -174,7 +178,8 @@ class TestSharing:
         assert sorted(one.game.slot for one in tables) == list(made)
 
     def test_tables_let_go_for_want_of_room_are_made_again_the_same(self, monkeypatch):
-        """Room for about one of three: the oldest go, the newest stays, and no answer changes."""
+        """The memory fits about one of three tables: the oldest are dropped, the newest stays, and no
+        result changes."""
         window, record = market(3)
         roomy = see(JOB, window, None, record)
         alone = [replay(policy, JOB, window, record=record) for policy in policies()]
@@ -193,7 +198,8 @@ class TestSharing:
 
     @pytest.mark.parametrize("name", [AHAP_EXPECTED, AHAP_LAST_EXPECTED])
     def test_plans_shared_by_content_are_exact(self, name):
-        """M3.3 (c) is in the content of a program: markets with other tables get plans of their own, equal ones share."""
+        """M3.3 (c) is part of a program's content: markets with different tables get separate plans, equal
+        tables share a plan."""
         memo, asked = PlanMemo(), []
 
         def solve(problem):
@@ -218,7 +224,7 @@ class TestSharing:
         )
 
     def test_nothing_is_carried_from_slot_to_slot(self):
-        """So a running job is caught up with at no cost."""
+        """So catching up with a running job needs no extra work."""
         window, record = market(0)
         policy, seen = policy_named("Stochastic"), see(JOB, window, None, record)
         assert policy.decide(None, seen.view(JOB, Progress(), 0))[1] is None
@@ -231,7 +237,7 @@ def small(**changes) -> Job:
     return replace(JOB, **changes)
 
 
-#: Edges of jobs, slots and markets: (job, hours of a slot).
+#: Edge cases of jobs, slots and markets: (job, hours of a slot).
 EDGES = {
     "single instance": (small(n_max=1, workload=3.5), 0.5),
     "twenty or fewer told apart of 64": (small(n_max=64, workload=200, value=400), 0.5),
@@ -268,7 +274,7 @@ class TestEdges:
 
     @pytest.mark.parametrize("name", LEARNING)
     def test_dear_spot_is_never_held(self, name):
-        """On-demand's own price throughout, and above it: only the level at on-demand is left (M3.2)."""
+        """Spot at or above the on-demand price throughout: only the on-demand price level is left (M3.2)."""
         window, record = market(0)
         for price in (1.0, 1.7):
             dear = replace(window, price=np.full(14, price), observed=np.full(14, True))
@@ -291,7 +297,7 @@ class TestEdges:
 
     @pytest.mark.parametrize("name", LEARNING)
     def test_a_record_with_holes_where_the_job_saw_is_borne(self, name):
-        """What was learned too late is a gap of the record and yet seen by the job."""
+        """A value learned too late is a gap in the record but was seen by the job."""
         window, record = market(1, gaps=0.0)
         price, available = record.price.copy(), record.available.copy()
         price[BEFORE:], available[BEFORE:] = NAN, NAN
@@ -308,7 +314,7 @@ class TestEdges:
         assert replay(policy_named(name), JOB, window, record=cut).on_time
 
     def test_a_record_that_begins_with_the_job_is_what_the_job_sees_itself(self):
-        """Without a record the policy keeps its own, so the two are the same history."""
+        """Without a record the policy builds its own, so both histories are equal."""
         for seed in range(4):
             window, record = market(seed, gaps=0.2)
             cut = record_of(record.price[BEFORE:], record.available[BEFORE:], first=0, slot_hours=0.5)
@@ -316,7 +322,7 @@ class TestEdges:
             assert replay(policy, JOB, window, record=cut) == replay(policy, JOB, window)
 
     def test_a_look_ahead_knows_what_its_last_slot_knew(self):
-        """A record held still is borne, also where the job begins after the last slot known."""
+        """A record without updates is accepted, also where the job begins after the last known slot."""
         window, record = market(3, gaps=0.0)
         for known in (BEFORE - 2, BEFORE + 1, BEFORE + 6):
             still = Record(
@@ -342,7 +348,8 @@ THROUGHPUTS: list[Throughput] = [
 
 @st.composite
 def tight_cases(draw: st.DrawFn):
-    """A job that on-demand can just finish, or with slack, on a market that may do anything; slots of 3 minutes to a day."""
+    """Draw a job that on-demand can just finish, or finish with slack, and an arbitrary market; slots of 3
+    minutes to a day."""
     slots, n_max = draw(st.integers(1, 10)), draw(st.integers(1, 4))
     slot_hours = draw(st.sampled_from([3, 30, 60, 24 * 60])) / 60.0
     job = Job(
@@ -358,7 +365,7 @@ def tight_cases(draw: st.DrawFn):
 
 def check_deadline(case) -> None:
     job, window, record = case
-    # A workload of 1e-17 is what rounding left of a reach of nothing.
+    # A workload of 1e-17 is a rounding error of a reach of zero.
     in_reach = pace(job, window.slot_hours).reach[job.deadline_slots][0] >= job.workload > 1e-12
     for name in ("Stochastic", AHAP_EXPECTED, AHAP_LAST_EXPECTED):
         asked = promised(name, job, window.slot_hours)
@@ -381,7 +388,7 @@ def test_no_deadline_in_reach_is_missed_long(case):
 
 
 def test_a_job_given_up_buys_nothing_in_a_gap():
-    """No size is worth its price any more; an unknown count is no reason to rush (M2.6, M2.7)."""
+    """No size pays its price any more; an unknown count is no reason to rush (M2.6, M2.7)."""
     job = replace(JOB, workload=1e4, deadline_slots=5, value=1.0)
     market = market_window([0.4, NAN, 0.4, NAN, 0.4], [2, 2, 0, 4, 4], on_demand_usd=1.0, slot_hours=1.0)
     outcome = replay(policy_named("Stochastic"), job, market)

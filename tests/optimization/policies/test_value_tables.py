@@ -1,4 +1,4 @@
-"""Value tables of real jobs: the grid, the sizes they choose, and the end rule they give to AHAP (M4.6, M3.3c)."""
+"""Value tables of real jobs: the grid, the chosen sizes, and the end rule they provide for AHAP (M4.6, M3.3c)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ on_grid = pytest.mark.parametrize("job", ON_GRID.values(), ids=ON_GRID)
 
 
 def history(seed: int = 0, *, n_max: int = 2, slots: int = 60, low: float = 0.3) -> Past:
-    """Counts that stay a while and prices on two levels, the present price on the lower."""
+    """Return a history of persistent counts and prices on two levels, the present price on the lower."""
     rng = np.random.default_rng(seed)
     stay = rng.integers(1, 6, slots)
     counts = np.repeat(rng.integers(0, n_max + 1, slots), stay)[:slots].astype(float)
@@ -81,7 +81,7 @@ def tables_of(
 
 
 def steps_of(tables: ValueTables, most: int = 12) -> list[int]:
-    """Some amounts of work left, in steps, the whole workload among them."""
+    """Return some amounts of remaining work, in steps, including the whole workload."""
     whole = round(tables.job.workload / tables.game.step)
     assert whole * tables.game.step == pytest.approx(tables.job.workload), "the workload is on the grid"
     return sorted({1, whole, *range(1, whole, max(1, whole // most))})
@@ -101,7 +101,8 @@ class TestAgainstTheTree:
 
     @on_grid
     def test_the_size_chosen_is_worth_as_much_as_any(self, job):
-        """In every state of the chains, for every size before: paid for the slot and followed by the tree."""
+        """In every state of the chains and for every previous size: the cost of the slot plus the value of
+        the tree."""
         tables = tables_of(job, history(1))
         before, after = by_tree(job, tables.game)
         game, scale = tables.game, SINGLE * (job.value + 10)
@@ -121,7 +122,7 @@ class TestAgainstTheTree:
     @on_grid
     @pytest.mark.parametrize("ahead", [1, 2])
     def test_to_go_is_the_expectation_by_hand(self, job, ahead):
-        """Seen from slot 0: over the market of every slot before the end, then the tree from there on."""
+        """Computed from slot 0: over the market of every slot before the end, then with the tree."""
         tables = tables_of(job, history(2))
         before, _ = by_tree(job, tables.game)
         counts, prices = tables.counts, tables.prices
@@ -138,7 +139,7 @@ class TestAgainstTheTree:
                     for t, p in enumerate(states)
                     for y, q in enumerate(levels)
                 )
-                # Between the points that a thinned table keeps it is linear.
+                # Between the points of a thinned table the value is linear.
                 z = job.workload - g * tables.game.step
                 if np.abs(go.work - z).min() < 1e-9:
                     compared += 1
@@ -164,7 +165,8 @@ class TestToGo:
             np.testing.assert_allclose(go.value_usd[-1], job.value, rtol=1e-6)
 
     def test_beside_on_demand_alone_spot_is_worth_something(self):
-        """At least what on-demand to go gives, for every size and amount of work: that is one of its choices (M3.3b)."""
+        """At least the value of on-demand to go, for every size and amount of work, as that is one of the
+        choices (M3.3b)."""
         job = ON_GRID["two"]
         tables = tables_of(job, history(4))
         go = tables.to_go(slot=0, end=2, available=2, price=0.15)
@@ -193,7 +195,8 @@ class TestToGo:
         assert worth[2, 0.3] > worth[0, 0.3]
 
     def test_a_window_of_one_slot_is_the_tables_own_choice(self):
-        """AHAP's program over this slot alone, ended by the table, is what the stochastic policy maximises (M3.1, M3.3c)."""
+        """AHAP's program over one slot, ended by the table, equals the objective of the stochastic policy
+        (M3.1, M3.3c)."""
         job = ON_GRID["one instance"]
         tables = tables_of(job, history(6, n_max=1))
         assert tables.game.points <= END_POINTS, "no point is thinned out"
@@ -212,7 +215,7 @@ class TestToGo:
 
     @pytest.mark.parametrize("mu_up", [0.9, -0.7])
     def test_milp_and_twin_agree_on_programs_it_ends(self, mu_up):
-        """The table as a policy would get it, in the window of AHAP(3, ...), by both solvers (M3.2)."""
+        """The table as a policy gets it in the window of AHAP(3, ...), with both solvers (M3.2)."""
         job = Job(name="p", workload=14.0, deadline_slots=9, n_min=1, n_max=4, throughput=Linear(), mu_up=mu_up,
                   mu_down=0.95, value=30.0)  # fmt: skip
         past = history(7, n_max=4, slots=50)
@@ -233,7 +236,8 @@ class TestToGo:
 
 
 class TestOnThePath:
-    """Tables for a job begun at slot 0 whose deadline on-demand still meets choose as those for any job would."""
+    """Tables for a job begun at slot 0 whose deadline on-demand can still meet give the same choices as
+    tables for any job."""
 
     @pytest.mark.parametrize("slot", [0, 3])
     @pytest.mark.parametrize(
@@ -267,7 +271,8 @@ class TestOnThePath:
 class TestGrid:
     @on_grid
     def test_gains_and_workload_lie_on_it(self, job):
-        """Of one slot at full efficiency; and the grid reaches a restart beyond the workload where one owes work."""
+        """The gain of one slot at full efficiency and the workload lie on the grid; the grid extends
+        beyond the workload by a restart that owes work."""
         game = tables_of(job, history()).game
         steps = np.append(game.gain, job.workload) / game.step
         np.testing.assert_allclose(steps, np.round(steps), atol=1e-9)
@@ -290,7 +295,7 @@ class TestGrid:
         assert (tables.game.points - 1) * tables.game.step >= job.workload
 
     def test_the_edge_of_reach_is_on_it_where_the_load_is_full(self):
-        """n_max for every slot just does it, one step more does not: not blurred by the grid."""
+        """n_max in every slot just finishes, one grid step more does not: the grid does not blur the limit."""
         job = Job(
             name="e",
             workload=16.0,
@@ -325,7 +330,7 @@ class TestGrid:
         assert (distance[1:] == np.abs(tables.game.sizes[1:, None] - tables.all_sizes[1:]).min(axis=0)).all()
 
     def test_every_size_may_be_chosen_though_few_are_told_apart(self):
-        """Exactly what is left in the last slot, 37 of 64 instances: no rounding to the spread sizes."""
+        """Exactly the remaining work in the last slot, 37 of 64 instances: no rounding to the spread sizes."""
         job = Job(
             name="n", workload=100.0, deadline_slots=3, n_min=1, n_max=64, throughput=Linear(), value=900.0
         )
