@@ -1,4 +1,4 @@
-"""M1.1: jobs are planned on Linux; a price of another product never answers, whatever its order or name."""
+"""M1.1: jobs are planned on Linux; prices of other products are never used, whatever their order or name."""
 
 import itertools
 
@@ -96,9 +96,9 @@ def test_windows_alone_is_said_and_its_prices_are_used_nowhere():
         with pytest.raises(MarketError, match=r"no price \(only Windows\)"):
             history(store)
         found = history(store, spot_share=0.5, on_demand_usd=3.0)
-        assert set(found.price) == {1.5}  # of the stated on-demand price, not of that of Windows
+        assert set(found.price) == {1.5}  # relative to the stated on-demand price, not that of Windows
         assert any("only Windows" in words for words in found.assumptions)
-        # Asked for by name it answers.
+        # A query that names the product returns it.
         own = load_history(store, MARKET, end=T0, step=HOUR, known_at=T0 + DAY, product="Windows")
         assert set(own.price) == {1.6}
 

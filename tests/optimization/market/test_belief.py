@@ -1,4 +1,4 @@
-"""One belief: marginals, transitions and sampled futures that cannot contradict each other (M6.9)."""
+"""One belief: marginals, transitions and sampled futures that are mutually consistent (M6.9)."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from optimization.replay.run import Seen, see
 
 NAN = float("nan")
 HORIZON, PATHS = 12, 20_000
-#: Capacities: few counts, as many as have states of their own, and many more than that.
+#: Capacities: few counts, the largest number of counts with separate states, and many more.
 CAPACITIES = [1, 4, 16, FINE_COUNTS, 200]
 every_capacity = pytest.mark.parametrize("capacity", CAPACITIES)
 
 
 def history(seed: int, capacity: int = 16, slots: int = 120) -> Past:
-    """Counts and prices that stay a while; prices pass on-demand (1 USD) now and then."""
+    """Return persistent counts and prices; prices exceed on-demand (1 USD) now and then."""
     rng = np.random.default_rng(seed)
     counts = np.repeat(rng.integers(0, capacity + 1, slots // 4), 4).astype(float)
     price = np.clip(0.6 + 0.05 * rng.normal(size=slots).cumsum(), 0.1, 1.2)
@@ -56,7 +56,7 @@ def history(seed: int, capacity: int = 16, slots: int = 120) -> Past:
 
 
 def forecast(seed: int, capacity: int = 16, horizon: int = HORIZON) -> PointForecast:
-    """Quantiles of all kinds: wide, narrow, at a bound, prices with ties and above on-demand."""
+    """Return quantiles of all kinds: wide, narrow, at a bound, with tied prices, and above on-demand."""
     rng = np.random.default_rng(1000 + seed)
     middle = rng.integers(0, capacity + 1, (horizon, 1))
     spread = rng.choice([0, 1, capacity], (horizon, 1))

@@ -1,4 +1,5 @@
-"""Fixed widths on a budget: the published vectors, the counterexample, an LP on random instances, and what is refused (M8)."""
+"""Fixed widths on a budget: published vectors, the counterexample, an LP on random instances, and invalid
+input (M8)."""
 
 import math
 
@@ -60,7 +61,7 @@ def test_mixing_beats_the_best_single_width():
     single = equal_widths(types, 4 / 3)
     assert single.types[0].mean_width == pytest.approx(16 / 11)
     assert single.response_hours == pytest.approx(0.9167, abs=5e-5)
-    # No single width within the budget is better than that one.
+    # No single width within the budget improves on this result.
     tried = [fixed_rental(types, k, 4 / 3) for k in np.linspace(1, 3, 2001)]
     assert min(r.response_hours for r in tried if r.spend <= 4 / 3 + 1e-12) >= single.response_hours - 1e-9
 
@@ -86,7 +87,8 @@ def random_types(rng, count):
 
 
 def by_linear_program(types, budget, prices):
-    """min sum q rho c / s so that sum q rho p k / s <= b and each type's q sum to 1, over all widths of all tables."""
+    """Solve min sum q rho c / s with sum q rho p k / s <= b and each type's q summing to 1, over all
+    widths of all tables."""
     cost, use, owner = [], [], []
     for i, (one, price) in enumerate(zip(types, prices, strict=True)):
         for k in one.speedup.gpus:
@@ -105,7 +107,7 @@ def by_linear_program(types, budget, prices):
 
 @pytest.mark.parametrize("instances", [100, pytest.param(600, marks=pytest.mark.slow)])
 def test_equal_to_a_linear_program_on_random_tables(instances):
-    """Also where a speedup is beyond linear, prices differ and delay is priced; at most one type mixes (M8.3)."""
+    """Includes superlinear speedups, different prices and priced delay; at most one type mixes widths (M8.3)."""
     rng = np.random.default_rng(20261121)
     mixed = 0
     for _ in range(instances):
@@ -127,7 +129,7 @@ def test_equal_to_a_linear_program_on_random_tables(instances):
 
 
 def test_whole_widths_are_the_best_whole_widths():
-    """Against the same program with all widths up to 60 as a table."""
+    """Compared with the same program with all widths up to 60 as a table."""
     rng = np.random.default_rng(4)
     for _ in range(10):
         smooth = [
@@ -187,7 +189,8 @@ def test_loss_after_a_deadline_is_its_mean_over_sizes(law):
 
 
 def test_deadlines_move_gpus_to_those_who_need_them():
-    """Two equal types, of which one has a deadline ten times as far: the near one gets the GPUs, and the lost value is least."""
+    """Two equal types, one with a deadline ten times as far: the near one gets the GPUs, and the lost
+    value is minimal."""
     speedup = AmdahlSpeedup(parallel=0.95)
     near, far = (
         kind(name, speedup, mean=4.0, delay=DeadlineDelay(deadline_hours=hours, value_usd=100.0))

@@ -1,4 +1,4 @@
-"""Renting on a market: effective prices, a stream by hand, money that adds up, and no peeking (M8.6)."""
+"""Renting on a market: effective prices, a stream computed by hand, consistent accounts, and no look-ahead (M8.6)."""
 
 import math
 
@@ -79,7 +79,8 @@ def played(renter, price, count, jobs=None, looks=None):
 
 
 def test_effective_price_by_hand():
-    """Counts 0 or 8 with equal chance: of 4 GPUs half are on spot; one loss in 5 hours at 6 minutes is 1 % more time."""
+    """Counts 0 or 8 with equal probability: half of 4 GPUs are on spot; one loss in 5 hours at 6 minutes
+    adds 1 % of time."""
     found = effective_price(outlook([0, 8], losses=0.2), 4.0, overhead_hours=0.1)
     assert found.spot_share == pytest.approx(0.5)
     assert found.paid_usd == pytest.approx(0.5 * 1.0 + 0.5 * 4.0)
@@ -110,7 +111,7 @@ def test_losses_are_counted_per_spot_gpu_and_hour():
 
 
 class Always(Renter):
-    """One width for all."""
+    """Renter with one width for all jobs."""
 
     def __init__(self, width, uses_spot=True):
         self._width, self.uses_spot = width, uses_spot
@@ -120,7 +121,7 @@ class Always(Renter):
 
 
 def test_one_job_by_hand():
-    """Width 2 from hour 0.25, 4 h of work at pace 2^0.7; two on spot at 0.2, one of which is gone from 1.0 on, back at 2.0."""
+    """Width 2 from hour 0.25, 4 h of work at pace 2^0.7; two on spot at 0.2, of which one is lost from 1.0 to 2.0."""
     kind = TYPES[1:]
     jobs = Stream(time=np.array([0.25]), kind=np.array([0]), size=np.array([4.0]), hours=10.0)
     count = np.array([2, 2, 1, 1, 2, 2, 2, 2.0])
@@ -128,7 +129,7 @@ def test_one_job_by_hand():
     looks = outlooks(np.full(8, 0.2), count)
     found = rent_on_market(kind, jobs, window, Always(2), outlook=looks.at, rules=RULES)
     pace = 2**0.7
-    took = 4.0 / pace + 0.1 + 0.1  # one restart when it loses, one when it moves back
+    took = 4.0 / pace + 0.1 + 0.1  # one restart after the loss, one on the move back
     assert found.restarts == 1
     assert found.response_hours == pytest.approx([took])
     assert found.cost_usd == pytest.approx([0.75 * 0.4 + 1.0 * 1.2 + (took - 1.75) * 0.4])
@@ -167,7 +168,7 @@ def renters(looks):
 
 @pytest.mark.parametrize("name", ["effective", "multiplier", "plan"])
 def test_no_renter_sees_a_later_slot(name):
-    """Everything after slot 120 comes out otherwise: what happens to it is not changed (M4.9)."""
+    """Changing everything after slot 120 does not change earlier decisions (M4.9)."""
     price, count = market()
     rng = np.random.default_rng(9)
     other_price, other_count = price.copy(), count.copy()
@@ -203,7 +204,7 @@ def test_a_dearer_dollar_buys_narrower_jobs():
 
 
 class Recorded(PlanRenter):
-    """Keeps what was committed per slot."""
+    """Renter that records the committed cost per slot."""
 
     def slot_ends(self, slot, committed, paid):
         self.committed = [*getattr(self, "committed", []), committed]
@@ -212,11 +213,12 @@ class Recorded(PlanRenter):
 
 @pytest.mark.parametrize("start", [0.2, 20.0])
 def test_a_dual_price_meets_the_average_budget(start):
-    """From a price far too low or too high: what is committed keeps the budget up to the bound (M10).
+    """From a dual price far too low or too high, committed cost exceeds the budget by at most the bound
+    (M10).
 
-    The step's own identity: sum (committed - plan) <= (end - start) / step, and the end is at most the dearest slope plus one
-    slot's jump; what is paid in the end differs by the error of the cost forecasts.
-    """
+    The identity of the step: sum (committed - plan) <= (end - start) / step, and the end is at most the
+    highest slope plus one
+    slot's jump; the amount finally paid differs by the error of the cost forecasts."""
     rng = np.random.default_rng(4)
     slots = 48 * 28
     count = np.repeat(rng.integers(0, 13, slots // 8), 8).astype(float)

@@ -1,4 +1,4 @@
-"""Streams played against the closed forms, and against clusters whose behaviour is known (M8.5)."""
+"""Simulated streams compared with closed forms, and with clusters of known behaviour (M8.5)."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ DENTED = [
         speedup=TableSpeedup(gpus=(1, 2, 3), speedups=(1.0, 1.2, 1.8)),
     )
 ]
-#: Streams whose seeds are fixed: a chance of one in some hundred that a true mean misses by three errors is not taken again.
+#: The seeds are fixed, so a 3-sigma miss of a true mean (a chance of one in several hundred) cannot recur at random.
 STREAMS, HOURS, SEED = 24, 4000.0, 5
 
 
@@ -63,12 +63,12 @@ def played(types, rental, arrivals, sizes, *, streams=STREAMS, hours=HOURS, seed
 @pytest.mark.parametrize("arrivals", ARRIVAL_LAWS)
 @pytest.mark.parametrize(("types", "budget"), [(TYPES, 1.5), (DENTED, 4 / 3)], ids=["concave", "mixed"])
 def test_fixed_widths_meet_the_closed_form(types, budget, arrivals, sizes):
-    """E[T] and mean GPUs within three standard errors, whatever the arrivals and the sizes (M8.2, M8.5)."""
+    """E[T] and mean GPUs within three standard errors, for all arrival and size distributions (M8.2, M8.5)."""
     rental = rent(types, budget)
     found = played(types, rental, arrivals, sizes)
     assert abs(found.response_hours - rental.response_hours) < 3 * found.response_error
     assert abs(found.gpus - rental.spend) < 3 * found.gpus_error
-    # The errors are small enough to tell a wrong formula by: below 3 % of what is measured.
+    # The errors are small enough to detect a wrong formula: below 3 % of the measured values.
     assert found.response_error < 0.03 * found.response_hours
     assert found.gpus_error < 0.03 * found.gpus
 
@@ -77,7 +77,7 @@ def test_fixed_widths_meet_the_closed_form(types, budget, arrivals, sizes):
 @pytest.mark.parametrize("sizes", list(SIZE_LAWS.values()), ids=list(SIZE_LAWS))
 @pytest.mark.parametrize("arrivals", ARRIVAL_LAWS)
 def test_z_scores_of_many_seeds_are_standard(arrivals, sizes):
-    """Not one seed that fits: over 60 seeds the misses have mean 0 and at most 3 % of them are beyond three errors."""
+    """Guards against a lucky seed: over 60 seeds z-scores have mean 0 and at most 3 % lie beyond three errors."""
     rental = rent(TYPES, 1.5)
     z = []
     for seed in range(60):
@@ -193,7 +193,7 @@ def test_more_arrivals_take_longer_and_too_many_do_not_fit():
     assert loss == pytest.approx(whole + 1.0)  # lambda E[T] grows with lambda too
     assert 0 < elasticity(renting, only="root")[0] < whole
     assert np.isnan(elasticity(replace(renting, budget=0.801))[0])
-    # In money everything is the same at the price.
+    # In money the results are the same at the price.
     money = replace(renting, budget=6.0, price=4.0)
     assert elasticity(money)[0] == pytest.approx(whole)
     assert money.least_budget == pytest.approx(3.2)

@@ -1,4 +1,4 @@
-"""Dual prices and spending plans: bounds on random and adversarial sequences, what hindsight does better (M10)."""
+"""Dual prices and spending plans: bounds on random and adversarial sequences, and comparison with hindsight (M10)."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ KINDS = ("iid", "daily", "falls", "rises", "spikes", "flips")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("step", [0.001, 0.1])
 def test_spend_stays_within_the_bound(kind, step):
-    """The average budget is met up to a stated bound, which for a step of T^-1/2 falls as T^-1/2 (M10)."""
+    """The average budget holds up to a stated bound, which for a step of T^-1/2 falls as T^-1/2 (M10)."""
     rng = np.random.default_rng(8)
     loss, cost = offers(prices(kind, rng), rng)
     budget = np.full(ROUNDS, float(cost[:, 0].mean()) * 1.3)
@@ -53,13 +53,13 @@ def test_spend_stays_within_the_bound(kind, step):
         spent = spend_along(loss, cost, budget, dual)
         over = float((spent.cost - budget).sum())
         assert over <= overspend_bound(loss, cost, budget, dual) + 1e-9
-        # The identity behind it: the price has risen by at least what was overspent.
+        # The underlying identity: the price has risen by at least the overspending.
         last = spent.price[-1] + step * (spent.cost[-1] - budget[-1])
         assert step * over <= max(0.0, last) - start + 1e-9
 
 
 def test_the_bound_holds_against_who_knows_the_method():
-    """An adversary that reads the price and makes the next job dear exactly when the method would buy wide."""
+    """The adversary reads the price and makes the next job expensive exactly when the method would buy wide."""
     rng = np.random.default_rng(2)
     dual, budget, step = 0.5, 1.2, 0.05
     losses, costs = [], []
@@ -67,7 +67,7 @@ def test_the_bound_holds_against_who_knows_the_method():
     pace = 1.0 / (0.1 + 0.9 / WIDTHS)
     for _ in range(ROUNDS):
         made = []
-        for usd in (0.1, 1.0, 1.2):  # of these the one that makes the method spend most
+        for usd in (0.1, 1.0, 1.2):  # of these, the price at which the method spends most
             loss, cost = 1.0 / pace, usd * WIDTHS / pace
             pick = DualPrice(price=price, step=step).choose(loss, cost)
             made.append((cost[pick], loss, cost))
@@ -80,15 +80,16 @@ def test_the_bound_holds_against_who_knows_the_method():
     spent = spend_along(loss, cost, plan, start)
     bound = overspend_bound(loss, cost, plan, start)
     assert float((spent.cost - plan).sum()) <= bound
-    assert bound < 0.1 * plan.sum()  # and it says something
-    # A price that stays where it began is ruined by the same adversary.
+    assert bound < 0.1 * plan.sum()  # the bound is not vacuous
+    # A constant price is ruined by the same adversary.
     fixed = np.array([DualPrice(price=dual, step=step).choose(a, b) for a, b in zip(loss, cost, strict=True)])
     assert cost[np.arange(ROUNDS), fixed].sum() > 1.05 * spent.cost.sum()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_regret_against_whoever_follows_the_plan(kind):
-    """Loss beyond the best choices within the plan of every round is below the bound, also for adversarial prices (M10)."""
+    """Loss relative to the best choices within the plan of every round is below the bound, also for
+    adversarial prices (M10)."""
     rng = np.random.default_rng(5)
     price = prices(kind, rng)
     loss, cost = offers(price, rng)
@@ -103,7 +104,8 @@ def test_regret_against_whoever_follows_the_plan(kind):
 
 
 def test_regret_against_the_best_fixed_multiplier_vanishes_where_prices_repeat():
-    """Independent prices: the loss comes near to the best multiplier's, at the same budget, the longer the nearer."""
+    """With independent prices the loss approaches that of the best multiplier at the same budget, closer
+    with more rounds."""
     gaps = []
     for rounds in (200, 20_000):
         rng = np.random.default_rng(1)
@@ -118,10 +120,11 @@ def test_regret_against_the_best_fixed_multiplier_vanishes_where_prices_repeat()
 
 
 def test_a_plan_is_kept_in_each_part_and_an_average_is_not():
-    """Half as much again in every second stretch: along the plan each keeps its own, an average budget spends the same in both.
+    """Every second stretch has half as much budget again: a plan is met in each part, an average budget
+    spends equally in both.
 
-    Stretches of 500 rounds: a gradient step cannot follow a plan that turns faster than about 1 / step (`docs/renting.md`).
-    """
+    Stretches of 500 rounds: a gradient step cannot follow a plan that turns faster than about 1 / step
+    (`docs/renting.md`)."""
     rng = np.random.default_rng(3)
     loss, cost = offers(np.full(4000, 0.5), rng)
     rich = np.arange(4000) % 1000 < 500

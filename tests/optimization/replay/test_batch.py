@@ -1,4 +1,4 @@
-"""Batches of replays: equal to one at a time, in the same order, over processes too (M5.1)."""
+"""Batches of replays equal single replays, in the same order, also over processes (M5.1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLICIES = [
 
 
 def case(seed: int) -> Case:
-    """A random job on a random market, with forecasts and a record in some."""
+    """Return a random job on a random market, some with forecasts and a record."""
     rng = np.random.default_rng(seed)
     d, n_max = int(rng.integers(2, 12)), int(rng.integers(1, 6))
     price = np.clip(0.5 + 0.1 * rng.normal(size=d + 6).cumsum(), 0.2, 1.1)
@@ -43,7 +43,7 @@ CASES = [case(seed) for seed in range(20)]
 
 @dataclass(frozen=True, slots=True)
 class Remembers:
-    """Holds spot where the record before the job had any: its outcome needs the record to arrive."""
+    """Policy that runs spot where the record before the job had any: its outcome depends on the record."""
 
     name: str = "Remembers"
 

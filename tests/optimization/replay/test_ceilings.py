@@ -1,4 +1,4 @@
-"""A job's highest spot price, its most an hour and its budget hold in every plan, and in hindsight (M2.10)."""
+"""A job's price ceiling, hourly limit and budget hold in every plan, and in hindsight (M2.10)."""
 
 import math
 from dataclasses import replace
@@ -29,7 +29,7 @@ JOBS = [a_job(d=SLOTS, load=0.4), a_job(d=SLOTS, load=0.5, n_min=2, must_finish=
 
 
 def a_market(seed):
-    """A market whose prices wander around the ceiling."""
+    """Return a market whose prices move around the ceiling."""
     while True:
         market = wandering(BEFORE + SLOTS, seed=seed)
         above = market.price[BEFORE:] > CEILING
@@ -44,7 +44,7 @@ def ended(job, market):
 
 
 def without_spot(market):
-    """The market with no spot where the price is above the ceiling."""
+    """Return the market with no spot where the price is above the ceiling."""
     counts = market.frame["available"]
     bare = counts.mask((market.price > CEILING) & counts.notna(), 0.0)
     return replace(market, frame=market.frame.assign(available=bare))
@@ -107,7 +107,7 @@ def test_a_decision_says_that_spot_is_above_the_ceiling_and_expects_to_pay_no_su
     assert "above the job's highest of 1.02" in decisions[CEILING].reason
     costs = [decisions[usd].expected.cost_usd for usd in (math.inf, CEILING, 0.5)]
     assert costs == sorted(costs)
-    # Below every price there is no spot to use: the job expects what it would where spot costs more than on-demand.
+    # With a ceiling below every price there is no usable spot: expectations equal those with spot above on-demand.
     dear = live_job(JOBS[1], now, replace(known, frame=known.frame.assign(price_usd=5.0)), decided={})
     alone = decide(dear, policy_named("Stochastic"), Effort(solver_seconds=5.0, risk_paths=200, seed=1))
     assert costs[2] == pytest.approx(alone.expected.cost_usd)
@@ -189,7 +189,7 @@ def test_no_policy_pays_more_than_the_budget(policy, share):
         assert own.window.on_demand.sold is (share >= 1)
         outcome = replay(policy, own.job, own.window, forecasts=own.forecasts, record=own.record)
         assert outcome.cost_usd <= budget + 1e-5
-        if share >= 1:  # the guard is paid for in every slot, so the job is done by its deadline
+        if share >= 1:  # the guard is funded in every slot, so the job is done by its deadline
             assert outcome.on_time
         else:
             assert not any(held.on_demand for held in outcome.allocations)
@@ -228,7 +228,7 @@ def test_the_chance_of_passing_the_budget_counts_as_late():
     job = TO_PAY[1]
     free = decide(live_job(job, now, known, decided={}), policy_named("Stochastic"), effort)
     assert (free.expected.over_budget_probability, free.expected.late_probability) == (0.0, 0.0)
-    # Below the guard, above what half of the futures cost.
+    # Below the guard, above the cost of half of the futures.
     budget = 0.5 * (free.expected.cost_usd + alone_usd(job, market))
     live = live_job(replace(job, budget_usd=budget), now, known, decided={})
     assert not live.seen.on_demand.sold

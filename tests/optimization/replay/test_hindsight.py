@@ -1,4 +1,4 @@
-"""The hindsight bracket: reached by its own allocations, above every policy, true when it does not close (M4.7)."""
+"""The hindsight bracket: attained by its allocations, above every policy, valid when it does not close (M4.7)."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from warehouse.errors import MarketError
 
 
 class Follow:
-    """A policy that does what it was told."""
+    """Policy that follows given allocations."""
 
     name = "follow"
 

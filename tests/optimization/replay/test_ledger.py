@@ -1,4 +1,4 @@
-"""The ledger per job, the leaderboard, and the money lost to forecast error (M5.5)."""
+"""The ledger per job, the leaderboard, and the cost of forecast error (M5.5)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_the_leaderboard_is_the_mean_per_policy():
 
 
 def test_the_best_is_the_best_in_units_of_each_job():
-    """One dear job does not outweigh the cheap ones."""
+    """One expensive job does not outweigh the cheap jobs."""
     rows = pd.DataFrame(
         {
             "policy": ["dear", "cheap", "dear", "cheap"], "utility": [0.7, 0.1, 0.1, 0.9], "utility_usd": [70.0, 10.0, 1.0, 9.0],

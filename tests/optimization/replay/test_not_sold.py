@@ -1,4 +1,4 @@
-"""Markets where nothing is sold on demand: no policy, mover, plan or hindsight holds on-demand there (M1.1, M2.3, M2.6)."""
+"""Markets without on-demand: no policy, plan or hindsight runs on-demand instances there (M1.1, M2.3, M2.6)."""
 
 from dataclasses import replace
 
@@ -76,7 +76,7 @@ def test_no_policy_holds_on_demand(policy):
         assert all(held.on_demand == 0 for held in outcome.allocations)
         assert all(held.total == 0 or held.total >= job.n_min for held in outcome.allocations)
         assert outcome.termination_cost_usd == 0.0
-        # Bounded by what all the spot costs: no stand-in price is ever paid.
+        # Bounded by the cost of all spot: the substitute price is never paid.
         assert outcome.cost_usd <= job.n_max * float(window.price[window.observed].sum()) * window.slot_hours
         assert np.isfinite(outcome.utility_usd)
         assert outcome.utility_usd <= hindsight(job, window).low + 1e-6
@@ -170,7 +170,7 @@ def test_the_price_to_plan_with_is_finite_and_above_any_value():
     assert plan_price(a_history(OnDemandOrigin(kind="unknown")), 500.0) == 3.3
 
 
-# One job, a net in one market and none in the others.
+# One job, with a safety net in one market only.
 
 
 def some_sold(job, windows, sold):
@@ -202,7 +202,7 @@ def test_no_mover_holds_on_demand_where_it_is_not_sold(mover, sold):
         assert outcome.ended_in is None or sold[outcome.ended_in]
         assert outcome.cost_usd < 8 * 3 * 4.0
         if any(sold):
-            assert outcome.on_time  # the net is a move away, and every mover keeps it in reach
+            assert outcome.on_time  # the net is a move away, and every policy keeps it in reach
         assert outcome.utility_usd <= hindsight_over_markets(job, windows).low + 1e-6
 
 

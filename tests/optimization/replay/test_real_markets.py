@@ -1,4 +1,4 @@
-"""The pool on measured counts: H100 probes of 14 days, at a flat price as in the catalog (open data)."""
+"""The pool on measured counts: H100 probes of 14 days, at a flat catalogue price (open data)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POOL = [
 
 
 def counts(zone: str) -> np.ndarray:
-    """Half-hour counts by sample and hold; a slot whose last probe is older than an hour is a gap (M1.3)."""
+    """Return half-hourly counts by sample and hold; a slot whose last probe is older than an hour is a gap (M1.3)."""
     rows = pd.read_parquet(
         DATA / "availability.parquet",
         filters=[("zone", "==", zone), ("instance_type", "==", "a3-highgpu-1g")],

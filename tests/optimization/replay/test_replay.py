@@ -1,4 +1,4 @@
-"""Replay: the order inside a slot, what is refused, continuing a job, and the pool with shared plans (M2.3-M2.6)."""
+"""Replay: order within a slot, invalid input, continuing a job, and pools with shared plans (M2.3-M2.6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from warehouse.errors import JobError, MarketError, PolicyError
 
 @dataclass
 class Scripted:
-    """Answers slot t with ``answers[t]`` and records the views it was given."""
+    """Policy that answers slot t with ``answers[t]`` and records its views."""
 
     answers: list[Any]
     name: str = "Scripted"
@@ -110,7 +110,7 @@ def test_spot_is_refused_to_a_job_that_cannot_resume():
 
 
 def test_a_gap_teaches_beliefs_nothing():
-    """Policies see on-demand's price and no spot in it, which nobody observed."""
+    """Policies see the on-demand price and no spot in a gap; beliefs learn neither, as nobody observed them."""
     market = market_window([0.4, np.nan, 0.4, 0.4], [4, 2, np.nan, 4], on_demand_usd=1.0, slot_hours=1.0)
     seen = see(JOB, market, None)
     assert seen.observed == (True, False, False, True)
@@ -275,7 +275,7 @@ def test_catching_up_gives_the_state_of_the_run():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_outcomes_pass_the_audit_and_stay_below_hindsight(seed):
-    """Cost, progress and utility recomputed apart from the replay (M3.5), and the bound of M4.7."""
+    """Cost, progress and utility are recomputed independently of the replay (M3.5), and the bound of M4.7 holds."""
     n_max = (3, 6, 1, 5)[seed]
     job = Job(name="a", workload=(0.3, 0.5, 0.4, 0.9)[seed] * 6 * n_max, deadline_slots=12, n_min=1, n_max=n_max,
               throughput=Linear(alpha=1.0, beta=0.25), mu_up=0.6, mu_down=0.95, value=9.0 * n_max)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Looking ahead over sampled futures: the same replay, from the state the policy is in."""
+"""Simulation over sampled futures: the same replay, from the policy's current state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def market(seed: int):
 
 @pytest.mark.parametrize("name", ["MSU", "UP", "AHANP(0.6)", "AHAP(3,2,0.8)", "OD-only"])
 def test_the_true_future_gives_the_true_end(name):
-    """One path, the one that comes: cost and finish are those of the replay, with the one vintage held."""
+    """With the true future as the only path, cost and finish equal those of the replay with the last
+    forecast kept."""
     policy, window = policy_named(name), market(2)
     at = 4
     issued = [*perfect_forecasts(window, 5)[: at + 1], *[None] * 7]
@@ -127,7 +128,7 @@ def test_paths_of_a_wrong_shape_are_refused():
 
 
 def learned_view(slot: int = 0):
-    """A view after 60 slots of record, with three peers."""
+    """Return a view after 60 slots of record, with three peers."""
     rng = np.random.default_rng(8)
     price = np.clip(0.5 + 0.05 * rng.normal(size=72).cumsum(), 0.2, 0.9)
     count = np.repeat(rng.integers(0, 7, 18), 4).astype(float)
@@ -145,7 +146,7 @@ def futures(paths: int, slots: int):
 
 @pytest.mark.parametrize("name", ["Stochastic", "AHAP(3,1,0.9,expected)"])
 def test_what_was_learned_by_now_is_held_on_every_path_alike(name):
-    """The mean over paths is that of each path alone, whatever the others are: no path learns from another."""
+    """The mean over paths equals the mean of single paths: no path learns from another path."""
     policy = policy_named(name)
     prices, counts = futures(8, 11)
     together = simulate_ahead(policy, policy.start(JOB), learned_view(), prices, counts)
@@ -158,7 +159,8 @@ def test_what_was_learned_by_now_is_held_on_every_path_alike(name):
 
 
 def test_a_look_ahead_makes_its_tables_once():
-    """Beside those of the present slot, sets that last to the deadline, no more for many paths than for one."""
+    """Besides the tables of the present slot it computes sets that last to the deadline, no more for many
+    paths than for one path."""
     policy, made = policy_named("Stochastic"), []
     for paths in (1, 40):
         view = learned_view(slot=2)
@@ -210,7 +212,7 @@ def test_the_present_slot_of_a_look_ahead_is_decided_as_it_is_live():
 
 
 def stochastic_view(rng: np.random.Generator, job: Job, at: int, progress: Progress):
-    """A slot of a job with a record of 60 slots behind it."""
+    """Return a slot of a job with a record of 60 slots before it."""
     slots = 60 + job.deadline_slots
     price = np.clip(0.4 + 0.05 * rng.normal(size=slots).cumsum(), 0.2, 1.3)
     count = np.clip(4 + rng.integers(-1, 2, slots).cumsum(), 0, 9).astype(float)
@@ -221,7 +223,8 @@ def stochastic_view(rng: np.random.Generator, job: Job, at: int, progress: Progr
 
 @pytest.mark.parametrize("case", range(12))
 def test_many_futures_decided_together_end_as_one_by_one(case):
-    """The stochastic policy asked once a slot for all paths: every cost and finish to the bit, the net in force included."""
+    """The stochastic policy decides once per slot for all paths: costs and finishes are equal to the bit,
+    with the net in force."""
     rng = np.random.default_rng(case)
     n_max = int(rng.integers(3, 11))
     job = Job(
@@ -238,7 +241,7 @@ def test_many_futures_decided_together_end_as_one_by_one(case):
     together = simulate_ahead(policy, policy.start(job), view, prices, counts)
 
     class OneByOne:
-        """The same policy without its way to decide together."""
+        """The same policy without its joint decision over paths."""
 
         name, start, decide, explain = policy.name, policy.start, policy.decide, policy.explain
 

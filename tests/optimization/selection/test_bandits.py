@@ -1,4 +1,5 @@
-"""Bandits: their formulas, proven bounds on random, hostile and switching rounds, and that they see one number a round (M10)."""
+"""Bandits: formulas, proven bounds on random, hostile and switching rounds, and one observed number per
+round (M10)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def random_rounds(rng):
 
 
 def hostile_rounds(rng):
-    """The policy that is good so far is the bad one from then on: leads are built up to be lost, again and again."""
+    """Return rounds in which the best policy so far turns bad: leads are built up and lost repeatedly."""
     rows = np.zeros((K, M))
     for k in range(K):
         rows[k, (int(math.log2(k + 1)) + 1) % M] = 1.0
@@ -38,7 +39,7 @@ def hostile_rounds(rng):
 
 
 def switching_rounds(rng):
-    """Another policy is the good one in each third."""
+    """Return rounds in which each third has another best policy."""
     rows = rng.uniform(0.0, 0.4, (K, M))
     for third, best in enumerate((0, 3, 2)):
         rows[third * K // 3 : (third + 1) * K // 3, best] += 0.6
@@ -77,7 +78,8 @@ def test_the_shifting_bound_of_exp3s_holds_through_switches(shifts):
 
 
 def test_exp3_ix_holds_against_an_opponent_that_watches():
-    """Whoever is trusted most earns nothing: the bound is of what was drawn, with probability 0.95, against anything."""
+    """The most trusted policy earns nothing: with probability 0.95 the bound on the drawn utility holds
+    against any opponent."""
     learner, over = Exp3IX(), 0
     for seed in range(20):
         rng, state, drawn, rows = np.random.default_rng(seed), Exp3IX().start(NAMES), [], []
@@ -140,7 +142,8 @@ def test_ar_ucb_is_ridge_regression_of_what_was_seen():
 
 
 def autoregressive(learner, seed, rounds=500, noise=0.05):
-    """A market where the policy that is best hangs on the utility before; returns earned, regrets by round, final state."""
+    """Play a market whose best policy depends on the previous utility; return earnings, regrets by round
+    and final state."""
     rng = np.random.default_rng(seed)
     base, lag = np.array([0.10, 0.20, 0.12]), np.array([0.80, 0.0, 0.20])
     state, last, earned, lost = learner.start(("a", "b", "c")), 0.0, [], []
@@ -169,7 +172,7 @@ def test_ar_ucb_wins_where_utilities_are_autocorrelated_and_exp3_does_not():
 
 
 def test_pooling_shares_what_a_few_rounds_show():
-    """Forty policies of which one is better: with few rounds each, the pooled form loses less than the plain one."""
+    """Forty policies, one of them better: with few rounds each, the pooled form loses less than the plain form."""
     rng = np.random.default_rng(2)
     table = np.clip(0.5 + 0.2 * (np.arange(40) == 17) + rng.normal(0, 0.05, (300, 40)), 0, 1)
     names = tuple(map(str, range(40)))

@@ -1,4 +1,4 @@
-"""Choosing among predictors: what is learned when, and that nothing is learned of a job that has not ended (M10)."""
+"""Choice among predictors: timing of updates, and no learning from jobs that have not ended (M10)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ("a", "b", "c")
 
 
 def one_by_one(jobs):
-    """Jobs that never overlap."""
+    """Return spans of jobs that never overlap."""
     return Spans(start=np.arange(jobs, dtype=float), known=np.arange(jobs) + 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What was learned belongs to a policy each: a policy that comes later neither erases it nor gains by having been away."""
+"""Learned state is stored per policy: a policy added later neither erases it nor gains from its absence."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Every learner: its formula, its proven bound on easy, hostile and changing rounds, and its rebuilding (M5)."""
+"""Every learner: its formula, its proven bound on easy, hostile and changing rounds, and its reconstruction (M5)."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def random_rounds(rng, learner):
 
 
 def close_rounds(rng, learner):
-    """Policies that differ by far less than the range allows, as under the wide bounds of M5.2."""
+    """Return rounds in which policies differ by far less than the range allows, as under the wide bounds of M5.2."""
     return 0.7 + rng.uniform(-0.2, 0.2, (K, 1)) + np.linspace(0, 0.01, M) + rng.normal(0, 0.002, (K, M))
 
 
 def hostile_rounds(rng, learner):
-    """Whom the learner trusts most earns nothing, the others everything."""
+    """Return rounds in which the learner's most trusted policy earns nothing, the others everything."""
     state, rows = learner.start(NAMES), []
     for _ in range(K):
         row = np.ones(M)
@@ -55,7 +55,7 @@ def hostile_rounds(rng, learner):
 
 
 def duel_rounds(rng, learner):
-    """Two policies of which the less trusted earns 1: no learner can gain anything, each must pay about sqrt(K)."""
+    """Return rounds for two policies in which the less trusted earns 1: every learner must lose about sqrt(K)."""
     state, rows = learner.start(NAMES), []
     for _ in range(K):
         chance = learner.weights(state).probability
@@ -67,14 +67,14 @@ def duel_rounds(rng, learner):
 
 
 def trap_rounds(rng, learner):
-    """The classic trap of following the leader."""
+    """Return the classic trap for following the leader."""
     rows = np.zeros((K, M))
     rows[0, 0], rows[1::2, 1], rows[2::2, 0] = 0.5, 1.0, 1.0
     return rows
 
 
 def switching_rounds(rng, learner):
-    """Another policy is the good one in each third."""
+    """Return rounds in which each third has another best policy."""
     rows = rng.uniform(0.0, 0.5, (K, M))
     for third, best in enumerate((0, 5, 2)):
         rows[third * K // 3 : (third + 1) * K // 3, best] += 0.5
@@ -86,7 +86,7 @@ SEQUENCES = [random_rounds, close_rounds, hostile_rounds, duel_rounds, trap_roun
 
 @cache
 def played_on(rounds, learner):
-    """Played once for all bounds that are held against it."""
+    """Return the learner's run, computed once for all bounds checked against it."""
     return play(learner, NAMES, rounds(np.random.default_rng(5), learner))
 
 
@@ -111,7 +111,9 @@ def test_shifting_regret_stays_under_its_bound_at_every_round(learner, rounds, s
 
 
 @given(table=arrays(float, st.tuples(st.integers(1, 25), st.integers(1, 6)), elements=st.floats(0, 1)))
-@example(table=np.array([[0.0, 5e-324], [5e-324, 5e-324]]))  # a gap so small that a rate over it is no number
+@example(
+    table=np.array([[0.0, 5e-324], [5e-324, 5e-324]])
+)  # a gap so small that a rate based on it overflows
 @settings(max_examples=40, deadline=None)
 def test_bounds_hold_on_any_rounds(table):
     names = tuple(map(str, range(table.shape[1])))
@@ -125,7 +127,7 @@ def test_bounds_hold_on_any_rounds(table):
 
 @pytest.mark.parametrize("learner", ALL, ids=name_of)
 def test_bounds_are_not_slack_by_orders(learner):
-    """Played against, each learner pays a sizeable part of its bound, so that a bound too small would show."""
+    """An adversary costs each learner a sizeable part of its bound, so a bound that is too small would fail."""
     played = played_on(duel_rounds, learner)
     part = played.static_regret[-1] / learner.static_bounds(played)[-1]
     assert part > (0.1 if learner.name != "blend" else 0.05)
@@ -186,7 +188,7 @@ def test_squint_is_the_formula():
 
 
 def test_squint_keeps_its_potential_below_one():
-    """The inequality that its bound rests on, on hostile rounds."""
+    """The inequality behind its bound holds on hostile rounds."""
     learner, state = Squint(), Squint().start(NAMES)
     for row in hostile_rounds(None, learner):
         state = learner.learn(state, row)

@@ -1,4 +1,4 @@
-"""What was measured before the first job: the shipped file, its rounds, and a learner that begins with them (M5.6)."""
+"""Prior measured before the first job: the shipped file, its rounds, and a learner that starts with them (M5.6)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_it_begins_as_the_learner_would_after_those_rounds(name):
 
 
 def test_a_blend_does_not_learn_from_means_which_of_its_parts_to_trust():
-    """Rounds without noise please the part that turns fastest; one job against them would then turn the whole."""
+    """Noise-free rounds favour the part that changes fastest; a single contrary job would then change the whole."""
     one, came = taught(PRIOR), np.array([[0.75, 0.80, 0.5, 0.5]] * 3)
     assert [leader(weights) for weights in weigh(one, NAMES, came)[:2]] == ["a", "a"]
 
@@ -110,7 +110,8 @@ def test_without_jobs_or_knowledge_it_is_the_learner():
 
 
 def test_jobs_overcome_a_prior_that_is_wrong():
-    """What is believed at first is better by 0.05 for 60 jobs; what comes is better by as much, so about as many turn it."""
+    """The prior favours a policy by 0.05 for 60 jobs; observations favour another by as much, so about as
+    many jobs are needed."""
     came = np.tile([0.75, 0.80, 0.5, 0.5], (90, 1))
     leaders = {
         name: [leader(weights) for weights in weigh(taught(PRIOR, learner=name), NAMES, came)]
@@ -118,7 +119,7 @@ def test_jobs_overcome_a_prior_that_is_wrong():
     }
     assert {led[0] for led in leaders.values()} == {"a"}
     assert leaders["adahedge"].index("b") in range(50, 71)
-    # Parts of the blend forget, so it needs fewer.
+    # Parts of the blend forget, so it needs fewer jobs.
     assert leaders["blend"].index("b") in range(2, 61)
     assert {led[-1] for led in leaders.values()} == {"b"}
 
@@ -135,7 +136,7 @@ def test_regret_stays_below_its_bound_whatever_was_believed(seed, kind, name, jo
     believed = world(**dict(zip(NAMES, rng.random(4), strict=True)))
     one = taught(believed, jobs=jobs, learner=name)
     rounds = rng.random((80, 4))
-    if kind == "hostile":  # the one believed in earns nothing
+    if kind == "hostile":  # the policy favoured by the prior earns nothing
         rounds[:, int(np.argmax(list(believed.share.values())))] = 0.0
     if kind == "switch":
         rounds[40:] = rounds[40:, ::-1] ** 3

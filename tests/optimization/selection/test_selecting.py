@@ -1,4 +1,4 @@
-"""A learner over a sequence of jobs: what it earned, when it had settled, and the choice among learners (M5)."""
+"""A learner over a sequence of jobs: its earnings, when it settles, and the choice among learners (M5)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ NAMES = tuple(f"p{i}" for i in range(M))
 
 
 def jobs(seed: int, *, switch: bool = False, rounds: int = K) -> np.ndarray:
-    """Utilities in units of on-demand cost: jobs differ by much, policies by little; at a switch the good become bad."""
+    """Return utilities in units of on-demand cost: jobs differ much, policies little; at a switch the
+    ranking inverts."""
     rng = np.random.default_rng(seed)
     skill = np.sort(rng.normal(0.0, 0.04, M))
     table = rng.uniform(0.6, 1.2, (rounds, 1)) + skill + rng.normal(0.0, 0.05, (rounds, M))

@@ -1,4 +1,4 @@
-"""Exponentiated gradient, fixed share, their bounds and the rebuilding of weights (M5)."""
+"""Exponentiated gradient, fixed share, their bounds and the reconstruction of weights (M5)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def random_sequence(rng: np.random.Generator) -> np.ndarray:
 
 
 def adversarial_sequence(rng: np.random.Generator) -> np.ndarray:
-    """Whoever the weights trust most earns nothing, the rest everything: played against the learner itself."""
+    """Return rounds in which the most trusted policy earns nothing, the rest everything: an adversary of
+    the learner."""
     weights, rows = even_weights(NAMES), []
     for _ in range(K):
         row = np.ones(M)
@@ -51,14 +52,14 @@ def adversarial_sequence(rng: np.random.Generator) -> np.ndarray:
 
 
 def alternating_sequence(rng: np.random.Generator) -> np.ndarray:
-    """The classic trap of following the leader: two policies take turns, shifted by half a round."""
+    """Return the classic trap for following the leader: two policies take turns, shifted by half a round."""
     rows = np.zeros((K, M))
     rows[0, 0], rows[1::2, 1], rows[2::2, 0] = 0.5, 1.0, 1.0
     return rows
 
 
 def switching_sequence(rng: np.random.Generator) -> np.ndarray:
-    """Another policy is the good one in each quarter."""
+    """Return rounds in which each quarter has another best policy."""
     rows = rng.uniform(0.0, 0.5, (K, M))
     for quarter, best in enumerate((0, 5, 2, 9)):
         rows[quarter * K // 4 : (quarter + 1) * K // 4, best] += 0.5
@@ -104,7 +105,7 @@ def test_fixed_share_keeps_the_shifting_bound(sequence):
 
 
 def test_the_bound_is_not_slack_by_orders():
-    """The adversary gets a sizeable part of what the bound allows, so that a wrong bound would show."""
+    """The adversary reaches a sizeable part of the bound, so a wrong bound would show."""
     result = regret(table(adversarial_sequence(np.random.default_rng(0))), rate=known_rate(M, K))
     assert result["static_regret"].iloc[-1] > -0.05 * result["static_bound"].iloc[-1]
     trap = regret(table(alternating_sequence(np.random.default_rng(0))), rate=known_rate(M, K))

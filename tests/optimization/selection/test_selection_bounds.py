@@ -1,4 +1,4 @@
-"""Fixed bounds of a job's utility that no decisions leave (M5.2)."""
+"""Fixed bounds on a job's utility that no decisions exceed (M5.2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from optimization.window.plan import Allocation
 
 @dataclass(frozen=True)
 class Written:
-    """Decisions written down beforehand."""
+    """Policy with predetermined decisions."""
 
     decisions: tuple[Allocation, ...]
     name: str = "Written"
@@ -44,7 +44,7 @@ class Written:
 )
 @settings(max_examples=100, deadline=None)
 def test_no_decisions_leave_the_attainable_bounds(data, workload, mu_up, mu_down, value):
-    """Whatever is decided, as long as nothing is dearer than on-demand."""
+    """Holds for all decisions as long as no price exceeds on-demand."""
     slots = data.draw(st.integers(1, 7))
     throughput = data.draw(st.sampled_from([Linear(), Linear(alpha=1.0, beta=2.0), Amdahl(parallel=0.8)]))
     job = Job(

@@ -1,4 +1,4 @@
-"""The paired bootstrap over blocks against closed forms, and how often its intervals cover."""
+"""The paired block bootstrap compared with closed forms, and the coverage of its intervals."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from warehouse.errors import SettingsError
 
 
 def alone(values):
-    """A block a job."""
+    """Return one block per job."""
     return np.arange(len(values))
 
 
@@ -68,19 +68,20 @@ def test_columns_are_resampled_together():
 
 
 def test_few_blocks_set_the_percentiles_further_out():
-    """Student's t with 9 degrees of freedom for 10 blocks, and the divisor 9 in the place of 10."""
+    """Student's t with 9 degrees of freedom for 10 blocks, and the divisor 9 in place of 10."""
     values = np.array([-3.1, -2.0, -1.3, -0.7, -0.2, 0.2, 0.7, 1.3, 2.0, 3.1])[:, None]
     draws = resampled(values, blocks=alone(values), rng=np.random.default_rng(5), repeats=100_000)
     low, high = draws.interval(level=0.9)
     half = 1.833 * values.std(ddof=1) / np.sqrt(10)  # t of 0.95 and the standard error of the mean
     assert (low[0], high[0]) == pytest.approx((-half, half), rel=0.03)
-    assert half > 1.1 * 1.645 * values.std() / np.sqrt(10)  # what plain percentiles would say
+    assert half > 1.1 * 1.645 * values.std() / np.sqrt(10)  # width of plain percentiles
     once = resampled(values, blocks=["one"] * 10, rng=np.random.default_rng(5))
     assert np.isnan(once.interval()).all()
 
 
 def days_of_jobs(rng, *, days, jobs, series=1):
-    """Utilities of mean 0: within a day jobs follow an AR(1) of 0.95, days one of 0.2; a day has jobs / 4 to jobs of them."""
+    """Return utilities of mean 0: within a day jobs follow an AR(1) of 0.95, days an AR(1) of 0.2; a day
+    has jobs / 4 to jobs jobs."""
     values, blocks = [], []
     for name in range(series):
         level = rng.normal()
@@ -98,7 +99,7 @@ def days_of_jobs(rng, *, days, jobs, series=1):
     ("days", "series"), [(8, 1), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((25, 1), (8, 9)))]
 )
 def test_the_interval_covers_where_jobs_of_a_day_hang_together(days, series):
-    """At least 90 % for a nominal 95 %; drawing single jobs, as if they told something each, falls far below."""
+    """At least 90 % for a nominal 95 %; resampling single jobs as if independent falls far below."""
     rng = np.random.default_rng(6)
     inside = {"blocks": 0, "jobs": 0}
     runs = 150

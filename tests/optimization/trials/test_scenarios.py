@@ -1,4 +1,4 @@
-"""E1's scenarios (M7): cells, joins used evenly, halves kept apart, records that end with the job."""
+"""Scenarios of E1 (M7): cells, evenly used pairings, separate halves, records that end with the job."""
 
 import numpy as np
 import pandas as pd
@@ -70,7 +70,7 @@ def test_sample_and_hold_takes_the_last_known_value_until_it_is_too_old():
         2.0,
         2.0,
         2.0,
-    ]  # observed in the moment the slot begins, then held for an hour
+    ]  # observed when the slot begins, then repeated for an hour
     assert np.isnan(held[4:8]).all()
     assert held[8:].tolist() == [3.0, 3.0]
 
@@ -164,7 +164,7 @@ def test_a_scenario_is_the_job_of_its_cell_on_its_slots():
         assert past.price[-1] == s.window.price[3]
         assert past.price[i - min(i, draw.path_start)] == draw.path.values[max(0, draw.path_start - i)]
         assert past.hour == pytest.approx((s.at + 3 * STEP).hour + (s.at + 3 * STEP).minute / 60)
-        assert len(s.record.price) == i + d  # not a slot after the job is in it
+        assert len(s.record.price) == i + d  # it includes no slot after the job
 
 
 def test_no_clock_no_hour():
@@ -182,9 +182,7 @@ def test_what_cannot_be_drawn_says_why():
     ):
         draw_scenarios(counts, paths, grid=Grid(n_maxes=(32,)), part="test", per_cell=1, rng=rng)
     some = draw_scenarios(counts, paths, grid=Grid(n_maxes=(16, 32)), part="test", per_cell=1, rng=rng)
-    assert {d.cell.n_max for d in some} == {
-        16
-    }  # cells that nothing can serve are left out, the others are not
+    assert {d.cell.n_max for d in some} == {16}  # only cells without any market are left out
     assert len(some) == 18
     with pytest.raises(SettingsError, match="jobs a cell"):
         draw_scenarios(counts, paths, grid=Grid(), part="test", per_cell=0, rng=np.random.default_rng(0))
@@ -207,4 +205,4 @@ def test_flat_paths_do_not_drown_the_lively_ones():
     after_the_half = tape(
         np.concatenate([np.full(100, 0.3), np.arange(100) / 100]), variable="price", bound=1.0
     )
-    assert after_the_half.changes() == 0  # the choice knows nothing of the test part
+    assert after_the_half.changes() == 0  # the choice uses nothing of the test part

@@ -1,4 +1,4 @@
-"""Every check of the audit passes honest plans and outcomes and trips on a tampered one (M3.5)."""
+"""Every check of the audit passes honest plans and outcomes and fails on a tampered version (M3.5)."""
 
 from dataclasses import replace
 

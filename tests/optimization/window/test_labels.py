@@ -1,4 +1,4 @@
-"""The exact twin against plain enumeration, and what must hold of every optimum (M3.2, M3.3)."""
+"""The exact label solver compared with plain enumeration, and properties of every optimum (M3.2, M3.3)."""
 
 import itertools
 from dataclasses import replace
@@ -143,7 +143,7 @@ def test_a_finished_job_holds_and_pays_nothing(end_rule, done):
 def test_finishing_within_the_window_gets_the_full_value_and_pays_nothing_after():
     case = problem(done=17.0, window=window([0.3, 0.1, 0.2], [4, 4, 4]), n_previous=3)
     plan = solve_window(case)
-    # Waiting a slot and then using spot at 0.1: mu_up 0.9 of four is enough for three.
+    # Waiting a slot and then using spot at 0.1: with mu_up 0.9 four instances do the work of more than three.
     assert plan.allocations == (Allocation(0, 0), Allocation(0, 4), Allocation(0, 0))
     assert plan.objective == pytest.approx(40 - 0.4)
 
@@ -255,7 +255,7 @@ def test_of_plans_worth_the_same_it_is_the_one_that_pays_least_and_then_earliest
 
 
 def test_a_tie_is_settled_by_later_slots_and_not_by_rounding():
-    """A job that met this window bought on demand what it could have had on spot later, or not, by the last bit of a sum."""
+    """In this window the last bit of a sum decided whether the job bought on demand or waited for later spot."""
     job = Job(
         name="tie", workload=40.0, deadline_slots=20, n_min=1, n_max=8, throughput=Linear(), mu_up=0.9, mu_down=0.95,
         value=41.4375,

@@ -1,4 +1,4 @@
-"""Live solves: the MILP's plan when it is proved in time, the exact twin's otherwise."""
+"""Live solves: the MILP's plan if proved optimal in time, otherwise the exact label solver's plan."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_a_solver_that_contradicts_the_twin_is_a_status_and_the_better_plan_is_t
     case, twin = _problem(end_rule), solve_window(_problem(end_rule))
 
     def wrong(problem, limits):
-        """Nothing on the way: a plan that adds up and is called optimal, and is not."""
+        """Return a consistent plan of idle slots that is marked optimal and is not."""
         idle = worth(problem, [0] * len(problem.window))
         return replace(
             twin, allocations=idle.allocations, cost_usd=0.0, objective=idle.objective, bound=idle.objective,
@@ -83,7 +83,7 @@ def test_a_twin_that_is_wrong_is_found_out_as_well(end_rule, monkeypatch):
 
 
 def test_live_plans_of_a_flat_future_are_the_best_ones():
-    """Where nothing later is worth anything the best plan is often to hold nothing: HiGHS once held instances at "gap 0"."""
+    """Where later slots add no value the best plan is often to run nothing: HiGHS once ran instances at "gap 0"."""
     rng = np.random.default_rng(0)
     for _ in range(15):
         case, solver = flat_problem(rng), LiveSolver(seconds=30)
@@ -94,7 +94,7 @@ def test_live_plans_of_a_flat_future_are_the_best_ones():
 
 
 def test_live_plans_settle_ties_as_replays_do():
-    """Flat prices and no spot: when to buy is the same to HiGHS, so the plan is the twin's."""
+    """Flat prices and no spot: HiGHS is indifferent about when to buy, so the plan is that of the label solver."""
     case = replace(
         _problem(), window=market_window(np.full(3, 0.4), np.zeros(3, int), on_demand_usd=1.0, slot_hours=0.5)
     )

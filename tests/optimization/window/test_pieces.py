@@ -1,4 +1,4 @@
-"""Concave pieces of a column: the same function, cut only where it bends upwards (M3.3c)."""
+"""Concave pieces of a column: the same function, split only where it bends upwards (M3.3c)."""
 
 import numpy as np
 import pytest

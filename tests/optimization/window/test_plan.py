@@ -1,4 +1,4 @@
-"""The table of expected to go, and what makes two horizon programs the same (M3.1, M3.3c)."""
+"""The table of expected value to go, and equality of horizon programs (M3.1, M3.3c)."""
 
 from dataclasses import replace
 
@@ -88,7 +88,7 @@ def test_rules_that_do_not_read_the_table_do_not_tell_it_apart():
 
 
 def test_a_table_is_kept_in_one_memory_order_whatever_it_came_in():
-    """Compiled code is made anew for another order, which takes seconds."""
+    """Another memory order would compile the code again, which takes seconds."""
     turned = table(value=np.asfortranarray(TABLE))
     assert turned.value_usd.flags.c_contiguous
     assert turned.content() == table().content()

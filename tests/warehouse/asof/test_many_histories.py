@@ -1,4 +1,4 @@
-"""M1.2: several histories read together are the ones read one by one."""
+"""M1.2: histories read together equal histories read separately."""
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,8 @@ def place(zone):
 
 @pytest.fixture
 def store():
-    """Four zones: one probed often, one irregular with revisions, one with a catalogue price, one with prices only."""
+    """Return a store with four zones: frequently probed, irregular with revisions, with a catalogue price,
+    with prices only."""
     rng = np.random.default_rng(0)
     prices, counts = [], []
     for i, zone in enumerate(("us-west-2a", "us-west-2b", "us-west-2c")):

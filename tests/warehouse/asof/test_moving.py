@@ -1,4 +1,4 @@
-"""M1.2: what a moving reader finds at each of its times is what a new read at that time finds."""
+"""M1.2: at each time a moving reader returns the same as a new read at that time."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ SPAN = Span(first=T0 + 20 * HOUR, last=T0 + 23 * HOUR, step=30 * MINUTE, since=T
 
 
 def rows(rng, zone, kind):
-    """A day and a half of counts and prices of one zone; ``kind`` says what is odd about it."""
+    """Return a day and a half of counts and prices of one zone; ``kind`` names its irregularity."""
     counts, prices = [], []
     at = T0
     for k in range(190):
@@ -37,7 +37,7 @@ def rows(rng, zone, kind):
 
 @pytest.fixture(scope="module", params=[0, pytest.param(1, marks=pytest.mark.slow)])
 def store(request):
-    """Read by all, written by none."""
+    """Return a store that tests only read."""
     rng = np.random.default_rng(request.param)
     kinds = ("plain", "irregular", "late", "revised", "no price")
     with open_store(":memory:") as opened:
@@ -80,7 +80,7 @@ def test_every_history_is_the_one_read_at_its_time(store):
                 load_histories(store, wanted, reader=reader), load_histories(store, wanted), strict=True
             ):
                 same(a, b)
-    for end in (SPAN.first, SPAN.first - HOUR):  # earlier than the time it is known at
+    for end in (SPAN.first, SPAN.first - HOUR):  # earlier than the time at which it is known
         earlier = [replace(asked(zone, SPAN.last, T0 + 15 * HOUR, False), end=end) for zone in ZONES]
         for a, b in zip(
             load_histories(store, earlier, reader=reader), load_histories(store, earlier), strict=True
@@ -89,7 +89,7 @@ def test_every_history_is_the_one_read_at_its_time(store):
 
 
 def test_what_was_learned_late_is_read_time_by_time(store):
-    """Series with late or revised rows are found out, and only they."""
+    """Exactly the series with late or revised rows are detected."""
     late = MovingReader(store, SPAN)._late
     kept = {sid for (sid,) in store.execute("SELECT DISTINCT sid FROM series")}
     assert late
@@ -105,7 +105,7 @@ def test_a_punctual_market_asks_the_store_for_nothing_more(store, monkeypatch):
         stated = store.execute(
             "SELECT count(gap_seconds) FROM availability JOIN series USING (sid) JOIN markets USING (mid) WHERE zone = ?",
             [zone],
-        )[0][0]  # where no gap is stated the median one moves, and with it the age of a gap
+        )[0][0]  # without a stated gap the median gap moves, and with it the maximum age
         if stated and not {sid for (sid,) in sids} & reader._late:
             fitting.append(zone)
     assert fitting

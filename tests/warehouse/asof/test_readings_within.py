@@ -1,4 +1,5 @@
-"""Readings between slots: what was probed between a slot's start and the one before, known by then, beside a slow twin."""
+"""Readings between slots: probes between the previous slot and a slot's start, known by then, compared
+with a slow implementation."""
 
 import numpy as np
 import pandas as pd
@@ -37,7 +38,8 @@ def read(store, *, step=30 * MINUTE, within=True, known_at=END):
 
 
 def slow(rows, slots, step, gap):
-    """Column j: the newest version of the last probe at or before slot - step (m - j) / (m + 1), if young and known by the slot."""
+    """Return column j: the newest version of the last probe at or before slot - step (m - j) / (m + 1), if
+    young and known by the slot."""
     m = min(round(step / gap) - 1, MOST_WITHIN)
     out = np.full((len(slots), m), np.nan)
     for i, slot in enumerate(slots):

@@ -1,4 +1,4 @@
-"""M1.2, M1.3: a history on the slot grid from what was known, gaps marked, every assumption said."""
+"""M1.2, M1.3: a history on the slot grid from the rows known at a time, with marked gaps and stated assumptions."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def add(store, *rows, known_at=None):
 
 
 def alive(*, hours=48, source="lab", every=HOUR, **other):
-    """A market with a price each 12 h and a count each hour."""
+    """Add a market with a price each 12 h and a count each hour."""
     rows = [
         count_row(T0 + k * every, k % 17, source=source, gap_seconds=every.total_seconds())
         for k in range(int(hours * HOUR / every))
@@ -159,7 +159,7 @@ def test_capacity_is_stated_or_the_largest_count_known(store):
 
 
 def slow_twin(rows, grid, known_at, age, column):
-    """The rule of M1.3 row by row."""
+    """Apply the rule of M1.3 row by row."""
     values = []
     for slot in grid:
         best = None
@@ -180,7 +180,7 @@ def slow_twin(rows, grid, known_at, age, column):
     late=st.integers(0, 200),
 )
 def test_the_grid_equals_an_obvious_slow_twin(seed, step, known, late):
-    """And what is learned after known_at, or never learned, changes nothing (M4.9 for reads)."""
+    """Rows learned after known_at, or never learned, change nothing (M4.9 for reads)."""
     rows = [row for _, row in random_observations(seed, size=50, sources=("a",)) if row["known_at"] > T0]
     rows += [
         price_row(T0, 1.0, source="a", known_at=T0, on_demand_usd=2.5),
@@ -230,7 +230,7 @@ def test_until_agrees_with_a_read_as_of_then(store):
     then = T0 + 10 * HOUR
     cut, then_read = read(store).until(then).frame, read(store, end=then).frame
     lost = cut["available"].isna()
-    assert lost.sum() == 2  # the two slots whose count was revised later: `until` can only lose
+    assert lost.sum() == 2  # the two slots whose count was revised later: `until` can only lose slots
     pd.testing.assert_frame_equal(cut[~lost], then_read[~lost])
     assert not then_read["available"].isna().any()
 
@@ -368,7 +368,7 @@ def test_a_catalogue_price_is_held_and_said(store):
     assert read(store, end=T0 + DAY).assumptions == ()  # no slot is older than 36 h yet
     add(store, price_row(T0 + 9 * DAY, 2.5))
     assert set(read(store, end=T0 + 10 * DAY).price) == {2.5}
-    add(store, price_row(T0 + 9 * DAY + 5 * HOUR, 2.5))  # it is repeated after all
+    add(store, price_row(T0 + 9 * DAY + 5 * HOUR, 2.5))  # the price is repeated after all
     assert np.isnan(read(store, end=T0 + 8 * DAY, known_at=T0 + 10 * DAY).price[-1])
     assert set(read(store, end=T0 + 8 * DAY).price) == {2.5}
 
@@ -398,7 +398,9 @@ def test_where_the_on_demand_price_comes_from(store):
     listed = read(store, assumptions=HistoryAssumptions(spot_share=0.3))
     assert (listed.on_demand_usd, listed.on_demand.kind) == (3.06, "catalogue")
     assert listed.on_demand.words.startswith("list price in us-west-2, read 2026")
-    assert len(listed.assumptions) == 1  # the share of it that spot costs: the list price itself is none
+    assert (
+        len(listed.assumptions) == 1
+    )  # the ratio of spot to list price; the list price itself is no spot price
     assert on_demand(on_demand_usd=5.0) == (5.0, "on-demand price assumed to be 5 USD")
     add(store, price_row(T0, 1.0, region="eu", zone="eu-1", on_demand_usd=3.5))
     assert on_demand() == (3.5, "on-demand price 3.5 USD taken from aws/eu/eu-1 (lab)")
@@ -458,7 +460,9 @@ def test_an_unlisted_type_has_a_stand_in_that_is_named_unknown(store):
         "on-demand price unknown: 13.3333 USD assumed, the newest spot price / 0.3",
     )
     assert "state on_demand_usd" in history.on_demand_note
-    add(store, price_row(T0 + 2 * HOUR, 0.5, **kind))  # a dip: the stand-in stays above every spot price seen
+    add(
+        store, price_row(T0 + 2 * HOUR, 0.5, **kind)
+    )  # a dip: the substitute stays above every observed spot price
     assert read(store, market, end=T0 + 2 * HOUR).on_demand_usd == 4.0
 
 

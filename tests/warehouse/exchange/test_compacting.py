@@ -1,4 +1,4 @@
-"""A smaller file with the same rows, put in the old one's place at once or not at all."""
+"""Compaction to a smaller file with the same rows, which replaces the old file atomically."""
 
 import shutil
 
@@ -29,7 +29,8 @@ def state(day):
 
 @pytest.fixture(scope="module")
 def fill(tmp_path_factory):
-    """Puts a copy of a warehouse with some days of fitted models at a path; it is made once."""
+    """Return a function that copies a warehouse with some days of fitted models to a path; the original is
+    created once."""
     made = {}
 
     def filled(path, days=30):
@@ -59,14 +60,14 @@ def test_the_same_rows_in_a_smaller_file(path, fill):
     before, there = rows(path), names(path)
     with open_reader(path) as reader:
         done = compact(open_store(path))
-        assert len(read_rows(reader, "fitted")) == 30  # opened before, and not under its feet
+        assert len(read_rows(reader, "fitted")) == 30  # a reader opened earlier still has its snapshot
     assert done.fitted_dropped == 15
     assert done.bytes_after == path.stat().st_size < done.bytes_before
     after = rows(path)
     assert after.pop("fitted") == before.pop("fitted")[15:]
     assert after == before
     assert names(path) == there
-    with open_store(path) as store:  # and it goes on being a warehouse
+    with open_store(path) as store:  # and the file still works as a warehouse
         save_fitted(store, [state(31)])
         known = {"predictor": "p", "step": HOUR, "panels": ["m"], "known_at": T0 + 99 * DAY}
         assert len(load_fitted(store, fitted_at=T0 + 31 * DAY, **known)) == 1

@@ -1,4 +1,4 @@
-"""Out to Parquet and in again: the same tables, once only, and nothing from a folder that is not what was exported."""
+"""Export to Parquet and import: the same tables, without duplicates, and nothing from an altered folder."""
 
 import json
 import random
@@ -39,12 +39,12 @@ def store():
         yield opened
 
 
-#: What `fill` has put into an empty warehouse, by its arguments.
+#: Rows that `fill` added to an empty warehouse, by its arguments.
 FILLED = {}
 
 
 def fill(store, *, source="lab", hours=range(30)):
-    """Something in every table; into an empty warehouse the rows of the first time, as they are."""
+    """Add rows to every table; an empty warehouse gets copies of the first rows made with these arguments."""
     empty, key = not store.execute("SELECT 1 FROM imports LIMIT 1"), (source, hours)
     if not empty or key not in FILLED:
         fill_anew(store, source=source, hours=hours)
@@ -107,7 +107,7 @@ def fill_anew(store, *, source, hours):
 
 
 def some_row(store, table, text, at):
-    """A row of a table whatever its columns are: a text, a time, or a small number."""
+    """Return a row for any table by column type: a text, a time, or a small number."""
     kinds = {"VARCHAR": text, "TIMESTAMP WITH TIME ZONE": at, "BOOLEAN": False}
     row = {name: kinds.get(kind, 1) for name, kind, *_ in store.execute(f"DESCRIBE {table}")}
     row |= {name: json.dumps(form([])) for (of, name), form in JSON_COLUMNS.items() if of == table}
@@ -116,13 +116,13 @@ def some_row(store, table, text, at):
 
 
 def everything(store):
-    """All rows of all tables that are imported, with ids as they are, sorted."""
+    """Return all rows of all imported tables, with unchanged ids, sorted."""
     names = [name for name in TABLES if name not in NOT_IMPORTED]
     return {name: sorted(map(repr, store.execute(f"SELECT * FROM {name}"))) for name in names}
 
 
 def meaning(store):
-    """All rows without the ids that depend on the order of import."""
+    """Return all rows without the ids that depend on the order of import."""
     found = dict(tables(store))
     found["forecasts"] = sorted(
         map(
@@ -194,7 +194,7 @@ def test_the_same_again_adds_nothing(store, tmp_path):
         assert {name for name, one in done.items() if one.added or one.rejected} == set()
         assert all(one.repeated for one in done.values())
     before = everything(store)
-    import_folder(store, tmp_path / "out")  # into the warehouse it came from
+    import_folder(store, tmp_path / "out")  # into the warehouse it was exported from
     assert everything(store) == before
 
 
@@ -215,7 +215,7 @@ def test_ids_are_found_again_by_what_they_stand_for(store, tmp_path):
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 6))])
 def test_in_parts_and_in_any_order(tmp_path, seed):
-    """Folders of different files, and of some tables at a time, add up to the same warehouse."""
+    """Folders of different files, or of some tables at a time, add up to the same warehouse."""
     rng = random.Random(seed)
     with open_store(":memory:") as one, open_store(":memory:") as expected:
         folders = []
@@ -232,7 +232,7 @@ def test_in_parts_and_in_any_order(tmp_path, seed):
         for folder in folders:
             import_folder(one, folder)
         found, wanted = meaning(one), meaning(expected)
-        for name in ("weights", "fetches"):  # the same key in both: which is kept depends on the order
+        for name in ("weights", "fetches"):  # the same key in both: the stored row depends on the order
             assert len(found.pop(name)) == len(wanted.pop(name))
         assert found == wanted
 
@@ -259,7 +259,7 @@ def test_rows_since_a_time(store, tmp_path):
     assert rows["vintages"] == 1
     assert rows["forecasts"] == 2
     assert rows["decisions"] == 1
-    assert rows["imports"] == 2  # the refused one brought nothing since then
+    assert rows["imports"] == 2  # the refused folder added nothing
     assert rows["rejected"] == rows["accuracy"] == 0
     assert rows["jobs"] == rows["markets"] == 1
     with open_store(":memory:") as new:
@@ -339,7 +339,7 @@ def edit(folder, **changes):
 
 
 def rewrite(folder, name, change):
-    """Put a changed table in the place of an exported one, with a manifest that agrees."""
+    """Replace an exported table with a changed table, and update the manifest."""
     path = folder / f"{name}.parquet"
     table = change(pa.parquet.read_table(path))
     pa.parquet.write_table(table, path)
@@ -403,7 +403,8 @@ def test_a_folder_that_is_none(store, tmp_path):
 
 
 def test_hostile_folders_change_nothing(store, tmp_path):
-    """Tables of the manifest are looked up by name, never by path; rows that cannot be are refused with the whole folder."""
+    """Tables of the manifest are found by name, never by path; a folder with impossible rows is refused as
+    a whole."""
     folder = exported(store, tmp_path)
     kept = (folder / MANIFEST).read_text()
     found = json.loads(kept)["tables"]
@@ -456,7 +457,7 @@ def test_hostile_folders_change_nothing(store, tmp_path):
 
 
 def cell(table, column, row, value):
-    """The table with one value changed."""
+    """Return the table with one value changed."""
     values = table[column].to_pylist()
     values[row] = value
     place = table.schema.get_field_index(column)
@@ -495,7 +496,7 @@ BAD_CELLS = [
 
 @pytest.mark.parametrize(("table", "column", "value", "reason"), BAD_CELLS)
 def test_one_bad_row_costs_itself_only(exported_once, tmp_path, table, column, value, reason):
-    """Its neighbours are imported, and the reason is counted."""
+    """Other rows are imported, and the reason is counted."""
     folder = shutil.copytree(exported_once, tmp_path / "copy")
     rows = read_manifest(folder).tables[table].rows
     rewrite(folder, table, lambda t: cell(t, column, 0, value))
@@ -614,7 +615,7 @@ def test_days_are_times(store, tmp_path):
 
 
 def test_work_of_an_older_folder_keeps_its_meaning(store, tmp_path):
-    """Work in "gpu_hours" counted the hours of instances until a step of the schema: rows of a folder before it are brought up."""
+    """Before a schema step, work in "gpu_hours" counted instance-hours: rows of an older folder are converted."""
     fill(store)
     for name, market in (
         ("large", "aws/us-east-1/us-east-1a/p4d.24xlarge"),

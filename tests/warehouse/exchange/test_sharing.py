@@ -29,7 +29,7 @@ MARKET = Market(provider="aws", region="us-west-2", zone="us-west-2a", instance_
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with a warehouse, and one that it was published to; to be copied."""
+    """Return a folder with a warehouse and its published copy, to be copied by tests."""
     folder = tmp_path_factory.mktemp("made")
     add(folder / "w.duckdb", 0)
     publish(folder / "w.duckdb", folder / "shared")

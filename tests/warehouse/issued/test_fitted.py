@@ -1,4 +1,4 @@
-"""M6.4: an estimated forecaster is kept once and read back by those who could have known it."""
+"""M6.4: a fitted forecaster is stored once and read only by readers that could have known it."""
 
 import pandas as pd
 import pytest

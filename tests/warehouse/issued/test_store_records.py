@@ -1,4 +1,4 @@
-"""M5.1, M6.1: what was issued, decided and scored is written once, and read back as it was."""
+"""M5.1, M6.1: forecasts, decisions and scores are written once and read back unchanged."""
 
 import numpy as np
 import pandas as pd

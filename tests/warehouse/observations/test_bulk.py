@@ -1,4 +1,4 @@
-"""A large table comes in by the same statements as a small one: how its rows are cut and coded changes nothing."""
+"""A large table uses the same statements as a small table: chunks and encoding of its rows change nothing."""
 
 import random
 
@@ -25,7 +25,7 @@ BAD = {
 
 
 def tidy(rows: int, seed: int) -> pd.DataFrame:
-    """Prices of a few series, some of their rows twice, some contradicting others, some that cannot be used."""
+    """Return prices of a few series, some rows duplicated, some contradictory, some unusable."""
     rng = random.Random(seed)
     start = pd.Timestamp("2023-01-01", tz="UTC")
     found = [
@@ -53,7 +53,7 @@ def write(path, frame, **how):
 
 
 def kept(store):
-    """What the tables hold, but for the number of the import."""
+    """Return the contents of the tables without the number of the import."""
     tables = {name: read_rows(store, name) for name in ("price", "series", "markets", "rejected")}
     return {
         name: frame.drop(columns=[c for c in ("batch", "file") if c in frame]).to_numpy().tolist()

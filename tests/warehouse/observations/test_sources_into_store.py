@@ -12,7 +12,10 @@ EXPECTED = {
     ("aws", "aws_describe-spot-price-history_g3.8xlarge.json"): (2175, 0),
     ("aws", "aws_spot_prices_2022-05.tsv.zst"): (33_362, 0),
     ("bamboo", "bamboo_aws_p3_events.csv"): (683, 0),
-    ("bamboo", "bamboo_gcp_v100x1-east1c.txt"): (1446, 31),  # 15 times stand twice or more, with other counts
+    ("bamboo", "bamboo_gcp_v100x1-east1c.txt"): (
+        1446,
+        31,
+    ),  # 15 times occur twice or more, with different counts
     ("primeintellect", "primeintellect_A100_80GB_SXM4.jsonl"): (13_563 + 13_398, 0),
     ("skynomad", "skynomad_availability_us-west-2a_v100_1.csv"): (20_158, 0),
     ("skynomad", "skynomad_h100_probe_20251003-171000.json"): (13, 0),

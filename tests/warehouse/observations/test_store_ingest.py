@@ -1,4 +1,4 @@
-"""M1.2: rows in, each counted once as added, repeated or rejected; the same rows again change nothing."""
+"""M1.2: each row is counted once as added, repeated or rejected; importing the same rows again changes nothing."""
 
 import os
 import random
@@ -126,7 +126,7 @@ BAD_COUNTS = {
 
 
 def test_a_price_that_cannot_be_used_is_kept_with_its_reason(store):
-    """Each beside a good row of its series, all in one file: what is wrong with one row is said of no other."""
+    """Each bad row has a good row of its series in the same file: an error affects its row only."""
     rows = [price_row(T0, 1.0, line) | wrong for line, wrong in enumerate(BAD_PRICES.values())]
     good = [price_row(T0 + HOUR, 1.0, 100, **own) for own in ({}, {"zone": "us-west-2b"})]
     assert append(store, prices(*text_rows(rows + good)), source="t") == done(added=2, rejected=len(rows))
@@ -141,7 +141,7 @@ def test_an_on_demand_price_that_is_none_costs_itself_and_is_counted(store):
     rows = [price_row(T0 + k * HOUR, "0.5", k, on_demand_usd=text) for k, text in enumerate(odd)]
     got = append(store, prices(*rows, price_row(T0 - HOUR, "0.5", 9, on_demand_usd="3")), source="t")
     assert got == done(added=9)
-    assert got.set_aside == {"on_demand_usd is not a price": 5}  # nan and nothing state none
+    assert got.set_aside == {"on_demand_usd is not a price": 5}  # nan and empty count as no price
     assert [r[9] for r in tables(store)["price"]] == [3.0] + [None] * 8
 
 
@@ -195,7 +195,7 @@ def test_lines_that_contradict_each_other_are_set_aside_whatever_their_order_and
 
 @pytest.mark.parametrize("staged_bytes", [1, 32 << 20])
 def test_lines_contradict_each_other_across_chunks_of_a_file(store, tmp_path, monkeypatch, staged_bytes):
-    """Whether they are staged one by one or together."""
+    """Holds for separate and for joint staging."""
     monkeypatch.setattr("warehouse.observations.STAGED_BYTES", staged_bytes)
     path = write_json(tmp_path / "a.json", availability=[count_row(T0, n, n) for n in range(1, 9)])
     assert ingest_file(store, JsonSource(chunk=2), path, options=OPTIONS) == done(rejected=8)
@@ -331,7 +331,7 @@ def test_a_file_that_fails_half_way_leaves_nothing(store, tmp_path, monkeypatch)
         ingest_file(store, Breaking(), path, options=OPTIONS)
     assert tables(store) == {"price": [], "availability": [], "rejected": []}
     with monkeypatch.context() as patch:
-        patch.setattr("warehouse.observations.keep_assumptions", None)  # the last thing that an import does
+        patch.setattr("warehouse.observations.keep_assumptions", None)  # the last step of an import
         with pytest.raises(TypeError):
             ingest_file(store, JsonSource(), path, options=OPTIONS)
     assert tables(store) == {"price": [], "availability": [], "rejected": []}
@@ -365,7 +365,8 @@ def by_kind(rows):
     order=st.randoms(use_true_random=False),
 )
 def test_any_order_and_any_split_give_the_same_tables(seed, cuts, order):
-    """Every version has a value of its own, so no version can repeat an older one (that is decided by what is there already)."""
+    """Every version has a distinct value, so no version repeats an older version (repeats depend on the
+    rows already stored)."""
     rows = random_observations(seed)
     shuffled = rows * 2
     order.shuffle(shuffled)
@@ -424,7 +425,7 @@ def test_contradicting_rows_are_all_counted_and_never_double(rows, cut):
 
 @pytest.mark.parametrize("part_rows", [pytest.param(1, marks=pytest.mark.slow), 4, 25])
 def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
-    """Large files are merged in parts, by series and, where one series is long, by time."""
+    """Large files are merged in parts, by series and, for a long series, by time."""
     rows = random_observations(3, size=40) + random_observations(3, size=20)
     rows += [("price", price_row(T0 + k * MINUTE, 1.0, k, source="long")) for k in range(30)]
     rows += [("price", price_row(T0 + k * MINUTE, 2.0, 100 + k, source="long")) for k in range(5)]
@@ -457,8 +458,8 @@ def test_an_import_that_breaks_inside_a_turn_says_what_broke(store):
     ],
 )
 def test_a_large_file_is_taken_in_bounded_memory(tmp_path, monkeypatch, rows, suffix):
-    """The process may grow by half more than the memory limit of the store (1 GB), however large the file is."""
-    if rows == 10_000:  # most of the time it would take new processes to import what they need
+    """The process may grow to 1.5 times the memory limit of the store (1 GB), whatever the size of the file."""
+    if rows == 10_000:  # new processes would spend most of their time importing modules
         monkeypatch.setattr("benchmarks.ingest.multiprocessing", SimpleNamespace(get_context=lambda _: FORKS))
     figures = run_ingest(rows, suffix=suffix, folder=tmp_path)
     assert (figures["first"]["added"], figures["again"]["repeated"]) == (rows, rows)
@@ -475,7 +476,7 @@ def test_what_cannot_be_kept_says_so(tmp_path):
 
 
 class TidyParquet:
-    """The two tables of the open histories, straight from Parquet."""
+    """Source of the two tables of the open histories, straight from Parquet."""
 
     name = "tidy-parquet"
     has_files = True
@@ -531,7 +532,7 @@ def data_folder(pytestconfig):
 
 
 def test_a_name_of_a_million_characters_in_every_row_is_rejected_without_its_weight():
-    """Each row repeats it: 500 rows would take a gigabyte."""
+    """Each row repeats the name: 500 rows would take a gigabyte."""
     rows = 500
     table = pa.table(
         {"source": ["s"] * rows, "instance_type": ["z" * 1_000_000] * rows, "price_usd": [1.0] * rows}

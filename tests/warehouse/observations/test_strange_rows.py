@@ -1,4 +1,4 @@
-"""Rows that are well written and cannot be: of the future, dearer than anything, of no time zone, under no printable name."""
+"""Well-formed rows with impossible values: future times, excessive prices, unknown time zones, unprintable names."""
 
 import pandas as pd
 import pyarrow as pa

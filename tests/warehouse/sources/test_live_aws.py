@@ -1,4 +1,4 @@
-"""AWS sources: against moto's server, and for what moto cannot do against a server that speaks EC2's XML."""
+"""AWS sources: tested with moto's server, and with a server of EC2's XML for features that moto lacks."""
 
 import json
 import os
@@ -100,7 +100,7 @@ def test_garbage_instead_of_xml_fails_the_region_only():
 
 
 def test_a_page_of_a_proxy_is_no_answer_without_rows():
-    """boto reads any XML, so a sign-in page looks like a history that is complete and empty."""
+    """boto parses any XML, so a sign-in page looks like an empty and complete history."""
     page = Reply("<html><body>Sign in</body></html>", headers={"Content-Type": "text/html"})
     with serve(Ec2({"us-east-1": price_history("us-east-1", 2, start=AT - pd.Timedelta("3h"))})) as server:
         server.faults[1] = page

@@ -1,4 +1,4 @@
-"""The time of a live request is bounded as a whole, wherever a server drips."""
+"""The total time of a live request is bounded, wherever a server drips."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from warehouse.errors import FetchError
 from warehouse.sources.live.contract import PartFailed
 from warehouse.sources.live.transport import Retry, Secrets, Transport
 
-#: The bound of a request here, and what a busy machine may take beside it; an answer never ends by itself.
+#: The time limit of a request, and the extra time allowed on a busy machine; a response never ends by itself.
 SECONDS, PATIENCE = 0.3, 8.0
 
 
@@ -34,7 +34,7 @@ def transport(**others):
 
 
 def ended(what: str = "request") -> bool:
-    """Whether no thread of that name is left, after a while."""
+    """Return whether no thread of that name is left, after a while."""
     until = time.monotonic() + PATIENCE
     while any(thread.name == what for thread in threading.enumerate()) and time.monotonic() < until:
         time.sleep(0.02)
@@ -42,7 +42,7 @@ def ended(what: str = "request") -> bool:
 
 
 def given_up(way: str, scheme: str) -> None:
-    """One server that drips in its way, asked once."""
+    """Send a single request to a server that drips in the given way."""
     with dripping(way) as server:
         made = transport()
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Price lists and marketplaces: Azure, Google Cloud, Vast.ai, on servers that speak their documented forms."""
+"""Price lists and marketplaces: Azure, Google Cloud, Vast.ai, on servers that return their documented forms."""
 
 import pandas as pd
 import pytest
@@ -181,7 +181,7 @@ def test_vast_cut_off_at_the_limit_is_marked_and_says_nothing_of_absent_series()
         counts = rows_of([page], "availability")
         assert all(row["truncated"] for row in counts)
         assert not any("L40S" in row["instance_type"] for row in counts)
-        # A whole answer: what was seen before and is not listed has no offers.
+        # A complete response: types seen before and no longer listed have no offers.
         (page,) = items("vast-offers", vast_options(server), marks={"all": Mark(memory=memory)})
         absent = [row for row in rows_of([page], "availability") if "L40S" in row["instance_type"]]
     assert [(row["region"], row["available"]) for row in absent] == [("SE", 0), ("all", 0)]
@@ -201,7 +201,7 @@ def test_vast_hostile_offers_are_rejected_rows():
     with serve(Vast(hostile)) as server:
         (page,) = items("vast-offers", vast_options(server))
     rejected = rows_of([page], "rejected")
-    # Each search rejects its own; of the on-demand one dph_base of the first is fine.
+    # Each search rejects its invalid offers; for the on-demand search dph_base of the first is valid.
     assert len(rejected) == 7 + 6
     assert all(len(row["raw"]) <= 1000 for row in rejected)
     assert rows_of([page], "price") == []
@@ -267,7 +267,7 @@ def test_gcp_prices_of_machine_types_are_the_sums_of_their_parts():
     assert float(one["price_usd"]) == pytest.approx(0.3 * usual, rel=1e-6)
     ultra = rows["us-central1", "a2-ultragpu-2g"]
     assert float(ultra["on_demand_usd"]) == pytest.approx(2 * 4.0 + 24 * 0.03 + 340 * 0.004, rel=1e-9)
-    # Of europe-west4 only cores and memory are known.
+    # For europe-west4 only cores and memory are known.
     assert {region for region, _ in rows} == {"us-central1"}
     assert len(rows) == 5 + 4
 
@@ -302,7 +302,8 @@ def test_gcp_filters_and_odd_skus():
 
 
 def test_gcp_machines_of_every_series_with_the_names_of_their_parts():
-    """Spot of one SKU each: 8 of the GPU, the cores and memory, and of A3 Ultra the SSD at a 730th of its monthly price."""
+    """Spot with one SKU per part: 8 of the GPU, the cores and memory, and for A3 Ultra the SSD at a 730th
+    of its monthly price."""
     parts = {
         "Nvidia H100 80GB Plus GPU": 3.0, "A3Plus Instance Core": 0.01, "A3Plus Instance Ram": 0.001,
         "H200 141GB GPU": 4.0, "A3Ultra Instance Core": 0.01, "A3Ultra Instance Ram": 0.001,
@@ -381,7 +382,7 @@ def test_http_json_in_pages(paging):
         timed = http_options(server, paging=paging, next="paging.next", columns=columns)
         history = items("http", timed)
         rest = items("http", timed, marks=marked(history[0]))
-    # A snapshot is one page, rows with times of their own are stored as their pages come.
+    # A snapshot is one page; rows with their own times are stored page by page.
     assert [page.token for page in found] == [None]
     got = [(one["instance_type"], one["region"], one["price_usd"]) for one in rows_of(found, "price")]
     assert got == [(f"gpu-{number}", "r1", str(1 + number / 10)) for number in range(5)]

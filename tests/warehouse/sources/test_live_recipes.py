@@ -1,4 +1,4 @@
-"""The recipes of docs/live-sources.md for the `http` source, on answers of the form that each service documents."""
+"""The recipes of docs/live-sources.md for the `http` source, on responses in each service's documented form."""
 
 import re
 import tomllib
@@ -25,7 +25,7 @@ RECIPES = {name: feed for name, feed in recipes().items() if feed["source"] == "
 
 
 def lambda_type(name, cents, *regions):
-    """An entry of GET /api/v1/instance-types, whose ``data`` is an object by name."""
+    """Return an entry of GET /api/v1/instance-types, whose ``data`` is an object by name."""
     specs = {"vcpus": 30, "memory_gib": 200, "storage_gib": 512, "gpus": 1}
     return {name: {
         "instance_type": {"name": name, "description": "1x", "price_cents_per_hour": cents, "specs": specs},
@@ -104,7 +104,7 @@ def test_runpod_bids_and_stock_by_a_posted_query():
     _, found = fetched("runpod-stock", {"data": {"gpuTypes": types}})
     assert of(found, "availability", "available") == {
         ("all", "all", "RTX_4090_24GB_x1"): "1",
-        ("all", "all", "A100_SXM_80GB_x1"): None,  # no answer is not the answer 0: the store rejects it
+        ("all", "all", "A100_SXM_80GB_x1"): None,  # a missing answer differs from 0: the store rejects it
         ("all", "all", "A100_SXM_40GB_x1"): "1",
     }
 

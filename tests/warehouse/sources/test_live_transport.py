@@ -1,4 +1,4 @@
-"""Requests: bounded, asked again as stated, silent about secrets."""
+"""Requests: bounded in time, retried as documented, without leaking secrets."""
 
 import gzip
 import logging
@@ -33,7 +33,7 @@ def transport(**others):
 def test_an_answer_is_read_with_its_date():
     with serve(lambda seen: Reply({"a": 1.50, "b": float("nan")})) as server:
         made, waits = transport()
-        # Numbers stay the text they were written in.
+        # Numbers are returned as the original text.
         assert made.ask_json("GET", server.url) == {"a": "1.5", "b": "NaN"}
         assert made.server_date == AT.to_pydatetime()
         assert (made.requests, waits) == (1, [])

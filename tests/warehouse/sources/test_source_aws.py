@@ -35,7 +35,7 @@ def test_the_json_equals_the_tidy_series_of_all_products_and_zones():
         "Linux/UNIX", "Red Hat Enterprise Linux", "SUSE Linux", "Windows"
     ]  # fmt: skip
     assert found["region"].unique().tolist() == ["us-east-1"]
-    assert found["on_demand_usd"].isna().all()  # AWS does not say it here
+    assert found["on_demand_usd"].isna().all()  # AWS does not report it here
 
 
 def test_the_archive_is_counted_whole_and_holds_the_tidy_rows():

@@ -45,7 +45,7 @@ def test_every_snapshot_gives_every_series_and_absence_counts_0():
     frames = read(PrimeIntellect(), raw(FILE))
     counts = frames["availability"]
     assert frames["rejected"].empty
-    # all, 5 providers and 8 sizes (the tidy table keeps four of the sizes)
+    # all, 5 providers and 8 sizes (the tidy table has four of the sizes)
     assert len(counts) == 957 * (1 + 5 + 8)
     assert counts["line"].nunique() == 957
     per_series = counts.groupby(["zone", "instance_type"])["available"]

@@ -19,12 +19,12 @@ from warehouse.sources.simulated import (
 )
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
-BLOCKS = range(700, 712)  # 12 blocks of 28 days: what the long-run figures are taken from
+BLOCKS = range(700, 712)  # 12 blocks of 28 days: the sample for long-run figures
 KEYS = [market.key for market in simulated_markets()]
 
 
 def rows(batches):
-    """{(kind, region, zone, type, time): value} of batches."""
+    """Return {(kind, region, zone, type, time): value} of batches."""
     found = {}
     for batch in batches:
         for row in batch.table.to_pylist():
@@ -56,7 +56,7 @@ def test_counts_match_what_was_measured(key):
     full, minutes = market.counts["full"], market.counts["tick_minutes"]
     want = market.counts["measured"]
     got = calibrate_simulated.measured_counts(values, minutes, full)
-    # The measured shares are of two to four weeks, in which a regime comes and goes a few dozen times.
+    # The measured shares cover two to four weeks, in which a regime changes a few dozen times.
     assert got["share_zero"] == pytest.approx(want["share_zero"], abs=0.05)
     assert got["share_full"] == pytest.approx(want["share_full"], abs=0.05)
     assert got["mean"] == pytest.approx(want["mean"], abs=0.05 * full)

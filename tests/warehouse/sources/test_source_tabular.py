@@ -21,7 +21,10 @@ def test_csv_rows_come_out_as_text_with_their_line(tmp_path):
     path = write(tmp_path / "prices.csv", PRICES + PRICE_LINE + PRICE_LINE.replace("0.68", "oops"))
     found = read(Tabular(), path)["price"]
     assert found["line"].tolist() == [2, 3]
-    assert found["price_usd"].tolist() == ["0.68", "oops"]  # the store casts, and rejects what cannot be cast
+    assert found["price_usd"].tolist() == [
+        "0.68",
+        "oops",
+    ]  # the store casts values, and rejects invalid values
     assert found["on_demand_usd"].tolist() == ["2.28", "2.28"]
     assert found["source"].tolist() == ["here", "here"]
     assert found["file"].unique().tolist() == [str(path)]
@@ -144,7 +147,7 @@ def test_a_folder_means_its_own_tables_only(tmp_path):
     write(tmp_path / "README.md", "no table")
     write(tmp_path / "sub" / "prices.csv", PRICES + PRICE_LINE)
     assert [p.name for p in Tabular().files([tmp_path])] == ["extra.csv", "prices.csv"]
-    # What carries the name is read, and refused loudly, rather than passed over.
+    # A matching file name is read, and rejected with an error rather than skipped.
     write(tmp_path / "availability.csv", "a,b\n1,2\n")
     assert [p.name for p in Tabular().files([tmp_path])] == ["availability.csv", "extra.csv", "prices.csv"]
 
@@ -166,7 +169,7 @@ def test_a_row_of_both_kinds_is_one_of_each_and_an_empty_cell_is_none(tmp_path, 
         found, ("price_usd", "available"), strict=True
     )}  # fmt: skip
     first = 1 if suffix == ".parquet" else 2
-    assert [row["line"] - first for row in rows["price"]] == [0, 1, 3]  # the last is a price that is none
+    assert [row["line"] - first for row in rows["price"]] == [0, 1, 3]  # the last row has an invalid price
     assert [row["line"] - first for row in rows["availability"]] == [0, 2]
     assert [float(row["available"]) for row in rows["availability"]] == [3, 4]
     assert [float(row["price_usd"]) for row in rows["price"][:2]] == [1.5, 1.25]

@@ -1,4 +1,4 @@
-"""Files that are no warehouse, or not a whole one: a clear error, and the file left as it is."""
+"""Files that are not a complete warehouse: a clear error, and the file stays unchanged."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 
 @pytest.fixture(autouse=True, scope="module")
 def new_warehouses():
-    """Made as the program makes them, not copied as for other tests."""
+    """Create warehouses as the program does, instead of copying them as other tests do."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def numbers(opened):
 
 
 def killed_writer(path, number):
-    """Leave a row in the log as a writer does that is killed after its commit."""
+    """Leave a row in the log, like a writer killed after its commit."""
     with writer(path, INSERT.format(number)):
         pass
     assert wal(path).stat().st_size > 0
@@ -89,7 +89,7 @@ def test_a_log_without_its_file_is_not_thrown_away(path):
 
 
 def test_a_log_of_another_file_is_not_replayed(path, tmp_path):
-    """DuckDB itself replays it without a word."""
+    """DuckDB itself replays it without an error."""
     other = tmp_path / "other.duckdb"
     for one in (path, other):
         add(one, 1)
@@ -113,7 +113,7 @@ def test_an_empty_log_is_nothing(path):
 
 
 def newer_storage(content):
-    """The file as a later DuckDB would write it: another storage version under a right checksum."""
+    """Return the file as a later DuckDB would write it: another storage version with a valid checksum."""
     content = bytearray(content)
     struct.pack_into("<Q", content, 12, 200)
     checksum = 5381
@@ -138,7 +138,7 @@ def random_bytes(content):
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
-    """A warehouse with rows of several blocks, to be copied."""
+    """Create a warehouse with rows of several blocks, to be copied."""
     path = tmp_path_factory.mktemp("filled") / "w.duckdb"
     with open_store(path) as store:
         append(store, prices(*(price_row(T0 + k * HOUR, 1.0 + k, k) for k in range(3000))), source="t")
@@ -179,7 +179,7 @@ def test_a_database_of_somebody_else_is_not_read_either(path):
 
 
 def test_a_damaged_file_still_has_its_last_snapshot(path):
-    """Readers go on with what was published while nobody has brought the file back."""
+    """Readers continue with the published snapshot until the file is restored."""
     add(path, 1)
     path.write_bytes(b"gone")
     with pytest.raises(StoreError):

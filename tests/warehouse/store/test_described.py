@@ -1,4 +1,4 @@
-"""Views and comments are brought up to date when a file is opened for writing, and by nothing else."""
+"""Views and comments are updated when a file is opened for writing, and only then."""
 
 import duckdb
 import pytest
@@ -13,7 +13,7 @@ TEXT = "CREATE OR REPLACE VIEW cheap AS SELECT sid FROM price;\nCOMMENT ON COLUM
 
 @pytest.fixture(autouse=True, scope="module")
 def new_warehouses():
-    """Made as the program makes them, not copied as for other tests."""
+    """Create warehouses as the program does, instead of copying them as other tests do."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_an_older_warehouse_gets_them(path):
         )
     with (
         open_store(path, say=lambda _: None) as store,
-        open_reader(path) as reader,  # while the writer that brought them works
+        open_reader(path) as reader,  # while the writer that updated them works
     ):
         for each in (store, reader):
             assert each.execute("SELECT market, price_usd FROM market_prices") == [("aws/r/z/x", 2.5)]

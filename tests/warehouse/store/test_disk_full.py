@@ -1,4 +1,4 @@
-"""No room left: a clear error, nothing half-written, and everything works again when there is room."""
+"""Disk full: a clear error, no partial writes, and normal operation once there is room."""
 
 import os
 import subprocess
@@ -13,10 +13,10 @@ BIG = "INSERT INTO assumptions SELECT 'm{0}', 's', md5((range + {0})::VARCHAR) |
 
 @pytest.fixture(autouse=True, scope="module")
 def new_warehouses():
-    """Made as the program makes them: how large one is at first decides what a small disk holds."""
+    """Create warehouses as the program does: their initial size decides how much fits on a small disk."""
 
 
-#: In a process of its own that may not make files larger than a megabyte more than the warehouse is.
+#: Runs in a separate process that cannot make files larger than the warehouse plus a megabyte.
 LIMITED = """
     import os, resource, sys
     from warehouse.errors import StoreError
@@ -52,7 +52,7 @@ def counts(store):
 
 
 def try_again(path):
-    """With room: the transaction is there whole or not at all, and can be made."""
+    """Check, with room, that the transaction is stored wholly or not at all, and can be made."""
     with open_reader(path) as store:
         assert whole(counts(store))
     with open_store(path) as store:
@@ -69,7 +69,7 @@ def try_again(path):
 
 @pytest.mark.parametrize("room", [100_000, 3_000_000])
 def test_a_file_that_may_not_grow(path, room):
-    """The room ends early in the transaction, or late."""
+    """The room ends early or late in the transaction."""
     process = run_python(LIMITED, path, BIG.format(0), ROOM=str(room))
     out, err = process.communicate()
     assert process.returncode == 0, err
@@ -81,7 +81,7 @@ def test_a_file_that_may_not_grow(path, room):
 
 
 def test_room_for_the_log_but_not_for_the_file_is_told(path):
-    """What was committed is kept in the log, but readers cannot see it: whoever closes the warehouse is told so."""
+    """Committed rows stay in the log, invisible to readers: closing the warehouse reports this."""
     process = run_python(LIMITED, path, BIG.format(0).replace("200000", "2000"), ROOM="100000")
     out, err = process.communicate()
     assert process.returncode == 0, err
@@ -108,7 +108,7 @@ FILL = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [5, 8, 16, 24])  # 4 do not hold a new warehouse and its two snapshots
+@pytest.mark.parametrize("megabytes", [5, 8, 16, 24])  # 4 cannot hold a new warehouse and its two snapshots
 def test_a_disk_that_is_full(tmp_path, megabytes):
     disk = tmp_path / "disk"
     disk.mkdir()

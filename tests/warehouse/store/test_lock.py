@@ -1,4 +1,4 @@
-"""One writer at a time: who waits, for how long, what is said, and that a dead holder holds nothing."""
+"""One writer at a time: who waits, for how long, with which message, and release by a dead holder."""
 
 import json
 import multiprocessing
@@ -88,7 +88,7 @@ def test_a_wait_has_a_bound(path):
 def test_a_killed_holder_holds_nothing_and_is_not_named(path):
     with writer(path) as other:
         assert read_holder(path).pid == other.pid
-    assert read_holder(path).pid == other.pid  # what it wrote is still there
+    assert read_holder(path).pid == other.pid  # its record is still there
     assert present_holder(path) == "another process"
     open_store(path, wait=0).close()
     assert lock_path(path).read_bytes() == FREE
@@ -117,10 +117,10 @@ def test_stores_of_one_process_share_the_right_to_write(path):
     probe = run_python(
         "import sys; from warehouse.store.connection import open_store; open_store(sys.argv[1], wait=0)", path
     )
-    assert "StoreLockedError" in probe.communicate()[1]  # the second still has it
+    assert "StoreLockedError" in probe.communicate()[1]  # the second lock still holds it
     second.execute(INSERT.format(2))
     second.close()
-    second.close()  # once more does nothing
+    second.close()  # closing again does nothing
     with open_reader(path) as reader:
         assert market_rows(reader) == [(1,), (2,)]
 
@@ -154,7 +154,7 @@ def _hold(ready, done):
 
 
 def test_a_forked_worker_does_not_keep_the_lock(path):
-    """Process pools fork while the warehouse is open; one that outlives the writer must not lock others out."""
+    """Process pools fork while the warehouse is open; a child that outlives the writer must not block others."""
     fork = multiprocessing.get_context("fork")
     ready, done = fork.Event(), fork.Event()
     lock = try_lock(path)
@@ -162,7 +162,7 @@ def test_a_forked_worker_does_not_keep_the_lock(path):
     child.start()
     try:
         assert ready.wait(30)
-        assert run_lock_probe(path) == "held"  # the child's going on or not, it is ours
+        assert run_lock_probe(path) == "held"  # the lock is ours whether or not the child continues
         lock.release(finished=True)
         assert run_lock_probe(path) == "free"
     finally:
@@ -190,7 +190,7 @@ def test_a_failed_open_lets_go_and_leaves_the_lock_file_as_it_was(path):
 
 
 def test_a_reader_of_the_file_itself_is_waited_for(path):
-    """Another DuckDB program does not know the lock: its own lock is waited for within the same bound."""
+    """Another DuckDB program ignores our lock; we wait for its own lock within the same bound."""
     open_store(path).close()
     code = """
         import sys, duckdb
@@ -214,7 +214,8 @@ def test_a_reader_of_the_file_itself_is_waited_for(path):
 
 
 def test_the_lock_of_duckdb_itself_is_not_lost_by_publishing(path):
-    """Whoever closes a descriptor of a file loses his locks on it: another program must not get in meanwhile."""
+    """Closing any descriptor of a file releases a process's locks on it: another program must not get in
+    meanwhile."""
     with open_store(path) as store:
         store.execute(INSERT.format(1))
         assert store.publish()
@@ -259,6 +260,6 @@ def test_a_lock_is_refused_where_its_file_cannot_be(tmp_path):
 
 
 def test_duckdb_is_asked_for_its_holder(path):
-    """What DuckDB says when it is locked is what `is_locked` looks for."""
+    """`is_locked` looks for the message of DuckDB when it is locked."""
     with writer(path), pytest.raises(duckdb.IOException, match="Could not set lock"):
         duckdb.connect(str(path))

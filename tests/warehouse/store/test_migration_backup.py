@@ -1,4 +1,4 @@
-"""An older warehouse is copied before its schema is brought up to date, and a kill in between loses nothing."""
+"""An older warehouse is copied before its schema is migrated, and a kill in between loses nothing."""
 
 import duckdb
 import pytest
@@ -14,7 +14,7 @@ RUN = "INSERT INTO runs VALUES ('run-{}', '2026-01-01 00:00:00+00', 'ingest', 'd
 
 @pytest.fixture(autouse=True, scope="module")
 def new_warehouses():
-    """Made as the program makes them, not copied as for other tests."""
+    """Create warehouses as the program does, instead of copying them as other tests do."""
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def path(tmp_path):
 
 
 def old_warehouse(path, runs=3):
-    """A warehouse as the version before the ledger's ``made`` column wrote it."""
+    """Create a warehouse of the version before the ledger's ``made`` column."""
     with duckdb.connect(str(path)) as old:
         migrate(old, MIGRATIONS[:4])
         for number in range(runs):

@@ -1,4 +1,4 @@
-"""What a writer does whose file is taken from under it, names that lead to one file, and one file under two machines."""
+"""A writer whose file is replaced, several names of one file, and one file under two machines."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def spare(path, tmp_path):
-    """Another warehouse, without its lock and snapshots."""
+    """Return another warehouse, without its lock and snapshots."""
     (tmp_path / "spare").mkdir()
     return shutil.copyfile(made(tmp_path / "spare" / "w.duckdb", 77), tmp_path / "spare.duckdb")
 
@@ -110,7 +110,7 @@ def test_compacting_replaces_the_file_itself_and_that_is_no_fault(path):
 
 
 # ---
-# Names that lead to one file.
+# Several names of one file.
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_a_link_to_a_file_that_is_not_there_makes_that_file(tmp_path):
 
 
 def mounts(tmp_path, monkeypatch, *lines):
-    """Have the system say that these are mounted: folder and type."""
+    """Simulate these mounts: folder and type."""
     table = tmp_path / "mountinfo"
     table.write_text(
         "".join(
@@ -188,7 +188,7 @@ def test_on_a_network_drive_a_file_that_another_host_has_not_set_free_is_refused
         open_store(path)
     assert lock_path(path).read_text() == text
     assert path.read_bytes() == before
-    lock_path(path).write_bytes(b"")  # as the error says
+    lock_path(path).write_bytes(b"")  # as the error advises
     made(path, 2)
     assert lock_path(path).read_bytes() == FREE
 

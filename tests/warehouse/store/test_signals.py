@@ -1,4 +1,4 @@
-"""What a signal's handler raises while DuckDB works reaches whoever set the handler, and is no error of the warehouse."""
+"""An exception raised by a signal handler while DuckDB works propagates unchanged, not as a warehouse error."""
 
 import signal
 
@@ -11,7 +11,7 @@ LONG = "SELECT count(*) AS n FROM range(500000000) AS t(x) WHERE x % 7 = 3"
 
 
 class TimeIsUp(BaseException):
-    """As the engine's: nobody may take it for an error of his own."""
+    """Exception as the engine's, which no library may catch as an ordinary error."""
 
 
 def raising(*_):
@@ -77,7 +77,7 @@ for how, sql in (
 
 
 def test_a_warehouse_in_which_a_statement_was_broken_off_can_be_opened_again(tmp_path):
-    """In a process of its own: where it cannot, DuckDB waits for ever and heeds no signal."""
+    """Uses a separate process: on failure DuckDB waits for ever and ignores signals."""
     process = run_python(BROKEN_OFF, tmp_path / "w.duckdb")
     _, said = process.communicate()
     assert process.returncode == 0, said

@@ -1,4 +1,4 @@
-"""Readers: they block nobody, wait for nobody and see whole turns only, however the writer ends."""
+"""Readers block no process, never wait, and see complete turns only, however the writer ends."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 
 @pytest.fixture(autouse=True, scope="module")
 def new_warehouses():
-    """Made as the program makes them, not copied as for other tests."""
+    """Create warehouses as the program does, instead of copying them as other tests do."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_reader_sees_what_the_last_writer_left(path):
     assert numbers(path) == [1]
     add(path, 2)
     assert numbers(path) == [1, 2]
-    assert only_snapshot(path).startswith("000000003-")  # made with the file, then once for each writer
+    assert only_snapshot(path).startswith("000000003-")  # once with the file, then once for each writer
 
 
 def test_nothing_written_is_nothing_published(path):
@@ -61,12 +61,12 @@ def test_nothing_written_is_nothing_published(path):
 def test_readers_neither_wait_nor_see_half_a_turn_nor_hold_a_writer_up(path):
     add(path, 1)
     with open_reader(path) as early, writer(path, INSERT.format(2)) as other:
-        assert numbers(path) == [1]  # committed by the other, but its turn is not over
+        assert numbers(path) == [1]  # committed by the other writer, whose turn is not over
         let_go(other)
         assert early.execute("SELECT count(*) FROM markets") == [
             (1,)
-        ]  # its snapshot is unlinked, and still there
-        assert numbers(path) == [1, 2]  # the same process sees the new one
+        ]  # its snapshot is unlinked but still readable
+        assert numbers(path) == [1, 2]  # the same process sees the new snapshot
         assert early.execute("SELECT count(*) FROM markets") == [(1,)]
 
 
@@ -88,7 +88,7 @@ def test_publish_is_for_writers_between_turns(path):
             store.publish()
         with open_store(path) as second:
             second.execute(INSERT.format(1))
-            assert not store.publish()  # the other may be in the middle
+            assert not store.publish()  # the other writer may be in the middle of its turn
         assert numbers(path) == []
         assert store.publish()
     with open_reader(path) as reader, pytest.raises(StoreError, match="right to write"):
@@ -140,7 +140,7 @@ def test_an_error_ends_a_turn_and_an_interrupt_does_not(path):
 
 
 def old_file(path, number=1):
-    """A warehouse that was written before there were locks and snapshots."""
+    """Create a warehouse of the version before locks and snapshots."""
     with duckdb.connect(str(path)) as connection:
         migrate(connection)
         connection.execute(INSERT.format(number))
@@ -186,7 +186,7 @@ def test_a_file_put_in_the_place_of_another_is_noticed(path, tmp_path):
 def test_a_file_that_is_begun_anew_shows_nothing_of_the_old_one(path):
     add(path, 1)
     with writer(path):
-        pass  # killed: what comes next must not take its snapshot for the last whole turn
+        pass  # killed: the next writer must not treat its snapshot as the last complete turn
     path.unlink()
     path.with_name("w.duckdb.wal").unlink(missing_ok=True)
     with open_store(path):
@@ -202,7 +202,7 @@ def test_a_snapshot_that_goes_while_it_is_opened_is_looked_up_again(path, monkey
 
 
 def test_readers_and_a_busy_writer_side_by_side(path):
-    """Every reader sees a turn whole: both of its rows or none."""
+    """Every reader sees a complete turn: both of its rows or none."""
     add(path, 0)
     seen, failures, over = [], [], threading.Event()
 

@@ -1,4 +1,4 @@
-"""One storage format: a warehouse goes to and fro between releases of DuckDB. The other release is in SLACKWATER_OTHER_DUCKDB."""
+"""One storage format: a warehouse moves between DuckDB releases. The other release is in SLACKWATER_OTHER_DUCKDB."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ needs_other = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True, scope="module")
 def new_warehouses():
-    """Made as the program makes them, not copied as for other tests."""
+    """Create warehouses as the program does, instead of copying them as other tests do."""
 
 
 def write(path, hour):

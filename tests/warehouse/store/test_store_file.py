@@ -1,4 +1,4 @@
-"""The warehouse as a file: who may open it, what is refused, and that a kill leaves whole imports or none."""
+"""The warehouse as a file: access rights, refused files, and kills that leave complete imports or none."""
 
 import json
 import time
@@ -18,7 +18,7 @@ from warehouse.store.schema import MIGRATIONS, applied_steps, migrate, pending_s
 
 @pytest.fixture(autouse=True, scope="module")
 def new_warehouses():
-    """Made as the program makes them, not copied as for other tests."""
+    """Create warehouses as the program does, instead of copying them as other tests do."""
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_damaged_file_is_said_to_be_damaged(path, where):
 
 
 def test_a_flipped_block_of_data_is_noticed_when_it_is_read(path):
-    """Every block has a checksum: data that was changed on disk is never returned."""
+    """Every block has a checksum: data altered on disk is never returned."""
     written = fill(path, rows=3000)
     content = path.read_bytes()
     noticed = 0
@@ -147,7 +147,7 @@ def test_an_old_file_is_brought_up_to_date_with_its_rows(path):
 def test_a_migration_that_fails_leaves_no_trace(path):
     with duckdb.connect(str(path)) as connection:
         migrate(connection, MIGRATIONS[:1])
-        connection.execute("CREATE TABLE jobs (name VARCHAR)")  # in the way of a later step
+        connection.execute("CREATE TABLE jobs (name VARCHAR)")  # conflicts with a later step
         with pytest.raises(duckdb.CatalogException):
             migrate(connection)
         assert applied_steps(connection) == list(MIGRATIONS[:2])
@@ -227,7 +227,7 @@ def test_a_killed_ingest_leaves_whole_files_and_the_rerun_completes_it(
         for printed in process.stdout:
             if printed.startswith(line):
                 break
-        time.sleep(delay)  # where in the merge the kill falls does not matter: every outcome must hold
+        time.sleep(delay)  # the kill may fall anywhere in the merge: every outcome must hold
     finally:
         process.kill()
         process.wait()

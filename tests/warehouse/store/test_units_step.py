@@ -1,4 +1,4 @@
-"""Work in "gpu_hours" counted the hours of instances: what is stored keeps its meaning when the schema is brought up."""
+"""Work in "gpu_hours" once counted instance-hours: stored work keeps its meaning when the schema is migrated."""
 
 import json
 
@@ -14,7 +14,7 @@ P4D, A3 = "aws/us-east-1/us-east-1a/p4d.24xlarge", "gcp/us-east5/us-east5-a/a3-h
 
 @pytest.fixture(autouse=True, scope="module")
 def new_warehouses():
-    """Made as the program makes them, not copied as for other tests."""
+    """Create warehouses as the program does, instead of copying them as other tests do."""
 
 
 def spec(market=P4D, *, markets=(), unit="gpu_hours", name="j"):
