@@ -1,4 +1,4 @@
-"""Settings that must be there before NumPy and Prefect are loaded, and the order of the files."""
+"""Settings needed before NumPy and Prefect are loaded, and the order of the files."""
 
 import gc
 import os
@@ -13,25 +13,28 @@ import pytest
 from flows.engine.run import ENGINE_SETTINGS
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Workers of one run share the cores already: threads of DuckDB beside them only wait for one another. Without workers, as
-# `make test-all` runs, DuckDB has as many as it likes.
+# Workers of one run share the cores already: additional DuckDB threads only wait for each other. Without
+# workers, as
+# `make test-all` runs, DuckDB uses its default number.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("SLACKWATER_THREADS", "1")
-# So wide that no heading wraps, whatever terminal or worker the tests run in; tests of widths set their own.
+# Wide enough that no heading wraps, whatever the terminal or worker; tests of widths set it themselves.
 os.environ["COLUMNS"] = "200"
-# Whichever test loads the engine first: its server may be slow to start beside the tests of other processes.
+# For the test that loads the engine first: its server may be slow to start next to the tests of other processes.
 for name, value in ENGINE_SETTINGS.items():
     os.environ.setdefault(name, value)
 
-# Python looks for garbage after every 700 objects, in all that tests have made: a tenth of their time. It still looks, less often.
+# Python's garbage collector runs after every 700 objects, over all objects of the tests: a tenth of their
+# time. This makes it rarer.
 gc.set_threshold(50_000, 20, 20)
 
 HERE = Path(__file__).parent
-#: Every second worker of a run begins at the other end where two would do the same work side by side.
+#: Every second worker of a run begins at the other end where two would do the same work in parallel.
 OTHER_END = bool(int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2)
 
-#: Files that take long, in the order in which workers take them; the short files after them end about together. The first go
-#: to two workers in turn, which so compile other kernels side by side.
+#: Slow files, in the order in which workers take them; the short files after them end at about the same
+# time. The
+# first go to two workers in turn, which therefore compile different kernels in parallel.
 FIRST = (
     "contract/test_policies.py",
     "contract/test_predictors.py",
@@ -60,7 +63,7 @@ FIRST = (
 
 @pytest.fixture(scope="session")
 def empty_warehouse(tmp_path_factory):
-    """The file of a new warehouse, made as every first one is: tables, views and the words of every column."""
+    """Return the file of a new warehouse, created as usual: tables, views and column comments."""
     from warehouse.store.connection import open_store
 
     file = tmp_path_factory.mktemp("empty") / "w.duckdb"
@@ -70,10 +73,11 @@ def empty_warehouse(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="module")
 def new_warehouses(empty_warehouse):
-    """New warehouses of a worker are copies of its first one: the words alone take 50 ms, and the tests make hundreds.
+    """Create new warehouses as copies of the worker's first: the comments alone take 50 ms, and the tests
+    create hundreds.
 
-    Where the making of a file is what is tested it is made as the program does, and so does every process that a test starts.
-    """
+    Tests of file creation create warehouses as the program does, and so does every process that a test
+    starts."""
     from warehouse.store.connection import Opening
 
     def copied(opening):
@@ -87,21 +91,22 @@ def new_warehouses(empty_warehouse):
 
 
 def pytest_collection():
-    """In a new clone neither the tests nor the libraries have bytecode yet: two workers that import them meet in the middle."""
+    """In a new clone the tests and libraries have no bytecode yet: two workers that import them from both
+    ends share the work."""
     for file in sorted(HERE.rglob("test_*.py"), reverse=True) if OTHER_END else ():
         if str(file.parent) not in sys.path:
             sys.path.insert(0, str(file.parent))
-        with suppress(Exception, pytest.skip.Exception):  # said when it is collected
+        with suppress(Exception, pytest.skip.Exception):  # reported when it is collected
             import_module(file.stem)
 
 
 def pytest_collection_finish():
-    """What has been imported and collected by now stays to the end: no later look for garbage goes through it again."""
+    """Objects imported and collected by now live to the end, so the garbage collector may skip them."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_collection_modifyitems(items):
-    """Without this the longest tests, alone in their files, would be the last ones of one worker while the others idle."""
+    """Otherwise the longest tests, alone in their files, would run last on one worker while the others idle."""
     places = {HERE / name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(FIRST)))

@@ -1,4 +1,4 @@
-"""Files as an enemy or a bad disk would make them: one of a source's own, broken in one way or several."""
+"""Files as an attacker or a bad disk would make them: valid files of each source, broken in one or several ways."""
 
 import json
 import random
@@ -101,7 +101,7 @@ CHANGES: dict[str, Change] = {
 
 
 def _cells(rng: random.Random, content: bytes) -> bytes:
-    """A Parquet table of the same columns, as text, some of whose cells are absurd, hostile or no text at all."""
+    """Return a Parquet table of the same columns, as text, with some absurd, hostile or non-text cells."""
     table = pq.read_table(pa.BufferReader(content))
     columns = {}
     for name in table.column_names:
@@ -114,7 +114,7 @@ def _cells(rng: random.Random, content: bytes) -> bytes:
     return made.getvalue().to_pybytes()
 
 
-#: What is done to tables that are not text.
+#: Changes of tables that are not text.
 TABLE_CHANGES: dict[str, Change] = {
     "cells": _cells, **{name: CHANGES[name] for name in ("cut", "cut in front", "hole", "twice", "flipped bytes", "nul bytes")},
 }  # fmt: skip
@@ -122,7 +122,7 @@ TABLE_CHANGES: dict[str, Change] = {
 
 @dataclass(slots=True)
 class Fuzzed:
-    """What became of hostile files."""
+    """Results for hostile files."""
 
     files: int = 0
     refused: int = 0
@@ -137,7 +137,7 @@ class Fuzzed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A good file of one form of a source."""
+    """A valid file of one form of a source."""
 
     source: str
     name: str
@@ -145,17 +145,17 @@ class Sample:
 
     @property
     def form(self) -> str:
-        """What the form is called: the source and the file's name."""
+        """The name of the form: source and file name."""
         return f"{self.source} {self.name}"
 
 
 def samples(rows: int = 30) -> list[Sample]:
-    """One file of every form of every source, the tidy tables as Parquet, too."""
+    """Return one file of every form of every source, including the tidy tables as Parquet."""
     found = [
         Sample(source=source, name=name, content=text.encode())
         for source, own in sample_files(rows).items()
         for name, text in own.items()
-        if name not in ("h100_1.json", "h100_2.json")  # of the form of the first
+        if name not in ("h100_1.json", "h100_2.json")  # same form as the first
     ]
     for one in [one for one in found if one.source == "tabular"]:
         head, *lines = [line.split(",") for line in one.content.decode().splitlines()]
@@ -167,12 +167,12 @@ def samples(rows: int = 30) -> list[Sample]:
     return found
 
 
-#: Files that go into one warehouse, and how many spoiled ones of a form go into it at most.
+#: Files per warehouse, and the largest number of broken files of a form in it.
 TOGETHER = 100
 
 
 def fuzz(folder: Path, *, files: int, seed: int) -> Fuzzed:
-    """Ingest ``files`` broken files of every form in turn into one warehouse, and at the end good ones beside them."""
+    """Ingest ``files`` broken files of every form in turn into one warehouse, and finally valid files."""
     told, rng, every = Fuzzed(), random.Random(f"{seed} hostile"), samples()
     with open_store(":memory:") as store:
         for number in range(files):
@@ -182,7 +182,7 @@ def fuzz(folder: Path, *, files: int, seed: int) -> Fuzzed:
 
 
 def fuzz_form(folder: Path, sample: Sample, *, files: int, seed: int) -> Fuzzed:
-    """``files`` broken files of one form, `TOGETHER` into each warehouse."""
+    """Ingest ``files`` broken files of one form, `TOGETHER` per warehouse."""
     told, rng = Fuzzed(), random.Random(f"{seed} {sample.form}")
     for start in range(0, files, TOGETHER):
         told.digest = None
@@ -193,7 +193,7 @@ def fuzz_form(folder: Path, sample: Sample, *, files: int, seed: int) -> Fuzzed:
 
 
 def _broken(store: Store, folder: Path, sample: Sample, rng: random.Random, told: Fuzzed, which: str) -> None:
-    """One broken file of a form under a name that is good."""
+    """Ingest one broken file of a form under a valid name."""
     known = TABLE_CHANGES if sample.name.endswith(".parquet") else CHANGES
     content = sample.content
     changes = [rng.choice(list(known)) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
@@ -210,7 +210,8 @@ def _broken(store: Store, folder: Path, sample: Sample, rng: random.Random, told
 
 
 def _ingest_one(store: Store, source: str, path: Path, told: Fuzzed, where: str) -> None:
-    """Ingest a file under a label of its own: refused it leaves nothing, read it leaves every row accounted for."""
+    """Ingest a file under a separate label: a refused file leaves nothing, an accepted file has all its
+    rows accounted for."""
     options = SourceOptions(values={**OPTIONS[source], "source": "hostile"})
     before, told.digest = told.digest or digest_of(store), None
     try:
@@ -248,7 +249,8 @@ _AN_EVENT = re.compile(rb"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*")
 
 
 def _pages(text: str) -> Iterator[list]:
-    """The rows of each JSON document in a text, as far as it is JSON; a bare list is its rows, as are bare objects in lines."""
+    """Yield the rows of each JSON document in a text, as far as it is valid; a bare list, or objects in
+    lines, are rows."""
     reader, place = json.JSONDecoder(parse_int=str), 0
     while place < len(text):
         try:
@@ -262,7 +264,7 @@ def _pages(text: str) -> Iterator[list]:
 
 
 def rows_of_file(path: Path) -> set[int]:
-    """The rows of a file that is of its form, numbered as its source does, found without the source."""
+    """Return the numbers of the file's rows as its source numbers them, computed without the source."""
     content = path.read_bytes()
     if path.suffix == ".parquet":
         return set(range(1, pq.read_metadata(path).num_rows + 1))
@@ -282,7 +284,7 @@ def rows_of_file(path: Path) -> set[int]:
 
 
 def _good_ones_beside(store: Store, folder: Path, told: Fuzzed) -> None:
-    """Good files come in as if there had been no others."""
+    """Check that valid files are imported as if there had been no broken files."""
     with open_store(":memory:") as fresh:
         for source, files in sample_files(30).items():
             for name, text in files.items():

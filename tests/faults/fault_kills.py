@@ -1,4 +1,4 @@
-"""Kill a stage again and again, run it to its end, and compare every table with that of a run that nobody disturbed."""
+"""Kill a stage repeatedly, run it to its end, and compare every table with that of an undisturbed run."""
 
 import importlib
 import os
@@ -29,15 +29,16 @@ from warehouse.sources import SOURCES
 from warehouse.sources.contract import SourceOptions
 from warehouse.store.connection import open_reader, open_store
 
-#: Kills between two runs to the end, at most.
+#: Largest number of kills between two complete runs.
 IN_A_ROW = 3
-#: A reader looks again after so many seconds.
+#: Seconds between two looks of a reader.
 PAUSE = 0.1
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of a stage that was killed; ``shortest``: seconds of the fastest whole run, ``again``: kills by `kill_again`."""
+    """Results of a killed stage; ``shortest``: seconds of the fastest complete run, ``again``: kills by
+    `kill_again`."""
 
     shortest: float
     kills: int = 0
@@ -58,7 +59,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undisturbed:
-    """A stage that ran to its end: its tables, its digest before and after, and its moments."""
+    """An undisturbed run of a stage: its tables, its digest before and after, and its moments."""
 
     base: Path
     tables: dict[str, Counter[str]]
@@ -69,7 +70,7 @@ class Undisturbed:
 
 
 def warm(stages: tuple[Stage, ...], folder: Path) -> dict[str, Path]:
-    """Prepare every stage's folder, and import here what the stages import, so that no child has to."""
+    """Prepare every stage's folder, and import the modules of the stages here, so that no child has to."""
     bases: dict[str, Path] = {}
     wanted: dict[str, None] = {}
 
@@ -99,7 +100,7 @@ def warm(stages: tuple[Stage, ...], folder: Path) -> dict[str, Path]:
 
 
 def undisturbed(stage: Stage, base: Path, folder: Path) -> Undisturbed:
-    """Run a stage to its end, twice in the sense that matters: the second time it must change nothing."""
+    """Run a stage to its end, then again: the second run must change nothing."""
     copied(base, folder)
     before = done(folder, lambda: checked(DB, stage.without)).answer["digest"]
     ended = done(folder, stage.work)
@@ -129,7 +130,10 @@ def kill_stage(
     rng: random.Random,
     say: Callable[[str], None],
 ) -> Tally:
-    """At least ``kills`` kills of a stage, in rounds of one to three, each run to its end and compared; first `kill_again`."""
+    """Kill a stage at least ``kills`` times, in rounds of one to three, with a complete run and comparison
+    after each.
+
+    `kill_again` runs first."""
     whole = undisturbed(stage, base, folder / f"{stage.name}-whole")
     tally = Tally(shortest=whole.ended.seconds)
     if stage.files:
@@ -148,9 +152,9 @@ def kill_stage(
 
 
 def kill_again(stage: Stage, whole: Undisturbed, folder: Path, tally: Tally) -> None:
-    """Kill a stage halfway, and its next run at every file operation: what the first left is no whole state to any reader."""
+    """Kill a stage halfway, and its next run at every file operation: readers must never see the partial state."""
     commits = [at for at, name in enumerate(whole.ended.moments, 1) if name == "after COMMIT"]
-    if len(commits) < 2:  # what is kept at once has no half
+    if len(commits) < 2:  # a single commit has no halfway state
         return
     half = copied(whole.base, folder / f"{stage.name}-half")
     Child(half, stage.work, kill_at=commits[(len(commits) - 1) // 2]).wait()
@@ -174,7 +178,7 @@ def _one_round(
     watch = Watch(folder, look)
     for before in range(kills):
         ended = _kill_once(stage, whole, folder, rng, tally)
-        # Where other work slowed the run that was timed, one may end before it is killed: its own time counts from then on.
+        # Other work may slow the timed run, so a run may end before its kill: its time then replaces the shortest.
         if not before and not ended.killed:
             tally.shortest = min(tally.shortest, ended.seconds)
         if ended.error and not ended.killed:
@@ -190,7 +194,7 @@ def _one_round(
 
 
 def _kill_once(stage: Stage, whole: Undisturbed, folder: Path, rng: random.Random, tally: Tally) -> Ended:
-    """One kill, before or after a statement or file operation, or after a share of the time that a whole run takes."""
+    """Kill once, before or after a statement or file operation, or after a share of a complete run's time."""
     if rng.random() < 0.5:
         ended = Child(folder, stage.work, kill_at=rng.randint(1, len(whole.ended.moments))).wait()
         tally.at_a_moment += ended.killed
@@ -220,7 +224,7 @@ def _compare(stage: Stage, whole: Undisturbed, folder: Path, tally: Tally) -> No
 
 
 def _not_as_planned(answer: object) -> list[str]:
-    """A slot's stage that was planned must have been made, one that was not must have been kept."""
+    """Return errors: a planned stage of a slot must have been made, a stage not planned must be unchanged."""
     wrong = []
     for row in answer if isinstance(answer, list) else []:
         for stage, became in row["became"].items():
@@ -233,7 +237,7 @@ Look = Callable[[], str]
 
 
 def seen_whole(stage: Stage, whole: Undisturbed) -> Look:
-    """A reader sees the tables as they were before the work or as they are after it, nothing between."""
+    """Return a check that a reader sees the tables of before or after the work, and nothing between."""
 
     def look() -> str:
         with open_reader(DB) as store:
@@ -251,7 +255,7 @@ def seen_whole(stage: Stage, whole: Undisturbed) -> Look:
 
 
 def seen_whole_slots() -> str:
-    """A reader of a backfill sees slots with all their stages or with none."""
+    """Return an error unless every slot that a reader of a backfill sees has all its stages or none."""
     with open_reader(DB) as store:
         rows = store.execute(
             "SELECT logical_at, count(DISTINCT stage) FROM runs WHERE logical_at > ? GROUP BY logical_at",
@@ -270,7 +274,7 @@ def seen_whole_slots() -> str:
 
 
 class Watch:
-    """A process that reads the warehouse again and again, beside what is killed and run."""
+    """A process that reads the warehouse repeatedly while stages are killed and run."""
 
     def __init__(self, folder: Path, look: Look) -> None:
         stopped, self._stop = os.pipe()
@@ -294,7 +298,7 @@ class Watch:
         return told
 
     def stop(self, tally: Tally) -> None:
-        """End it and add up what it saw."""
+        """End the process and add its results to the tally."""
         os.close(self._stop)
         ended = self._child.wait()
         if ended.killed or ended.error:
@@ -310,7 +314,7 @@ class Watch:
 
 
 def unaccounted() -> list[str]:
-    """Files of which added + repeated + rejected is not the number of rows that their source reads."""
+    """Return files of which added + repeated + rejected differs from the number of rows that their source reads."""
     wrong = []
     with open_store(DB) as store:
         rows = store.execute("SELECT file, added + repeated + rejected FROM imports WHERE file <> ''")
@@ -325,7 +329,7 @@ def unaccounted() -> list[str]:
 
 
 def preview_is_what_is_done(base: Path, folder: Path, work: Callable[[], object]) -> list[str]:
-    """The dry run of a backfill names exactly the slots and stages that it then makes."""
+    """Check that the dry run of a backfill names exactly the slots and stages that it then makes."""
     copied(base, folder)
     planned = done(folder, preview).answer
     made = done(folder, work).answer

@@ -1,8 +1,9 @@
-"""A child process that is killed at a chosen moment: between two statements, around a file operation, or after some time.
+"""A child process killed at a chosen moment: between two statements, around a file operation, or after
+some time.
 
-The children are forked, so what is imported once need not be imported again for every kill. The parent must not have used
-DuckDB or Arrow: their threads do not survive a fork.
-"""
+The children are forked, so modules need not be imported again for every kill. The parent must not have
+used
+DuckDB or Arrow: their threads do not survive a fork."""
 
 import json
 import os
@@ -17,14 +18,15 @@ from pathlib import Path
 from warehouse.store.connection import Store
 
 Work = Callable[[], object]
-#: Operations on files by which a snapshot, a lock, a backup or a report comes about.
+#: File operations that create a snapshot, a lock, a backup or a report.
 FILE_OPERATIONS = ("fsync", "replace", "rename", "unlink", "pwrite", "copy_file_range", "ftruncate", "mkdir")
 STATEMENTS = ("execute", "arrays", "arrow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a child ended: killed, or with what it answered; ``moments`` are those at which it could have been killed, by name."""
+    """Result of a child: killed, or its answer; ``moments``: names of the moments at which it could have
+    been killed."""
 
     killed: bool
     answer: object = None
@@ -34,14 +36,15 @@ class Ended:
 
 
 class Moments:
-    """Keeps the moments of this process, before and after every statement and file operation, and ends it at one of them."""
+    """Records the moments before and after every statement and file operation, and kills the process at
+    one of them."""
 
     def __init__(self, last: int | None) -> None:
         self.seen: list[str] = []
         self.last = last
 
     def install(self) -> None:
-        """From now on every statement of a store and every file operation has a moment before and after it."""
+        """Record a moment before and after every statement of a store and every file operation from now on."""
         for owner, names in ((Store, STATEMENTS), (os, FILE_OPERATIONS)):
             for name in names:
                 setattr(owner, name, self._watched(getattr(owner, name), name))
@@ -63,7 +66,7 @@ class Moments:
 
 
 class Child:
-    """A forked process that does ``work`` in ``folder``; `wait` tells how it ended."""
+    """A forked process that does ``work`` in ``folder``; `wait` returns its result."""
 
     def __init__(self, folder: Path, work: Work, *, kill_at: int | None = None) -> None:
         self.began = time.monotonic()
@@ -109,7 +112,7 @@ def _be_child(folder: Path, work: Work, kill_at: int | None, answers: int) -> No
 
 
 def done(folder: Path, work: Work) -> Ended:
-    """Run ``work`` to its end in a child; raises what went wrong there."""
+    """Run ``work`` to its end in a child; raises its error."""
     ended = Child(folder, work).wait()
     if ended.killed or ended.error:
         raise RuntimeError(ended.error)

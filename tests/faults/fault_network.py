@@ -1,4 +1,5 @@
-"""A live feed over the loopback interface: a server of its own for what is killed, and a soak with faults at random."""
+"""A live feed over the loopback interface: a server process for killed fetches, and a soak test with
+random faults."""
 
 import os
 import random
@@ -6,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-# What a fetch loads when it first asks AWS: once here, and not in every child that fetches.
+# Imports of the first AWS request, loaded here once rather than in every child that fetches.
 import boto3.session  # noqa: F401
 import botocore.client  # noqa: F401
 import httpcore  # noqa: F401
@@ -20,7 +21,7 @@ from warehouse.sources.live.transport import Transport
 from warehouse.store.connection import open_store
 
 REGION = "us-east-1"
-#: Of this many requests one meets a fault, about.
+#: About one request in this many has a fault.
 EVERY = 3
 KINDS = (
     "cut",
@@ -47,7 +48,8 @@ class FeedServer:
         os.close(stopped)
         with os.fdopen(urls) as pipe:
             self.url = pipe.readline().strip()
-        # boto keeps EC2's description, which takes longer to parse than to use: once here, and not in every child that fetches.
+        # boto caches EC2's description, which is slow to parse: loaded here once rather than in every
+        # child that fetches.
         access = AwsAccess(endpoint_url=self.url)
         AwsClients(access, Transport(seed=0)).call(REGION, "describe_regions")
 
@@ -64,7 +66,7 @@ class FeedServer:
 
 
 def fault_of(kind: str) -> Reply:
-    """What a server says when something is wrong with it or with the way to it."""
+    """Return the response of a faulty server or network."""
     text = "<?xml version='1.0'?><DescribeSpotPriceHistoryResponse><spotPriceHistorySet><item>"
     return {
         "cut": Reply(text * 40, cut=400),
@@ -81,7 +83,7 @@ def fault_of(kind: str) -> Reply:
 
 @dataclass(slots=True)
 class Soaked:
-    """What a soak injected and what came of it."""
+    """Injected faults of a soak test, and its results."""
 
     fetches: int
     requests: int
@@ -94,7 +96,7 @@ class Soaked:
 
 
 def soak(folder: Path, *, fetches: int, seed: int) -> Soaked:
-    """Fetch a growing history again and again through faults; in the end the rows are the server's."""
+    """Fetch a growing history repeatedly through faults; in the end the rows are the server's."""
     folder.mkdir()
     credentials()
     answer = done(folder, lambda: _soaked(fetches, random.Random(seed))).answer
@@ -107,7 +109,7 @@ def _soaked(fetches: int, rng: random.Random) -> dict[str, object]:
         for number in range(fetches):
             at = AT + number * HOUR
             _plan_faults(server, rng, injected)
-            history.stuck = rng.random() < 0.1  # a token that leads back to the page it came with
+            history.stuck = rng.random() < 0.1  # a token that leads back to the same page
             injected["page again"] += history.stuck
             statuses[str(fetch(server.url, at=at, seed=number, tries=3, seconds=0.5)["status"])] += 1
             history.prices[REGION] += price_history(REGION, 1, start=at + HOUR / 2)
@@ -122,7 +124,7 @@ def _soaked(fetches: int, rng: random.Random) -> dict[str, object]:
 
 
 def _plan_faults(server: Loopback, rng: random.Random, injected: Counter[str]) -> None:
-    """Faults for some of the next requests; those that are met are counted when they are."""
+    """Plan faults for some of the next requests, counted when they occur."""
     server.faults.clear()
     for ahead in range(1, 40):
         if rng.random() < 1 / EVERY:
@@ -155,7 +157,7 @@ def _counted(kind: str, injected: Counter[str]) -> Reply:
 
 
 def _compared(listed: list[tuple[str, str, str, str, str]]) -> dict[str, int]:
-    """The rows of the warehouse against those of the server, and the counts of its imports."""
+    """Compare the rows of the warehouse with those of the server, and return the counts of its imports."""
     wanted = Counter((zone, pd.Timestamp(at).isoformat(), float(price)) for zone, _, _, price, at in listed)
     with open_store(DB) as store:
         frame = store.arrow(

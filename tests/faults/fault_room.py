@@ -1,4 +1,5 @@
-"""No room left in the middle of a turn: a clear error, readers that see what was whole, and with room the same tables."""
+"""Disk full in the middle of a turn: a clear error, readers that see complete states, and with room the
+same tables."""
 
 import os
 import random
@@ -18,7 +19,7 @@ from warehouse.errors import SlackwaterError
 
 @dataclass(slots=True)
 class Full:
-    """What became of work without room."""
+    """Results of work on a full disk."""
 
     rounds: int = 0
     refused: int = 0
@@ -29,7 +30,7 @@ class Full:
 
 
 def full_disk(stage: Stage, base: Path, folder: Path, *, rounds: int, rng: random.Random) -> Full:
-    """Run a stage that may not make files larger than some size between the first and the last of an undisturbed run."""
+    """Run a stage with a limit on file size between the first and the last size of an undisturbed run."""
     whole, full = undisturbed(stage, base, folder / f"{stage.name}-roomy"), Full()
     first, last = ((where / DB).stat().st_size for where in (base, folder / f"{stage.name}-roomy"))
     for number in range(rounds):
@@ -59,7 +60,7 @@ def _one_round(stage: Stage, whole: Undisturbed, folder: Path, full: Full, bytes
 
 
 def _limited(stage: Stage, bytes_at_most: int) -> str | None:
-    """The name of the error, and that it says something; None if there was room enough."""
+    """Return the name of the error, checking that it has a message; None if there was enough room."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_at_most, bytes_at_most))
     try:
         stage.work()
@@ -69,7 +70,7 @@ def _limited(stage: Stage, bytes_at_most: int) -> str | None:
 
 
 def full_tmpfs(stage: Stage, base: Path, folder: Path, *, megabytes: int) -> Full | None:
-    """The same on a small file system that fills up; None where none may be mounted."""
+    """Do the same on a small file system that fills up; None if mounting is not permitted."""
     disk = folder / f"disk-{megabytes}"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(disk)]

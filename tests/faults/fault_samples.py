@@ -1,4 +1,4 @@
-"""A small file of every source's format, with rows that repeat and rows that cannot be used, and how many rows each has."""
+"""A small file of every source's format, with repeated and unusable rows, and its number of rows."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from warehouse.sources import SOURCES
 from warehouse.sources.files.vastai import COLUMNS as VAST_COLUMNS
 
-#: Sources of files, and the options that some need beside their files.
+#: Sources of files, and required options other than their files.
 OPTIONS: dict[str, dict[str, str]] = {name: {} for name, source in SOURCES.items() if source.has_files} | {
     "bamboo": {"start": "2022-01-01", "zone": "us-west-2a", "instance_type": "p3.2xlarge"},
     "skypilot": {"start": "2023-08-27"},
@@ -96,7 +96,7 @@ def _trace(rows: int) -> str:
 
 
 def tidy_prices(rows: int) -> str:
-    """Prices of one market as a tidy CSV file, with rows that cannot be used."""
+    """Return prices of one market as a tidy CSV file, with unusable rows."""
     head = "provider,region,zone,instance_type,product,timestamp,spot_price_usd_per_hour,on_demand_price_usd_per_hour,source"
     lines = [
         f"aws,us-east-1,us-east-1a,g3.8xlarge,Linux/UNIX,2021-03-{1 + i // 24:02d}T{i % 24:02d}:45:29Z,"
@@ -130,7 +130,7 @@ def _offers(rows: int) -> str:
 
 
 def sample_files(rows: int = 40) -> dict[str, dict[str, str]]:
-    """Source -> file name -> content; of a source without samples of its own the examples that it gives."""
+    """Return source -> file name -> content; a source without samples here contributes its examples."""
     examples = {name: dict(SOURCES[name].examples) for name in OPTIONS}
     return examples | {
         "aws": {"history.json": _aws(rows), "prices.tsv": _archive(min(rows, 28))},
@@ -145,7 +145,7 @@ def sample_files(rows: int = 40) -> dict[str, dict[str, str]]:
 
 
 def write_samples(folder: Path, rows: int = 40) -> None:
-    """Write them below ``folder``, a folder for each source."""
+    """Write the samples below ``folder``, in a folder for each source."""
     for source, files in sample_files(rows).items():
         (folder / source).mkdir(parents=True)
         for name, content in files.items():

@@ -1,4 +1,5 @@
-"""The work that is killed: every stage of a turn, a whole turn, a live feed's fetch and a backfill, each from a prepared folder."""
+"""The work that is killed, each from a prepared folder: every stage of a turn, a turn, a fetch of a live
+feed, a backfill."""
 
 import os
 import shutil
@@ -55,7 +56,7 @@ SETTINGS = Settings(
     risk_paths=10,
     pool=Path("pool.toml"),
 )
-#: Slots of a backfill, and how many of them are made at a time.
+#: Slots of a backfill, and slots per chunk.
 BACKFILLED, CHUNK = 6, 2
 
 
@@ -70,7 +71,8 @@ def known_to(turn: Turn) -> Found:
 
 
 def files_and_market() -> None:
-    """Files of every source, then the simulated market and jobs to learn from, in one opening of the warehouse."""
+    """Import files of every source, then a simulated market and jobs to learn from, in a single opening of
+    the warehouse."""
     with open_store(DB) as store:
         for name, options in OPTIONS.items():
             read_files(store, name, Path("files") / name, **options, imported_at=AT)
@@ -107,7 +109,8 @@ def turn(at: pd.Timestamp = AT) -> None:
 
 
 def may_move() -> None:
-    """Two jobs that may move among the simulated market's zones: one ends with its first slot, the other two hours later."""
+    """Add two multi-market jobs on the simulated market's zones: one ends with its first slot, the other
+    two hours later."""
     terms = {
         "n_max": 2, "markets": ["simulated/*/*/h100"], "workload": {"amount": 1.5, "unit": "gpu_hours"},
         "throughput": {"form": "linear"}, "checkpoint": {"resumable": True, "overhead_minutes": 3},
@@ -131,7 +134,7 @@ def stretch():
 
 
 def filled() -> list[dict[str, object]]:
-    """Make the slots; what became of each, with what the plan said of it."""
+    """Make the slots; return the outcome of each with its plan."""
     backfill_run.CHUNK = CHUNK
     outcomes = backfill(Backfill(db=DB, stretch=stretch(), settings=SETTINGS, workers=1))
     return [
@@ -148,7 +151,7 @@ def preview() -> list[dict[str, object]]:
 
 
 def ec2(hours: int = 8) -> Ec2:
-    """The documented form of AWS's answers: two zones, a price an hour, some pages of them."""
+    """Return AWS responses in their documented form: two zones, a price an hour, several pages."""
     return Ec2({"us-east-1": price_history("us-east-1", hours, start=AT - hours * HOUR)}, page=5)
 
 
@@ -158,7 +161,7 @@ def feed_of(url: str) -> Feed:
 
 
 def credentials() -> None:
-    """As boto3's chain finds them, without a proxy on the way to the loopback interface."""
+    """Set credentials for boto3's chain, and remove proxies for the loopback interface."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "AWS_PROFILE"):
         os.environ.pop(name, None)
         os.environ.pop(name.lower(), None)
@@ -182,19 +185,20 @@ def fetch(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Something to kill: how its folder comes about, and the work. ``whole``: readers see nothing of it before its end."""
+    """A stage to kill: preparation of its folder, and its work. ``whole``: readers see nothing of it
+    before its end."""
 
     name: str
     before: tuple[Callable[[], object], ...]
     work: Callable[[], object]
-    #: Columns that say how often something was tried; they differ where a part was made again.
+    #: Columns that count attempts; they differ where a part was repeated.
     without: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     whole: bool = True
     files: bool = field(default=False)
 
     def prepare(self, folder: Path) -> None:
-        """Inside a child, in the folder itself: what the work starts from."""
+        """Prepare the start of the work; runs inside a child, in the folder."""
         (folder / "pool.toml").write_text(POOL)
         if self.files:
             write_samples(folder / "files")
@@ -208,14 +212,14 @@ STAGES = (
     Stage(name="forecast", before=(simulated,), work=forecast),
     Stage(name="score", before=(simulated, forecast), work=score),
     Stage(name="allocate", before=(simulated, forecast, score), work=allocate),
-    # Of the jobs that may move one is scored and one decided in the turn that is killed; the other is scored within the backfill.
+    # Of the multi-market jobs, the killed turn scores one job and decides the other, which the backfill scores.
     Stage(name="turn", before=(turn, may_move), work=next_turn),
     Stage(name="backfill", before=(turn, may_move), work=filled, whole=False),
 )
 
 
 def feed_stage(url: str) -> Stage:
-    """The fetch of a live feed from a server that runs elsewhere."""
+    """Return the stage that fetches a live feed from a server in another process."""
     return Stage(
         name="feed",
         before=(),
@@ -226,6 +230,6 @@ def feed_stage(url: str) -> Stage:
 
 
 def copied(base: Path, folder: Path) -> Path:
-    """A folder as the base is, times included: a snapshot is known by them."""
+    """Copy the base folder, times included: snapshots are identified by them."""
     shutil.copytree(base, folder)
     return folder

@@ -1,4 +1,5 @@
-"""What a warehouse holds, compared with what it should hold: rows lost, rows doubled, and counts that do not add up."""
+"""Compare the contents of a warehouse with the expected contents: lost rows, doubled rows, and
+inconsistent counts."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -7,7 +8,7 @@ from pathlib import Path
 from warehouse.issued import NATURAL_KEYS
 from warehouse.store.connection import Store, open_reader, open_store
 
-#: Every table, and the columns of which no two rows may be alike.
+#: Every table, and the columns in which no two rows may agree.
 UNIQUE = {
     **NATURAL_KEYS,
     "markets": ("provider", "region", "zone", "instance_type"),
@@ -26,9 +27,10 @@ TABLES = (*UNIQUE, "rejected")
 def digest_of(
     store: Store, without: Collection[str] = (), tables: Collection[str] = TABLES
 ) -> dict[str, list[str]]:
-    """Rows and a sum of their hashes, table by table: two warehouses with the same rows have the same digest, in any order.
+    """Return rows and a sum of their hashes by table: warehouses with the same rows in any order have the
+    same digest.
 
-    ``without``: columns that do not count, of every table (``batch``) or of one (``fetches.requests``).
+    ``without``: ignored columns, of every table (``batch``) or of one table (``fetches.requests``).
     """
     return {
         name: [
@@ -47,7 +49,7 @@ def _columns(store: Store, table: str, without: Collection[str]) -> str:
 
 
 def doubled_keys(store: Store) -> int:
-    """Rows beyond the first of every natural key and of every id."""
+    """Return the number of rows beyond the first of every natural key and of every id."""
     count = 0
     for keys in (UNIQUE, IDS):
         for table, columns in keys.items():
@@ -58,7 +60,7 @@ def doubled_keys(store: Store) -> int:
 
 
 def rows_of_table(store: Store, table: str, without: Collection[str] = ()) -> Counter[str]:
-    """The rows of a table as text, each with how often it is there."""
+    """Return the rows of a table as text, each with its number of occurrences."""
     frame = store.arrow(f"SELECT {_columns(store, table, without)} FROM {table}")
     return Counter(map(repr, frame.to_pylist()))
 
@@ -66,16 +68,16 @@ def rows_of_table(store: Store, table: str, without: Collection[str] = ()) -> Co
 def contents(
     db: Path, without: Collection[str] = (), tables: Collection[str] = TABLES
 ) -> dict[str, Counter[str]]:
-    """Every row of every table."""
+    """Return every row of every table."""
     with open_store(db) as store:
         return {table: rows_of_table(store, table, without) for table in tables}
 
 
 def imported(store: Store) -> dict[str, int]:
-    """What the ledger of imports counts, what the tables hold of it, and contents whose rejected rows are not all kept aside.
+    """Return the counts of the import ledger, the counts of the tables, and contents without all rejected
+    rows set aside.
 
-    Rows of the same content, under whatever name, are kept aside once.
-    """
+    Rows of the same content, under any name, are set aside once."""
     names = ("added", "repeated", "rejected")
     sums = store.execute(f"SELECT {', '.join(f'coalesce(sum({name}), 0)' for name in names)} FROM imports")[0]
     held = store.execute("SELECT (SELECT count(*) FROM price) + (SELECT count(*) FROM availability)")[0][0]
@@ -91,7 +93,7 @@ def imported(store: Store) -> dict[str, int]:
 
 
 def checked(db: Path, without: Collection[str] = ()) -> dict[str, object]:
-    """A whole look at a warehouse: its digest, keys that are there twice, and its import counts."""
+    """Return a full check of a warehouse: its digest, duplicate keys, and its import counts."""
     with open_store(db) as store:
         return {
             "digest": digest_of(store, without),
@@ -101,13 +103,13 @@ def checked(db: Path, without: Collection[str] = ()) -> dict[str, object]:
 
 
 def read_digest(db: Path) -> dict[str, list[str]]:
-    """The digest as a reader sees it, and all of it from one snapshot."""
+    """Return the digest as a reader sees it, from a single snapshot."""
     with open_reader(db) as store:
         return digest_of(store)
 
 
 def differences(wanted: dict[str, Counter[str]], found: dict[str, Counter[str]]) -> tuple[int, int]:
-    """Rows that are wanted and not found, and rows found more often than wanted."""
+    """Return the number of expected rows not found, and of rows found more often than expected."""
     lost = sum((wanted[table] - found[table]).total() for table in wanted)
     doubled = sum((found[table] - wanted[table]).total() for table in wanted)
     return lost, doubled

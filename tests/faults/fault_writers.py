@@ -1,4 +1,5 @@
-"""Several processes that write one warehouse at the same time: they wait for one another, and one that is killed stops nobody."""
+"""Several processes that write one warehouse at the same time: they wait for each other, and a killed
+writer stops nobody."""
 
 import os
 import random
@@ -18,14 +19,14 @@ from warehouse.observations import ingest
 from warehouse.store.connection import open_store
 from warehouse.store.files import WAIT_VARIABLE
 
-#: Which of two writers is first decides the ids, never the rows.
+#: The order of two writers decides the ids, never the rows.
 WITHOUT_IDS = ("sid", "mid", "vid", "batch")
 _LATER = AT + pd.Timedelta(days=10)
 
 
 @dataclass(slots=True)
 class Written:
-    """What became of writers that met."""
+    """Results of concurrent writers."""
 
     rounds: int = 0
     writers: int = 0
@@ -36,7 +37,8 @@ class Written:
 
 
 def writer(number: int) -> None:
-    """Ingest a file of one's own, add a job of one's own, and run the turn that the others run too; each in its own opening."""
+    """Ingest a separate file, add a separate job, and run the turn that the others run too; each in a
+    separate opening."""
     with open_store(DB) as store:
         ingest(store, "tabular", Path(f"own-{number}.csv"), imported_at=AT)
     with open_store(DB) as store:
@@ -51,8 +53,9 @@ def writer(number: int) -> None:
 
 
 def writers_at_once(base: Path, folder: Path, *, rounds: list[int], rng: random.Random) -> Written:
-    """Rounds of so many writers each, in every second one of which one is killed; the rows are those of one after the other."""
-    os.environ[WAIT_VARIABLE] = "600"  # on a machine that does much else a turn may take long
+    """Run rounds of so many writers each, killing one in every second round; rows must equal those of
+    sequential writers."""
+    os.environ[WAIT_VARIABLE] = "600"  # on a busy machine a turn may take long
     written = Written()
     for number, count in enumerate(rounds):
         wanted = _one_after_the_other(base, folder / f"writers-{number}-wanted", count)
@@ -64,7 +67,7 @@ def writers_at_once(base: Path, folder: Path, *, rounds: list[int], rng: random.
         ]
         for i, ended in enumerate([child.wait() for child in children]):
             if ended.killed:
-                written.killed_holding_the_lock += 1  # statements are run by the one who holds it
+                written.killed_holding_the_lock += 1  # statements are run by the holder of the lock
                 again = Child(here, lambda i=i: writer(i)).wait()
                 ended = again
             if ended.error:

@@ -1,8 +1,9 @@
-"""Break things on purpose and count what is lost: ``python tests/faults/faults.py [--kills N] [--files N] [--only PART ...]``.
+"""Inject faults and count losses: ``python tests/faults/faults.py [--kills N] [--files N] [--only PART
+...]``.
 
-One JSON object on standard output, exit code 1 if anything was lost, doubled or half seen. It must be a process of its own:
-its children are forked, so this process never opens a warehouse.
-"""
+Prints one JSON object; exit code 1 if anything was lost, doubled or partially visible. Runs as a
+separate process:
+its children are forked, so this process never opens a warehouse."""
 
 import os
 
@@ -45,7 +46,7 @@ SUMMED = (
     "half_seen",
 )
 ROWS = ("added", "repeated", "rejected")
-#: Of a full run: writers that meet in each round; fetches; rounds without room; megabytes of small disks.
+#: Of a full run: concurrent writers in each round; fetches; rounds without room; megabytes of small disks.
 WRITERS, FETCHES, ROOMLESS, DISKS = [2, 2, 2, 5, 5, 5], 50, 8, (16, 20, 28)
 
 
@@ -54,19 +55,19 @@ FILES = 200
 
 
 def say(text: str) -> None:
-    """One line for whoever watches."""
+    """Print a progress line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def plain(tally: Any) -> dict[str, Any]:
-    """The fields of a tally as plain values; `dataclasses.asdict` cannot copy a Counter."""
+    """Return the fields of a tally as plain values; `dataclasses.asdict` cannot copy a Counter."""
     values = {field.name: getattr(tally, field.name) for field in fields(tally)}
     return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harness:
-    """One run of the harness: where, how much of everything, from which seed, and the stages with their prepared folders."""
+    """One run of the harness: folder, number of kills and files, seed, and the stages with their prepared folders."""
 
     folder: Path
     kills: int
@@ -78,20 +79,20 @@ class Harness:
 
     @property
     def share(self) -> float:
-        """How much of a full run this is."""
+        """Return the size of this run as a share of a full run."""
         return min(self.kills / sum(SHARES.values()), 1.0)
 
     def rng(self, part: str) -> random.Random:
-        """Randomness of one part, the same whatever other parts are run."""
+        """Return a random generator for one part, independent of the other parts that run."""
         return random.Random(f"{self.seed} {part}")
 
     def of_full(self, number: int) -> int:
-        """A share of a full run's number, at least one."""
+        """Return a share of a full run's number, at least 1."""
         return max(1, round(number * self.share))
 
 
 def killed(run: Harness) -> dict[str, Any]:
-    """Every stage killed, and the dry run of a backfill compared with what it does."""
+    """Kill every stage, and compare the dry run of a backfill with its run."""
     told: dict[str, Any] = {}
     total: Counter[str] = Counter()
     for stage in run.stages:
@@ -109,18 +110,18 @@ def killed(run: Harness) -> dict[str, Any]:
 
 
 def at_once(run: Harness) -> dict[str, Any]:
-    """Writers that meet."""
+    """Run concurrent writers."""
     rounds = WRITERS if run.share == 1.0 else [2, 2]
     return plain(writers_at_once(run.bases["turn"], run.folder, rounds=rounds, rng=run.rng("writers")))
 
 
 def soaked(run: Harness) -> dict[str, Any]:
-    """A feed through faults."""
+    """Run a feed through faults."""
     return plain(soak(run.folder / "soak", fetches=max(run.of_full(FETCHES), 10), seed=run.seed))
 
 
 def roomless(run: Harness) -> dict[str, Any]:
-    """Turns without room."""
+    """Run turns on a full disk."""
     told: dict[str, Any] = {}
     for name in ("ingest", "turn"):
         stage = next(one for one in STAGES if one.name == name)
@@ -135,7 +136,7 @@ def roomless(run: Harness) -> dict[str, Any]:
 
 
 def spoiled(run: Harness) -> dict[str, Any]:
-    """Mutated files of every form of every source."""
+    """Ingest mutated files of every form of every source."""
     told: dict[str, Any] = {}
     for sample in samples():
         if not run.forms or any(word in sample.form for word in run.forms):
@@ -155,7 +156,7 @@ PARTS: dict[str, Callable[[Harness], dict[str, Any]]] = {
 
 
 def failures_in(answer: object) -> list[str]:
-    """Every failure that any part tells of."""
+    """Return every failure reported by any part."""
     if not isinstance(answer, dict):
         return []
     own = [*answer.get("failures", [])]
@@ -166,7 +167,7 @@ def failures_in(answer: object) -> list[str]:
 
 
 def run_all(words: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Prepare every stage, run the parts asked for, and say what was lost."""
+    """Prepare every stage, run the requested parts, and report losses."""
     server = FeedServer(folder)
     answer: dict[str, Any] = {"seed": words.seed}
     try:
@@ -197,7 +198,7 @@ def run_all(words: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=sum(SHARES.values()))
     parser.add_argument("--seed", type=int, default=1)

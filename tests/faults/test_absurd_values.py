@@ -1,7 +1,8 @@
-"""Absurd values: every number of settings, job files, request files, types and teams, every time of a command, rows of any size.
+"""Absurd values: numbers of settings, job files, request files, types and teams, times of commands, rows
+of any size.
 
-Each is refused in words or used; a market or job that cannot be used costs itself, and its neighbours are decided.
-"""
+Each is refused with a message or used; a market or job that cannot be used affects only itself, not the
+others."""
 
 import math
 from pathlib import Path
@@ -61,7 +62,7 @@ FORMS = (
 
 
 def numbers(form: type[BaseModel]):
-    """(name, least, most) of every number of a form, None where a bound is missing."""
+    """Return (name, least, most) of every number of a form, None for a missing bound."""
     for name, field in form.model_fields.items():
         kinds = str(field.annotation)
         if (
@@ -200,7 +201,7 @@ def test_times_of_use_are_read():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a warehouse of two markets, and its settings."""
+    """Return a folder with a warehouse of two markets, and its settings."""
     folder = tmp_path_factory.mktemp("absurd")
     with open_store(folder / "slackwater.duckdb") as store:
         fill(store, "us-west-2a")
@@ -209,7 +210,7 @@ def folder(tmp_path_factory):
 
 
 def fill(store, zone, *, source="lab", price=1.0, count=8, **more):
-    """Four days of a market, every half hour."""
+    """Add four days of a market, every half hour."""
     times = pd.date_range(AT - pd.Timedelta(days=4), AT, freq=HALF)
     same = {"zone": zone, "source": source, "file": zone + source}
     append(
@@ -325,7 +326,7 @@ def test_a_stored_row_of_any_size_costs_its_market_and_the_neighbour_is_decided(
     with open_store(tmp_path / "w.duckdb") as store:
         fill(store, "us-west-2a")
         fill(store, "us-west-2b")
-        # An older version let it in.
+        # An older version accepted it.
         store.execute(
             "UPDATE availability SET capacity = 1000000000 WHERE sid = (SELECT max(sid) FROM series WHERE kind = 'availability')"
         )

@@ -1,4 +1,4 @@
-"""Files made to hurt: each is refused whole with a clear error, or read with every row accounted for."""
+"""Hostile files: each is refused as a whole with a clear error, or read with every row accounted for."""
 
 import gzip
 import os
@@ -56,7 +56,7 @@ def test_broken_files_of_every_source_are_refused_or_accounted_for(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("sample", samples(), ids=lambda one: one.form)
 def test_mutated_files_of_every_form(tmp_path, sample):
-    """Every row of the file, counted without its source, is stored, repeated or set aside; or the file is refused whole."""
+    """Every row of the file, counted without its source, is stored, repeated or set aside; or the file is refused."""
     told = fuzz_form(tmp_path, sample, files=200, seed=1)
     assert told.failures == []
     assert told.files == told.refused + told.kept == 200
@@ -75,7 +75,7 @@ def test_a_sample_of_every_source_is_there():
     assert set(sample_files()) == set(OPTIONS) == set(SOURCES) - {"simulated"}
 
 
-#: A word of one row of each sample, by file, and as it stands where a text is wanted.
+#: A word in one row of each sample, by file, as it appears in place of a text.
 WORDS = {
     "history.json": "p3.2xlarge", "prices.tsv": "p3.2xlarge", "v100x1-east1c.txt": "2021-12-10", "events.csv": "add",
     "h100.jsonl": '"b', "us-west-2a_v100_1.csv": "2023-02-15", "h100_1.json": '"us-east4-b', "us-west-2a_v100_1.json": "9, 10",
@@ -91,7 +91,7 @@ SAMPLES = [
 
 @pytest.fixture(scope="module")
 def taken_in():
-    """What becomes of a file of that name in a warehouse without any other: its rows counted, and those set aside."""
+    """Return a function that ingests a file into an empty warehouse and returns its counts and the rows set aside."""
 
     @cache
     def found(source, name, content):
@@ -112,12 +112,13 @@ def taken_in():
 )
 @pytest.mark.parametrize(("source", "name", "text"), SAMPLES, ids=[f"{s}-{n}" for s, n, _ in SAMPLES])
 def test_bytes_that_are_no_text_cost_their_own_rows_only(taken_in, source, name, text, bad):
-    """A byte that is not UTF-8, half a character as bytes or (in JSON) as an escape: its rows are set aside, counted and shown."""
+    """A byte that is not UTF-8, half a character as bytes or (in JSON) as an escape: its rows are set
+    aside, counted and shown."""
     if bad.startswith(b"\\") and not name.endswith((".json", ".jsonl")):
-        return  # five characters like others
+        return  # five ordinary characters
     word = WORDS[name].encode()
     if name == "us-west-2a_v100_1.json":
-        bad = b'"' + bad + b'", 10'  # counts: a text in the place of one
+        bad = b'"' + bad + b'", 10'  # counts: a text in place of a number
         spoiled = text.encode().replace(word, bad, 1)
     else:
         first, second, third = text.encode().partition(word)
@@ -203,7 +204,7 @@ def test_a_folder_with_traps_gives_its_files_only(tmp_path, store):
 
 
 def test_names_with_paths_in_them_stay_names(tmp_path, store):
-    """Of a market a name with a slash is refused; a file's name is kept as it is and opens nothing else."""
+    """A market name with a slash is refused; a file's name is stored unchanged and opens no other file."""
     folder = tmp_path / "..." / "%2e%2e%2f"
     folder.mkdir(parents=True)
     path = put(folder, tidy_prices(5).replace("us-east-1a", "../../../../etc/passwd"))

@@ -1,4 +1,4 @@
-"""Job files and settings made to hurt, and hostile market names from a file to the page."""
+"""Hostile job files and settings, and hostile market names from a file to the page."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ source = "aws-spot"
 every_minutes = 60
 options = { regions = ["us-east-1"], page = 5 }
 """
-#: What no fuzz finds soon.
+#: Inputs that a fuzzer is unlikely to find.
 TRAPS = (
     b"a = " + b"[" * 100_000,
     b"horizon = " + b"9" * 5000,
@@ -45,7 +45,7 @@ TRAPS = (
 
 
 def broken(content, number):
-    """The content, changed in one to three ways."""
+    """Return the content, changed in one to three ways."""
     rng = random.Random(f"settings {number}")
     for change in (rng.choice(list(CHANGES)) for _ in range(rng.choice((1, 1, 2, 3)))):
         content = CHANGES[change](rng, content)
@@ -75,9 +75,10 @@ def test_broken_files_of_words_are_refused_in_words_or_used(tmp_path, use, conte
 
 
 def test_hostile_names_of_markets_come_in_and_are_only_shown(tmp_path):
-    """From a file of a source through the warehouse to every page: text, never a tag, a formula or a path."""
+    """From a file of a source through the warehouse to every page: shown as text, never as a tag, a
+    formula or a path."""
     name = "<script>alert(1)</script><img src=x onerror=alert(2)>'); DROP TABLE price; --"
-    shown = name.replace("/", "|")  # of a name with a slash there is no market
+    shown = name.replace("/", "|")  # a market name with a slash is refused
     text = tidy_prices(40).replace("us-east-1a", f'"{shown}"')
     (tmp_path / "prices.csv").write_text(text)
     db = tmp_path / "w.duckdb"
@@ -92,7 +93,7 @@ def test_hostile_names_of_markets_come_in_and_are_only_shown(tmp_path):
 
 
 async def every_page(db, market):
-    """(path, text) of every page of the app, those of a market for this one."""
+    """Return (path, text) of every page of the app, using this market for market pages."""
     app = make_app(Snapshots(db, Settings(), lambda: AT))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=True)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

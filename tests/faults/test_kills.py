@@ -1,4 +1,4 @@
-"""The harness itself, in a process of its own: kills, writers that meet, a soak of a feed, and no room."""
+"""The harness in a separate process: kills, concurrent writers, a soak test of a feed, and full disks."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ HARNESS = Path(__file__).with_name("faults.py")
 
 
 def run(*words):
-    """What the harness counts; it fails if anything was lost, doubled or half seen."""
+    """Return the counts of the harness, which fails if anything was lost, doubled or partially visible."""
     process = subprocess.run(
         [sys.executable, str(HARNESS), *words], capture_output=True, text=True, check=False
     )
@@ -27,7 +27,7 @@ def test_killed_stages_and_a_feed_through_faults_lose_and_double_nothing():
     )  # fmt: skip
     kills, network = answer["kills"], answer["network"]
     assert kills["kills"] == kills["at_a_moment"] + kills["after_a_time"] >= 4
-    assert kills["again"] > 5  # of a fetch that was halfway: its next run, at every file operation
+    assert kills["again"] > 5  # of a fetch killed halfway: its next run, at every file operation
     assert kills["lost"] == kills["doubled"] == kills["half_seen"] == 0
     assert kills["reads"] > 0
     assert sum(network["faults"].values()) > 5

@@ -1,10 +1,14 @@
-"""Kill runs, workers and both under a real Prefect server: ``python tests/faults/worker_kills.py [--kills N] [--seed S]``.
+"""Kill runs, workers and both under a real Prefect server: ``python tests/faults/worker_kills.py [--kills
+N] [--seed S]``.
 
-Each round is a new warehouse and a run of the served turn, in the slot of the clock. A moment later its process dies, or the
-worker that serves it, or both, as a machine that goes down; a worker is started again at once, as an init system would.
-Counted is how the slot came to its decisions: by that run, by the one that the server's automation made in its place, or by
-the next scheduled one. One JSON object on standard output; exit code 1 if a slot stayed without decisions or has one twice.
-"""
+Each round is a new warehouse and a run of the served turn, in the current slot. A moment later its
+process dies, or the
+worker that serves it, or both, as when a machine goes down; a worker is restarted at once, as an init
+system would.
+Counted is the origin of the slot's decisions: that run, the run that the server's automation made in
+its place, or the
+next scheduled run. One JSON object on standard output; exit code 1 if a slot stayed without decisions
+or has two."""
 
 import os
 
@@ -36,11 +40,12 @@ from warehouse.errors import SlackwaterError  # noqa: E402
 from warehouse.issued import read_rows  # noqa: E402
 from warehouse.store.connection import open_reader  # noqa: E402
 
-#: What dies, and how often in ten.
+#: Victims, and how often each in ten rounds.
 VICTIMS = {"run": 4, "worker": 3, "both": 3}
-#: Seconds after which the server takes a silent run for dead (300 in use), in which a moment is drawn, and that a round may take.
+#: Seconds after which the server declares a silent run dead (300 in use), seconds in which a moment is
+# drawn, and limit of a round.
 SILENCE, MOMENTS, PATIENCE = 40, 10.0, 240.0
-#: The command, but that the server takes a silent run for dead so soon.
+#: The command, with this shorter limit for silent runs.
 SERVE = f"""
 from flows.cli import main
 from flows.engine import serving
@@ -50,7 +55,7 @@ main()
 """
 #: Jobs of a first turn on the simulated market.
 JOBS = 2
-#: A round begins only in a slot that lasts as long.
+#: A round begins only in a slot with this much time left.
 SLOT, ROOM = pd.Timedelta("30min"), pd.Timedelta("5min")
 
 

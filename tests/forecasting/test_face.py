@@ -1,4 +1,4 @@
-"""What `forecasting` offers to a notebook, and that it is loaded when it is used."""
+"""The public names of `forecasting`, loaded on first use."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A capacity of any size: laws end at a width that no job passes, and no array grows with the capacity."""
+"""A capacity of any size: distributions end at a width that no job exceeds, and no array grows with the capacity."""
 
 import numpy as np
 import pytest

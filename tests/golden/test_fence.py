@@ -1,4 +1,4 @@
-"""The fence: what the command line answers is what it answered; and a difference is found where there is one."""
+"""The fence: the command line returns the reference answers, and a difference is detected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_quick_cases_answer_as_before():
 
 
 def test_every_case_has_an_answer_and_every_answer_a_case():
-    """A case that has nothing to be compared with referees nothing."""
+    """A case without a reference checks nothing."""
     kept = {file.stem for file in (Path(__file__).parent / "fence" / "answers").glob("*.json")}
     assert kept == set(all_cases())
 

@@ -1,4 +1,4 @@
-"""Sixty small replays with exact answers, enumerated apart from this project (M2.4-M2.6)."""
+"""Sixty small replays with exact answers, enumerated outside this project (M2.4-M2.6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CASES = json.loads((Path(__file__).parent / "replays.json").read_text(encoding="
 
 @dataclass(frozen=True)
 class Fixed:
-    """Decisions written down beforehand; nothing after the last."""
+    """Policy with predetermined decisions; nothing after the last."""
 
     decisions: tuple[tuple[int, int], ...]
     name: str = "Fixed"

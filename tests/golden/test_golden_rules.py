@@ -1,7 +1,7 @@
-"""The arithmetic of a slot: one file a rule, worked out by hand, and every implementation that there is answers it alike.
+"""The arithmetic of a slot: one file a rule, computed by hand; every implementation returns the same.
 
-Plain Python, compiled code, tables of policies, the constants of the Pyomo program, the twin, the induction.
-"""
+Plain Python, compiled code, tables of policies, the constants of the Pyomo program, the label solver,
+the induction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from optimization.window.plan import EndRule, HorizonProblem, cheap_spot, slot_c
 from optimization.window.solver import horizon_model, possible_endings
 from optimization.window.twin import terms_of
 
-#: Less than any rounding of work that matters: an amount that is exact by hand may be a hair more in binary.
+#: Less than any rounding of work that matters: an amount that is exact in decimal may be slightly more in binary.
 HAIR = 1e-10
 NO_SPOT = market_window([2.0], [0], on_demand_usd=1.0, slot_hours=1.0)
 
@@ -141,7 +141,7 @@ def test_a_rest_that_is_never_done_ends():
 
 
 def endings_of(case) -> dict[str, float]:
-    """The worth of a case's ending by everything that computes it."""
+    """Return the value of a case's termination by every implementation."""
     rest, before, slot, usd = case["rest"], case["before"], case["slot"], case["usd"]
     job = job_of(
         n_min=case["n_min"], n_max=case["n_max"], alpha=case["alpha"], value=case["value"], workload=100.0,
@@ -222,7 +222,8 @@ def test_split(case):
 
 
 def test_no_other_module_compares_a_spot_price_with_the_on_demand_price():
-    """`usable_spot` and `spot_is_cheaper` are the one comparison; the audit and the levels of beliefs have their own."""
+    """`usable_spot` and `spot_is_cheaper` are the only comparison; the audit and the levels of beliefs
+    have separate ones."""
     compares = re.compile(
         r"price(\[[^\]]*\])? *(<|>=|>|<=) *[\w.]*on_demand|on_demand(_usd)? *(>|<=|<|>=) *[\w.]*price\b"
     )

@@ -1,4 +1,4 @@
-"""The horizon program and the hindsight bound on cases whose answers were enumerated apart from this project."""
+"""The horizon program and the hindsight bound on cases with answers enumerated outside this project."""
 
 import json
 from pathlib import Path

@@ -28,7 +28,7 @@ def demo_forecast(
     rng: np.random.Generator, market: Market, *, price: float, count: float, on_demand: float, capacity: int,
     horizon: int, at: pd.Timestamp = NOW,
 ) -> Forecast:  # fmt: skip
-    """Bands that widen with the step around the last values, inside their bounds."""
+    """Return bands around the last values that widen with the step, inside their bounds."""
     wide = np.sqrt(np.arange(1, horizon + 1))[:, None]
     z = np.array([-1.645, -1.28, -1.04, -0.84, -0.67, -0.52, -0.39, -0.25, -0.13, 0.0])
     z = np.append(z, -z[-2::-1])
@@ -45,7 +45,7 @@ def demo_forecast(
 def demo_panel(
     rng: np.random.Generator, i: int, *, slots: int = 96, horizon: int = 12, at: pd.Timestamp = NOW
 ) -> MarketPanel:
-    """A sticky price and a count that wanders between stays at its ends, with a gap in every third market."""
+    """Return a sticky price and a count that moves between stays at its bounds, with a gap in every third market."""
     provider, kind, on_demand, capacity = TYPES[i % len(TYPES)]
     market = Market(
         provider=provider, region="us-west-2", zone=f"us-west-2{'abcdefgh'[i % 8]}", instance_type=kind
@@ -75,7 +75,7 @@ def demo_panel(
 
 
 def demo_accuracy(rng: np.random.Generator, markets: list[str], *, horizon: int = 12) -> pd.DataFrame:
-    """Errors of eight days that grow with the step; some models lose at first and win later."""
+    """Return errors of eight days that grow with the step; some models lose at first and win later."""
     days = [_errors_of_a_day(rng, markets, horizon).assign(day=day, scale=1.0) for day in range(8)]
     return pd.concat([with_common(day) for day in days], ignore_index=True)
 
@@ -104,7 +104,7 @@ def _errors_of_a_day(rng: np.random.Generator, markets: list[str], horizon: int)
 
 
 def demo_policies() -> list[str]:
-    """The 112 of M4.8, the baselines and the stochastic one."""
+    """Return the 112 policies of M4.8, the baselines and the stochastic policy."""
     sigmas = [f"{0.1 * s:.1f}" for s in range(3, 10)]
     ahap = [f"AHAP({w},{v},{s})" for w in range(1, 6) for v in range(1, w + 1) for s in sigmas]
     return ["OD-only", "MSU", "UP", "Stochastic", *[f"AHANP({s})" for s in sigmas], *ahap]
@@ -113,7 +113,7 @@ def demo_policies() -> list[str]:
 def demo_selection(
     rng: np.random.Generator, *, rounds: int = 24
 ) -> tuple[list[dict[str, object]], pd.DataFrame]:
-    """A leaderboard and the weights of exponentiated gradient on the utilities behind it, with a change half-way."""
+    """Return a leaderboard and the weights of exponentiated gradient on its utilities, with a change half-way."""
     names = demo_policies()
     skill = 0.93 + 0.05 * rng.random(len(names))
     skill[:4] = (0.5, 0.97, 0.96, 1.0)
@@ -134,7 +134,7 @@ def demo_selection(
 
 
 def demo_decision(i: int, panel: MarketPanel) -> dict[str, object]:
-    """One row of the decision table."""
+    """Return one row of the decision table."""
     return {
         "job": f"llama-8b-lora-0504-1200-{i + 1}", "market": panel.title, "source": panel.source,
         "slot": NOW.isoformat(), "on_demand": i % 3, "spot": 2 * i + 1, "policy": ("AHAP(5,1,0.9)", "UP")[i % 2],
@@ -146,7 +146,7 @@ def demo_decision(i: int, panel: MarketPanel) -> dict[str, object]:
 
 
 def demo_data(*, markets: int = 24, seed: int = 7, simulated: bool = True, rounds: int = 24) -> ReportData:
-    """A whole turn."""
+    """Return the data of a whole turn."""
     rng = np.random.default_rng(seed)
     panels = [demo_panel(rng, i, at=NOW if i % 5 else NOW - pd.Timedelta(days=1150)) for i in range(markets)]
     board, weights = demo_selection(rng, rounds=rounds)

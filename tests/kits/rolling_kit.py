@@ -1,4 +1,4 @@
-"""Panels made for the tests of the backtest engine, and panel models that are simple enough to check by hand."""
+"""Synthetic panels for tests of the backtest engine, and panel models simple enough to check by hand."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from warehouse.history import Market
 
 
 def a_series(slots, *, variable="count", zone="a", later=0, source="lab", **options):
-    """One variable of a wandering history, in a zone of its own, beginning ``later`` slots after the others."""
+    """Return one variable of a random history, in a separate zone, beginning ``later`` slots after the others."""
     made = series_of(wandering(slots, **options), variable)
     market = Market(provider="aws", region="r", zone=f"r{zone}", instance_type="gpu")
     return replace(made, market=market, source=source, first_slot=made.first_slot + later)
 
 
 def binary(series):
-    """The series of [y >= 1]."""
+    """Return the series of [y >= 1]."""
     return replace(series, values=np.minimum(series.values, 1.0), upper=np.ones(len(series)))
 
 
 def every(refit, lookback=None):
-    """Both variables estimated as often, on as much: by default on more than there ever is."""
+    """Return a timetable with equal cadences for both variables, by default with a lookback beyond any history."""
     cadence = Cadence(refit_every=refit, lookback=lookback or pd.Timedelta(days=3000))
     return Timetable(price=cadence, count=cadence)
 
@@ -63,7 +63,7 @@ LAST = make_predictor("last_value")
 
 @dataclass(frozen=True)
 class Watching:
-    """A predictor that answers with the mean of all it was fitted on, and notes what it was shown."""
+    """A predictor that returns the mean of its training data, and records its inputs."""
 
     shown: list
     name: str = "watching"
@@ -92,7 +92,7 @@ class WatchingFit:
 
 
 def scrambled(panel, after, rng):
-    """The panel with everything after a slot (since the epoch) replaced by other numbers."""
+    """Return the panel with all values after a slot (since the epoch) replaced by other numbers."""
     out = []
     for series in panel.series:
         keep = series.first_slot + np.arange(len(series)) <= after

@@ -1,4 +1,4 @@
-"""Histories made for tests: from plain lists, or from the real files."""
+"""Histories for tests: from plain lists, or from the real files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).resolve().parents[2
 
 
 def history(price, available, *, capacity=None, step=HALF_HOUR, clock=True, stated=True, known_at=None):
-    """A history from two sequences with NaN in gaps; every row is known when its slot begins unless told otherwise."""
+    """Return a history from two sequences with NaN in gaps; by default every row is known when its slot begins."""
     counts = np.asarray(available, dtype=float)
     index = pd.date_range(START, periods=len(counts), freq=step)
     seen = counts[~np.isnan(counts)]
@@ -33,7 +33,7 @@ def history(price, available, *, capacity=None, step=HALF_HOUR, clock=True, stat
 
 
 def wandering(slots, *, seed=0, capacity=8, gaps=0.03, **options):
-    """A price that moves by small steps now and then, and a count that stays and jumps, with gaps in both."""
+    """Return a price with occasional small steps, and a count that stays and jumps, with gaps in both."""
     rng = np.random.default_rng(seed)
     price = 1.0 + 0.02 * np.cumsum(rng.choice([-1, 0, 0, 0, 0, 1], slots)).clip(-40, 80)
     jump = rng.random(slots) < 0.2
@@ -45,7 +45,8 @@ def wandering(slots, *, seed=0, capacity=8, gaps=0.03, **options):
 
 
 def real_histories(pattern, step="30min"):
-    """Histories of a source of the real files on a slot grid (M1.3), by zone; prices are the first known or 1.0 where unknown."""
+    """Return histories of a source of the real files on a slot grid (M1.3), by zone; unknown prices are
+    the first known or 1.0."""
     width = pd.Timedelta(step)
     rows = pd.read_parquet(DATA / "availability.parquet")
     rows = rows[rows["source"].str.contains(pattern)]

@@ -11,7 +11,8 @@ COARSE = MarketStates(ages=(1, 4, 19, 95), shares=(0.4, 0.8))
 
 @contextmanager
 def coarse_tables():
-    """The tables of the scoreboard with age and share, guarded and not, know the 24 states of `COARSE` instead of 140."""
+    """Use the 24 states of `COARSE` instead of 140 for the scoreboard's tables with age and share, guarded
+    and not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(LEARNED, PLAIN, COARSE)
         yield

@@ -1,4 +1,4 @@
-"""What the tests of the sources share: the real files, the tidy tables beside them, and a reader that counts."""
+"""Shared parts of the tests of sources: the real files, their tidy tables, and a reader that counts."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ KINDS = ("price", "availability", "rejected")
 
 
 def raw(name):
-    """A real file in its original format, or skip."""
+    """Return a real file in its original format, or skip the test."""
     path = DATA / "raw" / name
     if not path.exists():
         pytest.skip(f"no {name} below {DATA}: set SLACKWATER_DATA to the folder of the open data")
@@ -32,7 +32,7 @@ def batches(source, path, /, **values):
 
 
 def read(source, path, /, **values):
-    """All rows of a file, one frame per kind, in file order; observed_at and known_at as UTC timestamps."""
+    """Return all rows of a file, one frame per kind, in file order; observed_at and known_at as UTC timestamps."""
     found = batches(source, path, **values)
     frames = {}
     for kind in KINDS:
@@ -48,7 +48,7 @@ def read(source, path, /, **values):
 
 
 def tidy(table, **where):
-    """Rows of the tidy table of the open data, filtered by equality, sorted by time."""
+    """Return rows of the tidy table of the open data, filtered by equality, sorted by time."""
     path = DATA / f"{table}.parquet"
     if not path.exists():
         pytest.skip(f"no {table}.parquet below {DATA}: set SLACKWATER_DATA to the folder of the open data")

@@ -1,4 +1,4 @@
-"""A predictor that stands at the end of a history: estimated once, moved on by hand, for tests of what a predictor answers."""
+"""A predictor fitted once on a history and advanced by hand, for tests of its forecasts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from forecasting.quantiles import Forecast
 from forecasting.series import series_of
 from warehouse.history import History
 
-#: Before every slot: these forecasts look back as far as there is anything.
+#: Before every slot: these forecasts look back over the whole history.
 ALL = -(10**9)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Both variables of a predictor as estimated on ``at``'s end, and the history it stands at the end of."""
+    """Both variables of a predictor, fitted at ``at``'s end, and the history up to there."""
 
     name: str
     fits: dict[str, Any]
@@ -37,7 +37,7 @@ class Standing:
         return self._of("count")
 
     def _of(self, variable):
-        """The fitted model of the one series, without what makes a panel's model of it."""
+        """Return the fitted model of the only series, unwrapped from its panel model."""
         fitted = self.fits[variable]
         return next(iter(fitted.fitted.values())) if isinstance(fitted, FittedEachAlone) else fitted
 
@@ -69,7 +69,7 @@ class Standing:
 
 
 def standing(predictor, history: History) -> Standing:
-    """A predictor (or the one of that name) estimated on everything that a history knew."""
+    """Fit a predictor, given as an object or by name, on everything known in a history."""
     model = make_predictor(predictor) if isinstance(predictor, str) else predictor
     series = {variable: series_of(history, variable) for variable in ("price", "count")}
     fits = {variable: model.fit(Panel(series=(one.as_of(10**12),))) for variable, one in series.items()}

@@ -1,4 +1,4 @@
-"""Small batches, a source that reads them from JSON files, and what the tables hold, for the tests of the store."""
+"""Small batches, a source that reads them from JSON files, and readers of the tables, for tests of the store."""
 
 import json
 import random
@@ -42,7 +42,7 @@ def counts(*rows):
 
 
 def text_rows(rows):
-    """The same rows with every value as text, as a CSV reader would find them."""
+    """Return the rows with every value as text, as a CSV reader would."""
     return [
         {
             k: None if v is None else (v.isoformat() if isinstance(v, pd.Timestamp) else str(v))
@@ -53,7 +53,7 @@ def text_rows(rows):
 
 
 class JsonSource:
-    """Files of {"price": [...], "availability": [...], "rejected": [...]}: rows as they stand, in chunks."""
+    """Source of {"price": [...], "availability": [...], "rejected": [...]} files: unchanged rows, in chunks."""
 
     name = "json"
     has_files = True
@@ -87,7 +87,7 @@ def write_json(path, **kinds):
 
 
 def tables(store, *, known_at=None):
-    """What is in the observation tables, without the ids that depend on the order of import."""
+    """Return the observation tables, without the ids that depend on the order of import."""
     found = {}
     for table, columns in (
         ("price", "price_usd, on_demand_usd"),
@@ -102,7 +102,7 @@ def tables(store, *, known_at=None):
 
 
 def duplicates(store):
-    """Rows of the observation tables whose key occurs twice: there must be none."""
+    """Return rows of the observation tables with duplicate keys: there must be none."""
     return sum(
         store.execute(
             f"SELECT count(*) FROM (SELECT sid, observed_at, known_at FROM {t} GROUP BY ALL HAVING count(*) > 1)"
@@ -116,7 +116,7 @@ def reasons(store):
 
 
 def random_observations(seed, *, size=60, sources=("a", "b")):
-    """Price and count rows without contradictions: the value is a function of (source, time, known_at)."""
+    """Return price and count rows without contradictions: the value is a function of (source, time, known_at)."""
     rng = random.Random(seed)
     found = []
     for _ in range(size):

@@ -1,8 +1,8 @@
-"""Other processes that use a warehouse, for the tests of its lock, its snapshots and what a kill leaves.
+"""Other processes that use a warehouse, for tests of its lock, its snapshots and its state after a kill.
 
-Each is a process with a number, locks and a death of its own. It is forked from one that has imported the warehouse and opened
-none: to import it anew takes a quarter of a second, and the tests start dozens.
-"""
+Each has a separate process id and separate locks, and can be killed. It is forked from a process that
+has imported the
+warehouse and opened none: a new import takes a quarter of a second, and the tests start dozens."""
 
 import multiprocessing
 import os
@@ -16,7 +16,7 @@ FORKS.set_forkserver_preload(["warehouse.store.connection", "warehouse.observati
 
 
 def _run(code, arguments, variables, *streams):
-    """In the new process: ``code`` as ``python -c`` runs it."""
+    """Run ``code`` in the new process as ``python -c`` does."""
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()
@@ -28,7 +28,7 @@ def _run(code, arguments, variables, *streams):
 
 
 class OtherProcess:
-    """One that runs ``code``; it has of `subprocess.Popen` what the tests use."""
+    """A process that runs ``code``, with the part of the interface of `subprocess.Popen` that the tests use."""
 
     def __init__(self, code, arguments, variables):
         ours, theirs = [], []
@@ -57,7 +57,7 @@ class OtherProcess:
         return self.returncode
 
     def communicate(self, text="", timeout=120):
-        """What it says on both streams until it ends; it is killed if that takes longer than ``timeout``."""
+        """Return its output on both streams until it ends; it is killed after ``timeout`` seconds."""
         late = threading.Timer(timeout, self.kill)
         late.start()
         with suppress(BrokenPipeError):
@@ -70,7 +70,7 @@ class OtherProcess:
 
 
 def run_python(code, *arguments, **variables):
-    """Start Python on ``code``; it may be talked with through its standard streams."""
+    """Start Python on ``code``, with pipes as standard streams."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
     return OtherProcess(textwrap.dedent(code), [*map(str, arguments)], environment)
 
@@ -88,7 +88,7 @@ HOLD = """
 
 @contextmanager
 def writer(path, *statements, **variables):
-    """Another process that has the warehouse open for writing, after it ran some statements; killed at the end."""
+    """Return another process that has the warehouse open for writing, after some statements; killed at the end."""
     process = run_python(HOLD, path, *statements, **variables)
     try:
         assert process.stdout.readline() == "open\n", process.stderr.read()

@@ -30,7 +30,7 @@ def write_tidy(folder: Path, *, seed: int = 3, days: float = DAYS) -> Path:
 
 def _counts(rng, zone, instance_type, *, capacity, source, days) -> pd.DataFrame:
     times = pd.date_range(START, periods=int(days * 144), freq="10min")
-    # A third of the time nothing, else somewhere up to the capacity, for about two hours each.
+    # A third of the time zero, otherwise anywhere up to the capacity, for about two hours each.
     spells = np.where(rng.random(len(times)) < 0.35, 0, rng.integers(1, capacity + 1, len(times)))
     moves = np.flatnonzero(rng.random(len(times)) < 1 / 12)
     level = spells[np.concatenate([[0], moves])[np.searchsorted(moves, np.arange(len(times)), side="right")]]

@@ -21,7 +21,7 @@ def random_throughput(rng, n_max):
         return Amdahl(parallel=float(rng.uniform(0.5, 0.99)), scale=1.3)
     if kind == 3:
         return Power(exponent=float(rng.uniform(0.6, 1.0)))
-    # Measured rates may fall where more instances get in each other's way.
+    # Measured rates may fall where additional instances slow each other down.
     return RateTable(rates=tuple(rng.uniform(0.3, 3.0, n_max).tolist()))
 
 
@@ -37,7 +37,8 @@ def random_window(rng, w, n_max, on_demand_usd=1.0, slot_hours=1.0):
 
 
 def random_table(rng, job):
-    """A table of expected to go that rises with work, by jumps and slopes, concave or not, apart for every size."""
+    """Return a table of expected value to go that rises with work, by jumps and slopes, concave or not,
+    different for every size."""
     k, columns = int(rng.integers(1, 30)), job.n_max - job.n_min + 2
     low = -float(rng.choice([0.0, 0.3])) * job.workload
     work = np.unique(np.concatenate([[low], rng.uniform(low, job.workload, k), [job.workload]]))
@@ -51,7 +52,7 @@ def random_table(rng, job):
 
 
 def flat_problem(rng):
-    """A job of little value whose later slots are worth nothing: an expected to go of 0 whatever is done and held."""
+    """Return a job of low value with an expected value to go of 0, whatever is done and running."""
     w, n = int(rng.integers(1, 6)), int(rng.integers(1, 4))
     d, n_max = w + int(rng.integers(0, 5)), n if rng.random() < 0.6 else n + 1
     job = Job(
@@ -105,7 +106,7 @@ def random_problem(rng, *, w, n_max, end_rule, mus=SHARES):
 
 
 def programs(count, *, seed, end_rule, w, n_max, mus=SHARES):
-    """``count`` programs with 1..w slots and sizes up to 1..n_max."""
+    """Return ``count`` programs with 1..w slots and sizes up to 1..n_max."""
     rng = np.random.default_rng(seed)
     return [
         random_problem(
@@ -120,7 +121,7 @@ def programs(count, *, seed, end_rule, w, n_max, mus=SHARES):
 
 
 def allowed(job, available):
-    """Every (n_o, n_s) of M2.3."""
+    """Return every (n_o, n_s) of M2.3."""
     return [
         (n_o, n_s)
         for n_s in range(min(available, job.n_max) + 1)
@@ -130,7 +131,7 @@ def allowed(job, available):
 
 
 def to_go(job, done, before, slot, on_demand_usd, slot_hours):
-    """M2.6 stepped slot by slot."""
+    """Return the value of M2.6, computed slot by slot."""
     best = 0.0
     for n in range(job.n_min, job.n_max + 1):
         z, held, t, cost = done, before, slot, 0.0
@@ -144,7 +145,7 @@ def to_go(job, done, before, slot, on_demand_usd, slot_hours):
 
 
 def by_enumeration(problem):
-    """(objective, end progress): every decision tried, paid and followed as M2.4 and M3.3 say."""
+    """Return (objective, end progress) by trying all decisions under M2.4 and M3.3."""
     job, window = problem.job, problem.window
     hours, full = window.slot_hours, problem.job.workload * (1 - NEAR)
     ends = []
@@ -167,7 +168,7 @@ def by_enumeration(problem):
 
 
 def end_worth(problem, z, n, slot):
-    """W of M3.3 (b) or (c)."""
+    """Return W of M3.3 (b) or (c)."""
     job, window = problem.job, problem.window
     if z >= job.workload * (1 - NEAR):
         return job.completion_value(slot)

@@ -1,4 +1,4 @@
-"""Every fast metric beside a slow obvious twin (M6.5)."""
+"""Every fast metric compared with a slow implementation (M6.5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAN = float("nan")
 
 
 def random_forecasts(actual, origins, *, model="m", horizon=5, seed=0):
-    """Forecasts with random sorted quantiles; any will do for checking arithmetic."""
+    """Return forecasts with random sorted quantiles, which suffice to check arithmetic."""
     rng = np.random.default_rng(seed)
     out = []
     for place in origins:
@@ -44,7 +44,9 @@ def random_forecasts(actual, origins, *, model="m", horizon=5, seed=0):
 
 
 def share_inside(q, y, percent):
-    """Share of the transform inside the central interval: it is uniform over the levels that tie with y and half a level more."""
+    """Return the share of the transform inside the central interval.
+
+    The transform is uniform over the levels that tie with y and half a level more."""
     tied = [a for a, v in zip(LEVELS, q, strict=True) if v == y]
     if not tied:
         low, high = {50: (4, 14), 80: (1, 17), 90: (0, 18)}[percent]
@@ -56,7 +58,7 @@ def share_inside(q, y, percent):
 
 
 def slow_scores(forecasts, actual, variable, step):
-    """The metrics of one variable and step by loops over the forecasts."""
+    """Return the metrics of one variable and step by loops over the forecasts."""
     sums: dict[str, list[float]] = {}
 
     def put(name, value):
@@ -117,7 +119,7 @@ def test_pinball_is_its_definition():
 
 
 def test_twice_the_mean_pinball_approximates_the_crps_of_a_sample():
-    """CRPS of a normal forecast, closed form (Gneiting and Raftery 2007), within what 19 levels can tell."""
+    """Closed-form CRPS of a normal forecast (Gneiting and Raftery 2007), within the accuracy of 19 levels."""
     quantiles = np.array([-1.6449, -1.2816, -1.0364, -0.8416, -0.6745, -0.5244, -0.3853, -0.2533, -0.1257])
     normal = 50.0 + np.concatenate([quantiles, [0.0], -quantiles[::-1]])
     y = 50.7

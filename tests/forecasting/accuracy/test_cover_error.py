@@ -1,4 +1,4 @@
-"""The cover error of a path of counts: against a linear program, its bounds, and what it says of mere lateness (M6.5, M10)."""
+"""The cover error of a path of counts: linear program, bounds, and response to pure lateness (M6.5, M10)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from forecasting.accuracy.losses import SLOT_DISTANCE, cover_errors
 
 
 def by_linear_program(error):
-    """Matching as a flow along the slots: f = up - down carried on, what is left is absent or unpredicted."""
+    """Solve the matching as a flow along the slots: f = up - down carried on; the remainder is absent or
+    unpredicted."""
     h = len(error)
     keep = np.zeros((h, 2 * (h - 1) + 2 * h))
     for t in range(h):

@@ -1,4 +1,4 @@
-"""Verdicts on comparisons: what an interval says, and from how many blocks on."""
+"""Verdicts on comparisons: the meaning of an interval, and the least number of blocks."""
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ def test_a_difference_inside_its_interval_is_even():
 
 @pytest.mark.parametrize("blocks", [1, LEAST_BLOCKS - 1, LEAST_BLOCKS, LEAST_BLOCKS + 4])
 def test_every_interval_begins_at_the_same_number_of_blocks(blocks):
-    """The skill of forecasts and the bootstrap of experiments say nothing below the same bound."""
+    """The skill of forecasts and the bootstrap of experiments give no verdict below the same bound."""
     rng = np.random.default_rng(1)
     floor = rng.uniform(1.0, 2.0, (blocks, 1))
     low, high = block_interval(floor * rng.uniform(0.4, 0.6, (blocks, 1)), floor)

@@ -1,4 +1,5 @@
-"""A model chosen with zones left out, beside a slow twin: neither the zone itself nor what came later is in it (M6.5)."""
+"""A model chosen with zones left out, compared with a slow implementation: no use of the zone or of later
+data (M6.5)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from forecasting.accuracy.tables import class_scores
 
 MODELS = ("combined", "trees", "last_value")
 STEPS = (1, 2, 3)
-#: Two sources hold one zone; offers are a class of their own.
+#: Two sources report one zone; offers are a separate class.
 MARKETS = {
     "c/r/a/x@one": "16 and more",
     "c/r/a/y@two": "16 and more",
@@ -22,7 +23,7 @@ MARKETS = {
 
 
 def table(seed: int, losses=None) -> pd.DataFrame:
-    """Scores of every model; ``losses`` (model, market) -> pinball, else at random."""
+    """Return scores of every model; ``losses`` maps (model, market) to pinball losses, otherwise random."""
     rng = np.random.default_rng(seed)
     rows = []
     for market, kind in MARKETS.items():
@@ -88,7 +89,7 @@ def test_neither_the_own_past_nor_anything_later_is_in_the_choice():
         own = earlier["market"].str.startswith(left + "/")
         after = found(pd.concat([table(77)[own], earlier[~own]]), table(88))
         assert choice(before, left) == choice(after, left)
-        # It is not that nothing is read: what the others chose on has changed.
+        # Guard against a vacuous test: the data that the other choices use has changed.
         assert any(choice(before, zone) != choice(after, zone) for zone in zones if zone != left)
 
 
@@ -146,7 +147,8 @@ def test_what_a_choice_is_ahead_of_the_default_has_an_interval_by_zones():
         if how == BY_DEFAULT or kind == "offers":  # no difference, and a single zone
             assert np.isnan(row["ahead_low"])
             assert np.isnan(row["ahead_high"])
-    # Two zones that lose alike and one that gains, by hand: ratio of sums over three blocks, Student t with two degrees.
+    # Two zones with equal losses and one with a gain, by hand: ratio of sums over three blocks, Student t
+    # with two degrees.
     losses = {(m, k): 1.0 for m in MODELS for k in MARKETS}
     better = losses | {("trees", "c/r/b/x@one"): 0.4}
     rows = found(table(1, {**losses, **{("trees", k): 0.5 for k in MARKETS}}), table(2, better)).classes

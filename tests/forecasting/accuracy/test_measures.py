@@ -1,4 +1,4 @@
-"""Every fast measure beside a slow obvious twin (M6.5)."""
+"""Every fast measure compared with a slow implementation (M6.5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEEDS = st.integers(0, 10_000)
 
 
 def a_case(seed, *, whole):
-    """Quantiles (6, 4, 19) and actual values (6, 4), with ties, flat forecasts and gaps."""
+    """Return quantiles (6, 4, 19) and actual values (6, 4), with ties, flat forecasts and gaps."""
     rng = np.random.default_rng(seed)
     quantiles = np.sort(rng.uniform(0, 8, (6, 4, 19)), axis=-1)
     quantiles[0] = quantiles[0, :, :1]
@@ -118,7 +118,8 @@ def test_a_flat_price_forecast_exactly_is_calibrated_at_every_level():
 
 
 def slow_transform(quantiles, y, draws):
-    """Draws of the transform from 19 quantiles, case by case in words; every level of a tie holds 5 %, half to either side."""
+    """Return draws of the transform from 19 quantiles, case by case; every level of a tie has mass 5 %,
+    half to either side."""
     tied = [a for a, q in zip(LEVELS, quantiles, strict=True) if abs(q - y) < 1e-9]
     if not tied:
         lower = [a for a, q in zip(LEVELS, quantiles, strict=True) if q < y]
@@ -149,7 +150,8 @@ def test_coverage_from_quantiles_is_the_expected_one_of_the_randomised_transform
 
 
 def drawn_from(law, rng, size):
-    """Quantiles at `LEVELS` of a law given by its quantile function, and values that follow it, (size, 1, 19) and (size, 1)."""
+    """Return quantiles at `LEVELS` of a distribution given by its quantile function, and samples: (size,
+    1, 19) and (size, 1)."""
     return np.broadcast_to(law(LEVELS), (size, 1, 19)), law(rng.random((size, 1)))
 
 
@@ -163,7 +165,8 @@ def test_a_continuous_law_has_its_usual_coverage():
 
 
 def test_point_masses_of_right_laws_do_not_lift_coverage():
-    """A price that stays put or moves, with masses of any size anywhere: P is met; the closed interval holds more."""
+    """A constant or moving price, with point masses of any size: coverage is P, while the closed interval
+    covers more."""
     rng = np.random.default_rng(5)
     kept, closed = {50: [], 80: [], 90: []}, {50: [], 80: [], 90: []}
     for _ in range(400):
@@ -183,7 +186,8 @@ def test_point_masses_of_right_laws_do_not_lift_coverage():
 
 
 def test_a_count_that_hardly_ever_leaves_its_cap_is_covered_as_often_as_said():
-    """The closed 80 % interval [16, 16] holds 97 of 100 values; the randomised one 78, since 15 had no quantile."""
+    """The closed 80 % interval [16, 16] covers 97 of 100 values; the randomised interval 78, since 15 had
+    no quantile."""
     actual = np.where(np.arange(1000) < 30, 15.0, 16.0)[:, None]
     quantiles = np.broadcast_to(np.full(19, 16.0), (1000, 1, 19))
     assert covered_closed(quantiles, actual, 80).mean() == 0.97
@@ -216,7 +220,7 @@ def test_conditional_frequencies_by_counting(seed):
 
 
 def slow_diebold_mariano(loss, floor, step):
-    """Harvey, Leybourne and Newbold (1997), equations 8 and 9, written out."""
+    """Compute equations 8 and 9 of Harvey, Leybourne and Newbold (1997) directly."""
     d = [b - a for a, b in zip(loss, floor, strict=True)]
     n, mean = len(d), sum(d) / len(d)
     gamma = [sum((d[t] - mean) * (d[t - k] - mean) for t in range(k, n)) / n for k in range(step)]
@@ -238,7 +242,7 @@ def test_diebold_mariano(seed, step):
 
 
 def test_diebold_mariano_has_its_size_under_the_null():
-    """Errors of equal accuracy with the overlap of 4-step forecasts: about one in twenty is called different at 5 %."""
+    """Errors of equal accuracy with the overlap of 4-step forecasts: about one test in twenty rejects at 5 %."""
     rng = np.random.default_rng(1)
     found = [
         diebold_mariano(np.zeros(150), np.convolve(rng.normal(size=153), np.ones(4), mode="valid"), 4)[1]

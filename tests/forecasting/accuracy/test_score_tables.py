@@ -1,6 +1,6 @@
-"""The tables of a backtest beside slow twins: the long-table scores of `forecasting.accuracy.losses`, and sums written out
-(M6.5).
-"""
+"""The tables of a backtest compared with slow implementations: the scores of
+`forecasting.accuracy.losses`, and explicit sums
+(M6.5)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rolling():
 
 @pytest.fixture(scope="module")
 def blocks(rolling):
-    """All forecasts, made once: what scores them changes none."""
+    """Return all forecasts, computed once: scoring does not change them."""
     return blocks_of(rolling)
 
 
@@ -90,7 +90,7 @@ def test_the_tables_have_the_columns_they_are_said_to_have(accuracy):
 
 
 def test_a_backtest_of_histories_is_scored_alike():
-    """The other way: forecasts as values, and means over a window of them."""
+    """The other interface: forecasts as values, and means over a window of them."""
     whole = wandering(700)
     panels = [Panel(series=(series_of(whole, variable),)) for variable in ("count", "price")]
     fast = accuracy_by(a_rolling(panels, MODELS, horizon=4)).scores.set_index(["variable", "model", "step"])
@@ -177,7 +177,8 @@ def test_the_interval_of_a_skill_takes_days_as_blocks(rolling, accuracy):
 
 
 def test_the_interval_of_a_skill_holds_as_often_as_it_says():
-    """Days that differ in size and in skill: of many such histories about 95 % of intervals hold the true skill, 0.2."""
+    """Days that differ in size and in skill: for many such histories about 95 % of intervals contain the
+    true skill, 0.2."""
     rng = np.random.default_rng(3)
     floor = rng.gamma(2.0, 1.0, size=(14, 2000))
     loss = floor * (0.8 + 0.3 * rng.standard_normal((14, 2000)))
@@ -194,7 +195,7 @@ def test_one_day_with_a_loss_has_no_interval():
 
 
 def test_the_brier_floor_is_last_values_conditional_frequency(rolling, accuracy):
-    """By hand on the 0/1 series: P(1 | last value) counted before the first origin, never again."""
+    """By hand on the 0/1 series: P(1 | last value) is estimated before the first origin and not updated."""
     series, origins = rolling.panels[0].series[1], rolling.origins[0][1]
     table = conditional_frequencies(series.values[: origins[0] + 1], 1, 20)
     for step in (1, 4):
@@ -291,7 +292,8 @@ def test_flat_series_have_no_skill_and_no_scaled_error_but_a_row():
 
 
 def test_a_floor_that_erred_by_rounding_only_gives_no_skill():
-    """Nine tenths and the float before it: last value's loss is a sum of last bits, which is no error to be measured by."""
+    """0.9 and the float below it: last value's loss consists of rounding errors, which are no scale for
+    other errors."""
     values = np.where(np.arange(300) % 7 == 0, np.nextafter(0.9, 0.0), 0.9)
     near = series_of(history(values, np.zeros(300), capacity=4), "price")
     accuracy = accuracy_by(a_rolling([Panel(series=(near,))], MODELS))
@@ -328,7 +330,7 @@ def test_markets_are_classed_by_what_was_known_at_their_test_start():
         assert yardstick_of(unstated, second_half(unstated), DAILY).kind == "offers"
     for gap, kind in ((40, "moving"), (49, "still"), (1000, "still")):
         values = 1.0 + (np.arange(960) // gap % 2)
-        values[480:] = np.arange(480)  # what came after the test start says nothing
+        values[480:] = np.arange(480)  # values after the test start have no influence
         price = series_of(history(values, np.zeros(960), capacity=4), "price")
         assert yardstick_of(price, second_half(price), DAILY).kind == kind
 
@@ -346,7 +348,7 @@ def test_tallies_in_any_order_of_units_give_the_same_numbers(rolling, blocks, ac
 
 
 def test_models_are_compared_over_the_origins_that_both_forecast_at(rolling, blocks):
-    """As if a model had been followed later: what it was not asked about counts neither for it nor against it."""
+    """A model added later: origins that it did not forecast count neither for it nor against it."""
     blocks = [b for b in blocks if b.panel == 2]
     late = [b for b in blocks if b.model != "markov" or b.origins[0] > 1000]
     assert len(late) < len(blocks)

@@ -13,7 +13,7 @@ from forecasting.configurations.facts import (
 )
 from warehouse.errors import InputError
 
-#: Parameters in billions as the models' cards print them.
+#: Parameters in billions as printed on the model cards.
 PUBLISHED = {
     "llama-7b": 6.74, "llama-13b": 13.02, "llama2-70b": 68.98, "llama3-8b": 8.03, "llama3.1-70b": 70.55, "llama3.1-405b": 405.85,
     "llama3.2-3b": 3.21, "mistral-7b-v0.1": 7.24, "mistral-123b-v2": 122.6, "mixtral-8x7b-instruct-v0.1": 46.7,

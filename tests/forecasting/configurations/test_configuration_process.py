@@ -1,4 +1,4 @@
-"""The Gaussian process of configurations against slow, obvious twins (M9.2)."""
+"""The Gaussian process of configurations compared with slow implementations (M9.2)."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def points(n, seed=0, models=3):
 
 
 def slow_covariance(theta, left, right):
-    """The sum of the terms written out pair by pair."""
+    """Compute the sum of the terms pair by pair."""
     out = np.zeros((len(left.x), len(right.x)))
     for i in range(len(left.x)):
         for j in range(len(right.x)):

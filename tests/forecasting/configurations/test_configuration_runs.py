@@ -1,4 +1,4 @@
-"""Cleaning of measured runs, and ways of holding some out (M9.2)."""
+"""Cleaning of measured runs, and hold-out splits (M9.2)."""
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ def test_rows_with_four_times_the_tokens_are_left_out(tmp_path):
     frame.loc[2, ["tokens_per_second", "passes"]] = [
         1e6,
         1.0,
-    ]  # beyond the peak too, but not of that fault: it stays
+    ]  # also beyond the peak, but without that fault: it stays
     runs = read_runs(written(tmp_path, frame))
     assert runs.attrs["left_out"] == 2
     assert len(runs) == len(frame) - 2

@@ -125,7 +125,7 @@ def test_trees_are_scored_on_labels_they_did_not_see(labels, model):
     shuffled = labels.assign(
         p_valid=np.random.default_rng(4).permutation(labels["p_valid"]),
         predicted_valid=lambda f: (f["p_valid"] > 0.5) * 1,
-    )  # labels that mean nothing cannot be foretold
+    )  # meaningless labels cannot be predicted
     lost = label_errors(shuffled, rng=np.random.default_rng(0), splits=SPLITS[:1])[0]
     assert lost["classifier"] > 0.35
     said = measured_said_valid(made_up_runs(), model)

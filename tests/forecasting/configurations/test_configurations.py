@@ -1,4 +1,4 @@
-"""Configuration knowledge as a whole: fit, predict, learn from reports, keep (M9)."""
+"""Configuration knowledge as a whole: fit, predict, learn from reports, store (M9)."""
 
 import json
 import zipfile
@@ -83,7 +83,7 @@ def test_a_reported_run_pulls_and_narrows(model):
     assert after.outside == ()
     assert "ours@7b" in once.models
     assert once.validity([asked])[0].decided_by == "measured"
-    # What was reported of one model's runs says little of another's, and the model before is as it was.
+    # Reported runs of one model barely affect another model, and the earlier knowledge object is unchanged.
     other = configuration(model_name="granite-3.3-8b", gpu_model=PCIE, method="full")
     assert once.predict([other])[0].tokens_per_second == pytest.approx(
         model.predict([other])[0].tokens_per_second, rel=0.02
@@ -123,7 +123,7 @@ def test_a_kept_model_answers_the_same_and_fitting_is_repeatable(model, tmp_path
 
 
 def changed(source, target, name, content):
-    """The zip ``source`` with one member changed, or left out."""
+    """Return the zip ``source`` with one member changed, or left out."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for member in old.namelist():
             if member != name:
@@ -184,7 +184,7 @@ def test_throughput_of_real_models_never_seen():
 @needs_data
 @pytest.mark.slow
 def test_validity_of_published_labels_never_seen():
-    """Required: at most 8.4 % on held-out labels (SYNTHETIC); models never seen are harder and bounded apart."""
+    """Required: at most 8.4 % on held-out labels (SYNTHETIC); unseen models are harder and have a separate bound."""
     found = {
         r["held_out"]: r["classifier"] for r in label_errors(read_labels(REAL), rng=np.random.default_rng(5))
     }

@@ -1,4 +1,4 @@
-"""Swings from probe to probe: found where they were put, and in the one zone that has them (M6.7)."""
+"""Alternation between probes: detected where it was inserted, and in the only real zone that has it (M6.7)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY = 144
 
 
 def smooth(days, *, seed=0):
-    """A count that stays for about two hours, probed every 10 minutes."""
+    """Return a count with stays of about two hours, probed every 10 minutes."""
     rng = np.random.default_rng(seed)
     moves = np.cumsum(rng.random(days * DAY) < 1 / 12)
     return rng.integers(3, 14, moves[-1] + 1)[moves].astype(float)
@@ -35,7 +35,7 @@ def swinging(days, size=3.0, *, seed=0):
 
 
 def with_probes(values, per_slot=3) -> Series:
-    """The series of every third value, the two between as readings within."""
+    """Return the series of every third value, with the two between as readings within the slot."""
     table = values.reshape(-1, per_slot)
     made = series_of(history(np.ones(len(table)), table[:, -1], capacity=20), "count")
     return replace(made, within=table[:, :-1])

@@ -1,4 +1,4 @@
-"""Predictable or not: what the answer says of made-up scores (M6.7)."""
+"""Predictable or not: the answer for synthetic scores (M6.7)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warehouse.errors import ForecastError
 
 
 def scores(skills, p_values, *, model="arima", market="m@s", variable="count"):
-    """Rows of the scores table of one model: the sign of the statistic is that of the skill."""
+    """Return rows of the scores table of one model: the sign of the statistic is that of the skill."""
     return pd.DataFrame(
         {
             "variable": variable,

@@ -1,4 +1,4 @@
-"""Drift: quiet on what does not change, loud soon after what does, blind to what comes later."""
+"""Drift detection: no alarms without change, quick alarms after a change, no use of later data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAY = 48
 
 
 def simulate(matrix, slots, rng, start=0):
-    """A Markov chain of counts."""
+    """Simulate a Markov chain of counts."""
     reached = np.cumsum(matrix, axis=1)
     draws, out, state = rng.random(slots), np.empty(slots), start
     for t in range(slots):
@@ -37,7 +37,7 @@ def simulate(matrix, slots, rng, start=0):
 
 
 def stays(cap, keep, *, zero=0.35, full=0.35):
-    """Stays with ``keep``, else goes to 0, to the cap or anywhere between."""
+    """Return a chain that stays with ``keep``, else moves to 0, to the cap or anywhere between."""
     law = np.full(cap + 1, (1 - zero - full) / (cap - 1))
     law[0], law[-1] = zero, full
     return keep * np.eye(cap + 1) + (1 - keep) * law[None, :]
@@ -66,7 +66,7 @@ def last_value_losses(values, steps=4):
 
 
 def false_alarms(matrix, runs, seed, days=60):
-    """Alarms in 30 days on a chain that never changes: of the distribution, of last value's loss."""
+    """Return alarms in 30 days on a chain that never changes: of the distribution, of last value's loss."""
     rng = np.random.default_rng(seed)
     found = np.zeros(2)
     for _ in range(runs):
@@ -80,7 +80,7 @@ def false_alarms(matrix, runs, seed, days=60):
 
 def test_false_alarms_are_fewer_than_one_in_30_days():
     rates = np.array([false_alarms(matrix, 3, seed) for seed, matrix in enumerate(STATIONARY.values())])
-    # 42 months over all chains together: the mean is known well enough, single chains are in the long form.
+    # 42 months over all chains together: the mean is precise enough; single chains are tested in the long form.
     assert rates.sum(axis=1).mean() < 0.8
 
 
@@ -254,6 +254,6 @@ def test_the_zones_that_wake_up_are_marked():
         marks = series_drifts(series)
         assert marks
         first = one.slots[marks[0].at] - one.slots[0]
-        # They are at 0 for five days and mostly above it in the second half.
+        # The counts are 0 for five days and mostly above 0 in the second half.
         assert pd.Timedelta(days=5) < first < pd.Timedelta(days=10)
         assert "at zero" in marks[0].found

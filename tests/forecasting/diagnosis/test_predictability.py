@@ -1,4 +1,4 @@
-"""Measures of predictability against cases whose answer is known, and against slow twins (M6.7)."""
+"""Measures of predictability compared with known cases, and with slow implementations (M6.7)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_information_of_known_chains():
     # A chain that stays with 0.9 has one-step entropy h(0.1) = 0.469 bits of 1.
     stays = np.cumsum(rng.random(40_000) < 0.1) % 2 * 1.0
     assert information(stays)[1] == pytest.approx(1 - 0.469, abs=0.02)
-    # Two steps: it is where it was with 0.82, h(0.18) = 0.680.
+    # Two steps: it is in the same state with 0.82, h(0.18) = 0.680.
     assert information(stays, 2)[1] == pytest.approx(1 - 0.680, abs=0.02)
 
 
@@ -184,7 +184,7 @@ def test_short_series_are_rows_of_nothing_known(slots):
 def test_holm():
     np.testing.assert_allclose(holm([0.01, 0.04, 0.03, NAN]), [0.03, 0.06, 0.06, NAN])
     assert holm([]).size == 0
-    # A family of nulls is called significant at most as often as the level.
+    # A family of nulls is called significant no more often than the level.
     rng = np.random.default_rng(10)
     wrong = np.mean([(holm(rng.random(12)) < 0.05).any() for _ in range(2000)])
     assert wrong == pytest.approx(0.05, abs=0.015)

@@ -1,4 +1,4 @@
-"""Forecasts made wrong on purpose (M6.8)."""
+"""Deliberately perturbed forecasts (M6.8)."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_tails():
     heavy = np.abs(noise(law=Law.HEAVY).price)
     assert (
         heavy > 2.0
-    ).mean() > 0.01  # t with 2.5 degrees of freedom, scaled to a median of 1/2, is there 5 % of the time
+    ).mean() > 0.01  # t with 2.5 degrees of freedom, scaled to a median of 1/2, exceeds this 5 % of the time
     assert (heavy > 2.0).mean() < 0.12
 
 
@@ -64,7 +64,7 @@ def test_what_comes_out_could_have_been_forecast(law, size):
 
 
 def test_no_error_leaves_even_what_is_out_of_bounds():
-    price = np.array([4.0])  # auction prices did stand above on-demand
+    price = np.array([4.0])  # auction prices did exceed on-demand
     assert perturbed_price(price, np.array([1.0]), size=0.0, on_demand_usd=3.0)[0] == 4.0
     assert perturbed_price(price, np.array([1.0]), size=0.1, on_demand_usd=3.0)[0] == 3.0
 

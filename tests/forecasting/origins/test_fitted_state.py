@@ -1,4 +1,4 @@
-"""A restored forecaster is the one that was written (M6.4)."""
+"""A restored forecaster equals the written forecaster (M6.4)."""
 
 from __future__ import annotations
 

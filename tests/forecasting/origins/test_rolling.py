@@ -1,4 +1,4 @@
-"""The backtest engine: timetable, what a model is shown, units, and no peeking into the future (M6.4, M6.5)."""
+"""The backtest engine: timetable, inputs of models, units, and no look-ahead (M6.4, M6.5)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_estimations_stand_at_multiples_of_the_cadence_since_the_epoch():
 
 
 def test_a_young_market_is_estimated_more_often():
-    """Of 48 slots a cadence, and observed from slot 960 on: at every origin, then every 12 slots, then every 48."""
+    """With a cadence of 48 slots, and data from slot 960 on: refit at every origin, then every 12 slots,
+    then every 48."""
     origins = np.array([960, 971, 972, 983, 984, 1007, 1008, 1055, 1056])
     slots = every(DAY).count.fit_slots(origins, np.arange(960, 1100), HALF_HOUR)
     assert slots.tolist() == [960, 971, 972, 972, 984, 996, 1008, 1008, 1056]
@@ -85,7 +86,7 @@ def test_each_variable_has_a_cadence_of_its_own():
 
 
 def test_nothing_before_the_lookback_is_read():
-    """A series that was told more of its past forecasts the same."""
+    """A series with an earlier start gives the same forecasts."""
     long = a_series(500, gaps=0)
     short = long.since(long.first_slot + 100)
     for name in ("last_value", "markov", "smoothing"):
@@ -136,7 +137,7 @@ def test_a_model_is_shown_the_panel_up_to_its_fit_and_to_its_last_origin_and_no_
     assert len(fits) > 2
     outlooks = [entry for entry in shown if entry[0] == "outlook"]
     assert all(entry[1] == entry[2] for entry in outlooks)
-    # What a market learned late its neighbour does not see: origins before that are asked in the same call.
+    # Rows that a market learned late are invisible to its neighbour: earlier origins are forecast in the same call.
     beside = [panel.series[1] for *_, panel in outlooks if panel.series[0].key == first.key]
     values = [one.values[late - one.first_slot] for one in beside if one.end > late]
     assert values
@@ -166,7 +167,8 @@ def test_what_was_learned_late_is_estimated_on_from_then_on_and_seen_by_no_peer(
 @pytest.mark.parametrize("variable", ["count", pytest.param("price", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", registered())
 def test_no_registered_model_reads_the_future(name, variable):
-    """Scramble everything after an origin, the forecasts up to it stay; over two fits, so estimations are tried too (M4.9)."""
+    """Scrambling everything after an origin changes no forecast up to it; two fits, so estimation is
+    covered too (M4.9)."""
     panel = Panel(
         series=(
             a_series(420, variable=variable, later=32),
@@ -176,7 +178,7 @@ def test_no_registered_model_reads_the_future(name, variable):
     )
     models = {"last_value": LAST, name: make_predictor(name)}
     whole = a_rolling([panel], models)
-    cut = panel.series[0].first_slot + 264  # soon after the second estimation, which stands at 256
+    cut = panel.series[0].first_slot + 264  # soon after the second estimation, at 256
     other = replace_panel(whole, scrambled(panel, cut, np.random.default_rng(5)))
     before, after = (
         {key: value for key, value in by_origin(_of(name, rolling, cut)).items() if _slot(panel, key) <= cut}
@@ -232,7 +234,7 @@ def test_what_a_model_alone_answers_does_not_depend_on_its_neighbours():
 
 
 class Broken:
-    """A predictor whose answer has no number at every second origin, or has a shape that is none."""
+    """A predictor with NaN at every second origin, or with a forecast of an invalid shape."""
 
     name, pooled = "broken", True
 

@@ -1,4 +1,4 @@
-"""ARIMA against statsmodels, and against what is known of made series (M6.2)."""
+"""ARIMA compared with statsmodels, and with known properties of synthetic series (M6.2)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def walk_with_gaps(n=400, seed=0, gaps=0.05):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_likelihood_states_and_forecasts_are_those_of_statsmodels(order):
-    """With gaps and a mean; the coefficients are any stationary, invertible ones."""
+    """With gaps and a mean; the coefficients are random stationary, invertible values."""
     p, d, q = order
     rng = np.random.default_rng(sum(order))
     phi, theta = coefficients(rng.normal(size=p)), -coefficients(rng.normal(size=q))
@@ -73,7 +73,7 @@ def test_the_state_begins_at_its_stationary_covariance():
 
 
 def test_no_search_of_statsmodels_finds_a_likelier_fit():
-    """The optimum of each order against statsmodels' own maximum likelihood, on a series with gaps."""
+    """Compares the optimum of each order with statsmodels' maximum likelihood, on a series with gaps."""
     values = walk_with_gaps(300, seed=3)
     for p, d, q in ((1, 0, 0), (1, 0, 1), (0, 1, 1), (2, 1, 1)):
         data = differenced(values, np.zeros((values.size, 0)), d)
@@ -100,13 +100,13 @@ def test_aicc_is_written_out():
 
 
 def test_an_autoregression_near_one_and_a_random_walk_are_compared_on_the_same_slots():
-    """d = 0 is scored given the first value: as phi nears 1 its likelihood nears that of d = 1, whatever the level."""
+    """d = 0 is scored given the first value: as phi nears 1 its likelihood nears that of d = 1, at any level."""
     values = walk_with_gaps(200, seed=1) + 100
     nothing = np.zeros((values.size, 0))
     level, steps = differenced(values, nothing, 0), differenced(values, nothing, 1)
     assert level.scored.sum() == steps.scored.sum() == np.isfinite(np.diff(values)).sum()
     close = log_likelihood(level.table, level.scored, np.array([0.999999]), np.zeros(0))
-    # The mean of an autoregression that is all but a random walk is a drift.
+    # The mean of an autoregression close to a random walk acts as a drift.
     drifting = np.column_stack([steps.table, np.ones(steps.scored.size)])
     walk = log_likelihood(drifting, steps.scored, np.zeros(0), np.zeros(0))
     assert close == pytest.approx(walk, abs=0.01)
@@ -168,7 +168,8 @@ def test_the_model_as_statsmodels_tells_the_same_forecast():
 
 
 def carried_over(n=300, seed=0, gaps=0.0):
-    """A price whose changes are a moving average, so that part of the next one is known; without a clock, so without a cycle."""
+    """Return a price with moving-average changes, so part of the next is known; without a clock, hence
+    without a cycle."""
     rng = np.random.default_rng(seed)
     steps = rng.normal(0, 0.01, n)
     price = 5 + np.cumsum(steps + 0.6 * np.concatenate([[0], steps[:-1]]))
@@ -177,7 +178,7 @@ def carried_over(n=300, seed=0, gaps=0.0):
 
 
 def test_arima_equals_statsmodels_own_forecast_from_every_origin():
-    """All origins from one filter pass against one undifferenced model of statsmodels per origin."""
+    """Compares all origins of one filter pass with an undifferenced statsmodels model per origin."""
     whole = carried_over()
     fitted = standing("arima", whole.until(whole.slots[199])).price
     p, d, q = fitted.arma.order
@@ -203,7 +204,7 @@ def test_arima_beats_last_value_where_changes_carry_over():
 
 
 def test_an_order_that_was_further_off_than_the_last_value_is_not_used():
-    """Jumps away and back settle the likelihood; on every other slot the price has not moved."""
+    """Jumps away and back dominate the likelihood; in all other slots the price is constant."""
     price = np.full(600, 1.0)
     price[50::50] = 3.0
     whole = history(price, [1] * 600)
@@ -249,7 +250,7 @@ def test_arima_leaves_strange_and_stale_values_to_last_value():
 
 
 def test_the_arima_of_a_wandering_series_is_an_arima():
-    """The tests above would be hollow if the fixtures fell back."""
+    """Guard: the tests above would be vacuous if the fixtures fell back."""
     fitted = standing("arima", wandering(300))
     assert isinstance(fitted.price, FittedArima)
     assert isinstance(fitted.count, FittedArima)

@@ -1,4 +1,5 @@
-"""The count models over panels: each part against a slower road, nothing from the future, and what they promise (M6.2, M6.6)."""
+"""Count models over panels: each part compared with a slower method, no look-ahead, and promised
+properties (M6.2, M6.6)."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ RNG = np.random.default_rng
 
 
 def probed(slots, *, seed=0, cap=6, per_slot=3, gaps=0.03, zone="us-east-1a", first=976_800):
-    """A count that is read ``per_slot`` times a slot, stays and jumps, with gaps."""
+    """Return a count read ``per_slot`` times a slot that stays and jumps, with gaps."""
     rng = RNG(seed)
     n = slots * per_slot
     level = np.maximum.accumulate(np.where(rng.random(n) < 0.08, np.arange(n), 0))
@@ -226,7 +227,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_after_an_origin_moves_a_forecast(name):
-    """M1.2: values, readings and peers after an origin are scrambled; forecasts up to it stay, later ones move."""
+    """M1.2: scrambling values, readings and peers after an origin changes later forecasts only."""
     panel = Panel(series=tuple(probed(220, seed=s, zone=f"us-east-1{z}") for s, z in enumerate("abc")))
     fitted = MODELS[name].fit(panel.until(panel.series[0].first_slot + 159))
     origins = np.arange(165, 219)
@@ -285,7 +286,7 @@ def test_rows_of_the_trees_read_nothing_later():
 
 
 def test_alternating_probes_are_followed_where_last_value_is_always_wrong():
-    """16, 0, 16, 0 ... read three times a slot: a slot is an odd number of readings, so the value turns over every slot."""
+    """16, 0, 16, 0 ... read three times a slot: with an odd number of readings the value alternates every slot."""
     seen = np.tile([16.0, 0.0], 450).reshape(300, 3)
     series = replace(probed(300, cap=16), values=seen[:, -1], within=seen[:, :-1], newest=np.arange(300))
     panel = Panel(series=(series,))
@@ -308,7 +309,8 @@ def test_markets_never_seen_flat_and_too_large_are_answered_and_labelled():
 
 
 def test_the_combination_beats_last_value_on_a_flickering_market():
-    """Two days mostly at 6, two days mostly at 0, with lone slots of the other: the present alone misleads."""
+    """Two days mostly at 6, two days mostly at 0, with single slots of the other value: the present value
+    misleads."""
     mostly = np.tile(np.repeat([0.0, 6.0], 96), 4)
     count = np.where(RNG(0).random(mostly.size) < 0.15, 6 - mostly, mostly)
     own = replace(series_of(history([1.0] * count.size, count, capacity=6), "count"), source="test")

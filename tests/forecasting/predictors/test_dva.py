@@ -1,4 +1,5 @@
-"""The diffusion variational autoencoder: windows by hand, nothing from the future, what training and cleaning are worth (M6.2)."""
+"""The diffusion variational autoencoder: windows by hand, no look-ahead, and gains from training and
+denoising (M6.2)."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def loss(quantiles, truth):
 
 
 def tide(slots, seed=0):
-    """A count that is 8 by day and 0 by night, off by one now and then: last value is wrong twice a day, and late."""
+    """Return a count of 8 by day and 0 by night, off by 1 now and then: last value is wrong twice a day, and late."""
     rng = np.random.default_rng(seed)
     count = np.where(np.arange(slots) % 24 < 12, 8.0, 0.0)
     return history(
@@ -53,7 +54,7 @@ def tide(slots, seed=0):
 
 
 def test_it_stands_in_no_list():
-    """Asked for by name only; that nothing else loads JAX stands in `test_models.py`."""
+    """It is used by name only; `test_models.py` checks that nothing else loads JAX."""
     assert not PREDICTORS["dva"].tags
     assert all("dva" not in predictor_names(tag) for tag in ("turn", "compared", "experiments", "fast"))
 
@@ -75,7 +76,8 @@ def test_a_window_of_counts_by_hand():
     series = series_of(history([1.0] * 6, counts, capacity=8), "count")
     window = windows_at(series, np.array([4]))[0]
     assert window.shape == (LENGTH, 8)
-    # The origin first, from the middle of 0..8 in halves; the gap holds the value before it, before the first stands the origin's.
+    # The origin first, as distance from the middle of 0..8 in halves; a gap repeats the previous value,
+    # or the origin's before the first.
     assert window[:7, 0].tolist() == [1.0, 1.0, 0.0, 0.0, -1.0, 1.0, 1.0]
     assert window[:7, 2].tolist() == [1, 1, 0, 1, 1, 0, 0], "what was observed"
     assert window[:4, 3].tolist() == [0, 1, 0, 1], "what had changed"
@@ -128,7 +130,7 @@ def test_too_little_is_answered_by_last_value_and_says_so():
 
 @pytest.fixture(scope="module")
 def tidal():
-    """A network taught on 500 slots of the tide, and 300 slots more."""
+    """Return a network trained on 500 slots of the tide, and the series with 300 slots more."""
     whole = series_of(tide(800), "count")
     return DvaCount(how=LONG).fit(Panel(series=(whole.part(0, 500),))), whole
 
@@ -161,7 +163,7 @@ def test_an_answer_does_not_depend_on_what_else_is_asked(tidal):
 
 @with_jax
 def test_one_step_down_the_energy_is_nearer_to_what_came(tidal):
-    """Denoising score matching: drawn paths are cleaned towards the values that counts really take."""
+    """Denoising score matching: sampled paths move towards values that counts really take."""
     from forecasting.predictors import dva_network
 
     fitted, whole = tidal
@@ -191,7 +193,7 @@ def test_training_is_the_same_again_and_lowers_its_loss():
 
 @with_jax
 def test_the_target_keeps_more_of_itself_than_the_window():
-    """The coupled diffusion: at every step after the first the target's is the slower one."""
+    """The coupled diffusion: at every step after the first, the target diffuses more slowly."""
     from forecasting.predictors import dva_network as network
 
     window, target = (network.kept(scale) for scale in (1.0, network.TARGET_SCALE))
@@ -216,7 +218,7 @@ def test_a_market_that_came_later_and_one_that_grew_are_labelled(tidal):
 def test_a_price_that_stands_still_is_forecast_to_stand_still():
     rng = np.random.default_rng(2)
     moving = 1.0 + 0.01 * np.cumsum(rng.choice([-1, 0, 0, 1], 500)).clip(-40, 80)
-    # Nothing moves in the last three days but one.
+    # Only one price moves in the last three days.
     price = np.concatenate([moving, np.full(200, moving[-1])])
     series = series_of(history(price, [1] * 700), "price")
     panel = Panel(series=(series,))

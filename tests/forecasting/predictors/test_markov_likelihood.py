@@ -1,4 +1,4 @@
-"""The quick likelihood of many chains against the slow one that reads whole transition matrices."""
+"""The fast likelihood of many chains compared with the slow version that reads whole transition matrices."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Each model against what it is defined to be, by a slower or simpler road (M6.2)."""
+"""Each model compared with its definition, by a slower or simpler method (M6.2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAN = float("nan")
 
 
 def test_importing_the_predictors_loads_no_heavy_library_and_making_them_no_jax():
-    """The command line's felt speed: statsmodels and lightgbm load when one is made, not before, and JAX for `dva` alone."""
+    """Keeps the command line fast: statsmodels and lightgbm load with their models, and JAX with `dva` only."""
     code = (
         "import sys; import forecasting, forecasting.predictors, forecasting.origins\n"
         "print([m for m in ('statsmodels', 'lightgbm', 'sklearn') if m in sys.modules])\n"
@@ -72,7 +72,7 @@ def test_ahead_lines_up_the_future():
 
 
 def daily_pattern(days, *, noise=0.0, seed=0, **options):
-    """A count that repeats every day of 48 slots."""
+    """Return a count that repeats every day of 48 slots."""
     rng = np.random.default_rng(seed)
     pattern = np.repeat([0, 3, 8, 5], 12).astype(float)
     count = np.tile(pattern, days)
@@ -115,7 +115,7 @@ def test_seasonal_naive_says_why_it_cannot():
 
 
 def slow_chain(values, states, forget, prior):
-    """The transition matrix at the end of a series, counted pair by pair."""
+    """Return the transition matrix at the end of a series, counted pair by pair."""
     counts = np.zeros((states, states))
     n = len(values)
     for t in range(1, n):
@@ -151,7 +151,7 @@ def test_markov_equals_matrix_powers_of_counted_transitions():
 
 
 def test_markov_learns_a_known_chain():
-    """Two states with known rates, long and without forgetting: the forecast is the chain's own."""
+    """Two states with known rates, a long series without forgetting: the forecast is that of the chain."""
     rng = np.random.default_rng(5)
     state, path = 0, []
     for u in rng.random(4000):
@@ -173,8 +173,9 @@ def test_quantiles_of_a_law_are_the_least_values_that_reach_the_level():
 
 
 def test_boosting_learns_what_a_chain_cannot_say():
-    """Blips: for two days 8 with lone slots of 0, for two days 0 with lone slots of 8. The present value is all the chain knows;
-    what the last slots were mostly like tells a blip from a change."""
+    """For two days 8 with single slots of 0, for two days 0 with single slots of 8.
+
+    The chain knows the present value only; recent slots distinguish a blip from a change."""
     rng = np.random.default_rng(0)
     mostly = np.tile(np.repeat([0.0, 8.0], 96), 5)
     count = np.where(rng.random(mostly.size) < 0.15, 8 - mostly, mostly)
@@ -194,7 +195,7 @@ def test_every_model_of_the_method_is_there():
 
 
 def test_quantiles_of_counts_are_rounded_half_up():
-    """M6.3; a half that is a rounding error short is a half."""
+    """M6.3; a value a rounding error below a half counts as a half."""
     series = SimpleNamespace(variable="count", upper=np.array([4.0]))
     told = np.array([[[-1.0, 0.45, 0.5, 1.5 - 1e-12, 1.55, 3.4, 9.0]]])
     made, mean = bounded(told, np.array([[9.0]]), series, np.array([0]))

@@ -1,4 +1,4 @@
-"""The spread from past errors against loops that say the same slowly (M6.3)."""
+"""The spread from past errors compared with slow loops (M6.3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEPT = 0.5 ** (1 / 72)  # half-hour slots: a day and a half is 72 of them
 
 
 def slow_weights(series, point, here, step):
-    """Weight of the error made from every slot t, known at ``here``; 0 where there is none."""
+    """Return the weight of the error of every slot t, known at ``here``; 0 where there is none."""
     runs = time_since_change(series.values)
     top = np.maximum(series.upper, 1)
     out = np.zeros(len(series))
@@ -41,7 +41,7 @@ def slow_law(series, point, here, step):
 
 
 def drawn(series, steps, seed=3):
-    """Any forecasts will do: the last value, pushed about."""
+    """Return perturbed last-value forecasts, which suffice here."""
     rng = np.random.default_rng(seed)
     point = np.repeat(series.values[:, None], steps, axis=1) + 0.3 * rng.normal(size=(len(series), steps))
     return np.clip(np.where(np.isnan(point), 0.0, point), 0.001, series.upper[:, None])
@@ -90,7 +90,7 @@ def test_many_instances_get_quantiles_without_a_law():
 
 
 def test_the_spread_reads_nothing_after_the_origin():
-    """M1.2: the forecasts and values of later slots may be anything."""
+    """M1.2: forecasts and values of later slots have no influence."""
     for variable in ("count", "price"):
         series = series_of(wandering(200, gaps=0.05), variable)
         point = drawn(series, 8)
@@ -113,7 +113,7 @@ def test_errors_too_few_are_said():
 
 
 def test_a_count_at_its_cap_gets_the_errors_made_there():
-    """From 8 it falls to 0 every other time; from 0 it always goes to 8: one spread for both would be wrong for each."""
+    """From 8 it falls to 0 every other time; from 0 it always goes to 8: a joint spread would be wrong for both."""
     rng = np.random.default_rng(0)
     count = [8]
     for _ in range(599):

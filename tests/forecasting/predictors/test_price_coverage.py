@@ -1,4 +1,4 @@
-"""Where prices fall among their quantiles, and what that does to the quantiles issued next (M6.6)."""
+"""Where prices fall among their quantiles, and the effect on the next quantiles (M6.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Price models over panels: exact rest, no peeking, one pass equal to many, and skill where there is something to learn."""
+"""Price models over panels: exact persistence, no look-ahead, one pass equal to many, and skill where
+prices are predictable."""
 
 from __future__ import annotations
 
@@ -46,14 +47,14 @@ H = 12
 
 
 def market_of(prices, zone="a", start=0) -> Series:
-    """A series of prices under a zone of its own, beginning some slots later."""
+    """Return a series of prices in a separate zone, beginning some slots later."""
     made = series_of(history(prices, np.ones(len(prices)), capacity=1), "price")
     market = replace(MARKET, zone=f"us-east-1{zone}")
     return replace(made, market=market, first_slot=made.first_slot + start)
 
 
 def set_anew(slots, *, seed, same=0.9) -> np.ndarray:
-    """A price set anew every 9 to 15 slots that mostly goes on the way it went."""
+    """Return a price reset every 9 to 15 slots that mostly continues in its direction."""
     rng = np.random.default_rng(seed)
     level, way, out, slot = 0.0, 1.0, np.empty(slots), 0
     while slot < slots:
@@ -67,7 +68,7 @@ def set_anew(slots, *, seed, same=0.9) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def panel() -> Panel:
-    """Four markets: two set anew every few hours, one flat, one that begins to move in its middle."""
+    """Return four markets: two reset every few hours, one flat, one that begins to move in its middle."""
     late = np.concatenate([np.full(600, 0.918), 0.918 * set_anew(600, seed=3)])
     return Panel(
         series=(
@@ -81,13 +82,13 @@ def panel() -> Panel:
 
 @pytest.fixture(scope="module")
 def fitted(panel):
-    """Every model fitted on the first two thirds of the panel."""
+    """Return every model fitted on the first two thirds of the panel."""
     early = panel.until(panel.series[0].first_slot + 799)
     return {name: model().fit(early) for name, (model, _) in MODELS.items()}
 
 
 def pinball(truth, quantiles) -> np.ndarray:
-    """Mean over levels."""
+    """Return the pinball loss, averaged over levels."""
     error = truth[..., None] - quantiles
     return np.maximum(LEVELS * error, (LEVELS - 1) * error).mean(axis=-1)
 
@@ -302,7 +303,7 @@ def test_the_member_that_loses_least_is_followed():
     none = np.zeros((4, SCORED_STEPS))
     halfway = mixed_quantiles(members, worse, none, even)
     np.testing.assert_allclose(halfway[..., 18], members[..., 18].mean(axis=0))
-    assert (halfway[..., 9] == 1.0).all()  # the median stays unless another's was better
+    assert (halfway[..., 9] == 1.0).all()  # the median stays unless another member's was better
 
 
 def test_the_combination_loses_little_where_nothing_can_be_foreseen():
@@ -326,7 +327,7 @@ def test_the_members_are_listed_by_name():
 
 
 def test_members_are_weighed_on_days_that_they_were_not_estimated_on(panel, monkeypatch):
-    """One that knows by heart what it was estimated on, and nothing else, is not trusted."""
+    """A member that memorises its training data, and nothing else, gets no weight."""
 
     class ByHeart:
         def fit(self, panel):

@@ -1,4 +1,4 @@
-"""The real open series: the published floor, and who stands above it (E4)."""
+"""The real open series: the published floor, and the models that beat it (E4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def counts():
-    """Nine H100 zones (0..16, real clock) and both 16-node V100 zones (no clock)."""
+    """Return nine H100 zones (0..16, real clock) and both 16-node V100 zones (no clock)."""
     found = [
         *real_histories("skynomad-artifact:h100").values(),
         *real_histories("spot-traces:availability/16-node").values(),
@@ -28,7 +28,7 @@ def counts():
 
 
 def scores_of(names, history, horizon=12, every=1):
-    """Scores over the later half of a history, each market by itself."""
+    """Return scores over the later half of a history, each market by itself."""
     n = len(history.slots)
     origins = list(history.slots[max(0, n // 2 - 1) : n - 1 : every])
     made = [
@@ -64,9 +64,11 @@ def test_last_value_is_the_published_floor(counts):
     ],
 )
 def test_a_distribution_is_worth_more_than_a_point(counts, zones, every, names):
-    """What follows the series beats last value's pinball loss at every step, out of sample, by a tenth and more, even if
-    every market is estimated alone. Trees estimated so do not: see `docs/decisions/0013-counts-by-a-mixture.md`.
-    """
+    """Models of the series beat last value's pinball loss at every step, out of sample, by at least a
+    tenth.
+
+    This holds even if every market is fitted alone. Trees fitted so do not: see
+    `docs/decisions/0013-counts-by-a-mixture.md`."""
     tables = [scores_of(names, h, every=every) for h in counts[zones]]
     floor = mean_by_step(tables, "last_value", "pinball")
     for name in names:

@@ -1,4 +1,4 @@
-"""The quick quantiles of all columns against numpy's, column by column."""
+"""The fast quantiles of all columns compared with numpy's, column by column."""
 
 import numpy as np
 

@@ -1,4 +1,5 @@
-"""`python -m tests.golden.fence make|check|list [NAME...]`: make the reference answers, or show what differs from them."""
+"""`python -m tests.golden.fence make|check|list [NAME...]`: make the reference answers, or show
+differences from them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ ANSWERS = HERE / "answers"
 
 
 def main(words: list[str] | None = None) -> int:
-    """Exit code 0: all as it was; 1: differences; 2: no such case, or no data for a case that was named."""
+    """Return the exit code: 0 without differences, 1 with differences, 2 for an unknown case or missing
+    data of a named case."""
     options = _options().parse_args(words)
     cases = all_cases()
     names = chosen(cases, options.names, quick=options.quick, slow=options.slow)
@@ -46,7 +48,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def chosen(cases: dict[str, Case], patterns: list[str], *, quick: bool, slow: bool) -> list[str]:
-    """Names that match any of the patterns (all without a pattern), in the order in which they are run."""
+    """Return the names that match any of the patterns (all without a pattern), in running order."""
     wanted = [
         name
         for name, case in cases.items()
@@ -91,7 +93,7 @@ def _each(session: Session, names: list[str], options: argparse.Namespace) -> in
 
 
 def make(name: str, case: Case, whole: object, options: argparse.Namespace) -> tuple[str, list[str]]:
-    """Write the answer down as the one to compare with; the whole of it too where a folder for that is named."""
+    """Store the answer as the reference; also store the full answer if a folder for it is given."""
     told = {"case": name, "command": "slackwater " + " ".join(case.words), "answer": packed(summary(whole))}
     ANSWERS.mkdir(exist_ok=True)
     written = text(told) + "\n"
@@ -105,7 +107,7 @@ def make(name: str, case: Case, whole: object, options: argparse.Namespace) -> t
 
 
 def check(case: Case, whole: object, options: argparse.Namespace) -> tuple[str, list[str]]:
-    """Compare with the answer written down; entry by entry where the whole of it was kept."""
+    """Compare with the stored reference, entry by entry if the full answer is stored."""
     name = case.name
     file = ANSWERS / f"{name}.json"
     if not file.exists():

@@ -1,4 +1,4 @@
-"""The commands whose answers are kept: each in a scene (a folder with what came before it), by name."""
+"""Commands with stored reference answers, by name; each runs in a scene: a folder left by earlier commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from .normal import columns, leaves, normal
 from .running import CHECKOUT, slackwater
 
-#: The folder of measured prices and counts; cases that read it are left out where it is not told.
+#: The variable with the folder of measured prices and counts; without it, cases that read the folder are left out.
 DATA = "SLACKWATER_DATA"
 H100 = "andylizf/skynomad-artifact:h100"
 V100 = "andylizf/skynomad-artifact:v100"
@@ -44,11 +44,11 @@ planning_horizon = 24
 simulated_days = 10.0
 history_days = 7.0
 """
-#: Columns of stored tables that tell the clock or hold fitted models as bytes.
+#: Columns of stored tables that hold clock times, or fitted models as bytes.
 CLOCK = frozenset({"imported_at", "made", "measured_at", "created_at", "state", "file", "fingerprint"})
 
 
-#: Figures of a fitted throughput and memory, and how far those of two processors are apart.
+#: Figures of a fitted throughput and memory, with their relative tolerance between two processors.
 SPEEDS = {
     **dict.fromkeys(("*.tokens_per_second*", "*.low*", "*.high*", "*.throughput.rates*"), 3e-5),
     "*.memory_gb": 1e-7,
@@ -56,11 +56,11 @@ SPEEDS = {
 
 
 class NoDataError(Exception):
-    """The case reads measured prices and counts, and where they are is not told."""
+    """The case reads measured prices and counts, and no folder of them is given."""
 
 
 class BrokenError(Exception):
-    """The command ended as it must not: how, and what it said last."""
+    """The command ended with an unexpected error: the exit and its last output."""
 
     def __init__(self, how: str, said: str):
         super().__init__(how)
@@ -69,13 +69,16 @@ class BrokenError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One command: its words, what must have run before it in the same folder, and what is read of it.
+    """One command: its words, the commands needed before it in the same folder, and how to read its
+    answer.
 
-    `seconds` is roughly the CPU it takes by itself, by which cases are put in order. `copies` are files copied in the
-    scene first, so that a command that stores does not change what others read. `{data}`, `{small}` and `{checkout}` in
-    the words are folders. `fitted` are the figures, by a pattern of their path, that hang on the processor because a fit
-    does, with how far apart those of two machines may be, relatively.
-    """
+    `seconds` is roughly its CPU time, by which cases are ordered. `copies` are files copied in the
+    scene first, so that a
+    command that stores does not change the files of other cases. `{data}`, `{small}` and `{checkout}`
+    in the words are
+    folders. `fitted` maps path patterns of figures that depend on the processor, because a fit does, to
+    their relative
+    tolerance between two machines."""
 
     name: str
     scene: str
@@ -91,12 +94,12 @@ class Case:
 
     @property
     def reads_data(self) -> bool:
-        """Whether it needs the measured prices and counts itself."""
+        """Return whether the case itself needs the measured prices and counts."""
         return any("{data}" in word or "{small}" in word for word in self.words)
 
 
 class Session:
-    """Folders of the scenes, and the answers made in them so far."""
+    """Folders of the scenes, and the answers computed in them so far."""
 
     def __init__(self, root: Path, cases: Mapping[str, Case]):
         self.root = root
@@ -104,7 +107,7 @@ class Session:
         self.done: dict[str, Any] = {}
 
     def answer(self, name: str) -> Any:
-        """The normalised answer of a case, whose needs are run first where they were not; raises `NoDataError`, `BrokenError`."""
+        """Return the normalised answer of a case, after running its needs; raises `NoDataError`, `BrokenError`."""
         if name not in self.done:
             try:
                 self.done[name] = self._made(self.cases[name])
@@ -129,14 +132,14 @@ class Session:
         return normal(case.read(folder, ran.answer()), self.places())
 
     def words(self, case: Case) -> list[str]:
-        """The words of the command with folders in the place of their names."""
+        """Return the words of the command with folders substituted for their names."""
         names = {"{checkout}": str(CHECKOUT)}
         if case.reads_data:
             names |= {"{data}": str(data_folder()), "{small}": str(self.small())}
         return [_replaced(word, names) for word in case.words]
 
     def small(self) -> Path:
-        """A folder of four of the measured series, made when it is first asked for."""
+        """Return a folder of four of the measured series, created on first use."""
         folder = self.root / "small-data"
         if not folder.exists():
             folder.mkdir()
@@ -152,7 +155,7 @@ class Session:
         return folder
 
     def places(self) -> dict[str, str]:
-        """What stands for the paths of this machine."""
+        """Map the paths of this machine to placeholders."""
         named = {str(self.root): "<scenes>", str(CHECKOUT): "<checkout>"}
         if os.environ.get(DATA):
             named[str(data_folder())] = "<data>"
@@ -160,7 +163,7 @@ class Session:
 
 
 def data_folder() -> Path:
-    """Where the measured prices and counts are; raises `NoDataError`."""
+    """Return the folder of measured prices and counts; raises `NoDataError`."""
     told = os.environ.get(DATA)
     if not told or not (Path(told) / "prices.parquet").exists():
         raise NoDataError(f"found no prices.parquet in {DATA}={told!r}; name the folder of the open data")
@@ -174,7 +177,7 @@ def _replaced(word: str, names: Mapping[str, str]) -> str:
 
 
 def job_file(example: str, market: str, **changes: str) -> Callable[[], str]:
-    """An example job on a market, with fields changed."""
+    """Return a writer of an example job on a market, with fields changed."""
 
     def text() -> str:
         told = (CHECKOUT / "examples" / f"{example}.toml").read_text(encoding="utf-8")
@@ -186,7 +189,7 @@ def job_file(example: str, market: str, **changes: str) -> Callable[[], str]:
 
 
 def exported_to(name: str) -> Callable[[Path, Any], Any]:
-    """The manifest of an export to a folder of that name, and of every table what its columns hold."""
+    """Return a reader of the manifest of an export to that folder, with a summary of the columns of every table."""
     return lambda folder, answer: _exported(folder / name, answer)
 
 
@@ -200,21 +203,22 @@ def _exported(folder: Path, answer: Any) -> Any:
         ]
         tables[file.stem] = {"~rows": table.num_rows, "columns": columns(rows)}
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    # Their hashes are of bytes with clock times in them; the columns tell what is stored.
+    # The hashes cover bytes with clock times; the columns describe the stored rows.
     manifest["tables"] = {name: told["rows"] for name, told in manifest["tables"].items()}
     answer["answer"]["tables"] = [[told["table"], told["rows"]] for told in answer["answer"]["tables"]]
     return answer | {"manifest": manifest, "contents": tables}
 
 
 def _told(value: Any) -> Any:
-    """A stored value as JSON has it; a document that is stored as text by its parts, so that figures in it are compared as such."""
+    """Return a stored value as JSON; a document stored as text is parsed, so that its figures are compared
+    as figures."""
     if isinstance(value, str) and value.startswith(("{", "[")):
         return json.loads(value)
     return value if value is None or isinstance(value, (bool, int, float, str, list, dict)) else str(value)
 
 
 def with_toml(name: str) -> Callable[[Path, Any], Any]:
-    """Beside what the command printed, the TOML file it wrote."""
+    """Return a reader of the printed answer and the TOML file that the command wrote."""
 
     def read(folder: Path, answer: Any) -> Any:
         return answer | {name: tomllib.loads((folder / name).read_text(encoding="utf-8"))}
@@ -227,7 +231,7 @@ def _of(scene: str, name: str, words: str, seconds: float, *needs: str, **more: 
 
 
 def jobs_on_data() -> dict[str, Callable[[], str]]:
-    """Three of the example jobs; two of them compete for the counts of one market."""
+    """Return three of the example jobs; two of them compete for the instances of one market."""
     return {
         "llama.toml": job_file("llama-8b-lora", EAST5),
         "qwen.toml": job_file("qwen-14b-sft", EAST5),
@@ -239,8 +243,8 @@ JOBS = "--job llama.toml --job qwen.toml --job bert.toml"
 
 
 def quick_cases() -> list[Case]:
-    """Each of a few seconds; together less than three minutes of one core."""
-    # The third turn starts from what was reported of one job, and scores another one, which is over by then.
+    """Return the cases of a few seconds each; together less than three minutes of one core."""
+    # The third turn starts from the reported state of one job, and scores another job, which has ended by then.
     simulated = {
         "slackwater.toml": lambda: FEW,
         "long.toml": job_file("llama-8b-lora", SIMULATED, name='"long"'),
@@ -292,7 +296,7 @@ def quick_cases() -> list[Case]:
 
 
 def slow_cases() -> list[Case]:
-    """From ten seconds of one core to many minutes."""
+    """Return the cases that take from ten seconds of one core to many minutes."""
     first, second, third = (f"run --db turns.duckdb --at {at}" for at in TURNS)
     told = "--data {data} --at " + AT
     small = "--data {small} --at " + AT
@@ -342,7 +346,7 @@ def slow_cases() -> list[Case]:
         _of("replay", "replay-all", replay, 25, files=jobs_on_data()),
         _of(
             "fill-all-fields", "fill-all-fields", fill, 40, codes=(2,)
-        ),  # names a GPU of which no market is known then
+        ),  # names a GPU without a known market at that time
         _of("turns", "turns-1", first, 25),
         _of("turns", "turns-2", second, 10, "turns-1"),
         _of("turns", "turns-3", third, 10, "turns-2"),
@@ -368,17 +372,17 @@ def slow_cases() -> list[Case]:
 
 
 def all_cases() -> dict[str, Case]:
-    """Every case by name, the quick ones first and the cheap ones before the dear."""
+    """Return every case by name, the quick cases first, each group by cost."""
     cases = {case.name: case for case in (*quick_cases(), *slow_cases())}
     cost = {name: sum(cases[one].seconds for one in (*needs(cases, name), name)) for name in cases}
     return dict(sorted(cases.items(), key=lambda item: (item[1].slow, cost[item[0]])))
 
 
 def needs(cases: Mapping[str, Case], name: str) -> list[str]:
-    """What must have run before a case, the first of all first."""
+    """Return the cases that must run before a case, in order."""
     return [one for need in cases[name].needs for one in (*needs(cases, need), need)]
 
 
 def new_root() -> tempfile.TemporaryDirectory[str]:
-    """A folder for the scenes that goes when it is done with."""
+    """Return a temporary folder for the scenes."""
     return tempfile.TemporaryDirectory(prefix="fence-", ignore_cleanup_errors=True)

@@ -1,4 +1,4 @@
-"""Where two normalised answers differ, as lines that can be read."""
+"""Differences between two normalised answers, as readable lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Difference:
-    """One place: what stood there, what stands there now; `relative` is infinite where no figures can be compared."""
+    """One difference: path, old value and new value; `relative` is infinite unless both are figures."""
 
     path: str
     old: Any
@@ -40,11 +40,11 @@ def differences(
     added_ok: bool = False,
     path: str = "$",
 ) -> Iterator[Difference]:
-    """Every place where `new` is not `old`.
+    """Yield every difference between `old` and `new`.
 
-    Figures are equal when they differ by at most `relative` of the larger one, or by at most `absolute`. With `added_ok`,
-    keys that are new are no difference.
-    """
+    Figures are equal if they differ by at most `relative` of the larger figure, or by at most
+    `absolute`. With `added_ok`,
+    new keys are no difference."""
     options = {"relative": relative, "absolute": absolute, "added_ok": added_ok}
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in old:
@@ -63,7 +63,8 @@ def differences(
 
 
 def is_fitted(fitted: Mapping[str, float], difference: Difference) -> bool:
-    """Whether it is one that a fit on another processor may make: ``fitted`` tells how far apart, by a pattern of the path."""
+    """Return whether a fit on another processor may cause the difference: ``fitted`` maps path patterns to
+    tolerances."""
     return any(
         abs(difference.relative) <= apart and fnmatch.fnmatchcase(difference.path, pattern)
         for pattern, apart in fitted.items()
@@ -95,7 +96,7 @@ def _lists(old: list[Any], new: list[Any], path: str, options: dict[str, Any]) -
 
 
 def identity(old: list[Any], new: list[Any]) -> list[str]:
-    """The fewest leading fields, of words or whole numbers, by which the records of each list are told apart."""
+    """Return the fewest leading fields, of words or integers, that identify the records of each list."""
     rows = [*old, *new]
     if len(old) < 2 or not all(isinstance(row, Mapping) for row in rows):
         return []

@@ -1,4 +1,5 @@
-"""What of an answer is kept: no clock, no path, figures to eleven digits, and of long lists a head and the columns."""
+"""Normalised answers: no clock times, no paths, figures to eleven digits, and long lists as a head and
+column summaries."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: Left out wherever they stand: they tell when, where and by which version an answer was made.
+#: Keys dropped everywhere: they hold the time, place and version of an answer.
 VOLATILE = frozenset(
     {
         "seconds",
@@ -28,19 +29,19 @@ VOLATILE = frozenset(
         "created_at",
     }
 )
-#: Lists of records, and tables of records by name, are summarised from this many entries on; lists of values from twice that.
+#: Lists of records, and tables of records by name, are summarised from this many entries on; lists of
+# values from twice that.
 LONG = 40
-#: Entries of a summarised list that are kept as they are.
+#: Entries of a summarised list that are stored unchanged.
 HEAD = 2
-#: Distinct words of a column that are counted each by each; more are told by a hash.
+#: Distinct words of a column that are counted individually; beyond this number a hash is stored.
 WORDS = 8
 
 
 def normal(value: Any, places: Mapping[str, str] | None = None) -> Any:
-    """Drop what is volatile, name places by what they are, and round figures; nothing is summarised yet.
+    """Drop volatile keys, replace paths by names, and round figures; nothing is summarised yet.
 
-    `places` maps paths of this machine to the names that stand for them.
-    """
+    `places` maps paths of this machine to their placeholders."""
     if isinstance(value, Mapping):
         return {str(key): normal(part, places) for key, part in value.items() if key not in VOLATILE}
     if isinstance(value, (list, tuple)):
@@ -56,17 +57,17 @@ def normal(value: Any, places: Mapping[str, str] | None = None) -> Any:
 
 
 def rounded(figure: float) -> float | str:
-    """Eleven significant digits, which is well inside the tolerance of a comparison."""
+    """Round to eleven significant digits, well inside the tolerance of a comparison."""
     if not math.isfinite(figure):
         return str(figure)
     return float(f"{figure:.11g}") + 0.0  # no minus zero
 
 
 def summary(value: Any) -> Any:
-    """The same answer with long lists told by their length, their head and what their columns hold."""
+    """Return the answer with each long list as its length, its head and column summaries."""
     if isinstance(value, Mapping):
         if "~rows" in value:
-            return dict(value)  # told by its columns already
+            return dict(value)  # summarised already
         if len(value) >= LONG and all(
             isinstance(part, Mapping) and "~rows" not in part for part in value.values()
         ):
@@ -90,13 +91,13 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of every field of flat records, what stands in it from the first to the last."""
+    """Return a summary of every field of flat records, from the first record to the last."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: column([row.get(name) for row in rows]) for name in names}
 
 
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """(dotted path, figure or word) of everything in a record; lists in it are told by their own columns."""
+    """Return (dotted path, figure or word) of every value in a record; lists in it get separate columns."""
     if isinstance(value, Mapping):
         return [
             leaf for key, part in value.items() for leaf in leaves(part, f"{path}.{key}" if path else key)
@@ -107,10 +108,10 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 def column(values: Sequence[Any]) -> dict[str, Any]:
-    """What a column holds, in figures that a tolerance can be applied to.
+    """Return the summary of a column, in figures that a tolerance can be applied to.
 
-    `walk` is a mean with weights that go up and down along the column: it moves when entries change places.
-    """
+    `walk` is a mean with weights that rise and fall along the column: it changes when entries change
+    places."""
     told = [value for value in values if value is not None]
     figures = [value for value in told if isinstance(value, (int, float)) and not isinstance(value, bool)]
     if len(figures) == len(told) and figures:
@@ -133,7 +134,7 @@ def column(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def packed(value: Any) -> Any:
-    """The same answer with the names of the fields of records written once for a list of them."""
+    """Return the answer with the field names of a list of records written once."""
     if isinstance(value, Mapping):
         return {key: packed(part) for key, part in value.items()}
     if not isinstance(value, list):
@@ -147,7 +148,7 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """What was packed."""
+    """Invert `packed`."""
     if isinstance(value, Mapping):
         if "~fields" in value:
             return [dict(zip(value["~fields"], map(unpacked, row), strict=True)) for row in value["records"]]
@@ -156,7 +157,8 @@ def unpacked(value: Any) -> Any:
 
 
 def text(value: Any, width: int = 150, indent: str = "") -> str:
-    """JSON with a line for each part that fits on one, and for each list of values, so that changes can be read."""
+    """Return JSON with a line for each part that fits on a line, and for each list of values, so that
+    diffs are readable."""
     short = json.dumps(value, ensure_ascii=False)
     plain = isinstance(value, list) and not any(isinstance(part, (Mapping, list)) for part in value)
     if plain or not isinstance(value, (Mapping, list)) or len(short) + len(indent) <= width:

@@ -1,4 +1,4 @@
-"""Running the command line of this checkout, and what it wrote."""
+"""Run the command line of this checkout, and return its output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-#: One thread everywhere, so that sums are taken in one order on every machine.
+#: One thread everywhere, so that sums are computed in the same order on every machine.
 ONE_THREAD = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -20,14 +20,14 @@ ONE_THREAD = dict.fromkeys(
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended, what it printed, and the CPU it took."""
+    """Result of a command: exit code, output, and CPU time."""
 
     code: int
     out: str
     err: str
 
     def answer(self) -> Any:
-        """The JSON it printed; where it printed none, its last words."""
+        """Return the printed JSON; without JSON, the last line of output."""
         try:
             told = json.loads(self.out)
         except ValueError:
@@ -37,14 +37,14 @@ class Ran:
 
 
 def entry_point() -> list[str]:
-    """Words that start the command line as `[project.scripts]` of this checkout says."""
+    """Return the words that start the command line, as in `[project.scripts]` of this checkout."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
     module, name = project["project"]["scripts"]["slackwater"].split(":")
     return [sys.executable, "-c", f"from {module} import {name}; {name}()"]
 
 
 def slackwater(words: list[str], folder: Path) -> Ran:
-    """One command in `folder`, with the code of this checkout whatever is installed."""
+    """Run a command in `folder`, with the code of this checkout whatever is installed."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "SLACKWATER_"))
     }
