@@ -1,4 +1,4 @@
-"""The faces of the layers, and the page that shows them: what they name is there, and every block of the page runs."""
+"""The public names of the layers, and their page: its names exist, and every block of the page runs."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def run(program, **options):
 
 
 def blocks():
-    """The Python blocks of the page, in order."""
+    """Return the Python blocks of the page, in order."""
     return [part.split("```", 1)[0] for part in PAGE.read_text(encoding="utf-8").split("```python\n")[1:]]
 
 
@@ -73,7 +73,7 @@ def test_every_block_of_the_page_runs_without_flows_and_is_short(tmp_path):
     solved = "plan(job, window, seconds=1)"
     page = "\n".join(shown)
     assert solved in page
-    page = page.replace(solved, "plan(job, window, seconds=0.2)")  # HiGHS takes all that it is given
+    page = page.replace(solved, "plan(job, window, seconds=0.2)")  # HiGHS uses all the time that it is given
     end = "\nimport sys\nassert 'prefect' not in sys.modules\nassert 'flows' not in sys.modules\n"
     program = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n" + page + end
     said = run(program, cwd=tmp_path)

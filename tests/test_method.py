@@ -1,4 +1,4 @@
-"""The rules of docs/method.md: all that is cited is there, in order, and says which folder or module computes it."""
+"""The rules of docs/method.md: every cited rule exists, rules are in order, and each names its folder or module."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ PAGE = ROOT / "docs" / "method.md"
 #: Where rules are cited: the product, its tests, examples and benchmarks, and every page.
 FOLDERS = ("warehouse", "forecasting", "optimization", "flows", "tests", "benchmarks", "examples", "docs")
 SUFFIXES = {".py", ".md", ".toml", ".sql", ".html"}
-#: ``M2``, ``M2.4``, ``E1``; not the ``M0 90`` of a drawing, nor one of its numbers.
+#: ``M2``, ``M2.4``, ``E1``; not the ``M0 90`` of a drawing, nor its numbers.
 CITED = re.compile(r"\b(?:M\d+(?:\.\d+)?|E\d)\b(?![ ,]?-?\d)")
 #: ``M3.3b`` or ``M3.3 (b)``: a part of a rule.
 PART = re.compile(r"\b(M\d+\.\d+)(?:([a-z])\b| \(([a-z])\))")
@@ -18,7 +18,7 @@ WHERE = re.compile(r"^Where: (.+?)\.$", re.MULTILINE | re.DOTALL)
 
 
 def read_rules() -> list[tuple[str, str]]:
-    """(number, text) of every heading with a number, in the order of the page."""
+    """Return (number, text) of every heading with a number, in the order of the page."""
     rules: list[tuple[str, str]] = []
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         found = HEADING.match(line)
@@ -31,7 +31,7 @@ def read_rules() -> list[tuple[str, str]]:
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """(path, text) of every file that may cite a rule."""
+    """Yield (path, text) of every file that may cite a rule."""
     inside = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))
     for path in (*inside, *ROOT.glob("*.md"), ROOT / "pyproject.toml"):
         if path.suffix in SUFFIXES and path.is_file():
@@ -39,18 +39,18 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def place(number: str) -> tuple[str, ...]:
-    """``M2.4`` as ("M", "02", "04"): what rules are sorted by."""
+    """Return ``M2.4`` as ("M", "02", "04"), the sort key of rules."""
     return (number[0], *(part.zfill(2) for part in number[1:].split(".")))
 
 
 def folders_of(text: str) -> list[str]:
-    """The folders and modules behind ``Where:``."""
+    """Return the folders and modules after ``Where:``."""
     found = WHERE.search(text)
     return re.findall(r"`([^`]+)`", found[1]) if found else []
 
 
 def has_own_rules(number: str, numbers: set[str]) -> bool:
-    """Whether a section is divided into rules."""
+    """Return whether a section is divided into rules."""
     return any(other.startswith(f"{number}.") for other in numbers)
 
 

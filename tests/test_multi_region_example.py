@@ -1,4 +1,4 @@
-"""The adapter for multi-region simulators, on a small simulator of our own."""
+"""The adapter for multi-region simulators, on a small simulator of this test."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ ON_DEMAND = {"east": 3.0, "west": 3.2, "north": 2.9}
 
 
 class Simulator:
-    """One instance over regions; a launch costs ``restart`` hours and a move egress; spot that goes is lost at once."""
+    """One instance over regions; a launch costs ``restart`` hours and a move egress; lost spot is lost at once."""
 
     def __init__(self, up, price, *, hours=0.5, restart=0.1, egress=1.0):
         self.up, self.price, self.hours, self.restart, self.egress = up, price, hours, restart, egress
@@ -115,7 +115,7 @@ def test_what_it_is_not_told_does_not_matter():
         for step in range(up.shape[1]):
             if (step, name) not in tried and name != "east":
                 other[m, step] = not other[m, step]
-    # Up to the first step it spends elsewhere nothing that it knew has changed.
+    # Until the first step spent elsewhere, nothing that the policy knew has changed.
     first = min(
         (step for step, action in one.asked if action.region not in (None, "east")), default=up.shape[1]
     )

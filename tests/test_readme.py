@@ -1,4 +1,4 @@
-"""What README prints is what its commands print."""
+"""The output printed in README equals the output of its commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from command_kit import call
 from series_kit import DATA
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-#: The columns of the table of decisions, and how a decision's field is written there.
+#: The columns of the table of decisions, and the format of a decision's fields in it.
 COLUMNS = {
     "job": lambda row: row["job"],
     "on-demand": lambda row: str(row["on_demand"]),
@@ -24,7 +24,7 @@ COLUMNS = {
 
 
 def shown():
-    """The rows of README's table of decisions, and the command before it."""
+    """Return the rows of README's table of decisions, and the command before it."""
     text = README.read_text(encoding="utf-8")
     block = next(
         part
@@ -39,7 +39,7 @@ def shown():
     ends = [*starts[1:], None]
     rows = []
     for line in lines:
-        # A column of numbers is set to the right: it ends where its name ends.
+        # A column of numbers is right-aligned: it ends where its name ends.
         cells = [line[low:high].strip() for low, high in zip(starts, ends, strict=True)]
         rows.append(dict(zip(names, cells, strict=True)))
     return command.split(), rows
@@ -67,7 +67,7 @@ def test_the_decisions_are_those_of_the_command(tmp_path):
 
 
 def planned():
-    """README's plan of a job file: the command, and the beginning of what it prints."""
+    """Return README's plan of a job file: the command, and the beginning of its output."""
     text = README.read_text(encoding="utf-8")
     before, _, after = text.partition("given in a slot of the open H100 histories, begins:")
     return before[before.rindex("`slackwater plan") + 1 :].partition("`")[0].split(), after.split("```")[

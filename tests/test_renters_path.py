@@ -1,4 +1,4 @@
-"""The renter's path: every figure of the first hour is what a person computes by hand from the made prices."""
+"""The renter's path: every figure of the first hour equals hand-computed values from the synthetic prices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from renters_path import DAYS, FIRST_STEPS, NOW, STEPS, TURNED, ZONES, outputs_on_page, spot_price, walk
 
 GPUS, WORK, MOST, HOURS = 8, 320 / 8, 4, 0.5
-#: What AWS lists for p4d.24xlarge in us-east-1, USD an hour.
+#: AWS list price of p4d.24xlarge in us-east-1, USD an hour.
 ON_DEMAND = 21.9576
 #: A start or a change upwards takes 6 minutes of the slot of 30.
 STARTED = 0.8
@@ -18,7 +18,7 @@ SPOT = spot_price(CHEAPEST, NOW)
 
 
 def slots_needed(work, *, started):
-    """Slots that 4 instances take for some instance-hours; ``started``: they run already."""
+    """Return the slots that 4 instances take for some instance-hours; ``started``: they run already."""
     slots = 0
     while work > 1e-9:
         work -= MOST * HOURS * (1.0 if started or slots else STARTED)
@@ -34,7 +34,7 @@ HELD_AN_HOUR = MOST * HOURS * (STARTED + 1)  # work of 4 instances by 13:00
 
 
 def numbers(pattern, text):
-    """The figures of the first match of a pattern."""
+    """Return the figures of the first match of a pattern."""
     found = re.search(pattern, text)
     assert found, (pattern, text)
     return [float(group.replace(",", "")) for group in found.groups()]
@@ -87,7 +87,7 @@ def check_run(text, *, until="12:30", spot=MOST):
     assert f"until: 2026-11-25 {until} UTC" in text
     assert f"/{CHEAPEST}/p4d.24xlarge" in text
     usd, saved, share = numbers(r"cost: \$([\d.]+).*?saved: \$([\d.]+).*?on-demand only: (\d+) %", text)
-    # Least: all the work without a waste of time. Most: two more restarts of 4 instances.
+    # Least: all the work without wasted time. Most: two more restarts of 4 instances.
     assert WORK * SPOT < usd < (FULL + 2 * MOST * 0.1) * SPOT
     assert saved == pytest.approx(ON_DEMAND_ONLY - usd, abs=0.011)
     assert share == percent_less(usd)
@@ -110,7 +110,7 @@ def check_lost(text):
 
 
 def check_early(text):
-    # 3 instances are held: 4 of them begin with a change upwards.
+    # 3 instances are running: 4 of them begin with a change upwards.
     needed = slots_needed(WORK - HELD_AN_HOUR, started=False) * HOURS
     hours = (NOW.replace(hour=22) - NOW.replace(hour=13)).total_seconds() / 3600
     assert numbers(r"need ([\d.]+) h for the rest and there are ([\d.]+) h", text) == [needed, hours]

@@ -1,4 +1,5 @@
-"""The wheel: one package ``slackwater`` that names no module of the repository, installed beside a folder ``flows`` of a user."""
+"""The wheel: one package ``slackwater`` that names no module of the repository, installed next to a user's
+folder ``flows``."""
 
 import ast
 import json
@@ -20,7 +21,7 @@ from fill_kit import write_measurements
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("flows", "forecasting", "optimization", "warehouse")
-#: Words of the repository's names that are no modules: keys, headings, file names.
+#: Words with the repository's names that are no modules: keys, headings, file names.
 NAMED = re.compile(rf"(?<![\w./-])({'|'.join(LAYERS)})((?:\.[A-Za-z_]\w*)+)")
 ENVIRONMENT = {
     name: value
@@ -30,7 +31,7 @@ ENVIRONMENT = {
 
 
 def build_hook():
-    """``hatch_build.py`` as a module."""
+    """Return ``hatch_build.py`` as a module."""
     spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -47,7 +48,7 @@ def run(*words, cwd, seconds=600, **more):
 
 
 def build(source, out, target="wheel"):
-    """Build with what is installed, without a network."""
+    """Build with the installed packages, without a network."""
     run(sys.executable, "-m", "hatchling", "build", "-t", target, "-d", out, cwd=source)
     (made,) = out.glob("*.whl" if target == "wheel" else "*.tar.gz")
     return made
@@ -60,7 +61,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def package(wheel, tmp_path_factory):
-    """The package as it is in the wheel."""
+    """Return the package as it is in the wheel."""
     folder = tmp_path_factory.mktemp("package")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
@@ -69,12 +70,13 @@ def package(wheel, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """The ``bin`` of an environment that has the wheel, sees the libraries installed here, and nothing of the repository."""
+    """Return the ``bin`` of an environment with the wheel and the libraries installed here, but nothing of
+    the repository."""
     place = tmp_path_factory.mktemp("environment")
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
     (site,) = place.glob("lib/python3*/site-packages")
-    # Its files are seen, and its own .pth files (the editable install) are not read.
+    # Its files are visible, and its .pth files (the editable install) are not read.
     (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     installer = (
@@ -86,7 +88,7 @@ def installed(wheel, tmp_path_factory):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder of somebody who uses Prefect: it has packages of the names of ours, which must not be imported."""
+    """Return the folder of a Prefect user: it has packages with the names of ours, which must not be imported."""
     for name in LAYERS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(f"raise RuntimeError('this is my own {name}')\n")

@@ -1,4 +1,4 @@
-"""The ledger of claims against the pages that make them (`benchmarks.claims`)."""
+"""The ledger of claims compared with the pages that make them (`benchmarks.claims`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ledger():
 
 
 def looked_at(name, page, ledger):
-    """The page without sections that are outside; what is left stands where it stood, line by line."""
+    """Return the page without excluded sections; the rest stays on its lines."""
     return without_sections(page, ledger.outside.get(name, ()))
 
 
@@ -65,7 +65,7 @@ def test_every_figure_is_its_value_rounded(ledger):
 
 
 def sections(page):
-    """The parts of a page from heading to heading, and the code in each as spans."""
+    """Return the parts of a page from heading to heading, and the code in each as spans."""
     code = [match.span() for match in CODE.finditer(page)]
     heads = [match.start() for match in re.finditer("^#+ ", page, re.MULTILINE)]
     cuts = [0, *(at for at in heads if at and not within(code, at)), len(page)]
@@ -78,10 +78,9 @@ def within(spans, at):
 
 
 def test_a_changed_digit_of_a_page_is_noticed(ledger, pages):
-    """Every digit of every figure in the prose and in declared tables, one at a time.
+    """Changes every digit of every figure in the prose and in declared tables, one at a time.
 
-    Told of its section alone: what the others say is missing in it before and after.
-    """
+    Compares within the section: claims of other sections are missing before and after."""
     bare, changed = replace(ledger, outside={}), 0
     for name, whole in pages.items():
         for part, code in sections(looked_at(name, whole, ledger)):
@@ -346,7 +345,7 @@ def test_the_ledger_gives_every_measurement_its_command_and_date(ledger):
 
 
 def test_what_can_be_measured_is_listed_and_other_options_are_refused(capsys):
-    """Nothing is measured by mistake: the whole takes hours."""
+    """Guards against accidental measuring: a complete run takes hours."""
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
     assert all(f"  {name}: " in told for name in read_ledger().measured)

@@ -1,4 +1,4 @@
-"""The benchmark of jobs that compete: what it draws, and that alone spot is refused where together it is shared."""
+"""The benchmark of competing jobs: its draws, and that spot refused to a job alone is shared among jobs together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the side-by-side benchmark hands over, reads back and counts."""
+"""Input, output and counts of the side-by-side benchmark."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_accuracy_equals_loops():
 
 
 def test_the_peers_get_the_same_slots_and_give_them_back(tmp_path):
-    """A peer that answers with our own quantiles is as accurate as we are, whatever the order of its rows."""
+    """A peer that returns our quantiles is as accurate as we are, whatever the order of its rows."""
     one = group()
     hand_over([one], tmp_path)
     rows, plan = (

@@ -1,4 +1,4 @@
-"""The runner: each benchmark by itself, its figures as it ends, and one that fails takes no other with it."""
+"""The runner: each benchmark separately, figures as each ends, and a failure affects no other benchmark."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def test_figures_of_nested_results():
 
 
 def test_it_runs_from_a_command_line(modules, tmp_path):
-    """What a spawned process is sent must not stand in the ``__main__`` of a package: it would not be found there."""
+    """Objects sent to a spawned process must not be defined in the ``__main__`` of a package, where it
+    cannot find them."""
     modules("fine")
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "__main__.py").write_text(

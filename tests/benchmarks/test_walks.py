@@ -1,4 +1,4 @@
-"""What counts as entered, and how figures of two times stand side by side."""
+"""Rules for entered code, and the comparison of figures of two times."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FILES = {
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """A product of its own, imported afresh."""
+    """Create a separate product, imported afresh."""
     (tmp_path / "shop").mkdir()
     for name, text in FILES.items():
         (tmp_path / "shop" / f"{name}.py").write_text(textwrap.dedent(text))
@@ -84,7 +84,7 @@ def test_threads_count(shop):
 
 def test_a_compiled_function_counts_with_those_that_it_calls(shop):
     price = shop("price").price
-    for _ in range(2):  # compiled in the first, compiled before in the second
+    for _ in range(2):  # compiled in the first run, cached in the second
         with walks.Trace() as trace:
             assert price(2.0) == 3.4
         assert trace.modules == ["shop/price.py", "shop/tax.py"]

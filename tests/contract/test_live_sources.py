@@ -1,5 +1,5 @@
-"""What every live source must do: check its options, answer in bounded pages of canonical rows, fail in words, never peek;
-and take no row for a price that is the price of another thing."""
+"""Contract of live sources: checked options, bounded pages of canonical rows, clear errors, no look-ahead;
+and no row of another product is accepted as a price."""
 
 import datetime as dt
 import os
@@ -18,7 +18,7 @@ from warehouse.sources.live.contract import FetchedPage, FetchRequest, Mark, Par
 from warehouse.sources.live.transport import Retry, Transport
 
 COLUMNS = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS, "rejected": REJECTED_COLUMNS}
-#: Every source with the example that it gives of itself.
+#: Every source with its example.
 EXAMPLES = {name: source.example for name, source in LIVE_SOURCES.items()}
 SECRETS = {
     variable: f"secret-of-{variable.lower()}-0123456789"
@@ -33,14 +33,14 @@ ADDRESS = {
 
 
 def answer_of(name):
-    """Answers each request with the example's answer."""
+    """Return a server function that answers each request with the example's response."""
     text = EXAMPLES[name].answer
     form = "text/xml;charset=UTF-8" if text.startswith("<") else "application/json"
     return lambda _: Reply(text, headers={"Content-Type": form})
 
 
 _ECHO = " ".join(SECRETS.values())
-#: Answers that are of no API's form, and tell our secrets back to us.
+#: Responses in no API's form that echo our secrets.
 BROKEN = {
     "out of order": Reply(_ECHO, status=503),
     "refused": Reply(_ECHO, status=403),
@@ -168,7 +168,7 @@ class TestEverySource:
 
 
 def test_no_secret_is_left_in_the_surroundings_of_a_probe_by_us():
-    """A probe inherits the user's own environment, and nothing we add to it."""
+    """A probe inherits the user's environment, and no additions of ours."""
     before = dict(os.environ)
     with serve(lambda _: Reply("")) as server:
         fetched("probe", server)
@@ -176,7 +176,7 @@ def test_no_secret_is_left_in_the_surroundings_of_a_probe_by_us():
 
 
 # ---
-# A price is the price of the thing asked for, whatever else the answer holds and in whatever order.
+# A price belongs to the requested product, whatever else the response holds and in whatever order.
 
 SIZE = "Standard_NC24ads_A100_v4"
 IOWA = ["us-central1"]
@@ -185,7 +185,7 @@ LATER, EARLIER = "2026-02-01T00:00:00Z", "2025-01-01T00:00:00Z"
 
 @dataclass
 class Api:
-    """The rows of an API that make its prices, and by kind rows that must change none of them."""
+    """The rows of an API that make its prices, and by kind rows that must not change them."""
 
     answer: Callable[[list, int], Callable]
     rows: list
@@ -203,7 +203,7 @@ def part(name, usd, usage="OnDemand", **others):
 
 
 def pricing(*stated):
-    """The timeline of a SKU's prices: (start, USD) each."""
+    """Return the timeline of a SKU's prices: (start, USD) each."""
     unit = {"usageUnit": "h"}
     return [
         {"effectiveTime": start, "pricingExpression": unit | {"tieredRates": [
@@ -229,7 +229,7 @@ CARDS = [
 
 
 def broker(rows, page):
-    """A JSON list in numbered pages."""
+    """Return a JSON list in numbered pages."""
 
     def answer(seen):
         at = page * (int(seen.query["page"]) - 1)
@@ -348,7 +348,8 @@ def answered(name, rows, *, page=2):
 
 
 def stated(found):
-    """All prices and counts without where they stood in the answer, those of the markets of the base rows first."""
+    """Return all prices and counts without their positions in the response, with the markets of the base
+    rows first."""
     keys = (
         "region",
         "zone",
@@ -377,7 +378,7 @@ def noted(found):
 
 
 def test_every_source_of_prices_is_held_to_this():
-    assert set(APIS) == set(LIVE_SOURCES) - {"probe", "aws-placement"}  # which state no list of prices
+    assert set(APIS) == set(LIVE_SOURCES) - {"probe", "aws-placement"}  # which return no list of prices
 
 
 @pytest.mark.parametrize("name", APIS)

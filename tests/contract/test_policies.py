@@ -1,4 +1,4 @@
-"""What every policy of the pool must do, whatever it is for (M2.3, M4.9, the safety net, purity)."""
+"""Contract of the policies in the pool (M2.3, M4.9, the safety net, purity)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ THROUGHPUTS: list[Throughput] = [
 
 
 def random_job(rng: np.random.Generator, *, load: float | None = None) -> Job:
-    """A job of up to 14 slots; ``load`` is its work as a share of what the fastest on-demand does by d."""
+    """Return a job of up to 14 slots; ``load``: its work relative to the fastest on-demand progress by d."""
     n_max = int(rng.integers(1, 9))
     slots = int(rng.choice([1, 2, 3, 6, 10, 14]))
     job = Job(
@@ -71,7 +71,8 @@ def random_job(rng: np.random.Generator, *, load: float | None = None) -> Job:
 
 
 def random_market(rng: np.random.Generator, slots: int, n_max: int) -> MarketWindow:
-    """Sticky counts, prices that pass on-demand now and then, gaps, flat stretches, dead stretches."""
+    """Return sticky counts and prices that exceed on-demand now and then, with gaps and with constant or
+    empty stretches."""
     kind = int(rng.integers(5))
     price = np.clip(0.6 + 0.15 * rng.normal(size=slots).cumsum(), 0.1, 1.5)
     count = np.clip(rng.integers(0, n_max + 1) + rng.integers(-2, 3, size=slots).cumsum(), 0, n_max).astype(
@@ -90,7 +91,7 @@ def random_market(rng: np.random.Generator, slots: int, n_max: int) -> MarketWin
 
 
 def random_forecasts(rng: np.random.Generator, slots: int, n_max: int) -> list[PointForecast | None]:
-    """Forecasts unlike the market, of uneven length, some missing."""
+    """Return forecasts unlike the market, of different lengths, some missing."""
     forecasts: list[PointForecast | None] = []
     for _ in range(slots):
         horizon = int(rng.integers(0, 6))
@@ -102,7 +103,7 @@ def random_forecasts(rng: np.random.Generator, slots: int, n_max: int) -> list[P
 
 
 def random_record(rng: np.random.Generator, market: MarketWindow, n_max: int) -> Record:
-    """What the market had shown before the job, up to some forty slots, none at times, and up to two peers."""
+    """Return the market's record before the job, up to about forty slots or none, and up to two peers."""
     before, peers = int(rng.integers(0, 40)), int(rng.integers(0, 3))
     counts = rng.integers(0, n_max + 2, (1 + peers, before + len(market))).astype(float)
     price = rng.uniform(0.1, 1.3, before + len(market))
@@ -113,7 +114,7 @@ def random_record(rng: np.random.Generator, market: MarketWindow, n_max: int) ->
 
 
 def scrambled(rng: np.random.Generator, record: Record, last: int) -> Record:
-    """The record with everything after the job's slot ``last`` replaced."""
+    """Return the record with everything after the job's slot ``last`` replaced."""
     known = record.first + last + 1
     later = len(record.price) - known
     price, available, peers = record.price.copy(), record.available.copy(), record.peers.copy()
@@ -131,7 +132,7 @@ def decisions(
 
 @dataclass(frozen=True)
 class Case:
-    """What every policy is tried on alike."""
+    """The common inputs on which every policy is tested."""
 
     job: Job
     market: MarketWindow
@@ -141,7 +142,7 @@ class Case:
 
 @cache
 def case(seed: int, *, load: bool) -> Case:
-    """The case of a seed, drawn once; with ``load`` on-demand alone can do the job, at times only just."""
+    """Return the case of a seed, drawn once; with ``load`` on-demand alone can do the job, at times only just."""
     rng = np.random.default_rng(seed)
     job = random_job(rng, load=float(rng.choice([0.2, 0.5, 0.8, 0.95, 1.0])) if load else None)
     market = random_market(rng, job.deadline_slots, job.n_max)
@@ -152,13 +153,13 @@ def case(seed: int, *, load: bool) -> Case:
     return Case(job=job, market=market, forecasts=forecasts, record=record)
 
 
-#: Policies that make value tables in every slot: fewer cases of them.
+#: Policies that compute value tables in every slot: tested on fewer cases.
 TABLED = ("Stochastic", "AdaSwitch", "Window")
 
 
 @every_policy
 def test_legal_on_anything(policy):
-    """The replay itself refuses what breaks M2.3; no market, forecast or workload may lead there."""
+    """The replay itself rejects violations of M2.3; no market, forecast or workload may cause any."""
     for seed in range(10 if policy.name.startswith(TABLED) else 25):
         given = case(seed, load=False)
         market = given.market
@@ -169,14 +170,17 @@ def test_legal_on_anything(policy):
 
 
 def promised(policy: Policy[Any], job: Job) -> Job:
-    """The job as ``policy`` promises its deadline: as it is, or where the price may speak against it one that must finish (M4)."""
+    """Return the job with the deadline promise of ``policy``.
+
+    Where the price may argue against finishing, the job gets a hard deadline (M4)."""
     priced = isinstance(policy, Stochastic)
     return replace(job, must_finish=priced and not always_worth_finishing(job, 1.0, 0.5))
 
 
 @every_policy
 def test_the_deadline_is_met_whenever_on_demand_alone_could(policy):
-    """The promise of the safety net, at loads up to exactly what on-demand can do (M4.2, M4.3; M4.4, M4.5 ours)."""
+    """The promise of the safety net, at loads up to exactly the capacity of on-demand (M4.2, M4.3; M4.4,
+    M4.5 ours)."""
     for seed in range(40):
         given = case(1000 + seed, load=True)
         job = given.job
@@ -191,7 +195,7 @@ def test_the_deadline_is_met_whenever_on_demand_alone_could(policy):
 @pytest.mark.slow
 @every_policy
 def test_the_deadline_is_met_on_a_thousand_markets(policy):
-    """The long form: more jobs, loads up to exactly what on-demand can do."""
+    """The long form: more jobs, loads up to exactly the capacity of on-demand."""
     for seed in range(1000):
         rng = np.random.default_rng(50_000 + seed)
         job = random_job(rng, load=float(rng.choice([0.3, 0.7, 0.95, 1.0])))
@@ -224,7 +228,7 @@ def test_the_same_state_and_view_give_the_same_answer(policy):
 
 @every_policy
 def test_nothing_later_is_seen(policy):
-    """Scramble every slot, forecast and later part of the record after t: the decisions up to t stay (M4.9)."""
+    """Scrambling slots, forecasts and the record after t changes no decision up to t (M4.9)."""
     for seed in range(5):
         rng = np.random.default_rng(2000 + seed)
         job = replace(random_job(rng, load=0.7), deadline_slots=10)
@@ -261,7 +265,7 @@ def test_a_finished_job_holds_nothing(policy):
 
 @every_policy
 def test_a_gap_is_bridged_by_the_safety_net_only(policy):
-    """No spot in an unobserved slot, and on-demand only where waiting would put d out of reach (ours)."""
+    """No spot in an unobserved slot, and on-demand only if waiting would put d out of reach (ours)."""
     if policy.name == "OD-only":
         pytest.skip("holds its constant number whatever is observed")
     job = Job(
@@ -269,7 +273,7 @@ def test_a_gap_is_bridged_by_the_safety_net_only(policy):
     )
     slot = (
         1 if policy.name == "UP-single(guard)" else 2
-    )  # the guard is a net that wants a slot and a restart more
+    )  # the guard is a net that needs a slot and a restart more
     view = View(
         job=job, progress=Progress(done=0.0, n_previous=2), slot=slot, price=1.0, available=0, observed=False,
         on_demand_usd=1.0, slot_hours=1.0,
@@ -285,7 +289,7 @@ def test_a_gap_is_bridged_by_the_safety_net_only(policy):
 
 @every_policy
 def test_hopeless_jobs_are_still_worked_on(policy):
-    """More work than anyone can do by gamma d: no crash, and the best effort of M2.7 for what was promised."""
+    """More work than possible by gamma d: no crash, and the best effort of M2.7 within the promise."""
     job = Job(name="h", workload=1e6, deadline_slots=5, n_min=1, n_max=4, throughput=Linear(), value=1e9)
     market = market_window([0.4, np.nan, 0.4, 1.2, 0.4], [2, 2, 0, 4, 4], on_demand_usd=1.0, slot_hours=1.0)
     outcome = replay(policy, job, market)
@@ -293,7 +297,7 @@ def test_hopeless_jobs_are_still_worked_on(policy):
     assert outcome.value_usd == 0.0
     if not isinstance(
         policy, Ahap | Stochastic | AdaSwitch | UncertainWindow
-    ):  # they weigh what is promised, and it is nothing
+    ):  # they value the promise, which is nothing
         assert [held.total for held in outcome.allocations] == [4] * 5
 
 

@@ -1,7 +1,7 @@
-"""What every predictor must keep to, whatever it is (M1.2, M6.1-M6.4).
+"""Contract of the predictors (M1.2, M6.1-M6.4).
 
-A new one in `PREDICTORS` is checked by itself; `others_drift` is one that somebody else wrote.
-"""
+A new entry in `PREDICTORS` is included automatically; `others_drift` stands for a third-party
+predictor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAN = float("nan")
 
 
 def standing(name, history):
-    """The predictor of that name, estimated on a history and standing at its end."""
+    """Return the predictor of that name, fitted on a history."""
     return stand(drift() if name == "others_drift" else make_predictor(name), history)
 
 
@@ -62,12 +62,12 @@ ODD = {
 
 @cache
 def odd(name, case):
-    """The predictor of that name on an odd history; estimated once, for nothing changes it."""
+    """Return the predictor of that name on an odd history; fitted once, as no test changes it."""
     return standing(name, ODD[case])
 
 
 def same(a, b, *, tolerance=1e-9):
-    """Two forecasts are the same in every field; numbers to a rounding error."""
+    """Assert that two forecasts are the same in every field, numbers up to a rounding error."""
     for name in (
         "market",
         "issued_at",
@@ -86,7 +86,7 @@ def same(a, b, *, tolerance=1e-9):
 
 
 def check(forecast, past, horizon):
-    """What any forecast must be, beyond what `Forecast` itself refuses (crossing, negative, above capacity)."""
+    """Check a forecast beyond the validation of `Forecast` itself (crossing, negative, above capacity)."""
     assert forecast.horizon == horizon
     assert forecast.market == past.market
     assert forecast.step == past.step

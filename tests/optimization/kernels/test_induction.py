@@ -146,7 +146,7 @@ def test_chains_that_change_with_the_hour_are_followed():
 
 
 def test_off_the_grid_the_error_vanishes_with_the_step():
-    """Gains that are no whole steps: linear between points, so nearer to the tree on ever finer grids, work owed included."""
+    """Gains that are no whole steps: interpolated linearly, so closer to the tree on finer grids, including work owed."""
     for mu_up in (0.83, -0.37):
         job = Job(
             name="f", workload=2.9, deadline_slots=4, n_min=1, n_max=2, throughput=Linear(beta=0.31), mu_up=mu_up,

@@ -1,4 +1,5 @@
-"""The cluster's simulation (M9.5): exact time, no GPU given twice, order of arrival, queueing formulas, determinism."""
+"""The cluster simulation (M9.5): exact time, no GPU assigned twice, order of arrival, queueing formulas,
+determinism."""
 
 import math
 from dataclasses import replace

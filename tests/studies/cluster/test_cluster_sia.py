@@ -1,4 +1,5 @@
-"""Sia's program and scheduler (M9.5): equal to enumeration and to the integer program, the published constants, learning."""
+"""Sia's program and scheduler (M9.5): equal to enumeration and to the integer program, the published
+constants, learning."""
 
 import itertools
 
@@ -117,7 +118,7 @@ def test_two_jobs_share_what_one_would_take_alone():
 
 
 def test_a_wrong_belief_is_corrected_by_running():
-    """Perfect scaling is believed; eight GPUs turn out no faster than one, and the crowd behind gets the seven."""
+    """Predicts perfect scaling; eight GPUs turn out no faster than one, and the waiting jobs get the other seven."""
     attempts = tuple(Attempt(gpus=g, rate=1.0, believed=float(g)) for g in (1, 2, 4, 8))
     jobs = [ClusterJob(name=f"j{k}", arrival_s=300.0 * k, work=3000.0, attempts=attempts) for k in range(4)]
     run = simulate(jobs, Sia(), Cluster(nodes=1, gpus_per_node=8))

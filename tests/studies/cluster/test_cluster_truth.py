@@ -1,4 +1,4 @@
-"""The surface of true rates (M9.5): measured where measured, smooth between, never outside what was measured."""
+"""The surface of true rates (M9.5): exact at measurements, smooth between them, never outside their range."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from warehouse.errors import SettingsError
 
 
 def law(grid):
-    """A step takes a fixed time, more of it on several GPUs, and a time per token."""
+    """Return rates from a fixed time per step, longer on several GPUs, and a time per token."""
     tokens = grid.tokens_per_sample * grid.batch / grid.gpus
     return grid.gpus * tokens / (0.15 + 0.1 * np.log2(grid.gpus) + tokens * 3e-4)
 

@@ -1,4 +1,5 @@
-"""Job order with partial predictions (M10): its limits are SRPT and round robin; a wrong prediction cannot starve a job."""
+"""Job order with partial predictions (M10): its limits are SRPT and round robin; a wrong prediction cannot
+starve a job."""
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from warehouse.errors import SettingsError
 
 
 def srpt(arrivals, sizes):
-    """Shortest remaining processing time, from one arrival to the next."""
+    """Simulate shortest remaining processing time, from each arrival to the next."""
     left, ends, now = dict(enumerate(sizes)), [0.0] * len(sizes), 0.0
     while left:
         here = [i for i in left if arrivals[i] <= now]
@@ -35,7 +36,7 @@ def srpt(arrivals, sizes):
 
 
 def sharing(arrivals, sizes):
-    """Round robin of vanishing quantum: all that are there share equally."""
+    """Simulate round robin with a vanishing quantum: all present jobs share equally."""
     left, ends, now = dict(enumerate(sizes)), [0.0] * len(sizes), 0.0
     while left:
         here = [i for i in left if arrivals[i] <= now]

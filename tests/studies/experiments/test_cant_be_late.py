@@ -1,4 +1,4 @@
-"""The command of the single-instance scoreboard on an invented folder and on the open data."""
+"""The command of the single-instance scoreboard on a synthetic folder and on the open data."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def test_misses_are_counted_under_both_accounts(answer):
 
 
 def test_on_demand_in_place_of_lost_spot_pays_no_restart_there():
-    """Spot in every other slot: on-demand fills the slots between, and one start is all that is lost (M2.4)."""
+    """Spot in every other slot: on-demand fills the slots between, and only a single start is lost (M2.4)."""
     setting = Setting(deadline_minutes=50 * 60, overhead_minutes=12, slot_minutes=30)
     up = np.arange(setting.slots) % 2 == 0
     trace = Trace(name="invented", start=pd.Timestamp("2024-05-01", tz="UTC"), slot_minutes=30, up=up)
     *found, best = own_run(setting, Window(trace=trace, start=0))
     assert found[len(OWN_POLICIES) : 2 * len(OWN_POLICIES)] == [0.0] * len(OWN_POLICIES)
     strict = dict(zip(OWN_POLICIES, found[2 * len(OWN_POLICIES) :], strict=True))
-    assert strict["MSU-trim"] == 1.0  # it begins anew in every slot, and does nothing
+    assert strict["MSU-trim"] == 1.0  # it starts again in every slot, and does no work
     assert strict["UP-single(guard)"] == strict["Stochastic(24,guard)"] == 0.0
     spot, on_demand = setting.ticks.spot_usd, setting.ticks.on_demand_usd
     assert best == pytest.approx(49 * spot + 48 * on_demand)
@@ -178,4 +178,4 @@ def test_open_data_long():
     low = [row["gap_closed_interval"][0] for row in found["settings"]]
     assert (
         min(low) > 0.2
-    )  # blocks of few traces in one direction, from a UP that never leaves on-demand for nothing
+    )  # few blocks of traces in one direction, from a UP that never leaves on-demand without need

@@ -1,4 +1,4 @@
-"""E7: what turns would have advised, lived through on small worlds and read off hand-made jobs."""
+"""E7: the advice of turns, simulated on small worlds and read off hand-made jobs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STEP = pd.Timedelta(minutes=30)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The small folder with an own price for every zone of its three."""
+    """Return the small folder with a price for each of its three zones."""
     data = write_tidy(tmp_path_factory.mktemp("tidy"), days=5.5)
     prices = pd.read_parquet(data / "prices.parquet")
     own = prices[prices["source"] == "lab:counts"]
@@ -96,7 +96,7 @@ def test_what_was_measured_in_the_world_itself_is_left_out(tmp_path, world):
 
 
 def test_what_was_advised_is_what_the_deciding_policies_hold_when_replayed(lives):
-    """A turn and a replay are one engine: the same forecasts, the same record, the same leaders give the same instances."""
+    """Turn and replay share one engine: the same forecasts, record and leaders give the same instances."""
     assert len(lives) >= 3
     for one in lives:
         assert one.silent == one.apart == 0
@@ -227,7 +227,7 @@ def test_jobs_are_worth_what_was_asked_for(folder):
 
 
 def test_leaders_by_slot_do_what_each_of_them_would():
-    """With one leader throughout, the stand-in is that policy."""
+    """With a constant leader, the substitute policy equals that leader."""
     rng = np.random.default_rng(3)
     job = Job(
         name="j", workload=20.0, deadline_slots=12, n_min=1, n_max=4, throughput=Linear(), mu_up=0.9, mu_down=0.95,

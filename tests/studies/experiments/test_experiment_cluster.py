@@ -1,4 +1,4 @@
-"""The experiment on a cluster (M9.5): predictions that have not seen their family, paired streams, answer, page, command."""
+"""The experiment on a cluster (M9.5): predictions for unseen families, paired streams, answer, page, command."""
 
 import json
 import os
@@ -55,7 +55,8 @@ TINY = StudyScale(
 
 
 def family(seed, error=0.0, wrong=0.0):
-    """A family of the whole grid: rates that saturate with the batch, memory that runs out; predictions off by ``error``."""
+    """Return a family of the whole grid: rates saturate with the batch, memory runs out; predictions are
+    off by ``error``."""
     rng = np.random.default_rng(seed)
     gpus, batch = (a.ravel() for a in np.meshgrid(WIDTHS, BATCHES, indexing="ij"))
     per_gpu = batch / gpus
@@ -96,7 +97,7 @@ def test_picks_of_users_and_models():
     one = Default(name="one", shares=((8, 1.0),), habit=BatchHabit.ONE)
     doomed = Default(name="doomed", shares=SHARES, habit=BatchHabit.GRID, failing=0.62)
     picks = [default_attempts(exact, doomed, seed=(seed,)) for seed in range(600)]
-    # Repeated picks count once, so the share of first picks that fail is the one that is set.
+    # Repeated picks count once, so the share of failing first picks equals the setting.
     assert abs(np.mean([p[0].rate == 0 for p in picks]) - 0.62) < 3 * np.sqrt(0.62 * 0.38 / 600)
     eight = Default(name="eight", shares=((1, 1.0),), habit=BatchHabit.EIGHT)
     for seed in range(40):
@@ -209,7 +210,7 @@ def test_the_page(answer, tmp_path):
 
 
 def small_folder(path, lengths=(512, 2048)):
-    """Runs and labels of one model and method at two lengths, in the form of the published files."""
+    """Write runs and labels of one model and method at two lengths, in the form of the published files."""
     rows = [
         {
             "source": "test", "model_name": "llama3.1-8b", "params_b": 8.0, "method": "lora", "gpu_model": GPU_MODEL,
@@ -232,7 +233,7 @@ def small_folder(path, lengths=(512, 2048)):
 
 
 class Constant:
-    """A model that says one thing of everything."""
+    """A model with a constant prediction."""
 
     def predict(self, configurations):
         return [
@@ -317,7 +318,7 @@ def test_the_command_on_the_measured_runs(capsys, tmp_path):
     assert answer["knowledge"]["mdape"] < 0.06
     assert answer["knowledge"]["truth_error"] < 0.03
     assert answer["knowledge"]["measured"] > 700
-    # Beside the random user of the poster's setting.
+    # Compared with the random user of the poster's setting.
     fifo, sia = answer["poster"]["headline"]["FIFO"], answer["poster"]["headline"]["Sia-like"]
     assert 0.6 < fifo["predicted"] < 0.9
     assert 0.3 < sia["predicted"] < fifo["predicted"]

@@ -1,4 +1,4 @@
-"""Reading a folder of tidy tables: the slot grid, what is left out, and errors that say what to do."""
+"""Reading a folder of tidy tables: the slot grid, exclusions, and errors with advice."""
 
 import numpy as np
 import pandas as pd

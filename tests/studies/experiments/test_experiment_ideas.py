@@ -1,4 +1,5 @@
-"""The section on published ideas: who stands for a family, differences by an obvious twin, sentences that say what was found."""
+"""The section on published ideas: representatives of families, differences by a slow version, and
+sentences on the findings."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ NAMES = (
 
 
 def pool_run(seed: int, lift: dict[str, np.ndarray | float]) -> PoolRun:
-    """60 jobs of each of two cells, policies apart by ``lift`` (a number, or one for each cell) and a little noise."""
+    """Return 60 jobs of each of two cells, with policies ``lift`` apart (a number, or one for each cell)
+    plus noise."""
     rng = np.random.default_rng(seed)
     cells = pd.DataFrame(list(itertools.product((10, 20), [0.5], [0.9], range(60))), columns=[*COARSE, "nr"])
     base = rng.normal(0.8, 0.3, len(cells))[:, None]
@@ -54,7 +56,7 @@ def answer():
 
 
 def test_members_are_chosen_on_the_training_part(answer):
-    """AHAP(2,1) is the better one on the jobs shown, and is not taken for it."""
+    """AHAP(2,1) is better on the test jobs, and is not chosen because of it."""
     assert answer["references"] == ["UP", "AHAP(1,1,0.9)", "Stochastic(24)", "MSU-trim"]
     assert [row["policy"] for row in answer["rows"]] == ["Trust(1)", "ROSS(0)"]
     assert set(answer["rows"][0]["members"]) == {"Trust(0)", "Trust(1)"}

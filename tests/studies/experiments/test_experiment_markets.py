@@ -73,10 +73,10 @@ def prices(rng, zone, kind, *, on_demand, constant, source):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three zones of four instances at constant prices, three of one at moving prices, two without prices."""
+    """Return three zones of four instances at constant prices, three of one at moving prices, two without prices."""
     rng, root = np.random.default_rng(5), tmp_path_factory.mktemp("zones")
     many, single = [f"m{i}a" for i in range(3)], [f"s{i}a" for i in range(3)]
-    # Zones without prices are joined with a series of their type that is as long as theirs.
+    # Zones without prices are paired with a price series of their type and length.
     pd.concat(
         [
             *(counts(rng, zone, "big", top=4, source="lab:many") for zone in many),
@@ -126,7 +126,7 @@ def test_worlds_are_zones_with_prices_of_their_own(read):
         ("big, lab, 3 zones", 4.0),
         ("small, lab, 3 zones", 1.0),
     ]
-    # One value that was stated holds over the whole series of counts.
+    # A constant stated price covers the whole series of counts.
     assert all(
         np.ptp(path) == 0.0 and len(path) == worlds[0][0].slots for path in worlds[0][0].prices.values()
     )
@@ -186,7 +186,7 @@ def test_nothing_after_the_start_is_in_what_was_saved_and_nothing_after_the_dead
 
 
 def test_a_job_shares_what_its_cells_see_and_pays_its_own_moves(read, runs):
-    """The grounds that cells share change nothing: alone, each run comes to the same."""
+    """Data shared by cells changes nothing: run alone, each gives the same result."""
     world = read[0][0][0]
     design, draw = design_of([world], fast=True), draws_of(world, 0, seed=2, fast=True)[0]
     whole = scene_of(world, draw)
@@ -282,7 +282,8 @@ def test_captured_is_the_way_from_staying_to_hindsight_by_whole_days():
     mine = row_of(rows, MEAN_FIELD)
     assert mine["captured"] == pytest.approx((2.2 - 2.0) / (2.2 - 1.0))
     assert mine["dearer"] == pytest.approx(-0.2 / 4)
-    # The two jobs of the first day are drawn together: the first day alone is one end, the others the other.
+    # The two jobs of the first day are drawn together: the interval ends are the first day alone and the
+    # other days alone.
     assert (mine["dearer_low"], mine["dearer_high"]) == (pytest.approx(-0.1), pytest.approx(0.0))
     assert (mine["captured_low"], mine["captured_high"]) == (pytest.approx(0.0), pytest.approx(0.5))
 

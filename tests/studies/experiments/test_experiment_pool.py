@@ -1,4 +1,4 @@
-"""E1 end to end on a small folder: no peeking, the same results over processes, the answer's form."""
+"""E1 end to end on a small folder: no look-ahead, the same results over processes, the form of the answer."""
 
 import json
 from dataclasses import replace
@@ -46,7 +46,7 @@ from studies.experiments.pool import (
 from warehouse.errors import SettingsError
 
 GRID = Grid(deadlines=(6, 10), loads=(0.3, 0.7), mu_ups=(0.6,), n_maxes=(4, 8))
-#: The quick one; the default is checked by itself.
+#: The fast planner; the default is tested separately.
 PLANNER = "markov"
 NAMES = (
     "OD-only",
@@ -60,7 +60,7 @@ NAMES = (
     "Trust(0.5)",
     "ROSS(3)",
 )
-#: Those of them that a gain may be measured from.
+#: The policies that a gain may be measured from.
 BASES = [name for name in NAMES if not name.startswith(("AHAP", "Trust", "ROSS"))]
 
 
@@ -85,7 +85,7 @@ def run(scenarios, policies):
 
 
 def scrambled(tape: Tape, after: int, seed: int) -> Tape:
-    """Other values in every slot after ``after`` (gaps stay where they are)."""
+    """Return other values in every slot after ``after``, with the same gaps."""
     values = tape.values.copy()
     rng = np.random.default_rng(seed)
     fresh = (
@@ -98,7 +98,7 @@ def scrambled(tape: Tape, after: int, seed: int) -> Tape:
 
 
 def rebuilt(scenario, tapes, slot, planner=PLANNER):
-    """The same draw on a world in which everything after the job's slot ``slot`` came out otherwise."""
+    """Return the same draw on a world in which everything after the job's slot ``slot`` differs."""
     draw = scenario.draw
     end = draw.counts.time(draw.count_start + slot)
     world = [scrambled(t, int((end - t.first) // t.step), seed=i) for i, t in enumerate(tapes.counts)]
@@ -161,7 +161,7 @@ def test_a_planner_over_panels_learns_from_the_peers_but_not_from_their_future(t
     """Scrambling every series after a slot changes no forecast up to it; scrambling the peers before it does."""
     own = tapes.counts[0]
     panel = next(one for one in panels_of(tapes.counts) if own in one)
-    slots = [191]  # where an estimation stands
+    slots = [191]  # an estimation happens here
     settings = Settings.model_validate({})
 
     def issued(world):
@@ -325,7 +325,7 @@ def test_contrasts_say_what_they_found():
     assert contrast(base, base - 0.1, days, rng=rng).verdict == "hurts"
     noise = rng.normal(0, 0.1, 300) * np.tile([1, -1], 150)
     assert contrast(base, base + noise, days, rng=rng).verdict == "is even"
-    # What shifts all jobs of a day alike is no more than one piece of news, however many jobs the day has.
+    # A shift common to all jobs of a day counts as a single observation, however many jobs the day has.
     shifts = np.repeat([0.3, -0.2, 0.3, -0.2, 0.25, -0.2], 50)
     assert contrast(base, base + shifts, np.arange(300) // 50, rng=rng).verdict == "is even"
     assert contrast(base, base + shifts, np.arange(300), rng=rng).verdict == "helps"

@@ -1,4 +1,4 @@
-"""The choice among forecasters: from a folder to the answer and the page, and what it says of known tables (M10)."""
+"""The choice among forecasters: from a folder to the answer and the page, and its findings on known tables (M10)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ARMS = ("last_value", "markov", "combined", NONE)
 
 
 def made_up(best: str, jobs: int, *, accurate: str = "markov") -> PredictorRounds:
-    """Jobs on which planning with ``best`` earns most, and ``accurate`` errs least; two markets, no overlap."""
+    """Return jobs on which planning with ``best`` earns most and ``accurate`` errs least; two markets, no overlap."""
     rng = np.random.default_rng(4)
     skill = np.array([0.1 * (arm == best) for arm in ARMS])
     raw = 0.8 + skill[None, :, None] + rng.normal(0, 0.02, (jobs, 1, 1)) + rng.normal(0, 0.005, (jobs, 4, 2))

@@ -1,4 +1,4 @@
-"""Rules of the single-instance benchmark against cases worked by hand, and the optimum against brute force."""
+"""Rules of the single-instance benchmark compared with hand-computed cases, and the optimum with brute force."""
 
 from __future__ import annotations
 
@@ -49,14 +49,15 @@ def test_on_demand_pays_one_overhead_in_whole_slots():
 
 
 def test_a_lost_instance_owes_the_overhead_again():
-    # Slot by slot 0 8 - 0 8 10 10 10 10 minutes of work are 56; the tenth slot ends it.
+    # Work by slot: 0 8 - 0 8 10 10 10 10 minutes, 56 in total; the tenth slot finishes it.
     found = settle(small(12), seen("1101111111"), acts("SS-SSSSSSS"))
     assert (found.slots_used, found.starts) == (10, 2)
     assert found.cost_usd == pytest.approx(9 * SPOT_SLOT)
 
 
 def test_overhead_not_paid_off_is_lost_with_the_instance():
-    # 0 minutes of work, none, then 0 8 10 10 10 10 10: 58 after nine slots, two of them eaten whole by the two starts.
+    # 0 minutes of work, none, then 0 8 10 10 10 10 10: 58 after nine slots, of which the two starts take
+    # two entirely.
     found = settle(small(12), seen("1011111111"), acts("S-SSSSSSSS"))
     assert (found.slots_used, found.starts) == (10, 2)
     switched = settle(small(12), seen("1111111111"), acts("SOOOOOOOOO"))
@@ -69,7 +70,7 @@ def test_overhead_of_several_slots_is_carried_on():
     found = settle(small(25, work=50), seen("1" * 10), acts("S" * 10))
     assert found.slots_used == 8
     with_pause = settle(small(25, work=50), seen("1" * 10), acts("SS-SSSSSSS"))
-    assert with_pause.missed  # the pause throws 20 minutes of overhead away: 5 + 4 x 10 are left
+    assert with_pause.missed  # the pause wastes 20 minutes of overhead: 5 + 4 x 10 are left
 
 
 def test_work_left_at_the_deadline_is_a_miss():
@@ -113,7 +114,7 @@ def test_uniform_progress_by_hand():
     assert list(eager.actions) == [NONE, ON_DEMAND, ON_DEMAND, SPOT, SPOT, NONE, NONE, ON_DEMAND]
     assert not eager.missed
     staying = run(SingleUniformProgress(), setting, up, 0)
-    # At 3 c = 18 >= e(3.4) = 17: it leaves too; at 2 it stayed.
+    # At slot 3 c = 18 >= e(3.4) = 17: it leaves too; at 2 it stayed.
     assert list(staying.actions[:4]) == [NONE, ON_DEMAND, ON_DEMAND, SPOT]
     early = run(SingleUniformProgress(), setting, seen("00111000"), 0)
     assert list(early.actions[:3]) == [NONE, ON_DEMAND, ON_DEMAND]  # c = 8 < e(2.4) = 12, though spot is up
@@ -137,7 +138,7 @@ def test_a_start_that_loses_its_slot_owes_the_overhead_after_it():
     # 0, then 8 (2 of 10 minutes are owed), 10, 10, 10, 2: 40 minutes in six slots.
     strict = Setting(work_minutes=40, deadline_minutes=80, overhead_minutes=2, loses_its_slot=True)
     assert settle(strict, seen("1" * 8), acts("S" * 8)).slots_used == 6
-    # A loss, and a change of kind, cost as much again: 0 8 | none 0 8 10 10 4, and 0 8 10 10 | 0 8 4.
+    # A loss, or a change of kind, costs as much again: 0 8 | none 0 8 10 10 4, and 0 8 10 10 | 0 8 4.
     assert settle(strict, seen("11011111"), acts("SS-SSSSS")).slots_used == 8
     assert settle(strict, seen("1" * 8), acts("SSSSOOOO")).slots_used == 7
     known = Setting(work_minutes=40, deadline_minutes=80, overhead_minutes=12)
@@ -147,14 +148,14 @@ def test_a_start_that_loses_its_slot_owes_the_overhead_after_it():
 
 
 def test_the_guard_by_hand():
-    # Work 40, deadline 80, overhead 2. A slot that comes to nothing must leave 12 minutes: 70 - 10 t - work left >= 12.
+    # Work 40, deadline 80, overhead 2. A slot without progress must leave 12 minutes: 70 - 10 t - work left >= 12.
     setting = small(2, work=40, deadline=80)
     assert list(run(Greedy(), setting, seen("0" * 8), 0).actions) == [NONE] * 3 + [ON_DEMAND] * 5
     # t = 0: 30, t = 1: 20 are left beyond the work, t = 2: 10, less than 12.
     assert list(run(Greedy(guard=True), setting, seen("0" * 8), 0).actions) == [NONE] * 2 + [ON_DEMAND] * 5
     # On spot from 0: 8, 18, 28 minutes done; 38 at t = 4, where 30 - 2 = 28 >= 12 still.
     assert list(run(Greedy(guard=True), setting, seen("1" * 8), 0).actions) == [SPOT] * 5
-    # Up from t = 2, too late for it; without the guard it is taken.
+    # Spot appears at t = 2, too late for the guard; without the guard it is used.
     late = seen("00" + "1" * 6)
     assert list(run(Greedy(guard=True), setting, late, 0).actions) == [NONE] * 2 + [ON_DEMAND] * 5
     assert SPOT in run(Greedy(), setting, late, 0).actions
@@ -163,14 +164,15 @@ def test_the_guard_by_hand():
         ON_DEMAND,
         ON_DEMAND,
     ]
-    # Work 48 leaves 32 beyond it, 22 at t = 1: a start may eat 10 of them. At t = 2 20 are left, less than a start needs, but
-    # what runs is kept.
+    # Work 48 leaves 32 beyond it, 22 at t = 1: a start may use 10 of them. At t = 2 20 are left, too few
+    # for a start, but
+    # a running instance continues.
     tight = small(2, work=48, deadline=80)
     assert list(run(Greedy(guard=True), tight, seen("01111111"), 0).actions[:5]) == [NONE] + [SPOT] * 4
     assert (
         list(run(Greedy(guard=True), tight, seen("00111111"), 0).actions[:5]) == [NONE] * 2 + [ON_DEMAND] * 3
     )
-    # Once it is lost only on-demand may start.
+    # Once spot is lost only on-demand may start.
     assert list(run(Greedy(guard=True), tight, seen("01110111"), 0).actions[:5]) == [NONE] + [SPOT] * 3 + [
         ON_DEMAND
     ]
@@ -223,7 +225,7 @@ def test_heuristics_never_miss_and_never_beat_the_optimum(setting, seed, flips):
     careful = (Greedy(guard=True), SingleUniformProgress(guard=True))
     if guarded(
         setting.ticks, setting.slots, setting.ticks.work, setting.ticks.slot
-    ):  # else on-demand itself may lose a slot too many
+    ):  # otherwise on-demand itself may lose a slot too many
         strict = replace(setting, loses_its_slot=True)
         assert not any(run(policy, strict, up, 0).missed for policy in careful)
     for policy in (

@@ -120,7 +120,7 @@ def test_share_of_the_gap_by_hand():
     ).all()  # two blocks are too few
     three = scores_of([[100, 90, 80], [60, 60, 50], [50, 50, 40]], [60, 40, 30], [0, 1, 2])
     low, high = three.gap_interval(DEFAULT, rng=np.random.default_rng(0))
-    assert (low, high) == pytest.approx((0.5, 0.5))  # each block closes half
+    assert (low, high) == pytest.approx((0.5, 0.5))  # each block closes half of the gap
     assert np.isnan(scores_of([[50, 50, 50]], [50], [0]).gap_closed(DEFAULT))
 
 

@@ -1,4 +1,4 @@
-"""Tables of backward induction: exact expectation, no miss on any path, nothing seen of the future; the chains behind them."""
+"""Tables of backward induction: exact expectation, no miss on any path, no look-ahead; and their Markov chains."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def sticky(seed: int, slots: int, flips: float) -> np.ndarray:
 
 
 def expectation(setting: Setting, chain: Chain, first: int) -> float:
-    """Least expected bill by plain recursion over (slot, minutes left, instance, minutes owed, market); a miss costs infinity."""
+    """Return the least expected cost by plain recursion over (slot, minutes left, instance, minutes owed,
+    market).
+
+    A miss costs infinity."""
     row = chain.chance.reshape(2, 2)
     bill = {NONE: 0.0, SPOT: setting.ticks.spot_usd, ON_DEMAND: setting.ticks.on_demand_usd}
 
@@ -138,7 +141,7 @@ def test_no_trace_however_hostile_makes_it_miss(learned, overhead):
 def test_no_setting_makes_it_miss(overhead, work, spare, seed, rate):
     deadline = 10 * (-(-(work + overhead) // 10) + spare)
     setting = Setting(work_minutes=work, deadline_minutes=deadline, overhead_minutes=overhead)
-    chain = two_state(rate, 1e-9)  # it believes that spot is never lost
+    chain = two_state(rate, 1e-9)  # its chain assumes that spot is never lost
     table, careful = (make_table("t", setting, TWO, chain, guard=guard) for guard in (False, True))
     at_first = replace(table, guarded=careful.action)
     strict = replace(setting, loses_its_slot=True)
@@ -148,7 +151,8 @@ def test_no_setting_makes_it_miss(overhead, work, spare, seed, rate):
         for policy in (table, careful, at_first):
             assert not run(policy, setting, up, 0).missed
         assert not (room and run(careful, strict, up, 0).missed)
-        # Where starts lose their slot it sees so at the first one, else it goes on without the guard from there.
+        # If starts lose their slot it notices at the first start; otherwise it continues without the
+        # guard from there.
         assert (at_first.actions(strict, up[:0], up) == careful.actions(strict, up[:0], up)).all()
         plain, safe, found = (one.actions(setting, up[:0], up) for one in (table, careful, at_first))
         begins = int(np.argmax(safe > 0))
@@ -158,7 +162,7 @@ def test_no_setting_makes_it_miss(overhead, work, spare, seed, rate):
 
 
 def test_the_guard_ends_with_the_first_start_that_keeps_its_slot():
-    """Two starts: after the first one the second is made where the guard would not let it."""
+    """Two starts: after the first, the second happens where the guard would forbid it."""
     setting = Setting(work_minutes=40, deadline_minutes=90, overhead_minutes=3)
     table, careful = (make_table("t", setting, TWO, two_state(0.5, 1e-9), guard=g) for g in (False, True))
     at_first = replace(table, guarded=careful.action)
@@ -212,7 +216,7 @@ def test_the_chain_recovers_the_rates_it_was_drawn_from():
 
 
 def test_age_of_a_run_is_learned():
-    # Up runs last 3 or 60 slots: who has seen 10 of them expects many more.
+    # Up runs last 3 or 60 slots: after 10 observed slots many more are expected.
     rng = np.random.default_rng(1)
     pieces = []
     for _ in range(400):
