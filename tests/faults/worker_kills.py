@@ -78,7 +78,7 @@ class Worker:
                 break
 
     def kill(self) -> None:
-        """SIGKILL, and nothing of it stays but its orphan."""
+        """Send SIGKILL; only the orphan of the process remains."""
         self.process.kill()
         self.process.wait()
         assert self.process.stderr is not None
@@ -86,14 +86,14 @@ class Worker:
 
 
 def decided(db: Path, slot: pd.Timestamp) -> list[str]:
-    """The jobs with a decision of the slot, once a decision; nothing where there is no warehouse yet."""
+    """Return the jobs with a decision in the slot, an entry per decision; empty if there is no warehouse yet."""
     with suppress(SlackwaterError), open_reader(db) as store:
         return [str(job) for job in read_rows(store, "decisions", where={"slot": slot})["job"]]
     return []
 
 
 def slot_with_room() -> pd.Timestamp:
-    """The slot of the clock, after waiting for the next one where it does not last long enough."""
+    """Return the current slot, after waiting for the next if too little of it is left."""
     now = pd.Timestamp.now("UTC")
     if (left := now.ceil(SLOT) - now) < ROOM:
         time.sleep(left.total_seconds() + 1.0)
@@ -101,13 +101,13 @@ def slot_with_room() -> pd.Timestamp:
 
 
 def settled(client, since: pd.Timestamp, seconds: float) -> bool:
-    """Wait until every run since then has ended; False if one has not in time."""
+    """Wait until every run since then has ended; False on timeout."""
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterExpectedStartTime
 
     of_round = FlowRunFilter(expected_start_time=FlowRunFilterExpectedStartTime(after_=since.to_pydatetime()))
     end, quiet = time.monotonic() + seconds, 0
     while time.monotonic() < end:
-        due = pd.Timestamp.now("UTC")  # a worker that starts puts the coming slots on the schedule again
+        due = pd.Timestamp.now("UTC")  # a worker that starts schedules the coming slots again
         runs = [
             one for one in client.read_flow_runs(flow_run_filter=of_round) if one.expected_start_time <= due
         ]
@@ -119,7 +119,7 @@ def settled(client, since: pd.Timestamp, seconds: float) -> bool:
 
 
 def one_round(client, worker: Worker, rng: random.Random) -> tuple[str, str, list[str]]:
-    """(what died and when, by which run the slot was decided, what is wrong)."""
+    """Return (victim and time of death, run that decided the slot, errors)."""
     db = worker.folder / "slackwater.duckdb"
     for path in worker.folder.glob("slackwater.duckdb*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -154,7 +154,7 @@ def one_round(client, worker: Worker, rng: random.Random) -> tuple[str, str, lis
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=None, help="begin no round after so many seconds")

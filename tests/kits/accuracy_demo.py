@@ -30,7 +30,7 @@ START = pd.Timestamp("2025-10-10T00:00Z")
 STEP = pd.Timedelta(minutes=30)
 LEVELS = np.round(np.arange(0.05, 0.951, 0.05), 2)
 MODELS = ("last_value", "seasonal_naive", "arima", "lightgbm", "markov", "combined_raw", "combined")
-#: How much of last value's loss each saves at step 1, and how much of that is left at the last step.
+#: Each model's saving relative to last value's loss at step 1, and the share of it left at the last step.
 SKILL = {
     "last_value": 0.0,
     "seasonal_naive": -0.4,
@@ -43,7 +43,7 @@ SKILL = {
 
 
 def same_tables(one: Accuracy, other: Accuracy) -> None:
-    """The tables of two reports are the same to the bit."""
+    """Assert that the tables of two reports are equal to the bit."""
     for name in ("scores", "pooled", "periods", "reliability", "calibration", "daily", "fans", "reasons"):
         pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True)
 
@@ -55,7 +55,8 @@ def demo_market(variable: str, i: int) -> str:
 
 
 def demo_scores(rng: np.random.Generator, *, markets: int, steps: int, shift: float = 0.0) -> pd.DataFrame:
-    """Every model on every market; the first price market is flat. ``shift`` is added to the skill of all but last value."""
+    """Return scores of every model on every market; the first price market is flat. ``shift`` adds to
+    every skill but last value's."""
     rows = []
     for variable in ("count", "price"):
         for i in range(markets):
@@ -109,7 +110,7 @@ def _score(
 
 
 def judged(table: pd.DataFrame, *, half: float = 0.02, days: int = 7) -> pd.DataFrame:
-    """Pooled rows with intervals of this half width, and their verdicts."""
+    """Return pooled rows with intervals of this half width, and their verdicts."""
     own = table["model"] != "last_value"
     skill = table["skill_pinball"].where(own)
     found = [verdict(value - half, value + half) for value in skill]
@@ -120,7 +121,7 @@ def judged(table: pd.DataFrame, *, half: float = 0.02, days: int = 7) -> pd.Data
 
 
 def demo_fans(rng: np.random.Generator, *, markets: int, steps: int) -> pd.DataFrame:
-    """Five forecasts a market whose bands widen with the step; one actual value is missing."""
+    """Return five forecasts per market whose bands widen with the step; one actual value is missing."""
     z = np.array([-1.645, -1.28, -1.04, -0.84, -0.67, -0.52, -0.39, -0.25, -0.13, 0.0])
     z = np.append(z, -z[-2::-1])
     rows = []
@@ -159,7 +160,7 @@ def demo_fans(rng: np.random.Generator, *, markets: int, steps: int) -> pd.DataF
 
 
 def demo_daily(rng: np.random.Generator, *, markets: int, days: int, shift: float = 0.0) -> pd.DataFrame:
-    """Losses that rise in the second half, none of the first price market; the third day is missing."""
+    """Return losses that rise in the second half, none of the first price market; the third day is missing."""
     rows = [
         [variable, model, demo_market(variable, i), START + pd.Timedelta(days=day), 48, 2 * loss, loss, "s"]
         for variable in ("count", "price")
@@ -238,7 +239,7 @@ def demo_drift(markets: int = 5) -> pd.DataFrame:
 
 
 def demo_cost(*, jobs: int = 60, seed: int = 3) -> ErrorCost:
-    """Jobs on which the more accurate model earns more."""
+    """Return jobs on which the more accurate model earns more."""
     rng = np.random.default_rng(seed)
     named, policies = (*MODELS, PERFECT, NONE), ("AHAP(5,1,0.9)", "AHAP(5,1,0.9,target)")
     worth = np.array([0.96 + 0.03 * SKILL.get(name, 1.0 if name == PERFECT else -0.3) for name in named])

@@ -1,4 +1,5 @@
-"""A small warehouse, a job on its market, and decisions for it of every kind, without an engine and without a whole turn."""
+"""A small warehouse, a job on its market, and decisions for it of every kind, without an engine or a
+complete turn."""
 
 import shutil
 from functools import cache
@@ -41,7 +42,7 @@ def request(name="demo", *, market=MARKET, source=SOURCE, **changes):
 
 @cache
 def _observed() -> TemporaryDirectory:
-    """A tidy folder and a warehouse with its observations, made once a process and only copied."""
+    """Return a tidy folder and a warehouse with its observations, created once per process and only copied."""
     made = TemporaryDirectory()
     folder = Path(made.name)
     tidy = write_tidy(folder / "data")
@@ -51,7 +52,7 @@ def _observed() -> TemporaryDirectory:
 
 
 def new_store(folder):
-    """An open warehouse of one's own with the tidy folder's observations in it."""
+    """Return an open, separate warehouse with the tidy folder's observations."""
     made = Path(_observed().name)
     shutil.copytree(made / "data", folder / "data")
     shutil.copyfile(made / "w.duckdb", folder / "w.duckdb")
@@ -66,7 +67,7 @@ def add_job(store, **changes):
 
 @cache
 def _added() -> TemporaryDirectory:
-    """A warehouse with the job and no market, made once a process and only copied."""
+    """Return a warehouse with the job and no market, created once per process and only copied."""
     made = TemporaryDirectory()
     with open_store(Path(made.name) / "w.duckdb") as store:
         add_job(store)
@@ -74,12 +75,12 @@ def _added() -> TemporaryDirectory:
 
 
 def job_store(folder):
-    """An open warehouse of one's own with one job of twelve slots in it and no market."""
+    """Return an open, separate warehouse with one job of twelve slots and no market."""
     return open_store(shutil.copy(Path(_added().name) / "w.duckdb", folder / "w.duckdb"))
 
 
 def opened(store, slot, *, asked=None, decided=None, reports=()):
-    """A job at a slot, with the decisions given, or those of the warehouse."""
+    """Return a job at a slot, with the given decisions or those of the warehouse."""
     asked = asked or request()
     text = f"{asked.market}@{asked.source}"
     followed = find_market(store, text, at=BEGIN + slot * STEP, settings=SETTINGS)
@@ -90,12 +91,12 @@ def opened(store, slot, *, asked=None, decided=None, reports=()):
 
 
 def row_of(running, policy):
-    """A job's decision by a policy as plain values."""
+    """Return a policy's decision for a job as plain values."""
     return decision_row(running, decide(running.live, policy_named(policy), effort_of(SETTINGS)))
 
 
 def handed(turn, rows, **how):
-    """Decisions handed over as a live turn does."""
+    """Deliver decisions as a live turn does."""
     return deliver(turn.store, turn.settings.sinks, rows, at=turn.at, say=turn.say, **how)
 
 
@@ -115,7 +116,7 @@ def turn_at(store, slot=0, *, sinks=(), made="live", said=None):
 
 
 def keep(store, turn, rows):
-    """Keep decisions as the allocate stage does."""
+    """Store decisions as the allocate stage does."""
     from flows.ledger.records import save_run
 
     with store.transaction():

@@ -1,4 +1,5 @@
-"""A headless Chromium driven over the DevTools protocol: what a page loads, says, and lets a keyboard reach."""
+"""A headless Chromium driven over the DevTools protocol: resources, console messages and keyboard access
+of a page."""
 
 import base64
 import json
@@ -26,7 +27,8 @@ def find_chromium() -> str | None:
 
 
 class Page:
-    """One tab. ``problems`` collects console errors, uncaught exceptions, failed requests and answers from 400 on."""
+    """One tab. ``problems`` collects console errors, uncaught exceptions, failed requests and responses
+    from 400 on."""
 
     def __init__(self, socket) -> None:
         self._socket = socket
@@ -70,7 +72,7 @@ class Page:
             self.problems.append(f"log: {params['entry']['text']}")
 
     def wait_for(self, method: str) -> None:
-        """Receive until an event comes that was not there before."""
+        """Receive events until a new event of that kind arrives."""
         before = sum(event["method"] == method for event in self.events)
         end = time.monotonic() + WAIT
         while sum(event["method"] == method for event in self.events) == before:
@@ -78,7 +80,7 @@ class Page:
             self._receive(WAIT)
 
     def settle(self, seconds: float = 0.3) -> None:
-        """Take in what comes within some time."""
+        """Receive the events of some time."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             try:
@@ -94,7 +96,7 @@ class Page:
         self.settle(0.1)
 
     def look(self, *, width: int, height: int = 900, dark: bool = False) -> None:
-        """A window of this width, light or dark."""
+        """Set the width of the window, and the light or dark scheme."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -134,7 +136,7 @@ class Page:
 
 @contextmanager
 def chromium_page():
-    """A fresh browser with one tab; it and its profile are gone afterwards."""
+    """Yield a fresh browser with one tab; both and the profile are removed afterwards."""
     with TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         browser = subprocess.Popen(
             [find_chromium(), *FLAGS, f"--user-data-dir={profile}", "about:blank"],

@@ -1,4 +1,4 @@
-"""What must hold of every run of a cluster, recomputed from its own stays (M3.5's habit)."""
+"""Invariants of every run of a cluster, recomputed from its segments, in the manner of M3.5."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from studies.cluster.simulation import ClusterRun, Segment
 from warehouse.errors import AuditError
 
-#: Relative error of sums of floating-point numbers that is let pass.
+#: Permitted relative error of floating-point sums.
 ROUNDING = 1e-6
 
 
 def audit_run(run: ClusterRun) -> None:
     """Raise `AuditError` unless the run adds up.
 
-    No node was ever over-allocated, no job was in two places or ran before it arrived, every job did exactly its work, and what
-    failed was an attempt that does not run.
-    """
+    No node was ever over-allocated, no job was in two places or ran before it arrived, every job did
+    exactly its work, and
+    every failure was an attempt that does not run."""
     for node in range(run.cluster.nodes):
         most = peak_gpus([s for s in run.segments if s.node == node])
         if most > run.cluster.gpus_per_node:
@@ -31,7 +31,7 @@ def audit_run(run: ClusterRun) -> None:
 
 
 def peak_gpus(segments: list[Segment]) -> int:
-    """The most GPUs held at one time; a stay that begins when another ends does not meet it."""
+    """Return the most GPUs in use at a time; a segment that begins when another ends does not overlap it."""
     moves = sorted(
         [(s.start_s, 1, s.gpus) for s in segments] + [(s.end_s, 0, -s.gpus) for s in segments],
     )

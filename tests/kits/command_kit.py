@@ -1,4 +1,4 @@
-"""Commands called in this process, as the command line would."""
+"""Call commands in this process, as the command line would."""
 
 import io
 import json
@@ -18,13 +18,13 @@ class Called:
 
     @property
     def value(self):
-        """The JSON object of a command that succeeded."""
+        """Return the JSON object of a command that succeeded."""
         assert self.code == 0, self.err
         return json.loads(self.out)
 
     @property
     def said(self):
-        """What a person reads, as one line however it was wrapped."""
+        """Return the printed text on a single line, without its wrapping."""
         return " ".join(self.out.split())
 
 
@@ -36,10 +36,10 @@ def call(*words):
 
 
 def printed(blocks, width=None):
-    """What a person would read of some blocks."""
+    """Return the printed text of some blocks."""
     return "\n".join(lines_of(blocks, Style(width=width)))
 
 
 def options_of(*words):
-    """The options a command takes, as its help names them."""
+    """Return the options of a command, as its help lists them."""
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", call(*words, "--help").out)) - {"--help"}

@@ -1,4 +1,4 @@
-"""A made-up folder of fine-tuning measurements whose truth is known, and the real one."""
+"""A synthetic folder of fine-tuning measurements with known truth, and the real folder."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ REAL = (
     / "finetune"
 )
 SXM, PCIE = "NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe"
-#: Constants of the law that the made-up runs follow.
+#: Constants of the formula behind the synthetic runs.
 LAW = np.array([-0.8, -1.0, -0.85, 0.7, -1.0, -0.5, 1.8, 1.2])
-#: What the made-up labels follow.
+#: The memory model behind the synthetic labels.
 MEMORY = MemoryModel(
     kept_full=3.0, kept_adapter=1.5, logit_bytes=8.0, base_gb=2.0, gathered=1.0, sharpness=4.0
 )
-#: How far a model's runs lie from the law on a GPU, log.
+#: Log deviation of a model's runs from the formula on a GPU.
 OFFSETS = {("mistral-7b-v0.1", SXM): 0.2, ("llama3.2-3b", SXM): -0.1, ("granite-3.3-8b", PCIE): -0.3}
 
 
 def configuration(**changes):
-    """A configuration that the made-up folder holds, with changes."""
+    """Return a configuration in the synthetic folder, with changes."""
     base = {
         "model_name": "mistral-7b-v0.1", "method": "lora", "gpu_model": SXM, "number_gpus": 2, "tokens_per_sample": 2048,
         "batch_size": 16,
@@ -39,7 +39,8 @@ def configuration(**changes):
 
 
 def made_up_runs(noise=0.01, seed=3):
-    """Runs of three models that follow `LAW`, their `OFFSETS` and a little noise, with the columns of the real file."""
+    """Return runs of three models from `LAW`, their `OFFSETS` and a little noise, with the columns of the
+    real file."""
     configurations = [
         Configuration(
             model_name=model,
@@ -69,7 +70,7 @@ def made_up_runs(noise=0.01, seed=3):
 
 
 def made_up_labels():
-    """Labels by `MEMORY` on a grid of the same models on two GPU models."""
+    """Return labels by `MEMORY` on a grid of the same models on two GPU models."""
     models, devices = (*sorted({m for m, _ in OFFSETS}), "llama2-70b"), (SXM, "L40S")
     grid = [
         (model, method, device, length, n * per, n)
@@ -86,7 +87,8 @@ def made_up_labels():
 
 
 def made_up_statistics(shares=None):
-    """Published statistics of 10,000 made-up experiments; ``shares`` of numbers of GPUs 1..32 rule the rejections."""
+    """Return published statistics of 10,000 synthetic experiments; ``shares`` of GPU numbers 1..32
+    determine the rejections."""
     shares = np.array([0.2, 0.25, 0.25, 0.2, 0.06, 0.04]) if shares is None else shares
     batches = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
     rejected = [100 * shares[[n > b for n in (1, 2, 4, 8, 16, 32)]].sum() for b in batches]
@@ -108,7 +110,7 @@ def made_up_statistics(shares=None):
 
 
 def made_up_folder(folder: Path) -> Path:
-    """The three files of the made-up measurements in ``folder``."""
+    """Write the three files of the synthetic measurements to ``folder``."""
     made_up_runs().to_csv(folder / RUNS_FILE, index=False)
     made_up_labels().to_parquet(folder / LABELS_FILE)
     made_up_statistics().to_csv(folder / STATISTICS_FILE, index=False)

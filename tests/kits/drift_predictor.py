@@ -1,4 +1,4 @@
-"""A predictor as somebody else would add one: one file, and one line in a dict (CONTRIBUTING)."""
+"""A third-party predictor: one file, and one line in a dict (CONTRIBUTING)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from forecasting.quantiles import LEVELS
 
 @dataclass(frozen=True)
 class Drift:
-    """The newest value, moved on by the mean change of all markets it was shown, with the spread of their changes."""
+    """Predictor of the newest value plus the mean change of all training markets, with the spread of their
+    changes."""
 
     name: str = "others_drift"
     pooled: bool = True

@@ -1,4 +1,4 @@
-"""A server that keeps every single wait short and never comes to an end: a byte now and then, in one of many places."""
+"""A server whose single waits are short but whose response never ends: a byte now and then, in one of many places."""
 
 import gzip
 import socket
@@ -11,7 +11,7 @@ PAUSE = 0.02
 _OK = b"HTTP/1.1 200 OK\r\n"
 _CHUNKED = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
-#: Where it drips -> what comes at once, and what then comes byte by byte, again and again.
+#: Where it drips -> the bytes sent at once, and the bytes then sent one by one, repeatedly.
 WAYS: dict[str, tuple[bytes, bytes]] = {
     "nothing at all": (b"", b""),
     "the status line": (b"", b"H" * 10),
@@ -35,7 +35,7 @@ WAYS: dict[str, tuple[bytes, bytes]] = {
 
 
 class Dripping:
-    """The server: its port, and how many connections were cut by who asked."""
+    """The server: its port, and the number of connections cut by the client."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -49,7 +49,7 @@ class Dripping:
 
 @contextmanager
 def dripping(way: str) -> Iterator[Dripping]:
-    """A server on a free port that drips in this way, for the time of the block."""
+    """Run a server on a free port that drips in this way, for the time of the block."""
     first, again = WAYS[way]
     server = Dripping()
 

@@ -1,4 +1,4 @@
-"""An engine of one's own, with nothing of the environment around the tests."""
+"""A separate engine, isolated from the environment of the tests."""
 
 import os
 import shutil
@@ -14,11 +14,11 @@ from flows.paths import ALLOWED
 
 @contextmanager
 def own_engine(home: Path, tables: Path | None = None):
-    """Prefect's settings as a command makes them in the folder ``home``; the environment is as before afterwards.
+    """Set Prefect up in the folder ``home`` as a command does, and restore the environment afterwards.
 
-    An engine makes its tables in several hundred migrations. If another one has left them in ``tables`` (`keep_tables`), it begins
-    with a copy.
-    """
+    An engine creates its tables in several hundred migrations. If another engine has stored them in
+    ``tables``
+    (`keep_tables`), it begins with a copy."""
     before = dict(os.environ)
     os.environ[ALLOWED] = str(
         home.parent
@@ -27,7 +27,7 @@ def own_engine(home: Path, tables: Path | None = None):
         os.environ.pop(name, None)
     try:
         prepare_engine(home)
-        # What has become of a task is asked for at once here; by itself the server writes it down every five seconds.
+        # Tests read the state of a task immediately; by default the server records it every five seconds.
         os.environ["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"] = "1"  # whole seconds
         Path(os.environ["PREFECT_HOME"]).mkdir()
         if tables is not None and tables.exists():
@@ -40,7 +40,7 @@ def own_engine(home: Path, tables: Path | None = None):
 
 @contextmanager
 def own_server(log: Path, *, embedded: bool = False):
-    """A server of ours that the clients of this process know, although Prefect may have been imported before."""
+    """Run a server that the clients of this process use, even if Prefect was imported before."""
     with running_server(log, embedded=embedded) as url:
         from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
@@ -49,7 +49,7 @@ def own_server(log: Path, *, embedded: bool = False):
 
 
 def keep_tables(tables: Path) -> None:
-    """Leave the tables of the engine that has just started to the next one."""
+    """Store the tables of the engine that has just started, for the next engine."""
     if not tables.exists():
         part = tables.with_suffix(f".{os.getpid()}")
         with closing(sqlite3.connect(_tables_of_engine())) as made, closing(sqlite3.connect(part)) as kept:
@@ -62,7 +62,7 @@ def _tables_of_engine() -> Path:
 
 
 def process_of(worker: int) -> int | None:
-    """The process of a run that a worker started."""
+    """Return the process of a run that a worker started."""
     for line in subprocess.run(
         ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
     ).stdout.splitlines():

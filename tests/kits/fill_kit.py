@@ -1,4 +1,5 @@
-"""What tests of `slackwater fill` share: measurements that a real model is fitted on, and markets of known GPUs."""
+"""Shared parts of the tests of `slackwater fill`: measurements that a real model is fitted on, and markets
+of known GPUs."""
 
 from itertools import product
 from pathlib import Path
@@ -26,7 +27,7 @@ THREE = {"model": "llama3.1-8b", "samples": 50_000, "deadline_in": "12h"}
 
 
 def write_measurements(folder: Path, *, seed: int = 1) -> Path:
-    """Runs whose rate follows a simple rule with two per cent of noise."""
+    """Write runs whose rate follows a simple rule with two per cent of noise."""
     rng = np.random.default_rng(seed)
     rows = []
     for model, size in MODELS.items():
@@ -46,7 +47,7 @@ def write_measurements(folder: Path, *, seed: int = 1) -> Path:
 
 
 def _label(model, method, name, length, batch, gpus):
-    """What a memory of 16 bytes a trained parameter, 2 a kept one and some for the tokens of a GPU would allow."""
+    """Label a run by memory: 16 bytes a trained parameter, 2 a frozen parameter, and some for the tokens of a GPU."""
     size = SIZES[model]
     needed = (16.0 if method == "full" else 2.0) * size / gpus + 2e-4 * length * batch / gpus * size**0.5
     p_valid = 1.0 / (1.0 + np.exp((needed - 80.0) / 4.0))
@@ -65,7 +66,8 @@ def _run(model, size, name, gpus, batch, length, rate):
 
 
 def write_markets(folder: Path, *, seed: int = 3) -> Path:
-    """The tidy folder with its zones in Google Cloud, whose a3-highgpu-1g has one H100; its other types are of no known GPU."""
+    """Write the tidy folder with zones in Google Cloud: a3-highgpu-1g has one H100; its other types have
+    no known GPU."""
     write_tidy(folder, seed=seed)
     for name in ("availability", "prices"):
         frame = pd.read_parquet(folder / f"{name}.parquet")
@@ -75,7 +77,7 @@ def write_markets(folder: Path, *, seed: int = 3) -> Path:
 
 
 def market_store(folder: Path):
-    """An open warehouse with these markets."""
+    """Return an open warehouse with these markets."""
     store = open_store(folder / "w.duckdb")
     tidy = write_markets(folder / "data")
     ingest(store, "tabular", tidy, imported_at=AT, progress=lambda _: None)

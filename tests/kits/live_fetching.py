@@ -1,4 +1,4 @@
-"""Fetching from a live source without a warehouse: pages in, rows out."""
+"""Fetch from a live source without a warehouse: pages in, rows out."""
 
 import datetime as dt
 
@@ -35,7 +35,7 @@ def rows_of(found, kind: str) -> list[dict]:
 
 
 def marked(page: FetchedPage) -> dict[str, Mark]:
-    """The mark of a snapshot's part that was cut behind a page, at the same logical time."""
+    """Return the mark of a snapshot's part that was cut after a page, at the same logical time."""
     from warehouse.sources.live.contract import Listing
 
     listing = Listing(opened_at=AT.to_pydatetime(), token=page.token)

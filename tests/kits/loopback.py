@@ -1,4 +1,4 @@
-"""A scriptable HTTP server on the loopback interface, and fakes that speak the documented forms of the APIs."""
+"""A scriptable HTTP server on the loopback interface, and fakes of the APIs in their documented forms."""
 
 import base64
 import json
@@ -39,7 +39,8 @@ class Seen:
 
 @dataclass
 class Reply:
-    """An answer: ``cut`` bytes of the body are sent, then the connection is dropped; ``slow`` seconds pass before the body."""
+    """A response: ``cut`` bytes of the body are sent, then the connection is dropped; ``slow`` seconds
+    pass before the body."""
 
     body: object = ""
     status: int = 200
@@ -58,7 +59,8 @@ Answer = Callable[[Seen], Reply]
 
 
 class Loopback:
-    """Answers with ``answer(seen)``, but first with the faults that wait in ``faults`` by request number (from 1)."""
+    """Server that responds with ``answer(seen)``, but first with the faults in ``faults`` by request
+    number (from 1)."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -114,7 +116,7 @@ def _handler(loopback: Loopback) -> type[BaseHTTPRequestHandler]:
 
 @contextmanager
 def serve(answer: Answer) -> Iterator[Loopback]:
-    """A server on a free port, for the time of the block."""
+    """Run a server on a free port, for the time of the block."""
     loopback = Loopback(answer)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(loopback))
     server.daemon_threads = True
@@ -149,7 +151,7 @@ def ec2_xml(operation: str, inner: str, token: str | None) -> Reply:
 
 @dataclass
 class Ec2:
-    """Spot price history by region, newest first as AWS lists it, paged by opaque tokens; regions in ``denied`` refuse."""
+    """Fake spot price history by region, newest first, paged by opaque tokens; regions in ``denied`` refuse."""
 
     prices: dict[str, list[tuple[str, str, str, str, str]]]
     page: int = 100
@@ -180,7 +182,7 @@ class Ec2:
         return ec2_xml("DescribeSpotPriceHistory", history, following if more else None)
 
     def _listed(self, region, start, end, asked):
-        """The changes in the range, and of each series the one in force at its start."""
+        """Return the changes in the range, and for each series the price in force at its start."""
         types = {value for name, value in asked.items() if name.startswith("InstanceType.")}
         products = {value for name, value in asked.items() if name.startswith("ProductDescription.")}
         before: dict[tuple[str, ...], tuple] = {}
@@ -205,7 +207,7 @@ def _price_item(row: tuple[str, str, str, str, str]) -> str:
 
 
 def price_history(region: str, hours: int, *, start: pd.Timestamp, kind: str = "p3.2xlarge"):
-    """One price change an hour in two zones."""
+    """Return one price change an hour in two zones."""
     return [
         (
             f"{region}{zone}",
@@ -220,7 +222,7 @@ def price_history(region: str, hours: int, *, start: pd.Timestamp, kind: str = "
 
 
 def azure_item(region: str, size: str, price: float, *, spot: bool, **others: object) -> dict[str, object]:
-    """An item of the Retail Prices API, with the fields of its documented example."""
+    """Return an item of the Retail Prices API, with the fields of its documented example."""
     name = size.removeprefix("Standard_").replace("_", " ") + (" Spot" if spot else "")
     return {
         "currencyCode": "USD", "tierMinimumUnits": 0.0, "retailPrice": price, "unitPrice": price,
@@ -235,7 +237,8 @@ def azure_item(region: str, size: str, price: float, *, spot: bool, **others: ob
 
 @dataclass
 class Azure:
-    """The price list, filtered and paged: ``$filter`` as this project asks, ``$skip`` in the next link of another host."""
+    """Fake price list, filtered and paged: ``$filter`` in this project's form, ``$skip`` in the next link
+    of another host."""
 
     items: list[dict[str, object]]
     page: int = 2
@@ -266,7 +269,7 @@ class Azure:
 
 
 def vast_offer(model: str, gpus: int, usd: float, country: str, **others: object) -> dict[str, object]:
-    """An offer with the fields of the documented answer that matter; offers that differ have different ids."""
+    """Return an offer with the relevant fields of the documented response; different offers have different ids."""
     number = zlib.crc32(repr((model, gpus, usd, country, others)).encode())
     return {
         "id": number, "ask_contract_id": number, "dph_base": usd * 2, "dph_total": usd * 2.1,
@@ -277,7 +280,7 @@ def vast_offer(model: str, gpus: int, usd: float, country: str, **others: object
 
 @dataclass
 class Vast:
-    """The offer search: needs its key, sorts as asked and stops at the limit."""
+    """Fake offer search: needs its key, sorts as requested and stops at the limit."""
 
     offers: list[object]
     key: str = "vast-secret-0123456789"
@@ -289,7 +292,7 @@ class Vast:
 
 
 def gcp_sku(description: str, usage: str, usd: float, regions: list[str], **others: object):
-    """A SKU of the Cloud Billing Catalog, as documented: money is whole units and billionths."""
+    """Return a SKU of the Cloud Billing Catalog, as documented: money is whole units and billionths."""
     units = int(usd)
     group = "CPU" if "Core" in description else "RAM" if "Ram" in description else "GPU"
     return {
@@ -307,7 +310,7 @@ def gcp_sku(description: str, usage: str, usd: float, regions: list[str], **othe
 
 @dataclass
 class Gcp:
-    """The catalogue of one service in pages; the key must come in the header."""
+    """Fake catalogue of one service in pages; the key must be in the header."""
 
     skus: list[object]
     page: int = 2

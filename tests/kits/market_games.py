@@ -1,4 +1,4 @@
-"""Random jobs on uncertain markets that lie on a grid of work, and their expected value by a plain decision tree."""
+"""Random jobs on uncertain markets with work on a grid, and their expected value by a plain decision tree."""
 
 from dataclasses import replace
 from functools import cache
@@ -33,13 +33,13 @@ HALF_HOUR = 0.5
 
 
 def stochastic_rows(rng, size):
-    """A transition matrix with some moves impossible."""
+    """Return a transition matrix with some moves impossible."""
     rows = rng.random((size, size)) * (rng.random((size, size)) < 0.7) + 1e-3 * np.eye(size)
     return rows / rows.sum(axis=1, keepdims=True)
 
 
 def random_job(rng, *, slots, n_max):
-    """(job, step): all that its slots can do is a whole number of steps, and so is its workload."""
+    """Return (job, step): the work of every slot and the workload are whole numbers of steps."""
     throughput, step = ON_GRID[int(rng.integers(len(ON_GRID)))]
     n_min = int(rng.integers(1, n_max + 1))
     most = max(throughput.rate(n) for n in range(n_min, n_max + 1)) * HALF_HOUR
@@ -54,7 +54,8 @@ def random_job(rng, *, slots, n_max):
 
 
 def random_game(rng, *, slots, n_max, start=0):
-    """(job, game): counts and prices of a few states; the grid reaches beyond all the work that can be owed."""
+    """Return (job, game): counts and prices of a few states; the grid extends beyond all the work that can
+    be owed."""
     job, step = random_job(rng, slots=slots + start, n_max=n_max)
     states, levels = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     price = np.sort(rng.choice([0.0, 0.2, 0.35, 0.6, 0.99, 1.0, 1.4], levels, replace=False)) * HALF_HOUR
@@ -67,7 +68,8 @@ def random_game(rng, *, slots, n_max, start=0):
 
 
 def game_of(job, step, *, slot, available, chain, price, price_chain) -> Game:
-    """The game of ``job`` at ``slot`` on half-hour slots; ``price`` in USD per slot, on-demand 1 USD per hour."""
+    """Return the game of ``job`` at ``slot`` on half-hour slots; ``price`` in USD per slot, on-demand 1
+    USD per hour."""
     gain = rates(job.throughput, job.n_max)[sizes(job)] * HALF_HOUR
     onward = np.broadcast_to(price_chain, (len(chain), *np.shape(price_chain)[-2:]))
     least = min(least_efficiency(job.restart, int(n)) for n in sizes(job)[1:])
@@ -81,11 +83,12 @@ def game_of(job, step, *, slot, available, chain, price, price_chain) -> Game:
 
 
 def by_tree(job: Job, game: Game, *, on_grid: bool = True):
-    """before(i, steps, n, s, x): the expected worth at the start of slot i, ``steps`` of work left, n held before.
+    """Return before(i, steps, n, s, x): the expected value at the start of slot i, ``steps`` of work left,
+    n running before.
 
-    Every (on-demand, spot) of M2.3 is tried in every slot, paid and followed as M2.4 says, and the ending is that of the
-    replay (M2.6). Work is counted in whole steps, or with ``on_grid`` False in parts of them.
-    """
+    Every (on-demand, spot) of M2.3 is tried in every slot under the rules of M2.4, and the termination
+    is that of the
+    replay (M2.6). Work is counted in whole steps, or with ``on_grid`` False in fractions of them."""
     gain = {int(n): float(g) for n, g in zip(game.sizes, game.gain, strict=True)}
 
     @cache
@@ -107,7 +110,7 @@ def by_tree(job: Job, game: Game, *, on_grid: bool = True):
         return best
 
     def after(i: int, steps: float, n: int, s: int, x: int) -> float:
-        """Expected over the market of slot i + 1."""
+        """Return the expectation over the market of slot i + 1."""
         if steps <= 1e-6:
             return job.completion_value(game.slot + i + 1)
         if i + 1 == game.chain.shape[0]:

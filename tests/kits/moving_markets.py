@@ -1,4 +1,4 @@
-"""Small made-up markets and jobs that may move among them."""
+"""Small synthetic markets and multi-market jobs on them."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def movable(job, markets=3, taken=0.3, usd=0.5, home=None):
 
 
 def random_markets(seed, d, n_max, markets=3, before=60, stay=0.8):
-    """Windows and records of markets whose counts stay for a while; the records' peers are the other markets."""
+    """Return windows and records of markets with persistent counts; the records' peers are the other markets."""
     rng = np.random.default_rng(seed)
     counts = np.zeros((markets, before + d))
     for m in range(markets):

@@ -1,4 +1,4 @@
-"""The exact program of a job that may move, over all joint states of its markets: slow, obvious, for tiny cases."""
+"""The exact program of a multi-market job, over all joint states of its markets: slow and obvious, for tiny cases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 
 from optimization.moving.definition import MovableJob
 
-#: What every market shows in a slot: (price in USD per instance-hour, spot there).
+#: State of every market in a slot: (price in USD per instance-hour, available spot).
 State = tuple[tuple[float, int], ...]
 Law = Callable[[int, State], Sequence[tuple[float, State]]]
 #: (market or None, instances)
@@ -15,24 +15,24 @@ Choice = tuple[int | None, int]
 
 
 class ExactProgram:
-    """Backward induction over (slot, work done, place, instances before, joint state), by trying everything."""
+    """Backward induction over (slot, work done, market, instances before, joint state), by enumeration."""
 
     def __init__(self, job: MovableJob, on_demand: Sequence[float], hours: float, law: Law) -> None:
         self.job, self.on_demand, self.hours, self.law = job, on_demand, hours, law
         self._value = lru_cache(maxsize=None)(self._best)
 
     def value(self, slot: int, done: float, place: int | None, before: int, state: State) -> float:
-        """Expected utility from the start of ``slot`` on, what was paid before it aside."""
+        """Return the expected utility from the start of ``slot`` on, excluding earlier costs."""
         return self._value(slot, round(done, 9), place, before, state)[0]
 
     def choice(self, slot: int, done: float, place: int | None, before: int, state: State) -> Choice:
-        """The best choice of the slot."""
+        """Return the best choice of the slot."""
         return self._value(slot, round(done, 9), place, before, state)[1]
 
     def worth_of(
         self, policy: Callable[[int, float, int | None, int, State], Choice], state: State, place: int | None
     ) -> float:
-        """Expected utility of a policy from the start."""
+        """Return the expected utility of a policy from the start."""
 
         @cache
         def follow(slot: int, done: float, place: int | None, before: int, state: State) -> float:
@@ -94,7 +94,7 @@ class ExactProgram:
         return usd, (run.mu_up if n > before else run.mu_down if n < before else 1.0) * gain
 
     def ending(self, slot: int, done: float, place: int | None, before: int) -> float:
-        """The best that on-demand alone makes of the job from ``slot`` on, 0 where it is given up (M2.6)."""
+        """Return the best value of finishing on on-demand alone from ``slot`` on, 0 if the job is given up (M2.6)."""
         best = 0.0
         for m, run in enumerate(self.job.runs):
             for n in range(run.n_min, run.n_max + 1):

@@ -1,4 +1,4 @@
-"""What an HTML page of an answer holds: its charts, each taken by the chart language, and its references, none to outside."""
+"""Contents of an HTML page: its charts, each accepted by the chart language, and its references, none external."""
 
 import base64
 import gzip
@@ -28,7 +28,7 @@ _PACKED = re.compile(r'<script type="text/x-gzip-base64" id="charts">([\w+/=]*)<
 
 
 def unpacked(page):
-    """A page with its charts' specifications in plain text, without the script that draws them."""
+    """Return a page with its charts' specifications in plain text, without the script that draws them."""
 
     def plain(found):
         held = json.loads(gzip.decompress(base64.b64decode(found[1])))
@@ -41,7 +41,7 @@ def unpacked(page):
 
 
 def charts_of(page):
-    """The specifications of a page that is complete in itself."""
+    """Return the specifications of a self-contained page."""
     own = unpacked(page)
     parts = _Parts()
     parts.feed(own)
@@ -57,5 +57,5 @@ def charts_of(page):
 
 
 def rendered(answer):
-    """The page of an answer, as text."""
+    """Return the page of an answer, as text."""
     return render_page(answer.as_page())

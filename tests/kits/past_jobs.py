@@ -1,4 +1,4 @@
-"""Jobs that were over before the first turn, as somebody adds them who has run jobs before: turns learn from them."""
+"""Jobs that ended before the first turn, as added by a user with earlier jobs: turns learn from them."""
 
 from pathlib import Path
 
@@ -7,15 +7,15 @@ import pandas as pd
 from optimization.job.request import JobRequest, read_request
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llama-8b-lora.toml"
-#: Those that turns follow first.
+#: The markets that turns follow first.
 MARKETS = ("simulated/east/east-a/h100", "simulated/east/east-a/v100")
 
 
 def past_jobs(count: int, *, before: pd.Timestamp) -> list[JobRequest]:
-    """``count`` placed requests of twelve hours in simulated markets, the newest over an hour ``before`` a time.
+    """Return ``count`` placed requests of twelve hours in simulated markets, the newest over an hour
+    ``before`` a time.
 
-    Every second one has no value: it had to be finished.
-    """
+    Every second job has a hard deadline and no value."""
     job = read_request(EXAMPLE)
     return [
         job.model_copy(update={"name": f"past-{i + 1}"} | ({"value_usd": None} if i % 2 else {})).placed(

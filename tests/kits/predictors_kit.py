@@ -1,15 +1,16 @@
-"""The registered predictors for tests: those whose library is not installed are skipped, with the extra that brings it."""
+"""The registered predictors for tests: predictors without their library are skipped, naming the extra that
+installs it."""
 
 import pytest
 
 from forecasting.predictors import PREDICTORS
 
-#: What is a part of another predictor, and is forecast by the same code: the long form looks at it by itself as well.
+#: Parts of another predictor that share its forecast code: only the long form tests them separately as well.
 PARTS = ("uncalibrated",)
 
 
 def registered():
-    """A parameter for every name in `PREDICTORS`."""
+    """Return a parameter for every name in `PREDICTORS`."""
     return [
         pytest.param(
             name,
@@ -26,5 +27,5 @@ def registered():
 
 
 def installed():
-    """The names whose library is installed."""
+    """Return the names whose library is installed."""
     return [name for name in sorted(PREDICTORS) if PREDICTORS[name].installed]

@@ -1,4 +1,4 @@
-"""Whether an answer keeps to its published schema, and says nothing that the schema does not know."""
+"""Check answers against their published schemas, without additional keys."""
 
 import json
 from functools import cache
@@ -12,7 +12,7 @@ CHECKER = jsonschema.Draft202012Validator
 
 
 def closed(form):
-    """The schema with no room for keys that it does not name."""
+    """Return the schema with additional keys forbidden."""
     if isinstance(form, list):
         return [closed(one) for one in form]
     if not isinstance(form, dict):
@@ -23,12 +23,12 @@ def closed(form):
 
 @cache
 def checker(name):
-    """The checker of a published schema that is one itself."""
+    """Return a validator of a published schema, after checking the schema itself."""
     form = closed(schema(name))
     CHECKER.check_schema(form)
     return CHECKER(form, format_checker=CHECKER.FORMAT_CHECKER)
 
 
 def keeps_to(name, value):
-    """Raise if a value, as ``--json`` prints it, is not of the published form."""
+    """Raise an error unless a value, as printed by ``--json``, has the published form."""
     checker(name).validate(json.loads(as_json(value)))

@@ -29,12 +29,12 @@ TURNED = NOW - timedelta(days=15)
 
 
 def spot_price(zone: str, at: datetime) -> float:
-    """Return the made price of a zone at a time, USD an instance-hour."""
+    """Return the synthetic price of a zone at a time, USD an instance-hour."""
     return (SINCE if at >= TURNED else BEFORE)[zone]
 
 
 def price_history(start: datetime, end: datetime) -> str:
-    """Return made prices, every 6 hours from ``start`` to ``end``, as AWS prints them: newest first."""
+    """Return synthetic prices, every 6 hours from ``start`` to ``end``, as AWS prints them: newest first."""
     times = [start + timedelta(hours=6 * k) for k in range(int((end - start) / timedelta(hours=6)) + 1)]
     rows = [
         {
@@ -72,7 +72,8 @@ overhead_minutes = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A command at a minute of the first hour, a name by which its figures are checked, and the text of the page after it."""
+    """A command at a minute of the first hour, a name by which its figures are checked, and the text of
+    the page after it."""
 
     name: str
     minute: int
@@ -162,12 +163,12 @@ STEPS = (
         "`--every 6h` without `--policy` compares all policies, and takes about a minute.",
     ),
 )
-#: The steps before anything is decided; they take a few seconds.
+#: The steps before any decision; they take a few seconds.
 FIRST_STEPS = STEPS[:4]
 
 
 def write_files(folder: Path) -> None:
-    """Write the job file and the two answers of AWS."""
+    """Write the job file and the two responses of AWS."""
     (folder / "job.toml").write_text(JOB)
     (folder / "prices.json").write_text(price_history(NOW - timedelta(days=DAYS), NOW))
     later = NOW + timedelta(hours=1)
@@ -213,7 +214,7 @@ us-east-1a $9.60 and $9.00, us-east-1c $10.40 and $10.50. Your own come from AWS
 
 
 def page(found: Mapping[str, str]) -> str:
-    """Return the page of the docs: each command, its output, and what it means."""
+    """Return the page of the docs: each command, its output, and its explanation."""
     parts = [f"{HEAD}{JOB}```\n"]
     for step in STEPS:
         output = "\n".join(line.rstrip() for line in found[step.name].strip().splitlines())
@@ -227,7 +228,8 @@ def page(found: Mapping[str, str]) -> str:
 
 
 def outputs_on_page() -> Iterator[tuple[str, str]]:
-    """Yield the name and the printed output of each step of the page; raises `ValueError` where a command is not the step's."""
+    """Yield the name and the printed output of each step of the page; raises `ValueError` if a command
+    differs from the step's."""
     blocks = re.findall(
         r"^## \d\d:\d\d `slackwater ([^`]+)`\n\n```\n(.*?)\n```", PAGE.read_text(), re.MULTILINE | re.DOTALL
     )
