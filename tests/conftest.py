@@ -14,8 +14,7 @@ from flows.engine.run import ENGINE_SETTINGS
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Workers of one run share the cores already: additional DuckDB threads only wait for each other. Without
-# workers, as
-# `make test-all` runs, DuckDB uses its default number.
+# workers, as `make test-all` runs, DuckDB uses its default number.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("SLACKWATER_THREADS", "1")
 # Wide enough that no heading wraps, whatever the terminal or worker; tests of widths set it themselves.
@@ -24,17 +23,16 @@ os.environ["COLUMNS"] = "200"
 for name, value in ENGINE_SETTINGS.items():
     os.environ.setdefault(name, value)
 
-# Python's garbage collector runs after every 700 objects, over all objects of the tests: a tenth of their
-# time. This makes it rarer.
+# Python's garbage collector runs after every 700 objects, over all objects of the tests: a tenth of their time.
+# This makes it rarer.
 gc.set_threshold(50_000, 20, 20)
 
 HERE = Path(__file__).parent
 #: Every second worker of a run begins at the other end where two would do the same work in parallel.
 OTHER_END = bool(int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2)
 
-#: Slow files, in the order in which workers take them; the short files after them end at about the same
-# time. The
-# first go to two workers in turn, which therefore compile different kernels in parallel.
+#: Slow files, in the order in which workers take them; the short files after them end at about the same time.
+#: The first go to two workers in turn, which therefore compile different kernels in parallel.
 FIRST = (
     "contract/test_policies.py",
     "contract/test_predictors.py",
@@ -73,11 +71,10 @@ def empty_warehouse(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="module")
 def new_warehouses(empty_warehouse):
-    """Create new warehouses as copies of the worker's first: the comments alone take 50 ms, and the tests
-    create hundreds.
+    """Create new warehouses as copies of the worker's first: the comments alone take 50 ms, and the tests create hundreds.
 
-    Tests of file creation create warehouses as the program does, and so does every process that a test
-    starts."""
+    Tests of file creation create warehouses as the program does, and so does every process that a test starts.
+    """
     from warehouse.store.connection import Opening
 
     def copied(opening):
@@ -91,8 +88,7 @@ def new_warehouses(empty_warehouse):
 
 
 def pytest_collection():
-    """In a new clone the tests and libraries have no bytecode yet: two workers that import them from both
-    ends share the work."""
+    """In a new clone the tests and libraries have no bytecode yet: two workers that import them from both ends share the work."""
     for file in sorted(HERE.rglob("test_*.py"), reverse=True) if OTHER_END else ():
         if str(file.parent) not in sys.path:
             sys.path.insert(0, str(file.parent))

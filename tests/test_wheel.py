@@ -1,5 +1,4 @@
-"""The wheel: one package ``slackwater`` that names no module of the repository, installed next to a user's
-folder ``flows``."""
+"""The wheel: one package ``slackwater`` that names no module of the repository, installed next to a user's folder ``flows``."""
 
 import ast
 import json
@@ -70,8 +69,7 @@ def package(wheel, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """Return the ``bin`` of an environment with the wheel and the libraries installed here, but nothing of
-    the repository."""
+    """Return the ``bin`` of an environment with the wheel and the libraries installed here, but nothing of the repository."""
     place = tmp_path_factory.mktemp("environment")
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"

@@ -80,7 +80,8 @@ def within(spans, at):
 def test_a_changed_digit_of_a_page_is_noticed(ledger, pages):
     """Changes every digit of every figure in the prose and in declared tables, one at a time.
 
-    Compares within the section: claims of other sections are missing before and after."""
+    Compares within the section: claims of other sections are missing before and after.
+    """
     bare, changed = replace(ledger, outside={}), 0
     for name, whole in pages.items():
         for part, code in sections(looked_at(name, whole, ledger)):

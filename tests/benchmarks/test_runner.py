@@ -78,8 +78,7 @@ def test_figures_of_nested_results():
 
 
 def test_it_runs_from_a_command_line(modules, tmp_path):
-    """Objects sent to a spawned process must not be defined in the ``__main__`` of a package, where it
-    cannot find them."""
+    """Objects sent to a spawned process must not be defined in the ``__main__`` of a package, where it cannot find them."""
     modules("fine")
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "__main__.py").write_text(

@@ -1,5 +1,6 @@
 """Contract of live sources: checked options, bounded pages of canonical rows, clear errors, no look-ahead;
-and no row of another product is accepted as a price."""
+and no row of another product is accepted as a price.
+"""
 
 import datetime as dt
 import os
@@ -348,8 +349,7 @@ def answered(name, rows, *, page=2):
 
 
 def stated(found):
-    """Return all prices and counts without their positions in the response, with the markets of the base
-    rows first."""
+    """Return all prices and counts without their positions in the response, with the markets of the base rows first."""
     keys = (
         "region",
         "zone",

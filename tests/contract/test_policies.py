@@ -71,8 +71,7 @@ def random_job(rng: np.random.Generator, *, load: float | None = None) -> Job:
 
 
 def random_market(rng: np.random.Generator, slots: int, n_max: int) -> MarketWindow:
-    """Return sticky counts and prices that exceed on-demand now and then, with gaps and with constant or
-    empty stretches."""
+    """Return sticky counts and prices that exceed on-demand now and then, with gaps and with constant or empty stretches."""
     kind = int(rng.integers(5))
     price = np.clip(0.6 + 0.15 * rng.normal(size=slots).cumsum(), 0.1, 1.5)
     count = np.clip(rng.integers(0, n_max + 1) + rng.integers(-2, 3, size=slots).cumsum(), 0, n_max).astype(
@@ -172,15 +171,15 @@ def test_legal_on_anything(policy):
 def promised(policy: Policy[Any], job: Job) -> Job:
     """Return the job with the deadline promise of ``policy``.
 
-    Where the price may argue against finishing, the job gets a hard deadline (M4)."""
+    Where the price may argue against finishing, the job gets a hard deadline (M4).
+    """
     priced = isinstance(policy, Stochastic)
     return replace(job, must_finish=priced and not always_worth_finishing(job, 1.0, 0.5))
 
 
 @every_policy
 def test_the_deadline_is_met_whenever_on_demand_alone_could(policy):
-    """The promise of the safety net, at loads up to exactly the capacity of on-demand (M4.2, M4.3; M4.4,
-    M4.5 ours)."""
+    """The promise of the safety net, at loads up to exactly the capacity of on-demand (M4.2, M4.3; M4.4, M4.5 ours)."""
     for seed in range(40):
         given = case(1000 + seed, load=True)
         job = given.job

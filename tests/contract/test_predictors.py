@@ -1,7 +1,7 @@
 """Contract of the predictors (M1.2, M6.1-M6.4).
 
-A new entry in `PREDICTORS` is included automatically; `others_drift` stands for a third-party
-predictor."""
+A new entry in `PREDICTORS` is included automatically; `others_drift` stands for a third-party predictor.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def name(request):
 
 @pytest.fixture(scope="module")
 def fitted(name):
-    """Every predictor fitted on the first 400 of 640 slots with gaps (M6.4)."""
+    """Return every predictor fitted on the first 400 of 640 slots with gaps (M6.4)."""
     whole = wandering(640)
     return standing(name, whole.until(whole.slots[399])), whole
 
@@ -124,7 +124,7 @@ def test_any_history_gives_a_forecast(name, case):
 
 
 def test_nothing_observed_is_priced_at_on_demand_and_says_so(name):
-    """No observation, no claim: on-demand price, no instance, with the reason, for each variable apart."""
+    """Without observations: on-demand price, no instances, and the reason, for each variable separately."""
     for case, blind in (
         ("nothing at all", "pc"),
         ("all gaps", "pc"),
@@ -147,7 +147,7 @@ def test_nothing_observed_is_priced_at_on_demand_and_says_so(name):
 
 
 def test_an_old_value_is_labelled(name):
-    """The newest value lies 40 slots (20 hours) back: nobody may pass it off as the present."""
+    """The newest value is 40 slots (20 hours) old: no predictor may present it as current."""
     forecast = odd(name, "ends in a long gap").forecast(horizon=3)
     assert forecast.newest_row == ODD["ends in a long gap"].slots[179]
     if name == "seasonal_naive":  # it looks a day back, where there are values
@@ -157,13 +157,13 @@ def test_an_old_value_is_labelled(name):
 
 
 def test_a_well_observed_history_needs_no_fallback(fitted):
-    """A label that is always there says nothing."""
+    """A label that is always present carries no information."""
     model, _ = fitted
     assert model.forecast(horizon=12).fallback == ""
 
 
 def test_forecast_many_equals_one_by_one(fitted):
-    """M6.4: one pass over all origins gives what a step-by-step life would have given."""
+    """M6.4: one pass over all origins equals extending step by step."""
     model, whole = fitted
     origins = list(whole.slots[[0, 1, 47, 300, 399, 400, 639]])
     made = model.forecast_many(whole, origins, horizon=48)
@@ -185,7 +185,7 @@ def test_origins_may_come_in_any_order_and_repeat(fitted):
 
 
 def scrambled(whole, place, seed):
-    """The history with everything after a slot replaced by noise."""
+    """Return the history with everything after a slot replaced by noise."""
     rng = np.random.default_rng(seed)
     frame = whole.frame.copy()
     after = len(frame) - place - 1
@@ -196,7 +196,7 @@ def scrambled(whole, place, seed):
 
 
 def test_a_scrambled_future_changes_nothing(fitted):
-    """M1.2: what comes after an origin cannot be felt at it, in one pass over origins no more than one by one."""
+    """M1.2: later values do not affect the forecast at an origin, in one pass as in single forecasts."""
     model, whole = fitted
     origins = list(whole.slots[380:560:20])
     truth = model.forecast_many(whole, origins, horizon=24)
@@ -214,7 +214,7 @@ def test_a_scrambled_future_changes_nothing(fitted):
 
 
 def test_fit_sees_no_future_and_fitting_twice_gives_the_same(name):
-    """M1.2: fitting on `until(T)` of two histories that differ after T gives one and the same model, to the bit."""
+    """M1.2: fitting on `until(T)` of two histories that differ after T gives the same model, to the bit."""
     whole = wandering(420, seed=5)
     at = whole.slots[299]
     first = standing(name, whole.until(at))
@@ -223,7 +223,7 @@ def test_fit_sees_no_future_and_fitting_twice_gives_the_same(name):
 
 
 def test_extend_moves_on_without_estimating_again(fitted):
-    """M6.4: the state moves, the fitted object stays as it was, and extending in two leaps is extending in one."""
+    """M6.4: the state moves, the fitted object is unchanged, and two extensions equal a single extension."""
     model, whole = fitted
     before = model.forecast(horizon=6)
     leap = model.extend(whole.until(whole.slots[520]))
@@ -253,7 +253,7 @@ def test_what_was_learned_late_is_not_known_early(fitted):
 
 
 def test_a_capacity_nobody_stated_is_not_learned_from_the_future(name):
-    """M1.2, M6.3: the largest count so far bounds a forecast, not the largest ever."""
+    """M1.2, M6.3: a forecast is bounded by the largest count so far, not by the largest count ever."""
     count = [1, 2, 1, 0] * 60 + [9, 8, 9, 7] * 30
     whole = history([1.0] * 360, count, stated=False)
     model = standing(name, whole.until(whole.slots[200]))
@@ -275,7 +275,7 @@ def test_a_model_of_nothing_can_meet_a_market_later(name):
 
 
 def test_origins_between_slots_and_before_all(fitted):
-    """An origin between two slots knows the earlier one; one before all slots knows nothing."""
+    """An origin between two slots uses the earlier slot; an origin before all slots has no data."""
     model, whole = fitted
     between, before = whole.slots[450] + HALF_HOUR / 3, START - HALF_HOUR
     first, second = model.forecast_many(whole, [between, before], horizon=3)
@@ -301,7 +301,7 @@ values = st.one_of(st.none(), st.integers(0, 5))
     split=st.floats(0, 1),
 )
 def test_arbitrary_short_histories(names, data, horizon, split):
-    """Whatever the gaps, every predictor answers within bounds, and one pass equals one by one."""
+    """With any gaps, every predictor stays within bounds, and one pass equals single forecasts."""
     price, count = (
         np.array([NAN if v is None else v for v in column], dtype=float) for column in zip(*data, strict=True)
     )
@@ -320,7 +320,7 @@ def test_an_unknown_predictor_is_refused_by_name():
 
 
 def test_what_was_estimated_can_be_kept_and_read(fitted):
-    """M6.4: between two refits a turn restores instead of estimating."""
+    """M6.4: between two refits a turn restores the stored fit instead of estimating."""
     model, whole = fitted
     again = replace(model, fits={variable: restored(state_text(one)) for variable, one in model.fits.items()})
     same(again.extend(whole).forecast(horizon=6), model.extend(whole).forecast(horizon=6), tolerance=0)

@@ -1,4 +1,4 @@
-"""What holds for the rows of every source of files: order of rows, placeholders, times, unknown names."""
+"""Contract of the rows of every file source: order of rows, placeholders, times, unknown names."""
 
 import json
 import random
@@ -16,7 +16,7 @@ from warehouse.store.connection import open_store
 
 @dataclass(frozen=True)
 class Line:
-    """One price as somebody has it."""
+    """One price, independent of a source's format."""
 
     time: str = "2026-03-05T12:00:00+00:00"
     usd: str = "9.83"
@@ -100,7 +100,7 @@ def catalogue(lines):
     )
 
 
-#: (source, file name, its writer); every source of files with prices that somebody writes line by line.
+#: (source, file name, its writer); every file source whose prices are written line by line.
 FORMS = {
     "aws-json": ("aws", "history.json", aws_json),
     "aws-lines": ("aws", "history.jsonl", aws_lines),
@@ -118,7 +118,7 @@ WITH_ON_DEMAND = ["tabular", "tabular-named", "vastai", "skypilot-catalogue"]
 
 
 def taken(tmp_path, form, lines, *, session_zone="UTC"):
-    """The price rows (market, product, time, price, on-demand price), the kinds of reasons, and the markets' listing."""
+    """Return the price rows (market, product, time, price, on-demand price), the kinds of reasons, and the markets' listing."""
     source, name, write = FORMS[form]
     path = tmp_path / name
     path.write_text(write(lines))
@@ -140,7 +140,7 @@ def taken(tmp_path, form, lines, *, session_zone="UTC"):
 
 
 def place_of(row):
-    """The place that was written, which is a zone in one source and a region in another; "" of a derived row."""
+    """Return the written place, a zone in one source and a region in another; "" for a derived row."""
     return next((name for name in row[:2] if name.startswith("us-east-1") and name != "us-east-1"), "")
 
 
@@ -155,7 +155,7 @@ def test_every_source_of_files_has_its_rows_here_or_states_none():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_order_of_rows_changes_nothing(tmp_path, form):
-    """Also with two rows that contradict each other, several products, placeholders and times of several offsets."""
+    """Includes contradictory rows, several products, placeholders and times of several offsets."""
     lines = [
         Line(),
         Line(zone="us-east-1b", product="Windows", usd="30"),
@@ -172,7 +172,7 @@ def test_the_order_of_rows_changes_nothing(tmp_path, form):
         again = taken(tmp_path, form, lines)
         assert again[:3] == expected[:3]
         assert again[4] == expected[4]
-    # Neither of two rows that contradict each other is taken.
+    # Of two contradictory rows neither is used.
     assert not {row[5] for row in expected[0] if "us-east-1c" in row} & {5.0, 6.0, 40.0, 48.0}
 
 

@@ -1,4 +1,4 @@
-"""What every source must do: translate without loss, in bounded chunks, and refuse what is not of its format."""
+"""Contract of the sources: translate without loss, in bounded chunks, and refuse other formats."""
 
 import json
 from pathlib import Path
@@ -21,8 +21,8 @@ COLUMNS = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS, "reject
 NONE = SourceOptions(values={})
 RANGE = {"start": "2026-01-05", "end": "2026-01-06"}
 
-#: (source, file name, smallest file of its format), as every source says itself; what is not of these formats must be refused
-#: under the same names.
+#: (source, file name, smallest file of its format), from the examples of each source; files in other formats
+#: under the same names must be refused.
 GOOD = [(name, file, text) for name, source in SOURCES.items() for file, text in source.examples.items()]
 FILES = [pytest.param(*entry, id=f"{entry[0]}-{entry[1]}") for entry in GOOD]
 
@@ -208,7 +208,7 @@ ODD = [
 
 
 def changed(value, odd):
-    """Copies of a JSON value with one leaf, or one whole branch, replaced by an odd one."""
+    """Yield copies of a JSON value with one leaf, or one whole branch, replaced by an odd value."""
     yield odd
     if isinstance(value, dict):
         for key, inner in value.items():

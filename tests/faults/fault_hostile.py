@@ -210,8 +210,7 @@ def _broken(store: Store, folder: Path, sample: Sample, rng: random.Random, told
 
 
 def _ingest_one(store: Store, source: str, path: Path, told: Fuzzed, where: str) -> None:
-    """Ingest a file under a separate label: a refused file leaves nothing, an accepted file has all its
-    rows accounted for."""
+    """Ingest a file under a separate label: a refused file leaves nothing, an accepted file has all its rows accounted for."""
     options = SourceOptions(values={**OPTIONS[source], "source": "hostile"})
     before, told.digest = told.digest or digest_of(store), None
     try:
@@ -249,8 +248,7 @@ _AN_EVENT = re.compile(rb"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*")
 
 
 def _pages(text: str) -> Iterator[list]:
-    """Yield the rows of each JSON document in a text, as far as it is valid; a bare list, or objects in
-    lines, are rows."""
+    """Yield the rows of each JSON document in a text, as far as it is valid; a bare list, or objects in lines, are rows."""
     reader, place = json.JSONDecoder(parse_int=str), 0
     while place < len(text):
         try:

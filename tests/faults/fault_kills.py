@@ -37,8 +37,7 @@ PAUSE = 0.1
 
 @dataclass(slots=True)
 class Tally:
-    """Results of a killed stage; ``shortest``: seconds of the fastest complete run, ``again``: kills by
-    `kill_again`."""
+    """Results of a killed stage; ``shortest``: seconds of the fastest complete run, ``again``: kills by `kill_again`."""
 
     shortest: float
     kills: int = 0
@@ -130,10 +129,10 @@ def kill_stage(
     rng: random.Random,
     say: Callable[[str], None],
 ) -> Tally:
-    """Kill a stage at least ``kills`` times, in rounds of one to three, with a complete run and comparison
-    after each.
+    """Kill a stage at least ``kills`` times, in rounds of one to three, with a complete run and comparison after each.
 
-    `kill_again` runs first."""
+    `kill_again` runs first.
+    """
     whole = undisturbed(stage, base, folder / f"{stage.name}-whole")
     tally = Tally(shortest=whole.ended.seconds)
     if stage.files:

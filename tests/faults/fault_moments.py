@@ -1,9 +1,8 @@
-"""A child process killed at a chosen moment: between two statements, around a file operation, or after
-some time.
+"""A child process killed at a chosen moment: between two statements, around a file operation, or after some time.
 
-The children are forked, so modules need not be imported again for every kill. The parent must not have
-used
-DuckDB or Arrow: their threads do not survive a fork."""
+The children are forked, so modules need not be imported again for every kill. The parent must not have used
+DuckDB or Arrow: their threads do not survive a fork.
+"""
 
 import json
 import os
@@ -25,8 +24,7 @@ STATEMENTS = ("execute", "arrays", "arrow")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """Result of a child: killed, or its answer; ``moments``: names of the moments at which it could have
-    been killed."""
+    """Result of a child: killed, or its answer; ``moments``: names of the moments at which it could have been killed."""
 
     killed: bool
     answer: object = None
@@ -36,8 +34,7 @@ class Ended:
 
 
 class Moments:
-    """Records the moments before and after every statement and file operation, and kills the process at
-    one of them."""
+    """Records the moments before and after every statement and file operation, and kills the process at one of them."""
 
     def __init__(self, last: int | None) -> None:
         self.seen: list[str] = []

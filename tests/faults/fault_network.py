@@ -1,5 +1,4 @@
-"""A live feed over the loopback interface: a server process for killed fetches, and a soak test with
-random faults."""
+"""A live feed over the loopback interface: a server process for killed fetches, and a soak test with random faults."""
 
 import os
 import random
@@ -48,8 +47,8 @@ class FeedServer:
         os.close(stopped)
         with os.fdopen(urls) as pipe:
             self.url = pipe.readline().strip()
-        # boto caches EC2's description, which is slow to parse: loaded here once rather than in every
-        # child that fetches.
+        # boto caches EC2's description, which is slow to parse: loaded here once rather than in every child
+        # that fetches.
         access = AwsAccess(endpoint_url=self.url)
         AwsClients(access, Transport(seed=0)).call(REGION, "describe_regions")
 

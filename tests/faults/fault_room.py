@@ -1,5 +1,4 @@
-"""Disk full in the middle of a turn: a clear error, readers that see complete states, and with room the
-same tables."""
+"""Disk full in the middle of a turn: a clear error, readers that see complete states, and with room the same tables."""
 
 import os
 import random

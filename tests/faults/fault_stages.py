@@ -1,5 +1,4 @@
-"""The work that is killed, each from a prepared folder: every stage of a turn, a turn, a fetch of a live
-feed, a backfill."""
+"""The work that is killed, each from a prepared folder: every stage of a turn, a turn, a fetch of a live feed, a backfill."""
 
 import os
 import shutil
@@ -71,8 +70,7 @@ def known_to(turn: Turn) -> Found:
 
 
 def files_and_market() -> None:
-    """Import files of every source, then a simulated market and jobs to learn from, in a single opening of
-    the warehouse."""
+    """Import files of every source, then a simulated market and jobs to learn from, in a single opening of the warehouse."""
     with open_store(DB) as store:
         for name, options in OPTIONS.items():
             read_files(store, name, Path("files") / name, **options, imported_at=AT)
@@ -109,8 +107,7 @@ def turn(at: pd.Timestamp = AT) -> None:
 
 
 def may_move() -> None:
-    """Add two multi-market jobs on the simulated market's zones: one ends with its first slot, the other
-    two hours later."""
+    """Add two multi-market jobs on the simulated market's zones: one ends with its first slot, the other two hours later."""
     terms = {
         "n_max": 2, "markets": ["simulated/*/*/h100"], "workload": {"amount": 1.5, "unit": "gpu_hours"},
         "throughput": {"form": "linear"}, "checkpoint": {"resumable": True, "overhead_minutes": 3},
@@ -185,8 +182,7 @@ def fetch(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stage to kill: preparation of its folder, and its work. ``whole``: readers see nothing of it
-    before its end."""
+    """A stage to kill: preparation of its folder, and its work. ``whole``: readers see nothing of it before its end."""
 
     name: str
     before: tuple[Callable[[], object], ...]

@@ -1,5 +1,4 @@
-"""Compare the contents of a warehouse with the expected contents: lost rows, doubled rows, and
-inconsistent counts."""
+"""Compare the contents of a warehouse with the expected contents: lost rows, doubled rows, and inconsistent counts."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -27,8 +26,7 @@ TABLES = (*UNIQUE, "rejected")
 def digest_of(
     store: Store, without: Collection[str] = (), tables: Collection[str] = TABLES
 ) -> dict[str, list[str]]:
-    """Return rows and a sum of their hashes by table: warehouses with the same rows in any order have the
-    same digest.
+    """Return rows and a sum of their hashes by table: warehouses with the same rows in any order have the same digest.
 
     ``without``: ignored columns, of every table (``batch``) or of one table (``fetches.requests``).
     """
@@ -74,10 +72,10 @@ def contents(
 
 
 def imported(store: Store) -> dict[str, int]:
-    """Return the counts of the import ledger, the counts of the tables, and contents without all rejected
-    rows set aside.
+    """Return the counts of the import ledger, the counts of the tables, and contents without all rejected rows set aside.
 
-    Rows of the same content, under any name, are set aside once."""
+    Rows of the same content, under any name, are set aside once.
+    """
     names = ("added", "repeated", "rejected")
     sums = store.execute(f"SELECT {', '.join(f'coalesce(sum({name}), 0)' for name in names)} FROM imports")[0]
     held = store.execute("SELECT (SELECT count(*) FROM price) + (SELECT count(*) FROM availability)")[0][0]

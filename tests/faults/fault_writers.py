@@ -1,5 +1,4 @@
-"""Several processes that write one warehouse at the same time: they wait for each other, and a killed
-writer stops nobody."""
+"""Several processes that write one warehouse at the same time: they wait for each other, and a killed writer stops nobody."""
 
 import os
 import random
@@ -37,8 +36,7 @@ class Written:
 
 
 def writer(number: int) -> None:
-    """Ingest a separate file, add a separate job, and run the turn that the others run too; each in a
-    separate opening."""
+    """Ingest a separate file, add a separate job, and run the turn that the others run too; each in a separate opening."""
     with open_store(DB) as store:
         ingest(store, "tabular", Path(f"own-{number}.csv"), imported_at=AT)
     with open_store(DB) as store:
@@ -53,8 +51,7 @@ def writer(number: int) -> None:
 
 
 def writers_at_once(base: Path, folder: Path, *, rounds: list[int], rng: random.Random) -> Written:
-    """Run rounds of so many writers each, killing one in every second round; rows must equal those of
-    sequential writers."""
+    """Run rounds of so many writers each, killing one in every second round; rows must equal those of sequential writers."""
     os.environ[WAIT_VARIABLE] = "600"  # on a busy machine a turn may take long
     written = Written()
     for number, count in enumerate(rounds):

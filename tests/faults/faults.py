@@ -1,9 +1,8 @@
-"""Inject faults and count losses: ``python tests/faults/faults.py [--kills N] [--files N] [--only PART
-...]``.
+"""Inject faults and count losses: ``python tests/faults/faults.py [--kills N] [--files N] [--only PART ...]``.
 
-Prints one JSON object; exit code 1 if anything was lost, doubled or partially visible. Runs as a
-separate process:
-its children are forked, so this process never opens a warehouse."""
+Prints one JSON object; exit code 1 if anything was lost, doubled or partially visible. Runs as a separate
+process: its children are forked, so this process never opens a warehouse.
+"""
 
 import os
 

@@ -1,8 +1,7 @@
-"""Absurd values: numbers of settings, job files, request files, types and teams, times of commands, rows
-of any size.
+"""Absurd values: numbers of settings, job files, request files, types and teams, times of commands, rows of any size.
 
-Each is refused with a message or used; a market or job that cannot be used affects only itself, not the
-others."""
+Each is refused with a message or used; a market or job that cannot be used affects only itself, not the others.
+"""
 
 import math
 from pathlib import Path

@@ -112,8 +112,9 @@ def taken_in():
 )
 @pytest.mark.parametrize(("source", "name", "text"), SAMPLES, ids=[f"{s}-{n}" for s, n, _ in SAMPLES])
 def test_bytes_that_are_no_text_cost_their_own_rows_only(taken_in, source, name, text, bad):
-    """A byte that is not UTF-8, half a character as bytes or (in JSON) as an escape: its rows are set
-    aside, counted and shown."""
+    """A byte that is not UTF-8, half a character as bytes or (in JSON) as an escape: its rows are set aside,
+    counted and shown.
+    """
     if bad.startswith(b"\\") and not name.endswith((".json", ".jsonl")):
         return  # five ordinary characters
     word = WORDS[name].encode()

@@ -75,8 +75,7 @@ def test_broken_files_of_words_are_refused_in_words_or_used(tmp_path, use, conte
 
 
 def test_hostile_names_of_markets_come_in_and_are_only_shown(tmp_path):
-    """From a file of a source through the warehouse to every page: shown as text, never as a tag, a
-    formula or a path."""
+    """From a file of a source through the warehouse to every page: shown as text, never as a tag, a formula or a path."""
     name = "<script>alert(1)</script><img src=x onerror=alert(2)>'); DROP TABLE price; --"
     shown = name.replace("/", "|")  # a market name with a slash is refused
     text = tidy_prices(40).replace("us-east-1a", f'"{shown}"')

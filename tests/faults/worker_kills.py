@@ -1,14 +1,11 @@
-"""Kill runs, workers and both under a real Prefect server: ``python tests/faults/worker_kills.py [--kills
-N] [--seed S]``.
+"""Kill runs, workers and both under a real Prefect server: ``python tests/faults/worker_kills.py [--kills N] [--seed S]``.
 
-Each round is a new warehouse and a run of the served turn, in the current slot. A moment later its
-process dies, or the
-worker that serves it, or both, as when a machine goes down; a worker is restarted at once, as an init
-system would.
-Counted is the origin of the slot's decisions: that run, the run that the server's automation made in
-its place, or the
-next scheduled run. One JSON object on standard output; exit code 1 if a slot stayed without decisions
-or has two."""
+Each round is a new warehouse and a run of the served turn, in the current slot. A moment later its process
+dies, or the worker that serves it, or both, as when a machine goes down; a worker is restarted at once, as an
+init system would. Counted is the origin of the slot's decisions: that run, the run that the server's
+automation made in its place, or the next scheduled run. One JSON object on standard output; exit code 1 if a
+slot stayed without decisions or has two.
+"""
 
 import os
 
@@ -42,8 +39,8 @@ from warehouse.store.connection import open_reader  # noqa: E402
 
 #: Victims, and how often each in ten rounds.
 VICTIMS = {"run": 4, "worker": 3, "both": 3}
-#: Seconds after which the server declares a silent run dead (300 in use), seconds in which a moment is
-# drawn, and limit of a round.
+#: Seconds after which the server declares a silent run dead (300 in use), seconds in which a moment is drawn,
+#: and limit of a round.
 SILENCE, MOMENTS, PATIENCE = 40, 10.0, 240.0
 #: The command, with this shorter limit for silent runs.
 SERVE = f"""

@@ -1,7 +1,7 @@
 """The arithmetic of a slot: one file a rule, computed by hand; every implementation returns the same.
 
-Plain Python, compiled code, tables of policies, the constants of the Pyomo program, the label solver,
-the induction."""
+Plain Python, compiled code, tables of policies, the constants of the Pyomo program, the label solver, the induction.
+"""
 
 from __future__ import annotations
 
@@ -222,8 +222,7 @@ def test_split(case):
 
 
 def test_no_other_module_compares_a_spot_price_with_the_on_demand_price():
-    """`usable_spot` and `spot_is_cheaper` are the only comparison; the audit and the levels of beliefs
-    have separate ones."""
+    """`usable_spot` and `spot_is_cheaper` are the only comparison; the audit and the levels of beliefs have separate ones."""
     compares = re.compile(
         r"price(\[[^\]]*\])? *(<|>=|>|<=) *[\w.]*on_demand|on_demand(_usd)? *(>|<=|<|>=) *[\w.]*price\b"
     )

@@ -55,8 +55,9 @@ def demo_market(variable: str, i: int) -> str:
 
 
 def demo_scores(rng: np.random.Generator, *, markets: int, steps: int, shift: float = 0.0) -> pd.DataFrame:
-    """Return scores of every model on every market; the first price market is flat. ``shift`` adds to
-    every skill but last value's."""
+    """Return scores of every model on every market; the first price market is flat. ``shift`` adds to every
+    skill but last value's.
+    """
     rows = []
     for variable in ("count", "price"):
         for i in range(markets):

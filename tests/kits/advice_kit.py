@@ -1,5 +1,4 @@
-"""A small warehouse, a job on its market, and decisions for it of every kind, without an engine or a
-complete turn."""
+"""A small warehouse, a job on its market, and decisions for it of every kind, without an engine or a complete turn."""
 
 import shutil
 from functools import cache

@@ -1,5 +1,4 @@
-"""A headless Chromium driven over the DevTools protocol: resources, console messages and keyboard access
-of a page."""
+"""A headless Chromium driven over the DevTools protocol: resources, console messages and keyboard access of a page."""
 
 import base64
 import json
@@ -27,8 +26,7 @@ def find_chromium() -> str | None:
 
 
 class Page:
-    """One tab. ``problems`` collects console errors, uncaught exceptions, failed requests and responses
-    from 400 on."""
+    """One tab. ``problems`` collects console errors, uncaught exceptions, failed requests and responses from 400 on."""
 
     def __init__(self, socket) -> None:
         self._socket = socket

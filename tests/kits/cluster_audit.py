@@ -16,9 +16,9 @@ ROUNDING = 1e-6
 def audit_run(run: ClusterRun) -> None:
     """Raise `AuditError` unless the run adds up.
 
-    No node was ever over-allocated, no job was in two places or ran before it arrived, every job did
-    exactly its work, and
-    every failure was an attempt that does not run."""
+    No node was ever over-allocated, no job was in two places or ran before it arrived, every job did exactly
+    its work, and every failure was an attempt that does not run.
+    """
     for node in range(run.cluster.nodes):
         most = peak_gpus([s for s in run.segments if s.node == node])
         if most > run.cluster.gpus_per_node:

@@ -39,8 +39,7 @@ def configuration(**changes):
 
 
 def made_up_runs(noise=0.01, seed=3):
-    """Return runs of three models from `LAW`, their `OFFSETS` and a little noise, with the columns of the
-    real file."""
+    """Return runs of three models from `LAW`, their `OFFSETS` and a little noise, with the columns of the real file."""
     configurations = [
         Configuration(
             model_name=model,
@@ -87,8 +86,7 @@ def made_up_labels():
 
 
 def made_up_statistics(shares=None):
-    """Return published statistics of 10,000 synthetic experiments; ``shares`` of GPU numbers 1..32
-    determine the rejections."""
+    """Return published statistics of 10,000 synthetic experiments; ``shares`` of GPU numbers 1..32 determine the rejections."""
     shares = np.array([0.2, 0.25, 0.25, 0.2, 0.06, 0.04]) if shares is None else shares
     batches = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
     rejected = [100 * shares[[n > b for n in (1, 2, 4, 8, 16, 32)]].sum() for b in batches]

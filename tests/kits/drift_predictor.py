@@ -12,8 +12,7 @@ from forecasting.quantiles import LEVELS
 
 @dataclass(frozen=True)
 class Drift:
-    """Predictor of the newest value plus the mean change of all training markets, with the spread of their
-    changes."""
+    """Predictor of the newest value plus the mean change of all training markets, with the spread of their changes."""
 
     name: str = "others_drift"
     pooled: bool = True

@@ -17,8 +17,8 @@ def own_engine(home: Path, tables: Path | None = None):
     """Set Prefect up in the folder ``home`` as a command does, and restore the environment afterwards.
 
     An engine creates its tables in several hundred migrations. If another engine has stored them in
-    ``tables``
-    (`keep_tables`), it begins with a copy."""
+    ``tables`` (`keep_tables`), it begins with a copy.
+    """
     before = dict(os.environ)
     os.environ[ALLOWED] = str(
         home.parent

@@ -1,5 +1,4 @@
-"""Shared parts of the tests of `slackwater fill`: measurements that a real model is fitted on, and markets
-of known GPUs."""
+"""Shared parts of the tests of `slackwater fill`: measurements that a real model is fitted on, and markets of known GPUs."""
 
 from itertools import product
 from pathlib import Path
@@ -66,8 +65,7 @@ def _run(model, size, name, gpus, batch, length, rate):
 
 
 def write_markets(folder: Path, *, seed: int = 3) -> Path:
-    """Write the tidy folder with zones in Google Cloud: a3-highgpu-1g has one H100; its other types have
-    no known GPU."""
+    """Write the tidy folder with zones in Google Cloud: a3-highgpu-1g has one H100; its other types have no known GPU."""
     write_tidy(folder, seed=seed)
     for name in ("availability", "prices"):
         frame = pd.read_parquet(folder / f"{name}.parquet")

@@ -39,8 +39,7 @@ class Seen:
 
 @dataclass
 class Reply:
-    """A response: ``cut`` bytes of the body are sent, then the connection is dropped; ``slow`` seconds
-    pass before the body."""
+    """A response: ``cut`` bytes of the body are sent, then the connection is dropped; ``slow`` seconds pass before the body."""
 
     body: object = ""
     status: int = 200
@@ -59,8 +58,7 @@ Answer = Callable[[Seen], Reply]
 
 
 class Loopback:
-    """Server that responds with ``answer(seen)``, but first with the faults in ``faults`` by request
-    number (from 1)."""
+    """Server that responds with ``answer(seen)``, but first with the faults in ``faults`` by request number (from 1)."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -237,8 +235,7 @@ def azure_item(region: str, size: str, price: float, *, spot: bool, **others: ob
 
 @dataclass
 class Azure:
-    """Fake price list, filtered and paged: ``$filter`` in this project's form, ``$skip`` in the next link
-    of another host."""
+    """Fake price list, filtered and paged: ``$filter`` in this project's form, ``$skip`` in the next link of another host."""
 
     items: list[dict[str, object]]
     page: int = 2

@@ -54,8 +54,7 @@ def random_job(rng, *, slots, n_max):
 
 
 def random_game(rng, *, slots, n_max, start=0):
-    """Return (job, game): counts and prices of a few states; the grid extends beyond all the work that can
-    be owed."""
+    """Return (job, game): counts and prices of a few states; the grid extends beyond all the work that can be owed."""
     job, step = random_job(rng, slots=slots + start, n_max=n_max)
     states, levels = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     price = np.sort(rng.choice([0.0, 0.2, 0.35, 0.6, 0.99, 1.0, 1.4], levels, replace=False)) * HALF_HOUR
@@ -68,8 +67,7 @@ def random_game(rng, *, slots, n_max, start=0):
 
 
 def game_of(job, step, *, slot, available, chain, price, price_chain) -> Game:
-    """Return the game of ``job`` at ``slot`` on half-hour slots; ``price`` in USD per slot, on-demand 1
-    USD per hour."""
+    """Return the game of ``job`` at ``slot`` on half-hour slots; ``price`` in USD per slot, on-demand 1 USD per hour."""
     gain = rates(job.throughput, job.n_max)[sizes(job)] * HALF_HOUR
     onward = np.broadcast_to(price_chain, (len(chain), *np.shape(price_chain)[-2:]))
     least = min(least_efficiency(job.restart, int(n)) for n in sizes(job)[1:])
@@ -83,12 +81,11 @@ def game_of(job, step, *, slot, available, chain, price, price_chain) -> Game:
 
 
 def by_tree(job: Job, game: Game, *, on_grid: bool = True):
-    """Return before(i, steps, n, s, x): the expected value at the start of slot i, ``steps`` of work left,
-    n running before.
+    """Return before(i, steps, n, s, x): the expected value at the start of slot i, ``steps`` of work left, n running before.
 
-    Every (on-demand, spot) of M2.3 is tried in every slot under the rules of M2.4, and the termination
-    is that of the
-    replay (M2.6). Work is counted in whole steps, or with ``on_grid`` False in fractions of them."""
+    Every (on-demand, spot) of M2.3 is tried in every slot under the rules of M2.4, and the termination is
+    that of the replay (M2.6). Work is counted in whole steps, or with ``on_grid`` False in fractions of them.
+    """
     gain = {int(n): float(g) for n, g in zip(game.sizes, game.gain, strict=True)}
 
     @cache

@@ -12,10 +12,10 @@ MARKETS = ("simulated/east/east-a/h100", "simulated/east/east-a/v100")
 
 
 def past_jobs(count: int, *, before: pd.Timestamp) -> list[JobRequest]:
-    """Return ``count`` placed requests of twelve hours in simulated markets, the newest over an hour
-    ``before`` a time.
+    """Return ``count`` placed requests of twelve hours in simulated markets, the newest over an hour ``before`` a time.
 
-    Every second job has a hard deadline and no value."""
+    Every second job has a hard deadline and no value.
+    """
     job = read_request(EXAMPLE)
     return [
         job.model_copy(update={"name": f"past-{i + 1}"} | ({"value_usd": None} if i % 2 else {})).placed(

@@ -1,5 +1,4 @@
-"""The registered predictors for tests: predictors without their library are skipped, naming the extra that
-installs it."""
+"""The registered predictors for tests: predictors without their library are skipped, naming the extra that installs it."""
 
 import pytest
 

@@ -72,8 +72,7 @@ overhead_minutes = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A command at a minute of the first hour, a name by which its figures are checked, and the text of
-    the page after it."""
+    """A command at a minute of the first hour, a name by which its figures are checked, and the text of the page after it."""
 
     name: str
     minute: int
@@ -229,7 +228,8 @@ def page(found: Mapping[str, str]) -> str:
 
 def outputs_on_page() -> Iterator[tuple[str, str]]:
     """Yield the name and the printed output of each step of the page; raises `ValueError` if a command
-    differs from the step's."""
+    differs from the step's.
+    """
     blocks = re.findall(
         r"^## \d\d:\d\d `slackwater ([^`]+)`\n\n```\n(.*?)\n```", PAGE.read_text(), re.MULTILINE | re.DOTALL
     )

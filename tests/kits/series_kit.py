@@ -45,8 +45,9 @@ def wandering(slots, *, seed=0, capacity=8, gaps=0.03, **options):
 
 
 def real_histories(pattern, step="30min"):
-    """Return histories of a source of the real files on a slot grid (M1.3), by zone; unknown prices are
-    the first known or 1.0."""
+    """Return histories of a source of the real files on a slot grid (M1.3), by zone; unknown prices are the
+    first known or 1.0.
+    """
     width = pd.Timedelta(step)
     rows = pd.read_parquet(DATA / "availability.parquet")
     rows = rows[rows["source"].str.contains(pattern)]

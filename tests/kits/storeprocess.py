@@ -1,8 +1,8 @@
 """Other processes that use a warehouse, for tests of its lock, its snapshots and its state after a kill.
 
-Each has a separate process id and separate locks, and can be killed. It is forked from a process that
-has imported the
-warehouse and opened none: a new import takes a quarter of a second, and the tests start dozens."""
+Each has a separate process id and separate locks, and can be killed. It is forked from a process that has
+imported the warehouse and opened none: a new import takes a quarter of a second, and the tests start dozens.
+"""
 
 import multiprocessing
 import os

@@ -38,7 +38,8 @@ def random_window(rng, w, n_max, on_demand_usd=1.0, slot_hours=1.0):
 
 def random_table(rng, job):
     """Return a table of expected value to go that rises with work, by jumps and slopes, concave or not,
-    different for every size."""
+    different for every size.
+    """
     k, columns = int(rng.integers(1, 30)), job.n_max - job.n_min + 2
     low = -float(rng.choice([0.0, 0.3])) * job.workload
     work = np.unique(np.concatenate([[low], rng.uniform(low, job.workload, k), [job.workload]]))

@@ -46,7 +46,8 @@ def random_forecasts(actual, origins, *, model="m", horizon=5, seed=0):
 def share_inside(q, y, percent):
     """Return the share of the transform inside the central interval.
 
-    The transform is uniform over the levels that tie with y and half a level more."""
+    The transform is uniform over the levels that tie with y and half a level more.
+    """
     tied = [a for a, v in zip(LEVELS, q, strict=True) if v == y]
     if not tied:
         low, high = {50: (4, 14), 80: (1, 17), 90: (0, 18)}[percent]

@@ -10,8 +10,7 @@ from forecasting.accuracy.losses import SLOT_DISTANCE, cover_errors
 
 
 def by_linear_program(error):
-    """Solve the matching as a flow along the slots: f = up - down carried on; the remainder is absent or
-    unpredicted."""
+    """Solve the matching as a flow along the slots: f = up - down carried on; the remainder is absent or unpredicted."""
     h = len(error)
     keep = np.zeros((h, 2 * (h - 1) + 2 * h))
     for t in range(h):

@@ -1,5 +1,4 @@
-"""A model chosen with zones left out, compared with a slow implementation: no use of the zone or of later
-data (M6.5)."""
+"""A model chosen with zones left out, compared with a slow implementation: no use of the zone or of later data (M6.5)."""
 
 from __future__ import annotations
 
@@ -147,8 +146,8 @@ def test_what_a_choice_is_ahead_of_the_default_has_an_interval_by_zones():
         if how == BY_DEFAULT or kind == "offers":  # no difference, and a single zone
             assert np.isnan(row["ahead_low"])
             assert np.isnan(row["ahead_high"])
-    # Two zones with equal losses and one with a gain, by hand: ratio of sums over three blocks, Student t
-    # with two degrees.
+    # Two zones with equal losses and one with a gain, by hand: ratio of sums over three blocks, Student t with
+    # two degrees.
     losses = {(m, k): 1.0 for m in MODELS for k in MARKETS}
     better = losses | {("trees", "c/r/b/x@one"): 0.4}
     rows = found(table(1, {**losses, **{("trees", k): 0.5 for k in MARKETS}}), table(2, better)).classes

@@ -118,8 +118,7 @@ def test_a_flat_price_forecast_exactly_is_calibrated_at_every_level():
 
 
 def slow_transform(quantiles, y, draws):
-    """Return draws of the transform from 19 quantiles, case by case; every level of a tie has mass 5 %,
-    half to either side."""
+    """Return draws of the transform from 19 quantiles, case by case; every level of a tie has mass 5 %, half to either side."""
     tied = [a for a, q in zip(LEVELS, quantiles, strict=True) if abs(q - y) < 1e-9]
     if not tied:
         lower = [a for a, q in zip(LEVELS, quantiles, strict=True) if q < y]
@@ -150,8 +149,7 @@ def test_coverage_from_quantiles_is_the_expected_one_of_the_randomised_transform
 
 
 def drawn_from(law, rng, size):
-    """Return quantiles at `LEVELS` of a distribution given by its quantile function, and samples: (size,
-    1, 19) and (size, 1)."""
+    """Return quantiles at `LEVELS` of a distribution given by its quantile function, and samples: (size, 1, 19) and (size, 1)."""
     return np.broadcast_to(law(LEVELS), (size, 1, 19)), law(rng.random((size, 1)))
 
 
@@ -165,8 +163,7 @@ def test_a_continuous_law_has_its_usual_coverage():
 
 
 def test_point_masses_of_right_laws_do_not_lift_coverage():
-    """A constant or moving price, with point masses of any size: coverage is P, while the closed interval
-    covers more."""
+    """A constant or moving price, with point masses of any size: coverage is P, while the closed interval covers more."""
     rng = np.random.default_rng(5)
     kept, closed = {50: [], 80: [], 90: []}, {50: [], 80: [], 90: []}
     for _ in range(400):
@@ -186,8 +183,7 @@ def test_point_masses_of_right_laws_do_not_lift_coverage():
 
 
 def test_a_count_that_hardly_ever_leaves_its_cap_is_covered_as_often_as_said():
-    """The closed 80 % interval [16, 16] covers 97 of 100 values; the randomised interval 78, since 15 had
-    no quantile."""
+    """The closed 80 % interval [16, 16] covers 97 of 100 values; the randomised interval 78, since 15 had no quantile."""
     actual = np.where(np.arange(1000) < 30, 15.0, 16.0)[:, None]
     quantiles = np.broadcast_to(np.full(19, 16.0), (1000, 1, 19))
     assert covered_closed(quantiles, actual, 80).mean() == 0.97

@@ -1,6 +1,6 @@
-"""The tables of a backtest compared with slow implementations: the scores of
-`forecasting.accuracy.losses`, and explicit sums
-(M6.5)."""
+"""The tables of a backtest compared with slow implementations: the scores of `forecasting.accuracy.losses`,
+and explicit sums (M6.5).
+"""
 
 from __future__ import annotations
 
@@ -177,8 +177,7 @@ def test_the_interval_of_a_skill_takes_days_as_blocks(rolling, accuracy):
 
 
 def test_the_interval_of_a_skill_holds_as_often_as_it_says():
-    """Days that differ in size and in skill: for many such histories about 95 % of intervals contain the
-    true skill, 0.2."""
+    """Days that differ in size and in skill: for many such histories about 95 % of intervals contain the true skill, 0.2."""
     rng = np.random.default_rng(3)
     floor = rng.gamma(2.0, 1.0, size=(14, 2000))
     loss = floor * (0.8 + 0.3 * rng.standard_normal((14, 2000)))
@@ -292,8 +291,7 @@ def test_flat_series_have_no_skill_and_no_scaled_error_but_a_row():
 
 
 def test_a_floor_that_erred_by_rounding_only_gives_no_skill():
-    """0.9 and the float below it: last value's loss consists of rounding errors, which are no scale for
-    other errors."""
+    """0.9 and the float below it: last value's loss consists of rounding errors, which are no scale for other errors."""
     values = np.where(np.arange(300) % 7 == 0, np.nextafter(0.9, 0.0), 0.9)
     near = series_of(history(values, np.zeros(300), capacity=4), "price")
     accuracy = accuracy_by(a_rolling([Panel(series=(near,))], MODELS))

@@ -64,8 +64,7 @@ def test_estimations_stand_at_multiples_of_the_cadence_since_the_epoch():
 
 
 def test_a_young_market_is_estimated_more_often():
-    """With a cadence of 48 slots, and data from slot 960 on: refit at every origin, then every 12 slots,
-    then every 48."""
+    """With a cadence of 48 slots, and data from slot 960 on: refit at every origin, then every 12 slots, then every 48."""
     origins = np.array([960, 971, 972, 983, 984, 1007, 1008, 1055, 1056])
     slots = every(DAY).count.fit_slots(origins, np.arange(960, 1100), HALF_HOUR)
     assert slots.tolist() == [960, 971, 972, 972, 984, 996, 1008, 1008, 1056]
@@ -167,8 +166,7 @@ def test_what_was_learned_late_is_estimated_on_from_then_on_and_seen_by_no_peer(
 @pytest.mark.parametrize("variable", ["count", pytest.param("price", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", registered())
 def test_no_registered_model_reads_the_future(name, variable):
-    """Scrambling everything after an origin changes no forecast up to it; two fits, so estimation is
-    covered too (M4.9)."""
+    """Scrambling everything after an origin changes no forecast up to it; two fits, so estimation is covered too (M4.9)."""
     panel = Panel(
         series=(
             a_series(420, variable=variable, later=32),

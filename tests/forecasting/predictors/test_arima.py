@@ -168,8 +168,7 @@ def test_the_model_as_statsmodels_tells_the_same_forecast():
 
 
 def carried_over(n=300, seed=0, gaps=0.0):
-    """Return a price with moving-average changes, so part of the next is known; without a clock, hence
-    without a cycle."""
+    """Return a price with moving-average changes, so part of the next is known; without a clock, hence without a cycle."""
     rng = np.random.default_rng(seed)
     steps = rng.normal(0, 0.01, n)
     price = 5 + np.cumsum(steps + 0.6 * np.concatenate([[0], steps[:-1]]))

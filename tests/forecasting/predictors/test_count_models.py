@@ -1,5 +1,4 @@
-"""Count models over panels: each part compared with a slower method, no look-ahead, and promised
-properties (M6.2, M6.6)."""
+"""Count models over panels: each part compared with a slower method, no look-ahead, and promised properties (M6.2, M6.6)."""
 
 from __future__ import annotations
 
@@ -309,8 +308,7 @@ def test_markets_never_seen_flat_and_too_large_are_answered_and_labelled():
 
 
 def test_the_combination_beats_last_value_on_a_flickering_market():
-    """Two days mostly at 6, two days mostly at 0, with single slots of the other value: the present value
-    misleads."""
+    """Two days mostly at 6, two days mostly at 0, with single slots of the other value: the present value misleads."""
     mostly = np.tile(np.repeat([0.0, 6.0], 96), 4)
     count = np.where(RNG(0).random(mostly.size) < 0.15, 6 - mostly, mostly)
     own = replace(series_of(history([1.0] * count.size, count, capacity=6), "count"), source="test")

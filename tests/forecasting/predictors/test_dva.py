@@ -1,5 +1,4 @@
-"""The diffusion variational autoencoder: windows by hand, no look-ahead, and gains from training and
-denoising (M6.2)."""
+"""The diffusion variational autoencoder: windows by hand, no look-ahead, and gains from training and denoising (M6.2)."""
 
 from __future__ import annotations
 
@@ -76,8 +75,8 @@ def test_a_window_of_counts_by_hand():
     series = series_of(history([1.0] * 6, counts, capacity=8), "count")
     window = windows_at(series, np.array([4]))[0]
     assert window.shape == (LENGTH, 8)
-    # The origin first, as distance from the middle of 0..8 in halves; a gap repeats the previous value,
-    # or the origin's before the first.
+    # The origin first, as distance from the middle of 0..8 in halves; a gap repeats the previous value, or the
+    # origin's before the first.
     assert window[:7, 0].tolist() == [1.0, 1.0, 0.0, 0.0, -1.0, 1.0, 1.0]
     assert window[:7, 2].tolist() == [1, 1, 0, 1, 1, 0, 0], "what was observed"
     assert window[:4, 3].tolist() == [0, 1, 0, 1], "what had changed"

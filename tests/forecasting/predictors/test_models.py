@@ -175,7 +175,8 @@ def test_quantiles_of_a_law_are_the_least_values_that_reach_the_level():
 def test_boosting_learns_what_a_chain_cannot_say():
     """For two days 8 with single slots of 0, for two days 0 with single slots of 8.
 
-    The chain knows the present value only; recent slots distinguish a blip from a change."""
+    The chain knows the present value only; recent slots distinguish a blip from a change.
+    """
     rng = np.random.default_rng(0)
     mostly = np.tile(np.repeat([0.0, 8.0], 96), 5)
     count = np.where(rng.random(mostly.size) < 0.15, 8 - mostly, mostly)

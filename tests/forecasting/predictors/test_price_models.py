@@ -1,5 +1,4 @@
-"""Price models over panels: exact persistence, no look-ahead, one pass equal to many, and skill where
-prices are predictable."""
+"""Price models over panels: exact persistence, no look-ahead, one pass equal to many, and skill where prices are predictable."""
 
 from __future__ import annotations
 

@@ -64,11 +64,11 @@ def test_last_value_is_the_published_floor(counts):
     ],
 )
 def test_a_distribution_is_worth_more_than_a_point(counts, zones, every, names):
-    """Models of the series beat last value's pinball loss at every step, out of sample, by at least a
-    tenth.
+    """Models of the series beat last value's pinball loss at every step, out of sample, by at least a tenth.
 
     This holds even if every market is fitted alone. Trees fitted so do not: see
-    `docs/decisions/0013-counts-by-a-mixture.md`."""
+    `docs/decisions/0013-counts-by-a-mixture.md`.
+    """
     tables = [scores_of(names, h, every=every) for h in counts[zones]]
     floor = mean_by_step(tables, "last_value", "pinball")
     for name in names:

@@ -1,5 +1,4 @@
-"""`python -m tests.golden.fence make|check|list [NAME...]`: make the reference answers, or show
-differences from them."""
+"""`python -m tests.golden.fence make|check|list [NAME...]`: make the reference answers, or show differences from them."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ ANSWERS = HERE / "answers"
 
 
 def main(words: list[str] | None = None) -> int:
-    """Return the exit code: 0 without differences, 1 with differences, 2 for an unknown case or missing
-    data of a named case."""
+    """Return the exit code: 0 without differences, 1 with differences, 2 for an unknown case or missing data of a named case."""
     options = _options().parse_args(words)
     cases = all_cases()
     names = chosen(cases, options.names, quick=options.quick, slow=options.slow)

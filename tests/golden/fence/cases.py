@@ -69,16 +69,13 @@ class BrokenError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One command: its words, the commands needed before it in the same folder, and how to read its
-    answer.
+    """One command: its words, the commands needed before it in the same folder, and how to read its answer.
 
-    `seconds` is roughly its CPU time, by which cases are ordered. `copies` are files copied in the
-    scene first, so that a
-    command that stores does not change the files of other cases. `{data}`, `{small}` and `{checkout}`
-    in the words are
-    folders. `fitted` maps path patterns of figures that depend on the processor, because a fit does, to
-    their relative
-    tolerance between two machines."""
+    `seconds` is roughly its CPU time, by which cases are ordered. `copies` are files copied in the scene
+    first, so that a command that stores does not change the files of other cases. `{data}`, `{small}` and
+    `{checkout}` in the words are folders. `fitted` maps path patterns of figures that depend on the
+    processor, because a fit does, to their relative tolerance between two machines.
+    """
 
     name: str
     scene: str
@@ -210,8 +207,7 @@ def _exported(folder: Path, answer: Any) -> Any:
 
 
 def _told(value: Any) -> Any:
-    """Return a stored value as JSON; a document stored as text is parsed, so that its figures are compared
-    as figures."""
+    """Return a stored value as JSON; a document stored as text is parsed, so that its figures are compared as figures."""
     if isinstance(value, str) and value.startswith(("{", "[")):
         return json.loads(value)
     return value if value is None or isinstance(value, (bool, int, float, str, list, dict)) else str(value)

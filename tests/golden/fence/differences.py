@@ -42,9 +42,9 @@ def differences(
 ) -> Iterator[Difference]:
     """Yield every difference between `old` and `new`.
 
-    Figures are equal if they differ by at most `relative` of the larger figure, or by at most
-    `absolute`. With `added_ok`,
-    new keys are no difference."""
+    Figures are equal if they differ by at most `relative` of the larger figure, or by at most `absolute`.
+    With `added_ok`, new keys are no difference.
+    """
     options = {"relative": relative, "absolute": absolute, "added_ok": added_ok}
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in old:
@@ -63,8 +63,7 @@ def differences(
 
 
 def is_fitted(fitted: Mapping[str, float], difference: Difference) -> bool:
-    """Return whether a fit on another processor may cause the difference: ``fitted`` maps path patterns to
-    tolerances."""
+    """Return whether a fit on another processor may cause the difference: ``fitted`` maps path patterns to tolerances."""
     return any(
         abs(difference.relative) <= apart and fnmatch.fnmatchcase(difference.path, pattern)
         for pattern, apart in fitted.items()

@@ -1,5 +1,4 @@
-"""Normalised answers: no clock times, no paths, figures to eleven digits, and long lists as a head and
-column summaries."""
+"""Normalised answers: no clock times, no paths, figures to eleven digits, and long lists as a head and column summaries."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ VOLATILE = frozenset(
         "created_at",
     }
 )
-#: Lists of records, and tables of records by name, are summarised from this many entries on; lists of
-# values from twice that.
+#: Lists of records, and tables of records by name, are summarised from this many entries on; lists of values
+#: from twice that.
 LONG = 40
 #: Entries of a summarised list that are stored unchanged.
 HEAD = 2
@@ -41,7 +40,8 @@ WORDS = 8
 def normal(value: Any, places: Mapping[str, str] | None = None) -> Any:
     """Drop volatile keys, replace paths by names, and round figures; nothing is summarised yet.
 
-    `places` maps paths of this machine to their placeholders."""
+    `places` maps paths of this machine to their placeholders.
+    """
     if isinstance(value, Mapping):
         return {str(key): normal(part, places) for key, part in value.items() if key not in VOLATILE}
     if isinstance(value, (list, tuple)):
@@ -110,8 +110,8 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 def column(values: Sequence[Any]) -> dict[str, Any]:
     """Return the summary of a column, in figures that a tolerance can be applied to.
 
-    `walk` is a mean with weights that rise and fall along the column: it changes when entries change
-    places."""
+    `walk` is a mean with weights that rise and fall along the column: it changes when entries change places.
+    """
     told = [value for value in values if value is not None]
     figures = [value for value in told if isinstance(value, (int, float)) and not isinstance(value, bool)]
     if len(figures) == len(told) and figures:
@@ -157,8 +157,7 @@ def unpacked(value: Any) -> Any:
 
 
 def text(value: Any, width: int = 150, indent: str = "") -> str:
-    """Return JSON with a line for each part that fits on a line, and for each list of values, so that
-    diffs are readable."""
+    """Return JSON with a line for each part that fits on a line, and for each list of values, so that diffs are readable."""
     short = json.dumps(value, ensure_ascii=False)
     plain = isinstance(value, list) and not any(isinstance(part, (Mapping, list)) for part in value)
     if plain or not isinstance(value, (Mapping, list)) or len(short) + len(indent) <= width:

@@ -252,15 +252,13 @@ def test_of_movers_that_could_wait_for_one_cheap_market_the_others_go_to_the_nex
         )
 
     found = [one for (one,) in decide_all([moving(job) for job in jobs], EFFORT)]
-    # The other jobs do not wait for the market, as each would if it ignored its competitors in the next
-    # slot.
+    # The other jobs do not wait for the market, as each would if it ignored its competitors in the next slot.
     assert [(one.market, one.allocation.spot) for one in found] == [(1, 3)] + [(0, 3)] * 7
     # The expected outcome of a job accounts for it too: later the job gets the remaining spot.
     alone = [one for (one,) in (decide_course(moving(job), EFFORT) for job in jobs)]
     assert all(one.market == 1 and one.allocation.spot == 3 for one in alone)
     assert sum(one.expected.cost_usd for one in found) > sum(one.expected.cost_usd for one in alone)
-    # Reordering the jobs does not change the decisions; a single multi-market job decides as without
-    # competition.
+    # Reordering the jobs does not change the decisions; a single multi-market job decides as without competition.
     assert same([[one] for one in found[::-1]], decide_all([moving(job) for job in jobs[::-1]], EFFORT))
     assert same(decide_all([moving(jobs[0])], EFFORT), [[alone[0]]])
 

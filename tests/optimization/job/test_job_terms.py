@@ -84,7 +84,8 @@ def gives_up(job: Job, done: float, before: int, slot: int) -> bool:
 def can_finish(job: Job, done: float, before: int, slot: int) -> bool:
     """Return whether some constant n finishes in whole slots before gamma d.
 
-    Steps slot by slot, unlike the code under test."""
+    Steps slot by slot, unlike the code under test.
+    """
     for n in range(job.n_min, job.n_max + 1):
         z, held, t = done, before, slot
         while t + 1 < job.late_limit:

@@ -47,9 +47,8 @@ def cases(draw: st.DrawFn) -> tuple[Job, MarketWindow]:
         mu_up=draw(share), mu_down=draw(share), value=draw(st.floats(0.0, 500.0)),
     )  # fmt: skip
     reach = pace(job, slot_hours).reach[d][0]
-    # If restarts are too long to do any work by d, the job cannot finish, but it must still run to its
-    # end.
-    # The same holds if the reachable work is too small to take a share of it.
+    # If restarts are too long to do any work by d, the job cannot finish, but it must still run to its end. The
+    # same holds if the reachable work is too small to take a share of it.
     workload = reach * draw(st.sampled_from([1.0, 0.99, 0.7, 0.3])) if reach > 0 else 0.0
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     count = np.clip(rng.integers(0, n_max + 1) + rng.integers(-3, 4, d).cumsum(), 0, n_max).astype(float)
@@ -121,14 +120,13 @@ def test_behind_a_restart_of_three_slots_is_begun_in_time():
     job = Job(
         name="b", workload=12, deadline_slots=12, n_min=1, n_max=4, throughput=Linear(), mu_up=-1.5, value=99
     )
-    # At slot 2 nothing is done. n = 4 reaches the line k + 2 after k = 4 slots; no size reaches it
-    # sooner, and n = 3 only after 5.
+    # At slot 2 nothing is done. n = 4 reaches the line k + 2 after k = 4 slots; no size reaches it sooner, and
+    # n = 3 only after 5.
     assert soonest_size(view(job, 2), 3.0) == 4
     market = market_window([1.0] * 12, [0] * 12, on_demand_usd=1.0, slot_hours=1.0)
     outcome = replay(policy_named("UP"), job, market)
     assert outcome.on_time
-    # MSU-trim waits: 4 (k - 2.5) >= 12 needs 6 slots, the last six; 2 instances are enough in the final
-    # slot.
+    # MSU-trim waits: 4 (k - 2.5) >= 12 needs 6 slots, the last six; 2 instances are enough in the final slot.
     waited = replay(policy_named("MSU-trim"), job, market)
     assert [held.on_demand for held in waited.allocations] == [0] * 6 + [4] * 5 + [2]
     assert waited.progress == pytest.approx(12.0)
@@ -146,8 +144,8 @@ def test_out_of_reach_the_size_that_finishes_first_is_started_all_the_same():
         value=99,
         gamma=4.0,
     )
-    # In 4 slots a start that takes 6 gains nothing. Started now, 3 or 4 instances finish in 8 slots;
-    # waiting until d would take 12.
+    # In 4 slots a start that takes 6 gains nothing. Started now, 3 or 4 instances finish in 8 slots; waiting
+    # until d would take 12.
     assert pace(job, 1.0).reach[4][0] == 0.0
     assert fastest_size(view(job, 0)) == 3
     market = market_window([1.0] * 4, [0] * 4, on_demand_usd=1.0, slot_hours=1.0)

@@ -41,8 +41,7 @@ def ending(job=JOB, **state):
 def test_takes_the_constant_size_worth_most():
     # 5.5 work left, no instances running: 2 slots with 3 (2.7 + 3), 4 or 5 instances; V(8) = 60 / 3 = 20.
     assert ending(done=14.5, n_previous=0) == ToGo(value_usd=20.0 - 6.0, n=3, slots=2)
-    # With 3 already running the first slot is fully efficient; shrinking to 2 would make only 1 + 2 in
-    # two slots.
+    # With 3 already running the first slot is fully efficient; shrinking to 2 would make only 1 + 2 in two slots.
     assert ending(done=14.0, n_previous=3) == ToGo(value_usd=14.0, n=3, slots=2)
 
 

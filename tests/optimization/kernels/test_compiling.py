@@ -74,8 +74,7 @@ def test_a_changed_callee_in_another_file_gives_the_new_answer(package, tmp_path
     assert before.parent == tmp_path / "told"
     assert any(before.rglob("*.nbi"))
     assert not (package / "__pycache__" / before.name).exists()
-    # A different length: Python reuses its bytecode for a file of the same length and modification
-    # second.
+    # A different length: Python reuses its bytecode for a file of the same length and modification second.
     (package / "called.py").write_text(CALLED.replace("2.0", "4.00"))
     value, found, after = ask(package, **told)
     assert (value, found) == (3.0, 0)
@@ -137,8 +136,7 @@ def test_kernels_read_no_other_source_of_the_project():
 def test_two_processes_that_compile_two_signatures_at_once_do_not_take_each_others_code(
     tmp_path, monkeypatch
 ):
-    """Both processes read the empty index before either writes it: the later index wins, and its entries
-    point to its code."""
+    """Both processes read the empty index before either writes it: the later index wins, and its entries point to its code."""
 
     def files():
         return compiling.CodeFiles(str(tmp_path), "solve", "stamp")

@@ -1,5 +1,4 @@
-"""Backward induction compared with a decision tree on its grid, and with hindsight on deterministic
-markets (M4.6)."""
+"""Backward induction compared with a decision tree on its grid, and with hindsight on deterministic markets (M4.6)."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def test_values_are_those_of_the_decision_tree_long(seed):
 
 
 def known_market(seed: int, *, slots: int, n_max: int):
-    """Return (job, game, window) where each slot has its own state, which leads to the next slot's state
-    with certainty."""
+    """Return (job, game, window) where each slot has its own state, which leads to the next slot's state with certainty."""
     rng = np.random.default_rng(seed)
     job, step = random_job(rng, slots=slots, n_max=n_max)
     price = rng.choice([0.1, 0.3, 0.5, 0.9, 1.0, 1.3], slots)
@@ -94,8 +92,9 @@ def test_a_market_known_for_certain_is_worth_its_hindsight(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_later_slot_of_a_known_market_is_a_window_of_the_twin(seed):
-    """After slot i the table is the optimum of the remaining slots, for every running size and amount of
-    work left (M3.3b up to d)."""
+    """After slot i the table is the optimum of the remaining slots, for every running size and amount of work
+    left (M3.3b up to d).
+    """
     job, game, window = known_market(900 + seed, slots=5, n_max=3)
     kept = induct(game, 4)
     most = round(job.workload / game.step)
@@ -112,8 +111,7 @@ def test_every_later_slot_of_a_known_market_is_a_window_of_the_twin(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_holds_for_every_game(seed):
-    """Values never exceed v, never decrease with work done, and never improve with a higher spot price or
-    fewer instances."""
+    """Values never exceed v, never decrease with work done, and never improve with a higher spot price or fewer instances."""
     _, game = random_game(np.random.default_rng(300 + seed), slots=4, n_max=3)
     kept = induct(game, 4)
     slack = SINGLE * (1.0 + game.value.usd)
@@ -133,8 +131,7 @@ def test_fewer_slots_kept_are_the_same_slots():
 
 
 def test_chains_that_change_with_the_hour_are_followed():
-    """Spot that is certain to appear in slot 2 is worth waiting for; spot that is certain to disappear is
-    not (M4.6)."""
+    """Spot that is certain to appear in slot 2 is worth waiting for; spot that is certain to disappear is not (M4.6)."""
     job = Job(name="t", workload=1.0, deadline_slots=3, n_min=1, n_max=1, throughput=Linear(), value=10.0)
     stay, rise = np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]])
     rest = {"price": [0.05], "price_chain": np.eye(1), "slot": 0, "available": [0, 1]}

@@ -245,8 +245,7 @@ class TestFutures:
             assert (upto >= LEVELS - close).all()
 
     def test_a_sticky_market_has_sticky_paths(self):
-        """The marginals do not show it: half of the paths at either bound, and a count that never changed
-        in the record."""
+        """The marginals do not show it: half of the paths at either bound, and a count that never changed in the record."""
         slots = 200
         still = Past(price=np.full(slots, 0.4), available=np.full(slots, 8.0), peers=np.zeros((2, slots)))
         count = np.tile(np.repeat([0.0, 8.0], [10, 9]), (HORIZON, 1))
@@ -337,8 +336,7 @@ class TestInCommon:
     def test_the_share_in_common_comes_up_with_the_hours(self):
         fair = np.full((3, 2), 0.5)
         parts = in_common(fair, self.HOURS, 2000)
-        # Two fair binary values with a common normal factor are both 1 with probability 1/4 + asin(part)
-        # / 2 pi.
+        # Two fair binary values with a common normal factor are both 1 with probability 1/4 + asin(part) / 2 pi.
         both = (parts[:, :, 1] ** 2).mean(axis=0)
         part = COMMON_SHARE * (1.0 - np.exp(-self.HOURS / COMMON_HOURS))
         assert both == pytest.approx(0.25 + np.arcsin(part) / (2.0 * np.pi), abs=1e-3)

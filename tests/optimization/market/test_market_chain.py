@@ -83,10 +83,10 @@ class TestCounts:
     def test_by_hand(self):
         """Own transitions 0 -> 1 (one half-life old: 0.5) and 1 -> 1 (now: 1), no peers.
 
-        Stayed (1 + 4) / (1.5 + 5) = 10/13, visits (0.5, 2) / 2.5, so the prior's rows are (10.6, 2.4) /
-        13 and (0.6, 12.4) / 13.
-        With prior weight 4: (42.4, 16.1) / 58.5 and (2.4, 62.6) / 65. Own transitions again with weight
-        8: as below."""
+        Stayed (1 + 4) / (1.5 + 5) = 10/13, visits (0.5, 2) / 2.5, so the prior's rows are (10.6, 2.4) / 13
+        and (0.6, 12.4) / 13. With prior weight 4: (42.4, 16.1) / 58.5 and (2.4, 62.6) / 65. Own transitions
+        again with weight 8: as below.
+        """
         found = chain_of(past([0, 1, 1]), 1)
         assert found.count.tolist() == [0, 1]
         np.testing.assert_allclose(found.transition[0], np.array([339.2, 158.05]) / 497.25)
@@ -198,8 +198,7 @@ class TestPrices:
         assert not found.dear
 
     def test_by_hand(self):
-        """0.2, 0.6, 0.6 at half-lives of a slot: 0 -> 1 is 0.5, 1 -> 1 is 1, plus 2 on the diagonal, 0.02
-        everywhere."""
+        """0.2, 0.6, 0.6 at half-lives of a slot: 0 -> 1 is 0.5, 1 -> 1 is 1, plus 2 on the diagonal, 0.02 everywhere."""
         found = prices_of([0.2, 0.6, 0.6], 0.6, levels=2)
         # Quantiles at 1/4 and 3/4 of (0.2, 0.6, 0.6).
         np.testing.assert_allclose(found.level_usd, [0.4, 0.6])
@@ -227,8 +226,7 @@ class TestPrices:
         assert (found.transition > 0).all()
         here = found.level_usd[found.index(now)]
         assert here == (now if now < 1.0 else 1.0)
-        # All other levels differ by more than the minimum width, except the level moved to the present
-        # price.
+        # All other levels differ by more than the minimum width, except the level moved to the present price.
         kept = [level for level in found.level_usd if level not in (here, 1.0)]
         assert all(b - a > LEVEL_WIDTH for a, b in pairwise(kept))
 

@@ -27,8 +27,7 @@ def forecast_of(counts: list[float], prices: list[float]) -> Forecast:
 
 
 def test_counts_are_rounded_down_to_whole_instances():
-    """Counts are rounded down, not up or to even, except where only a rounding error separates them from
-    the next integer."""
+    """Counts are rounded down, not up or to even, except where only a rounding error separates them from the next integer."""
     told = point_forecast(forecast_of([2.0, 2.4, 2.5, 2.6, 3.5, 2.9999999999, 0.9, 16.0], [0.5] * 8))
     assert told.available.tolist() == [2, 2, 2, 2, 3, 3, 0, 16]
     assert told.available.dtype == np.int64

@@ -162,8 +162,9 @@ def test_markets_on_other_slots_are_refused():
 
 
 def test_it_says_that_a_deadline_is_let_go():
-    """Without spot, on-demand costs more than the job's remaining value (M4): no instances run, and the
-    late probability shows it."""
+    """Without spot, on-demand costs more than the job's remaining value (M4): no instances run, and the late
+    probability shows it.
+    """
     job = a_job(d=8, n_max=3, load=0.6)
     windows, records = made(np.full((3, 48), 1.0), np.zeros((3, 48)), 40)
     poor = live_at(movable(replace(job, value=0.2 * job.value), home=0), windows, records, 3, {})

@@ -132,8 +132,8 @@ def test_failover_leaves_on_demand_for_spot_of_some_market_and_never_for_nothing
     outcome = replay_mover(mover, job, windows, records=records)
     audit_moved(job, windows, outcome)
     first = next(t for t, held in enumerate(outcome.allocations) if held.on_demand)
-    # Ahead again after its first on-demand slot, it keeps its instances in every slot without spot and
-    # then moves to the spot.
+    # Ahead again after its first on-demand slot, it keeps its instances in every slot without spot and then
+    # moves to the spot.
     assert all(outcome.allocations[t].on_demand for t in range(first, 12))
     assert (outcome.places[12], outcome.allocations[12].on_demand) == (1, 0)
 
@@ -145,8 +145,7 @@ def test_failover_that_no_size_brings_back_in_one_slot_runs_at_once(mover):
     counts[0, before] = 3.0
     windows, records = made(np.ones((3, before + d)), counts, before)
     job = movable(a_job(d=d, load=0.7), home=0)
-    # Three on spot, then one slot ahead of uniform progress without any: 2.7 of 4.2 done, and no size
-    # does 3.6 more.
+    # Three on spot, then one slot ahead of uniform progress without any: 2.7 of 4.2 done, and no size does 3.6 more.
     outcome = replay_mover(mover, job, windows, records=records)
     assert outcome.allocations[:3] == (Allocation(0, 3), NOTHING, Allocation(3, 0))
 

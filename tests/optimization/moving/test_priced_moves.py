@@ -71,7 +71,8 @@ def test_what_must_finish_is_on_time_whatever_it_is_worth(mover, sight):
 def plain_choice(view, worth, full):
     """Return the result of `choose` by enumeration in its order.
 
-    Tries all choices that keep the deadline, or all choices where missing it is worth more."""
+    Tries all choices that keep the deadline, or all choices where missing it is worth more.
+    """
 
     def first_best(options):
         best, found = -np.inf, None
@@ -145,8 +146,7 @@ def test_compiled_choices_and_futures_are_those_of_the_plain_twin(worth):
 
 @st.composite
 def games(draw: st.DrawFn):
-    """Draw (job, chains, prices): a job valued at 0.2 to 1.5 times its on-demand cost, in two markets that
-    are up or down."""
+    """Draw (job, chains, prices): a job valued at 0.2 to 1.5 times its on-demand cost, in two markets that are up or down."""
     d, worth = draw(st.integers(2, 5)), draw(st.floats(0.2, 1.5))
     job = movable(
         cheap_job(worth, d=d, n_max=1, load=draw(st.sampled_from([0.4, 0.7, 0.9])), mu=draw(st.sampled_from([1.0, 0.9]))),
@@ -199,8 +199,7 @@ def test_expected_utility_is_never_less_than_with_a_net_that_always_stands(case)
 
 
 def test_hindsight_stays_above_and_the_mean_gains():
-    """On random markets: never above hindsight, and on average better than the same policy with an
-    unconditional net."""
+    """On random markets: never above hindsight, and on average better than the same policy with an unconditional net."""
     gained = []
     for seed in range(8):
         windows, records = random_markets(seed, 8, 3, stay=0.9)

@@ -1,5 +1,4 @@
-"""Requests for multi-market jobs: parsing, validation, matching markets, and the time and cost of moves
-(M11.2, M11.3)."""
+"""Requests for multi-market jobs: parsing, validation, matching markets, and the time and cost of moves (M11.2, M11.3)."""
 
 import json
 

@@ -73,8 +73,7 @@ def test_the_first_rival_is_the_robust_policy_from_the_start():
 
 
 def test_the_lead_decides_and_both_ways():
-    """The rule changes exactly where the lead passed the threshold in the previous slot; wrong forecasts
-    cause both changes."""
+    """The rule changes exactly where the lead passed the threshold in the previous slot; wrong forecasts cause both changes."""
     policy, away, back = AdaSwitch(omega=3, theta=0.01), 0, 0
     for seed in range(8):
         window, record = sticky(seed)

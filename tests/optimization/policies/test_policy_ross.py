@@ -84,8 +84,7 @@ def test_a_gap_is_neither_spot_nor_outage():
 
 
 def test_the_draw_is_fixed_for_ever():
-    """Every process and version draws the same values: Python's `hash`, which differs between processes,
-    is not used."""
+    """Every process and version draws the same values: Python's `hash`, which differs between processes, is not used."""
     drawn = [_drawn(0, "a", 0), _drawn(7, "a", 0), _drawn(0, "job", 5)]
     assert drawn == [0.24982039903852374, 0.895400809146058, 0.9502912278999825]
 

@@ -25,7 +25,8 @@ JOB = Job(
 def rent_paid(policy: Trust, season: int, foretold: int) -> tuple[float, bool]:
     """Return (cost, grown) of a season of ``season`` slots for a job on 2 of 8 spot instances.
 
-    The cost is the rents plus, if the job grows, the price of growing."""
+    The cost is the rents plus, if the job grows, the price of growing.
+    """
     window = market_window([0.5] * 200, [8] * 200, on_demand_usd=1.0, slot_hours=1.0)
     told = PointForecast(
         price=np.full(60, 0.5), available=np.array([8] * max(0, foretold - 1) + [2] * (61 - max(1, foretold)))
@@ -48,7 +49,8 @@ def rent_paid(policy: Trust, season: int, foretold: int) -> tuple[float, bool]:
 @pytest.mark.parametrize("caution", [0.25, 0.5, 1.0])
 def test_a_season_costs_at_most_what_ski_rental_promises(caution):
     """At most 1 + lambda times the hindsight optimum with correct forecasts, 1 + 1 / lambda with any, plus
-    one slot's rent (M10)."""
+    one slot's rent (M10).
+    """
     policy, rent, price = Trust(caution=caution), 3.0, 6.0
     for season in range(1, 25):
         best = min(rent * season, price)

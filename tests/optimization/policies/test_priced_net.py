@@ -29,8 +29,7 @@ from optimization.policies.stochastic import Stochastic, tables_in_force
 from optimization.replay.decision import look_ahead, simulate_ahead
 from optimization.replay.run import replay, see
 
-#: Value of the job relative to its on-demand cost: 1 USD per instance-hour in every slot, slots of an
-# hour.
+#: Value of the job relative to its on-demand cost: 1 USD per instance-hour in every slot, slots of an hour.
 WORTH = 0.45
 
 
@@ -143,8 +142,7 @@ class TestWhatIsNotWorthItsPriceIsLetGo:
 
 @st.composite
 def games(draw: st.DrawFn):
-    """Draw (job, chain, price): a job valued at 0.2 to 1.5 times its on-demand cost, on counts that follow
-    a chain."""
+    """Draw (job, chain, price): a job valued at 0.2 to 1.5 times its on-demand cost, on counts that follow a chain."""
     n_max, slots = draw(st.integers(1, 2)), draw(st.integers(2, 5))
     throughput = draw(st.sampled_from([Linear(), Amdahl(parallel=0.6)]))
     job = Job(
@@ -310,8 +308,9 @@ def test_chances_of_being_late_have_shades_and_are_right_where_the_belief_is():
 
 
 def test_a_short_memory_says_more_often_that_it_may_change_its_mind():
-    """A policy with few observed transitions may give up a deadline after the next ones; nothing is
-    sampled for hard deadlines."""
+    """A policy with few observed transitions may give up a deadline after the next ones; nothing is sampled
+    for hard deadlines.
+    """
     said: dict[bool, list[float]] = {False: [], True: []}
     policy, rng = Stochastic(half_life_hours=6.0), np.random.default_rng(5)
     for seed in range(12):

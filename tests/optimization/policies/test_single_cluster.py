@@ -122,8 +122,8 @@ def test_a_gap_begins_nothing_until_the_net_calls():
 
 
 def test_the_guard_leaves_a_slot_and_a_restart():
-    # 10 slots of work in 20, a restart of half a slot: 19 - t - 10 >= 1.5 up to t = 7; with running spot
-    # 20 - t - 0.5 - 10 >= 1.5 up to t = 8, which Stochastic does not use.
+    # 10 slots of work in 20, a restart of half a slot: 19 - t - 10 >= 1.5 up to t = 7; with running spot 20 - t
+    # - 0.5 - 10 >= 1.5 up to t = 8, which Stochastic does not use.
     job = replace(JOB, mu_up=0.5, n_min=4)
     cases = (
         (SingleCluster(guard=True), Holding.NOTHING, 0, 7),

@@ -77,7 +77,8 @@ def policies() -> list:
 def promised(name: str, job: Job, slot_hours: float) -> Job:
     """Return the job with the deadline promise of the policy.
 
-    Where the price may argue against finishing, the job gets a hard deadline (M4)."""
+    Where the price may argue against finishing, the job gets a hard deadline (M4).
+    """
     priced = name.startswith("Stochastic")
     return replace(job, must_finish=priced and not always_worth_finishing(job, 1.0, slot_hours))
 
@@ -116,7 +117,8 @@ class TestTheFutureIsNotSeen:
     @pytest.mark.parametrize("name", LEARNING)
     def test_what_came_before_the_job_matters(self, name):
         """Shows that the record matters: the policy does not wait for a market that was never up, but does
-        for a market that always was."""
+        for a market that always was.
+        """
         window, record = market(1, gaps=0.0)
         window = replace(window, price=np.full(14, 0.3), available=np.array([0, 0, 0, 0] + [8] * 10))
         price = np.full(BEFORE + 14, 0.3)
@@ -141,8 +143,7 @@ class TestSharing:
         assert replay_pool(policies(), JOB, window) == [replay(p, JOB, window) for p in policies()]
 
     def test_tables_of_a_slot_do_not_depend_on_who_asks_first(self, monkeypatch):
-        """Slot 0 is a gap and its tables are computed later, in other slots; they equal those from the
-        knowledge of slot 0."""
+        """Slot 0 is a gap and its tables are computed later, in other slots; they equal those from the knowledge of slot 0."""
         monkeypatch.setattr(stochastic, "MOST_TABLES", 3)
         window, record = market(2, gaps=0.0)
         price = record.price.copy()
@@ -178,8 +179,7 @@ class TestSharing:
         assert sorted(one.game.slot for one in tables) == list(made)
 
     def test_tables_let_go_for_want_of_room_are_made_again_the_same(self, monkeypatch):
-        """The memory fits about one of three tables: the oldest are dropped, the newest stays, and no
-        result changes."""
+        """The memory fits about one of three tables: the oldest are dropped, the newest stays, and no result changes."""
         window, record = market(3)
         roomy = see(JOB, window, None, record)
         alone = [replay(policy, JOB, window, record=record) for policy in policies()]
@@ -199,7 +199,8 @@ class TestSharing:
     @pytest.mark.parametrize("name", [AHAP_EXPECTED, AHAP_LAST_EXPECTED])
     def test_plans_shared_by_content_are_exact(self, name):
         """M3.3 (c) is part of a program's content: markets with different tables get separate plans, equal
-        tables share a plan."""
+        tables share a plan.
+        """
         memo, asked = PlanMemo(), []
 
         def solve(problem):
@@ -348,8 +349,7 @@ THROUGHPUTS: list[Throughput] = [
 
 @st.composite
 def tight_cases(draw: st.DrawFn):
-    """Draw a job that on-demand can just finish, or finish with slack, and an arbitrary market; slots of 3
-    minutes to a day."""
+    """Draw a job that on-demand can just finish, or finish with slack, and an arbitrary market; slots of 3 minutes to a day."""
     slots, n_max = draw(st.integers(1, 10)), draw(st.integers(1, 4))
     slot_hours = draw(st.sampled_from([3, 30, 60, 24 * 60])) / 60.0
     job = Job(

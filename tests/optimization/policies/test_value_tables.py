@@ -101,8 +101,7 @@ class TestAgainstTheTree:
 
     @on_grid
     def test_the_size_chosen_is_worth_as_much_as_any(self, job):
-        """In every state of the chains and for every previous size: the cost of the slot plus the value of
-        the tree."""
+        """In every state of the chains and for every previous size: the cost of the slot plus the value of the tree."""
         tables = tables_of(job, history(1))
         before, after = by_tree(job, tables.game)
         game, scale = tables.game, SINGLE * (job.value + 10)
@@ -165,8 +164,7 @@ class TestToGo:
             np.testing.assert_allclose(go.value_usd[-1], job.value, rtol=1e-6)
 
     def test_beside_on_demand_alone_spot_is_worth_something(self):
-        """At least the value of on-demand to go, for every size and amount of work, as that is one of the
-        choices (M3.3b)."""
+        """At least the value of on-demand to go, for every size and amount of work, as that is one of the choices (M3.3b)."""
         job = ON_GRID["two"]
         tables = tables_of(job, history(4))
         go = tables.to_go(slot=0, end=2, available=2, price=0.15)
@@ -195,8 +193,7 @@ class TestToGo:
         assert worth[2, 0.3] > worth[0, 0.3]
 
     def test_a_window_of_one_slot_is_the_tables_own_choice(self):
-        """AHAP's program over one slot, ended by the table, equals the objective of the stochastic policy
-        (M3.1, M3.3c)."""
+        """AHAP's program over one slot, ended by the table, equals the objective of the stochastic policy (M3.1, M3.3c)."""
         job = ON_GRID["one instance"]
         tables = tables_of(job, history(6, n_max=1))
         assert tables.game.points <= END_POINTS, "no point is thinned out"
@@ -236,8 +233,7 @@ class TestToGo:
 
 
 class TestOnThePath:
-    """Tables for a job begun at slot 0 whose deadline on-demand can still meet give the same choices as
-    tables for any job."""
+    """Tables for a job begun at slot 0 whose deadline on-demand can still meet give the same choices as tables for any job."""
 
     @pytest.mark.parametrize("slot", [0, 3])
     @pytest.mark.parametrize(
@@ -271,8 +267,9 @@ class TestOnThePath:
 class TestGrid:
     @on_grid
     def test_gains_and_workload_lie_on_it(self, job):
-        """The gain of one slot at full efficiency and the workload lie on the grid; the grid extends
-        beyond the workload by a restart that owes work."""
+        """The gain of one slot at full efficiency and the workload lie on the grid; the grid extends beyond
+        the workload by a restart that owes work.
+        """
         game = tables_of(job, history()).game
         steps = np.append(game.gain, job.workload) / game.step
         np.testing.assert_allclose(steps, np.round(steps), atol=1e-9)

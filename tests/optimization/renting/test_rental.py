@@ -1,5 +1,4 @@
-"""Fixed widths on a budget: published vectors, the counterexample, an LP on random instances, and invalid
-input (M8)."""
+"""Fixed widths on a budget: published vectors, the counterexample, an LP on random instances, and invalid input (M8)."""
 
 import math
 
@@ -87,8 +86,7 @@ def random_types(rng, count):
 
 
 def by_linear_program(types, budget, prices):
-    """Solve min sum q rho c / s with sum q rho p k / s <= b and each type's q summing to 1, over all
-    widths of all tables."""
+    """Solve min sum q rho c / s with sum q rho p k / s <= b and each type's q summing to 1, over all widths of all tables."""
     cost, use, owner = [], [], []
     for i, (one, price) in enumerate(zip(types, prices, strict=True)):
         for k in one.speedup.gpus:
@@ -189,8 +187,7 @@ def test_loss_after_a_deadline_is_its_mean_over_sizes(law):
 
 
 def test_deadlines_move_gpus_to_those_who_need_them():
-    """Two equal types, one with a deadline ten times as far: the near one gets the GPUs, and the lost
-    value is minimal."""
+    """Two equal types, one with a deadline ten times as far: the near one gets the GPUs, and the lost value is minimal."""
     speedup = AmdahlSpeedup(parallel=0.95)
     near, far = (
         kind(name, speedup, mean=4.0, delay=DeadlineDelay(deadline_hours=hours, value_usd=100.0))

@@ -79,8 +79,7 @@ def played(renter, price, count, jobs=None, looks=None):
 
 
 def test_effective_price_by_hand():
-    """Counts 0 or 8 with equal probability: half of 4 GPUs are on spot; one loss in 5 hours at 6 minutes
-    adds 1 % of time."""
+    """Counts 0 or 8 with equal probability: half of 4 GPUs are on spot; one loss in 5 hours at 6 minutes adds 1 % of time."""
     found = effective_price(outlook([0, 8], losses=0.2), 4.0, overhead_hours=0.1)
     assert found.spot_share == pytest.approx(0.5)
     assert found.paid_usd == pytest.approx(0.5 * 1.0 + 0.5 * 4.0)
@@ -213,12 +212,11 @@ class Recorded(PlanRenter):
 
 @pytest.mark.parametrize("start", [0.2, 20.0])
 def test_a_dual_price_meets_the_average_budget(start):
-    """From a dual price far too low or too high, committed cost exceeds the budget by at most the bound
-    (M10).
+    """From a dual price far too low or too high, committed cost exceeds the budget by at most the bound (M10).
 
     The identity of the step: sum (committed - plan) <= (end - start) / step, and the end is at most the
-    highest slope plus one
-    slot's jump; the amount finally paid differs by the error of the cost forecasts."""
+    highest slope plus one slot's jump; the amount finally paid differs by the error of the cost forecasts.
+    """
     rng = np.random.default_rng(4)
     slots = 48 * 28
     count = np.repeat(rng.integers(0, 13, slots // 8), 8).astype(float)

@@ -88,8 +88,7 @@ def test_the_bound_holds_against_who_knows_the_method():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_regret_against_whoever_follows_the_plan(kind):
-    """Loss relative to the best choices within the plan of every round is below the bound, also for
-    adversarial prices (M10)."""
+    """Loss relative to the best choices within the plan of every round is below the bound, also for adversarial prices (M10)."""
     rng = np.random.default_rng(5)
     price = prices(kind, rng)
     loss, cost = offers(price, rng)
@@ -104,8 +103,7 @@ def test_regret_against_whoever_follows_the_plan(kind):
 
 
 def test_regret_against_the_best_fixed_multiplier_vanishes_where_prices_repeat():
-    """With independent prices the loss approaches that of the best multiplier at the same budget, closer
-    with more rounds."""
+    """With independent prices the loss approaches that of the best multiplier at the same budget, closer with more rounds."""
     gaps = []
     for rounds in (200, 20_000):
         rng = np.random.default_rng(1)
@@ -120,11 +118,11 @@ def test_regret_against_the_best_fixed_multiplier_vanishes_where_prices_repeat()
 
 
 def test_a_plan_is_kept_in_each_part_and_an_average_is_not():
-    """Every second stretch has half as much budget again: a plan is met in each part, an average budget
-    spends equally in both.
+    """Every second stretch has half as much budget again: a plan is met in each part, an average budget spends equally in both.
 
     Stretches of 500 rounds: a gradient step cannot follow a plan that turns faster than about 1 / step
-    (`docs/renting.md`)."""
+    (`docs/renting.md`).
+    """
     rng = np.random.default_rng(3)
     loss, cost = offers(np.full(4000, 0.5), rng)
     rich = np.arange(4000) % 1000 < 500

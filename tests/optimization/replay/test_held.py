@@ -19,8 +19,7 @@ def _job(**changes):
 
 
 def _held(job, price, available, decided, slots):
-    """Return progress on a market known for its first slots only, as in a live turn; the job's later slots
-    are gaps."""
+    """Return progress on a market known for its first slots only, as in a live turn; the job's later slots are gaps."""
     unknown = [np.nan] * (job.deadline_slots - len(price))
     window = market_window(
         np.array([*price, *unknown]), np.array([*available, *unknown]), on_demand_usd=2.0, slot_hours=0.5

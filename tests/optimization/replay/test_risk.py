@@ -28,8 +28,7 @@ def market(seed: int):
 
 @pytest.mark.parametrize("name", ["MSU", "UP", "AHANP(0.6)", "AHAP(3,2,0.8)", "OD-only"])
 def test_the_true_future_gives_the_true_end(name):
-    """With the true future as the only path, cost and finish equal those of the replay with the last
-    forecast kept."""
+    """With the true future as the only path, cost and finish equal those of the replay with the last forecast kept."""
     policy, window = policy_named(name), market(2)
     at = 4
     issued = [*perfect_forecasts(window, 5)[: at + 1], *[None] * 7]
@@ -160,7 +159,8 @@ def test_what_was_learned_by_now_is_held_on_every_path_alike(name):
 
 def test_a_look_ahead_makes_its_tables_once():
     """Besides the tables of the present slot it computes sets that last to the deadline, no more for many
-    paths than for one path."""
+    paths than for one path.
+    """
     policy, made = policy_named("Stochastic"), []
     for paths in (1, 40):
         view = learned_view(slot=2)
@@ -224,7 +224,8 @@ def stochastic_view(rng: np.random.Generator, job: Job, at: int, progress: Progr
 @pytest.mark.parametrize("case", range(12))
 def test_many_futures_decided_together_end_as_one_by_one(case):
     """The stochastic policy decides once per slot for all paths: costs and finishes are equal to the bit,
-    with the net in force."""
+    with the net in force.
+    """
     rng = np.random.default_rng(case)
     n_max = int(rng.integers(3, 11))
     job = Job(

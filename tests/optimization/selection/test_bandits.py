@@ -1,5 +1,4 @@
-"""Bandits: formulas, proven bounds on random, hostile and switching rounds, and one observed number per
-round (M10)."""
+"""Bandits: formulas, proven bounds on random, hostile and switching rounds, and one observed number per round (M10)."""
 
 from __future__ import annotations
 
@@ -78,8 +77,7 @@ def test_the_shifting_bound_of_exp3s_holds_through_switches(shifts):
 
 
 def test_exp3_ix_holds_against_an_opponent_that_watches():
-    """The most trusted policy earns nothing: with probability 0.95 the bound on the drawn utility holds
-    against any opponent."""
+    """The most trusted policy earns nothing: with probability 0.95 the bound on the drawn utility holds against any opponent."""
     learner, over = Exp3IX(), 0
     for seed in range(20):
         rng, state, drawn, rows = np.random.default_rng(seed), Exp3IX().start(NAMES), [], []
@@ -142,8 +140,7 @@ def test_ar_ucb_is_ridge_regression_of_what_was_seen():
 
 
 def autoregressive(learner, seed, rounds=500, noise=0.05):
-    """Play a market whose best policy depends on the previous utility; return earnings, regrets by round
-    and final state."""
+    """Play a market whose best policy depends on the previous utility; return earnings, regrets by round and final state."""
     rng = np.random.default_rng(seed)
     base, lag = np.array([0.10, 0.20, 0.12]), np.array([0.80, 0.0, 0.20])
     state, last, earned, lost = learner.start(("a", "b", "c")), 0.0, [], []

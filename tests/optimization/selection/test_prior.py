@@ -111,7 +111,8 @@ def test_without_jobs_or_knowledge_it_is_the_learner():
 
 def test_jobs_overcome_a_prior_that_is_wrong():
     """The prior favours a policy by 0.05 for 60 jobs; observations favour another by as much, so about as
-    many jobs are needed."""
+    many jobs are needed.
+    """
     came = np.tile([0.75, 0.80, 0.5, 0.5], (90, 1))
     leaders = {
         name: [leader(weights) for weights in weigh(taught(PRIOR, learner=name), NAMES, came)]

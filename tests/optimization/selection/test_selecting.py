@@ -30,8 +30,7 @@ NAMES = tuple(f"p{i}" for i in range(M))
 
 
 def jobs(seed: int, *, switch: bool = False, rounds: int = K) -> np.ndarray:
-    """Return utilities in units of on-demand cost: jobs differ much, policies little; at a switch the
-    ranking inverts."""
+    """Return utilities in units of on-demand cost: jobs differ much, policies little; at a switch the ranking inverts."""
     rng = np.random.default_rng(seed)
     skill = np.sort(rng.normal(0.0, 0.04, M))
     table = rng.uniform(0.6, 1.2, (rounds, 1)) + skill + rng.normal(0.0, 0.05, (rounds, M))

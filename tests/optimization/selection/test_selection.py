@@ -40,8 +40,7 @@ def random_sequence(rng: np.random.Generator) -> np.ndarray:
 
 
 def adversarial_sequence(rng: np.random.Generator) -> np.ndarray:
-    """Return rounds in which the most trusted policy earns nothing, the rest everything: an adversary of
-    the learner."""
+    """Return rounds in which the most trusted policy earns nothing, the rest everything: an adversary of the learner."""
     weights, rows = even_weights(NAMES), []
     for _ in range(K):
         row = np.ones(M)

@@ -80,8 +80,9 @@ def test_few_blocks_set_the_percentiles_further_out():
 
 
 def days_of_jobs(rng, *, days, jobs, series=1):
-    """Return utilities of mean 0: within a day jobs follow an AR(1) of 0.95, days an AR(1) of 0.2; a day
-    has jobs / 4 to jobs jobs."""
+    """Return utilities of mean 0: within a day jobs follow an AR(1) of 0.95, days an AR(1) of 0.2; a day has
+    jobs / 4 to jobs jobs.
+    """
     values, blocks = [], []
     for name in range(series):
         level = rng.normal()

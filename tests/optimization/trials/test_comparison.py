@@ -58,8 +58,8 @@ def test_intervals_are_about_the_means_and_tighter_where_jobs_are_paired():
     assert ((found.low < found.mean) & (found.mean < found.high)).all()
     width = found.headroom_high[5] - found.headroom_low[5]
     assert found.headroom_low[5] < found.headroom[5] < found.headroom_high[5]
-    # Jobs differ by 0.2, policies within a job by 0.01: unpaired, a headroom of 0.1 would have a wider
-    # interval than its size.
+    # Jobs differ by 0.2, policies within a job by 0.01: unpaired, a headroom of 0.1 would have a wider interval
+    # than its size.
     assert width < 0.1
     assert found.high[5] - found.low[5] > 0.03
 

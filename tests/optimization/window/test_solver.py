@@ -1,5 +1,4 @@
-"""The Pyomo model with HiGHS compared with enumeration and the label solver; every way a solve can end
-(M3.1, M3.2, M3.4)."""
+"""The Pyomo model with HiGHS compared with enumeration and the label solver; every way a solve can end (M3.1, M3.2, M3.4)."""
 
 import threading
 from dataclasses import replace
@@ -81,8 +80,7 @@ def test_equals_enumeration_on_tiny_programs(end_rule, mus):
 
 
 def test_nothing_is_held_at_a_loss_where_the_future_is_flat():
-    """Expected value to go of 0, n_min = n_max = 2, value 0.3: 0 is correct, and -0.2 was once called
-    optimal at "gap 0"."""
+    """Expected value to go of 0, n_min = n_max = 2, value 0.3: 0 is correct, and -0.2 was once called optimal at "gap 0"."""
     rng = np.random.default_rng(31)
     for _ in range(25):
         case = flat_problem(rng)
@@ -114,8 +112,7 @@ def test_equals_the_twin_on_thousands(end_rule, mus):
 @pytest.mark.slow
 @pytest.mark.parametrize("end_rule", RULES)
 def test_equals_the_twin_up_to_twelve_slots_and_sixteen_instances(end_rule):
-    """A solver that runs out of time must not contradict the label solver: its bracket contains the exact
-    objective."""
+    """A solver that runs out of time must not contradict the label solver: its bracket contains the exact objective."""
     for case in programs(120, seed=28, end_rule=end_rule, w=12, n_max=16):
         plan = plan_problem(case, Limits(seconds=20.0, relative_gap=1e-9))
         if plan.status is PlanStatus.OPTIMAL:
@@ -276,7 +273,8 @@ def test_refuses_what_the_twin_refuses():
 def test_the_ladder_links_sizes_as_one_arc_per_change_would():
     """With fixed sizes the relaxed model yields exactly the work of M2.4, as maximum and as minimum.
 
-    It cannot misstate the cause of a change of size."""
+    It cannot misstate the cause of a change of size.
+    """
     rng = np.random.default_rng(26)
     for _ in range(5):
         case = random_problem(rng, w=4, n_max=5, end_rule=EndRule.TARGET)

@@ -19,8 +19,7 @@ QUICK = settings(max_examples=70, deadline=None)
 
 @st.composite
 def cases(draw, rules=RULES, w=6, n_max=6):
-    """Draw a random program with the market drawn by hypothesis, so that a failure shrinks to few slots
-    and simple prices."""
+    """Draw a random program with the market drawn by hypothesis, so that a failure shrinks to few slots and simple prices."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     slots = draw(st.integers(1, w))
     case = random_problem(
@@ -107,10 +106,10 @@ def test_prices_nobody_can_pay_do_not_matter(case):
 def test_a_longer_window_is_never_worth_less_with_on_demand_to_go(case):
     """The objective over w + 1 known slots is at least that over w.
 
-    After the shorter window n is constant on demand. The longer window may use that n in its last slot,
-    at no more than the
-    on-demand price, and continue at full efficiency. (The result of a policy that replans each slot
-    need not grow with w.)"""
+    After the shorter window n is constant on demand. The longer window may use that n in its last slot, at no
+    more than the on-demand price, and continue at full efficiency. (The result of a policy that replans each
+    slot need not grow with w.)
+    """
     worth = [
         solve_window(replace(case, window=case.window.cut(0, w))).objective
         for w in range(1, len(case.window) + 1)
@@ -121,8 +120,7 @@ def test_a_longer_window_is_never_worth_less_with_on_demand_to_go(case):
 @QUICK
 @given(cases(rules=st.just(EndRule.ON_DEMAND_TO_GO)), st.integers(1, 3))
 def test_planning_anew_each_slot_reaches_at_least_the_first_plan(case, w):
-    """Each new program can follow the previous plan (known slots, on-demand to go): value minus cost paid
-    never falls."""
+    """Each new program can follow the previous plan (known slots, on-demand to go): value minus cost paid never falls."""
     job, paid, worth = case.job, 0.0, []
     done, before = case.done, case.n_previous
     for i in range(len(case.window)):

@@ -1,5 +1,4 @@
-"""The cluster simulation (M9.5): exact time, no GPU assigned twice, order of arrival, queueing formulas,
-determinism."""
+"""The cluster simulation (M9.5): exact time, no GPU assigned twice, order of arrival, queueing formulas, determinism."""
 
 import math
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""Sia's program and scheduler (M9.5): equal to enumeration and to the integer program, the published
-constants, learning."""
+"""Sia's program and scheduler (M9.5): equal to enumeration and to the integer program, the published constants, learning."""
 
 import itertools
 

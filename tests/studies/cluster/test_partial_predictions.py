@@ -1,5 +1,4 @@
-"""Job order with partial predictions (M10): its limits are SRPT and round robin; a wrong prediction cannot
-starve a job."""
+"""Job order with partial predictions (M10): its limits are SRPT and round robin; a wrong prediction cannot starve a job."""
 
 import numpy as np
 import pytest

@@ -55,8 +55,7 @@ TINY = StudyScale(
 
 
 def family(seed, error=0.0, wrong=0.0):
-    """Return a family of the whole grid: rates saturate with the batch, memory runs out; predictions are
-    off by ``error``."""
+    """Return a family of the whole grid: rates saturate with the batch, memory runs out; predictions are off by ``error``."""
     rng = np.random.default_rng(seed)
     gpus, batch = (a.ravel() for a in np.meshgrid(WIDTHS, BATCHES, indexing="ij"))
     per_gpu = batch / gpus

@@ -1,5 +1,4 @@
-"""E2 on a small folder: errors of a known size, constant results of policies without forecasts, crossings,
-the report."""
+"""E2 on a small folder: errors of a known size, constant results of policies without forecasts, crossings, the report."""
 
 import json
 import sys
@@ -146,8 +145,7 @@ def test_the_answer(run):
 
 
 def test_the_ideas_beside_stand_in_the_same_table(run):
-    """Compares consistency and robustness of the policies of M10 with a slow version; without forecasts
-    both figures agree."""
+    """Compares consistency and robustness of the policies of M10 with a slow version; without forecasts both figures agree."""
     answer, first = error_answer(run, data="here", seed=1), len(run.plan.policies)
     assert [row["policy"] for row in answer["published_ideas"]] == ["RHIG(3,0.9)", "MSU-trim", "Trust(1)"]
     for i, row in enumerate(answer["published_ideas"]):

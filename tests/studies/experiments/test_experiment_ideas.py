@@ -1,5 +1,4 @@
-"""The section on published ideas: representatives of families, differences by a slow version, and
-sentences on the findings."""
+"""The section on published ideas: representatives of families, differences by a slow version, and sentences on the findings."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ NAMES = (
 
 
 def pool_run(seed: int, lift: dict[str, np.ndarray | float]) -> PoolRun:
-    """Return 60 jobs of each of two cells, with policies ``lift`` apart (a number, or one for each cell)
-    plus noise."""
+    """Return 60 jobs of each of two cells, with policies ``lift`` apart (a number, or one for each cell) plus noise."""
     rng = np.random.default_rng(seed)
     cells = pd.DataFrame(list(itertools.product((10, 20), [0.5], [0.9], range(60))), columns=[*COARSE, "nr"])
     base = rng.normal(0.8, 0.3, len(cells))[:, None]

@@ -282,8 +282,8 @@ def test_captured_is_the_way_from_staying_to_hindsight_by_whole_days():
     mine = row_of(rows, MEAN_FIELD)
     assert mine["captured"] == pytest.approx((2.2 - 2.0) / (2.2 - 1.0))
     assert mine["dearer"] == pytest.approx(-0.2 / 4)
-    # The two jobs of the first day are drawn together: the interval ends are the first day alone and the
-    # other days alone.
+    # The two jobs of the first day are drawn together: the interval ends are the first day alone and the other
+    # days alone.
     assert (mine["dearer_low"], mine["dearer_high"]) == (pytest.approx(-0.1), pytest.approx(0.0))
     assert (mine["captured_low"], mine["captured_high"]) == (pytest.approx(0.0), pytest.approx(0.5))
 

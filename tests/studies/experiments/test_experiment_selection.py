@@ -205,8 +205,7 @@ def test_told_rounds_hold_the_first_and_the_last():
 
 @pytest.mark.slow
 def test_rounds_of_replayed_jobs(tmp_path):
-    """From a folder to rounds: utilities in on-demand-only costs, within both bounds, on real replays of a
-    small pool."""
+    """From a folder to rounds: utilities in on-demand-only costs, within both bounds, on real replays of a small pool."""
     tapes = read_tapes(write_tidy(tmp_path / "data"))
     grid = Grid(deadlines=(10,), loads=(0.5,), mu_ups=(0.9, 0.6), n_maxes=(4,))
     scenarios = make_scenarios(tapes, grid=grid, part="test", per_cell=4, seed=1)

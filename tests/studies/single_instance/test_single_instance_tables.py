@@ -43,10 +43,10 @@ def sticky(seed: int, slots: int, flips: float) -> np.ndarray:
 
 
 def expectation(setting: Setting, chain: Chain, first: int) -> float:
-    """Return the least expected cost by plain recursion over (slot, minutes left, instance, minutes owed,
-    market).
+    """Return the least expected cost by plain recursion over (slot, minutes left, instance, minutes owed, market).
 
-    A miss costs infinity."""
+    A miss costs infinity.
+    """
     row = chain.chance.reshape(2, 2)
     bill = {NONE: 0.0, SPOT: setting.ticks.spot_usd, ON_DEMAND: setting.ticks.on_demand_usd}
 
@@ -151,8 +151,7 @@ def test_no_setting_makes_it_miss(overhead, work, spare, seed, rate):
         for policy in (table, careful, at_first):
             assert not run(policy, setting, up, 0).missed
         assert not (room and run(careful, strict, up, 0).missed)
-        # If starts lose their slot it notices at the first start; otherwise it continues without the
-        # guard from there.
+        # If starts lose their slot it notices at the first start; otherwise it continues without the guard from there.
         assert (at_first.actions(strict, up[:0], up) == careful.actions(strict, up[:0], up)).all()
         plain, safe, found = (one.actions(setting, up[:0], up) for one in (table, careful, at_first))
         begins = int(np.argmax(safe > 0))

@@ -21,8 +21,7 @@ def place(zone):
 
 @pytest.fixture
 def store():
-    """Return a store with four zones: frequently probed, irregular with revisions, with a catalogue price,
-    with prices only."""
+    """Return a store with four zones: frequently probed, irregular with revisions, with a catalogue price, with prices only."""
     rng = np.random.default_rng(0)
     prices, counts = [], []
     for i, zone in enumerate(("us-west-2a", "us-west-2b", "us-west-2c")):

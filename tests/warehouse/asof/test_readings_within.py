@@ -1,5 +1,6 @@
-"""Readings between slots: probes between the previous slot and a slot's start, known by then, compared
-with a slow implementation."""
+"""Readings between slots: probes between the previous slot and a slot's start, known by then, compared with a
+slow implementation.
+"""
 
 import numpy as np
 import pandas as pd
@@ -39,7 +40,8 @@ def read(store, *, step=30 * MINUTE, within=True, known_at=END):
 
 def slow(rows, slots, step, gap):
     """Return column j: the newest version of the last probe at or before slot - step (m - j) / (m + 1), if
-    young and known by the slot."""
+    young and known by the slot.
+    """
     m = min(round(step / gap) - 1, MOST_WITHIN)
     out = np.full((len(slots), m), np.nan)
     for i, slot in enumerate(slots):

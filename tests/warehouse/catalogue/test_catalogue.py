@@ -1,5 +1,4 @@
-"""The catalogue of instance types: the complete shared table, dated prices, regions, types without
-on-demand (M1.1)."""
+"""The catalogue of instance types: the complete shared table, dated prices, regions, types without on-demand (M1.1)."""
 
 import csv
 import datetime as dt
@@ -87,8 +86,8 @@ def test_common_types_have_a_price(kind):
 def test_a_price_is_known_from_its_date(kind, before, after):
     assert usd("aws", "us-east-1", kind, BEFORE_THE_CUT) == before
     assert usd("aws", "us-east-1", kind, AFTER_THE_CUT) == after
-    # For another region only the new price is known: before the cut the us-east-1 price is used, and its
-    # region is named.
+    # For another region only the new price is known: before the cut the us-east-1 price is used, and its region
+    # is named.
     found = list_price("aws", "eu-north-1", kind, BEFORE_THE_CUT)
     assert (found.usd, found.elsewhere) == (before, True)
     assert "in us-east-1 (none listed in eu-north-1)" in found.words

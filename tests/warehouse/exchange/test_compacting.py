@@ -29,8 +29,7 @@ def state(day):
 
 @pytest.fixture(scope="module")
 def fill(tmp_path_factory):
-    """Return a function that copies a warehouse with some days of fitted models to a path; the original is
-    created once."""
+    """Return a function that copies a warehouse with some days of fitted models to a path; the original is created once."""
     made = {}
 
     def filled(path, days=30):

@@ -403,8 +403,7 @@ def test_a_folder_that_is_none(store, tmp_path):
 
 
 def test_hostile_folders_change_nothing(store, tmp_path):
-    """Tables of the manifest are found by name, never by path; a folder with impossible rows is refused as
-    a whole."""
+    """Tables of the manifest are found by name, never by path; a folder with impossible rows is refused as a whole."""
     folder = exported(store, tmp_path)
     kept = (folder / MANIFEST).read_text()
     found = json.loads(kept)["tables"]

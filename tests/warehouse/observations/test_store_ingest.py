@@ -365,8 +365,7 @@ def by_kind(rows):
     order=st.randoms(use_true_random=False),
 )
 def test_any_order_and_any_split_give_the_same_tables(seed, cuts, order):
-    """Every version has a distinct value, so no version repeats an older version (repeats depend on the
-    rows already stored)."""
+    """Every version has a distinct value, so no version repeats an older version (repeats depend on the rows already stored)."""
     rows = random_observations(seed)
     shuffled = rows * 2
     order.shuffle(shuffled)

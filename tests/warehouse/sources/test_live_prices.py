@@ -302,8 +302,9 @@ def test_gcp_filters_and_odd_skus():
 
 
 def test_gcp_machines_of_every_series_with_the_names_of_their_parts():
-    """Spot with one SKU per part: 8 of the GPU, the cores and memory, and for A3 Ultra the SSD at a 730th
-    of its monthly price."""
+    """Spot with one SKU per part: 8 of the GPU, the cores and memory, and for A3 Ultra the SSD at a 730th of
+    its monthly price.
+    """
     parts = {
         "Nvidia H100 80GB Plus GPU": 3.0, "A3Plus Instance Core": 0.01, "A3Plus Instance Ram": 0.001,
         "H200 141GB GPU": 4.0, "A3Ultra Instance Core": 0.01, "A3Ultra Instance Ram": 0.001,

@@ -63,8 +63,7 @@ def test_every_line_is_used_or_rejected(real):
     carried = real["price"].query("region != 'all' and product == 'interruptible, min over offers'")[
         "on_demand_usd"
     ]
-    # 3,902 interruptible lines, 3,255 on-demand lines joined to them, 1,597 rejected: the 8,754 lines
-    # after the header
+    # 3,902 interruptible lines, 3,255 on-demand lines joined to them, 1,597 rejected: the 8,754 lines after the header
     assert interruptible.nunique() == 3902
     assert carried.notna().sum() == 3255
     assert set(rejected["line"]).isdisjoint(interruptible)

@@ -214,8 +214,7 @@ def test_a_reader_of_the_file_itself_is_waited_for(path):
 
 
 def test_the_lock_of_duckdb_itself_is_not_lost_by_publishing(path):
-    """Closing any descriptor of a file releases a process's locks on it: another program must not get in
-    meanwhile."""
+    """Closing any descriptor of a file releases a process's locks on it: another program must not get in meanwhile."""
     with open_store(path) as store:
         store.execute(INSERT.format(1))
         assert store.publish()
