@@ -288,7 +288,7 @@ class TestAhap:
 
     def test_behind_never_below_what_the_deadline_needs(self):
         late = view(slot=4, done=2.0, available=4)
-        # 38 are left for 6 slots of at most 8: the job may wait in part of one slot only.
+        # 38 are left for 6 slots of at most 8: the first slot may stay idle, the next needs 6 instances.
         policy = Ahap(omega=3, commitment=1, sigma=0.9, solve=scripted([(0, 0)] * 3, [(0, 0)] * 3))
         assert answer(policy, replace(late, progress=Progress(done=0.5))) == (0, 0)
         assert answer(policy, replace(late, slot=5)) == (2, 4)  # 32 at most in the last four

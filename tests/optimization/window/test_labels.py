@@ -143,7 +143,7 @@ def test_a_finished_job_holds_and_pays_nothing(end_rule, done):
 def test_finishing_within_the_window_gets_the_full_value_and_pays_nothing_after():
     case = problem(done=17.0, window=window([0.3, 0.1, 0.2], [4, 4, 4]), n_previous=3)
     plan = solve_window(case)
-    # Waiting a slot and then using spot at 0.1: with mu_up 0.9 four instances do the work of more than three.
+    # Waiting a slot and then using spot at 0.1: with mu_up 0.9 four instances do 3.6 of the 3 units left.
     assert plan.allocations == (Allocation(0, 0), Allocation(0, 4), Allocation(0, 0))
     assert plan.objective == pytest.approx(40 - 0.4)
 
