@@ -210,7 +210,8 @@ def _on_demand_only(job: OpenJob, made: Decision) -> float | None:
 def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
     """Return a note where no on-demand price is known, or nothing is sold on demand."""
     if not job.history.on_demand.sold and any(other.seen.on_demand.sold for other in job.others):
-        return f"{job.history.market.key}: no on-demand here: the deadline is kept by a move to a market that sells it"
+        return f"{job.history.market.key}: no on-demand instances here: to meet the deadline, the job moves to a market that "
+        "sells them"
     return job.history.on_demand_note
 
 
@@ -247,8 +248,9 @@ def _budget_note(job: OpenJob, made: Decision) -> str | None:
         on_demand_usd=own.on_demand_usd, slot_hours=own.slot_hours,
     )  # fmt: skip
     return (
-        f"its budget of ${dollars(job.live.job.budget_usd)} does not pay for finishing on demand, ${dollars(need)} in all: "
-        "only spot runs, until the budget is spent, and the deadline holds only while spot lasts"
+        f"the budget of ${dollars(job.live.job.budget_usd)} does not cover finishing on demand, which costs ${dollars(need)} in "
+        f"total: "
+        "only spot runs, until the budget is spent, and the deadline is met only if spot stays available"
     )
 
 
@@ -393,18 +395,18 @@ DELIVERED: Final = (
 )  # fmt: skip
 #: All fields of a decision, in the order of its document.
 DECISION: Final[dict[str, Field]] = {
-    "schema": Field(kind=Literal["slackwater.decision/2"], words="Name and version of this form."),
-    "program": Field(kind=Literal["slackwater"], words="The program that wrote it."),
+    "schema": Field(kind=Literal["slackwater.decision/2"], words="Name and version of this format."),
+    "program": Field(kind=Literal["slackwater"], words="Program that wrote the document."),
     "version": Field(kind=str, words="Version of the program."),
     "key": Field(
         kind=str,
         limits={"pattern": "^[0-9a-f]{32}$"},
-        words="Idempotency key: the same for the same job, market, source and slot.",
+        words="Idempotency key, identical for the same job, market, source and slot.",
     ),
     "job": Field(
         kind=str,
         limits={"minLength": 1},
-        words="Name of the job, as its owner wrote it.",
+        words="Name of the job, as given by its owner.",
         value=lambda job, made: made.job,
         column=True,
         heading="job",
@@ -419,22 +421,22 @@ DECISION: Final[dict[str, Field]] = {
         card=21,
         beneath=True,
     ),
-    "market_parts": Field(kind=MarketParts, words="The market in its parts."),
+    "market_parts": Field(kind=MarketParts, words="Provider, region, zone and instance type of the market."),
     "source": Field(
         kind=str,
-        words="Where the observations of the market come from.",
+        words="Source of the observations of the market.",
         value=lambda job, made: job.history.source,
     ),
     "synthetic": Field(
         kind=list[str],
-        words="What was assumed of the market instead of measured, one sentence each; of all its markets for a job that is "
-        "nowhere yet; empty where everything was measured.",
+        words="Assumptions about the market in place of measurements, a sentence each; about all markets of the job if it has not "
+        "started yet; empty if everything was measured.",
         value=lambda job, made: list(job.history.assumptions),
     ),
     "slot": Field(
         kind=str,
         limits=TIME,
-        words="Start of the slot that was decided, UTC.",
+        words="Start of the slot that the decision is for, UTC.",
         value=lambda job, made: job.live.now.isoformat(),
         column=True,
         heading="slot",
@@ -454,38 +456,39 @@ DECISION: Final[dict[str, Field]] = {
         beneath=True,
     ),
     "valid_until": Field(
-        kind=str, limits=TIME, words="When the decision is over: do not start anything for it later."
+        kind=str, limits=TIME, words="End of validity: do not start instances for this decision later."
     ),
     "issued_at": Field(
         kind=str | None,
         limits=TIME,
-        words="Time of the turn that issued the decision, as `slackwater plan` shows it; null where no turn has issued it yet, and "
-        "in what is handed over.",
+        words="Time of the turn that issued the decision, in the output of `slackwater plan`; null if no turn has issued it yet, "
+        "and "
+        "in delivered documents.",
     ),
     "expired": Field(
         kind=bool | None,
-        words="Whether the slot was over when `slackwater plan` showed the decision; null in what is handed over.",
+        words="Whether the slot had ended when `slackwater plan` printed the decision; null in delivered documents.",
     ),
     "alone": Field(
         kind=bool | None,
-        words="Whether the job was planned by itself (`slackwater plan --alone`), as if no other job wanted spot; null in what is "
-        "handed over.",
+        words="Whether the job was planned alone (`slackwater plan --alone`), as if no other job needed spot; null in delivered "
+        "documents.",
     ),
     "decided_with": Field(
         kind=list[str] | None,
-        words="The other open jobs with which it shares the spot of the slot, as `slackwater plan` shows them; null in what is "
-        "handed over.",
+        words="Other open jobs that share the spot instances of the slot, in the output of `slackwater plan`; null in delivered "
+        "documents.",
     ),
     "step_minutes": Field(
         kind=float,
         limits=POSITIVE,
-        words="Length of a slot.",
+        words="Length of a slot, minutes.",
         value=lambda job, made: job.live.step.total_seconds() / 60.0,
     ),
     "on_demand": Field(
         kind=int,
         limits=NOT_NEGATIVE,
-        words="On-demand instances to hold in the slot.",
+        words="On-demand instances to run in the slot.",
         value=lambda job, made: made.allocation.on_demand,
         column=True,
         heading="on-demand",
@@ -495,7 +498,7 @@ DECISION: Final[dict[str, Field]] = {
     "spot": Field(
         kind=int,
         limits=NOT_NEGATIVE,
-        words="Spot instances to hold in the slot.",
+        words="Spot instances to run in the slot.",
         value=lambda job, made: made.allocation.spot,
         column=True,
         heading="spot",
@@ -505,48 +508,48 @@ DECISION: Final[dict[str, Field]] = {
     "held_on_demand": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
-        words="On-demand instances that the job holds as the slot begins, by the newest report or the decision before.",
+        words="On-demand instances running when the slot begins, from the newest report or else the previous decision.",
         value=lambda job, made: job.held.allocation.on_demand,
     ),
     "held_spot": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
-        words="Spot instances that the job holds as the slot begins: by the newest report, else those decided for the slot before "
+        words="Spot instances running when the slot begins, from the newest report or else the instances of the previous decision "
         "that were available.",
         value=lambda job, made: job.held.allocation.spot,
     ),
     "held_from": Field(
         kind=Literal["decided", "reported"] | None,
-        words="Where held_on_demand and held_spot come from: reported by the job's owner, or computed from what was decided.",
+        words="Origin of held_on_demand and held_spot: reported by the job's owner, or computed from the decisions.",
         value=lambda job, made: "reported" if job.held.reported else "decided",
     ),
     "start_on_demand": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
-        words="On-demand instances to start now, compared with what is held; of a job that moves all of its new market.",
+        words="On-demand instances to start now, in addition to the running instances; if the job moves, all in its new market.",
         value=lambda job, made: made.allocation.on_demand - _kept(job, made)[0],
     ),
     "start_spot": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
-        words="Spot instances to start now, compared with what is held; of a job that moves all of its new market.",
+        words="Spot instances to start now, in addition to the running instances; if the job moves, all in its new market.",
         value=lambda job, made: made.allocation.spot - _kept(job, made)[1],
     ),
     "stop_on_demand": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
-        words="On-demand instances to stop now, of those held; of a job that moves all in the market it leaves.",
+        words="Running on-demand instances to stop now; if the job moves, all in the market that it leaves.",
         value=lambda job, made: job.held.allocation.on_demand - _kept(job, made)[0],
     ),
     "stop_spot": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
-        words="Spot instances to stop now, of those held; of a job that moves all in the market it leaves.",
+        words="Running spot instances to stop now; if the job moves, all in the market that it leaves.",
         value=lambda job, made: job.held.allocation.spot - _kept(job, made)[1],
     ),
     "change": Field(
         kind=str | None,
-        words="What to start and stop, compared with what is held.",
+        words="Instances to start and stop, compared with the running instances.",
         value=_change,
         heading="change",
         card=14,
@@ -555,18 +558,18 @@ DECISION: Final[dict[str, Field]] = {
     "gpus_per_instance": Field(
         kind=int | None,
         limits={"minimum": 1},
-        words="GPUs of an instance of the market, as the job states them or by the catalogue; null where unknown.",
+        words="GPUs per instance, from the job or else the catalogue; null if unknown.",
         value=lambda job, made: job.live.job.gpus,
     ),
     "gpus": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
-        words="GPUs of all instances to hold in the slot, on-demand and spot; null where unknown.",
+        words="GPUs of all instances to run in the slot, on-demand and spot; null if unknown.",
         value=_gpus_held,
     ),
     "instances": Field(
         kind=str | None,
-        words="All instances to hold in the slot, with their GPUs where known; null where none is held.",
+        words="All instances to run in the slot, with their GPUs if known; null without instances.",
         value=_instances,
         heading="instances",
         card=15,
@@ -574,7 +577,7 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "policy": Field(
         kind=str,
-        words="The policy that decided.",
+        words="Policy that made the decision.",
         value=lambda job, made: made.policy,
         column=True,
         heading="policy",
@@ -582,10 +585,10 @@ DECISION: Final[dict[str, Field]] = {
         card=51,
         beneath=True,
     ),
-    "chosen_because": Field(kind=str, words="Why that policy was asked."),
+    "chosen_because": Field(kind=str, words="Reason why this policy was chosen."),
     "reason": Field(
         kind=str,
-        words="Why it decided so, in a sentence.",
+        words="Reason for the decision, in a sentence.",
         value=lambda job, made: made.reason,
         column=True,
         heading="why",
@@ -596,7 +599,7 @@ DECISION: Final[dict[str, Field]] = {
     "expected_cost_usd": Field(
         kind=float,
         limits=NOT_NEGATIVE,
-        words="Mean of everything paid from the job's first slot to its last, over sampled futures; where availability_note "
+        words="Expected cost of the whole job, from first slot to last: the mean over sampled scenarios; if availability_note "
         "is not null, the cost if spot is never lost.",
         value=lambda job, made: round(made.expected.cost_usd, 4),
         heading="expected cost",
@@ -608,25 +611,26 @@ DECISION: Final[dict[str, Field]] = {
     "expected_cost_p10_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="A tenth of the sampled futures cost no more; null where availability was not observed.",
+        words="Cost at the 10 % quantile over sampled scenarios; null if availability was not observed.",
         value=lambda job, made: _if_observed(job, made.expected.cost_p10_usd),
     ),
     "expected_cost_p90_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Nine tenths of the sampled futures cost no more; null where availability was not observed.",
+        words="Cost at the 90 % quantile over sampled scenarios; null if availability was not observed.",
         value=lambda job, made: _if_observed(job, made.expected.cost_p90_usd),
     ),
     "on_demand_only_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="What the whole job costs on on-demand alone, from first slot to last; null where no on-demand price is known.",
+        words="Cost of the whole job with on-demand only, from first slot to last; null if no on-demand price is known.",
         value=_on_demand_only,
     ),
     "saved_usd": Field(
         kind=float | None,
-        words="What the expected cost is below that, negative where it is above; null where no on-demand price is known, "
-        "or the job is more likely given up than done.",
+        words="Expected saving: on_demand_only_usd less expected_cost_usd, negative if the job costs more; null if no on-demand "
+        "price "
+        "is known, or the job is more likely abandoned than finished.",
         value=_saved_usd,
         heading="saved",
         unit="$",
@@ -637,7 +641,7 @@ DECISION: Final[dict[str, Field]] = {
     "saved_share": Field(
         kind=float | None,
         limits={"maximum": 1},
-        words="The same as a share of it.",
+        words="Expected saving as a share of on_demand_only_usd.",
         value=_saved_share,
         heading="of on-demand only",
         format=percent,
@@ -647,7 +651,7 @@ DECISION: Final[dict[str, Field]] = {
     "expected_finish": Field(
         kind=str,
         limits=TIME,
-        words="Mean end of the job over sampled futures.",
+        words="Expected end of the job: the mean over sampled scenarios.",
         value=_finish,
         heading="expected finish",
         unit="UTC",
@@ -657,25 +661,25 @@ DECISION: Final[dict[str, Field]] = {
     "expected_finish_p10": Field(
         kind=str | None,
         limits=TIME,
-        words="A tenth of the sampled futures finish no later; null where the risk is unknown.",
+        words="End at the 10 % quantile over sampled scenarios; null if the risk is unknown.",
         value=lambda job, made: _finish_quantile(job, made, 0.1),
     ),
     "expected_finish_p90": Field(
         kind=str | None,
         limits=TIME,
-        words="Nine tenths of the sampled futures finish no later; null also where fewer finish.",
+        words="End at the 90 % quantile over sampled scenarios; null if the risk is unknown, or fewer than 90 % finish.",
         value=lambda job, made: _finish_quantile(job, made, 0.9),
     ),
     "availability_note": Field(
         kind=str | None,
-        words="That only prices are known and availability was not observed, and what that means; null where it was observed.",
+        words="Warning that availability was not observed, with the consequence; null if it was observed.",
         value=_availability_note,
     ),
     "late_probability": Field(
         kind=float | None,
         limits=SHARE,
-        words="Share of the sampled futures in which the deadline is missed; null where availability was not observed, or not "
-        "recently.",
+        words="Probability of missing the deadline: the share of sampled scenarios that miss it; null if availability was not "
+        "observed, or not recently.",
         value=_late_probability,
         heading="risk of missing deadline",
         format=chance,
@@ -695,18 +699,18 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "must_finish": Field(
         kind=bool,
-        words="The job gave no value: one was chosen that never gives up while finishing is possible.",
+        words="Hard deadline: the job has no value, and is never abandoned while finishing is possible.",
         value=lambda job, made: job.live.job.must_finish,
     ),
     "on_demand_usd_per_hour": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Price of an on-demand instance; null where none is known, or nothing is sold on demand.",
+        words="Price of an on-demand instance, USD per hour; null if unknown, or if nothing is sold on demand.",
         value=lambda job, made: job.history.on_demand_usd if job.history.on_demand.known else None,
     ),
     "on_demand_from": Field(
         kind=str | None,
-        words="Where that price comes from: job, settings, observed, elsewhere, catalogue with region, date and source; "
+        words="Origin of the on-demand price: job, settings, observed, elsewhere, catalogue with region, date and source; "
         "unknown, with the price that the plan assumes; or not sold.",
         value=lambda job, made: str(job.history.on_demand),
         heading="on-demand price from",
@@ -714,7 +718,7 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "on_demand_note": Field(
         kind=str | None,
-        words="That no on-demand price is known, or that nothing is sold on demand, and what that means; null otherwise.",
+        words="Warning that no on-demand price is known, or that nothing is sold on demand, with the consequence; null otherwise.",
         value=_on_demand_note,
         heading="on-demand",
         shown=(JOB,),
@@ -723,39 +727,40 @@ DECISION: Final[dict[str, Field]] = {
     "spot_usd_per_hour": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Price of a spot instance in the slot, as observed; null where it was not observed.",
+        words="Observed price of a spot instance in the slot, USD per hour; null if it was not observed.",
         value=_spot_price,
     ),
     "forecaster": Field(
         kind=str | None,
-        words="The forecaster behind the plan; null without a forecast.",
+        words="Forecaster used for the plan; null without a forecast.",
         value=lambda job, made: job.live.forecast.predictor if job.live.forecast else None,
     ),
     "fallback": Field(
         kind=str | None,
-        words="Why the forecast is not the forecaster's own, or that there is none; empty where it is.",
+        words="Reason why a simpler model made the forecast, or `no forecast`; empty if the forecaster made it.",
         value=lambda job, made: job.live.forecast.fallback if job.live.forecast else "no forecast",
     ),
     "solver": Field(
         kind=str,
-        words="How the programs behind the decision were solved; empty where there were none.",
+        words="How the optimization problems of the decision were solved; empty if there were none.",
         value=lambda job, made: made.solver,
     ),
     "progress": Field(
         kind=float,
-        words="Work done at the start of the slot, in workload_unit; below 0 while a change of size is not paid back yet.",
+        words="Work done at the start of the slot, in workload_unit; negative until the work lost by a change of size is "
+        "recovered.",
         value=lambda job, made: round(_share(job, made) * job.request.workload.amount, 6),
     ),
     "progress_share": Field(
         kind=float,
         limits={"maximum": 1},
-        words="The same as a share of the workload.",
+        words="Work done as a share of the workload.",
         value=lambda job, made: round(_share(job, made), 6),
     ),
     "workload": Field(
         kind=float,
         limits=POSITIVE,
-        words="All the work of the job, in workload_unit.",
+        words="Total work of the job, in workload_unit.",
         value=lambda job, made: job.request.workload.amount,
     ),
     "workload_unit": Field(
@@ -766,12 +771,12 @@ DECISION: Final[dict[str, Field]] = {
     "workload_instance_hours": Field(
         kind=float | None,
         limits=POSITIVE,
-        words="All the work of the job in hours of a single instance of the market; null for work in tokens.",
+        words="Total work of the job in instance-hours; null if the work is given in tokens.",
         value=_instance_hours,
     ),
     "work": Field(
         kind=str | None,
-        words="All the work of the job in words, in its own unit and in instance-hours or GPU-hours.",
+        words="Total work of the job as text, in the unit of the job and in instance-hours or GPU-hours.",
         value=_work,
         heading="work",
         card=24,
@@ -779,48 +784,49 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "progress_from": Field(
         kind=Literal["decided", "reported"],
-        words="Where progress comes from: reported by the job's owner, or reckoned from what was decided.",
+        words="Origin of progress: reported by the job's owner, or computed from the decisions.",
         value=lambda job, made: "reported" if job.progress_report else "decided",
     ),
     "progress_reported_at": Field(
         kind=str | None,
         limits=TIME,
-        words="The time of the report that progress goes back to; null where there is none.",
+        words="Time of the report that progress is based on; null without a report.",
         value=lambda job, made: job.progress_report.reported_at.isoformat() if job.progress_report else None,
     ),
     "held_before": Field(
         kind=int,
         limits=NOT_NEGATIVE,
-        words="Instances held in the slot before, by report or by decision.",
+        words="Instances run in the previous slot, as reported or decided.",
         value=lambda job, made: made.progress.n_previous,
     ),
     "budget_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Most that the job may cost in all; null where it has no budget.",
+        words="Budget: the most that the job may cost in total; null without a budget.",
         value=lambda job, made: None if math.isinf(job.live.job.budget_usd) else job.live.job.budget_usd,
     ),
     "paid_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Paid for the job before the slot, by its decisions.",
+        words="Cost of the job before the slot, computed from its decisions.",
         value=lambda job, made: round(made.progress.cost_usd, 4),
     ),
     "over_budget_probability": Field(
         kind=float | None,
         limits=SHARE,
-        words="Share of the sampled futures in which finishing costs more than the budget; null without a budget, or where "
+        words="Probability that finishing costs more than the budget: the share of sampled scenarios; null without a budget, or if "
         "the risk is unknown.",
         value=_over_budget,
     ),
     "budget_note": Field(
         kind=str | None,
-        words="That the budget does not pay for finishing on demand, and what that means; null where it does.",
+        words="Warning that the budget does not cover finishing on demand, with the consequence; null if it does.",
         value=_budget_note,
     ),
     "shortfall": Field(
         kind=str | None,
-        words="Why the job cannot be done in time, by how much, and what could be done; null where on-demand alone can do it.",
+        words="Warning that the job cannot finish in time, by how much, and a remedy; null if on-demand alone can finish it in "
+        "time.",
         value=lambda job, made: job.shortfall(made.progress) or None,
         heading="warning",
         tone=lambda value: "off",
@@ -831,7 +837,7 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "stale": Field(
         kind=str | None,
-        words="That the market's newest observation is older than its maximal age, and how old; null where it is not.",
+        words="Warning that the market's newest observation is too old, with its age; null if it is recent.",
         value=lambda job, made: job.stale,
         heading="old data",
         shown=(JOB,),
@@ -839,7 +845,7 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "contradicted": Field(
         kind=str | None,
-        words="That another source contradicts the one in use, by how much; null where none does (M1.5).",
+        words="Warning that another source contradicts the source in use, and by how much; null without contradiction (M1.5).",
         value=lambda job, made: "; ".join(job.history.contradicted) or None,
         heading="sources disagree",
         shown=(JOB,),
@@ -847,14 +853,14 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "planned": Field(
         kind=list[PlannedSlot] | None,
-        words="What the plan behind the decision holds in the slots after it, which later decisions may change; null where the "
-        "policy makes no plan.",
+        words="Planned instances of the following slots, which later decisions may change; null if the policy makes no plan.",
         value=_planned,
     ),
     "place": Field(
         kind=str | None,
-        words="Where the checkpoint of a job that may move is from this slot on: the name of a market; null for a job of one "
-        "market and one that is nowhere yet.",
+        words="Market that holds the checkpoint of a multi-market job from this slot on; null for a single-market job, and for a "
+        "job "
+        "that has not started yet.",
         value=_place,
         heading="place",
         format=zone_of,
@@ -862,7 +868,7 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "moved_from": Field(
         kind=str | None,
-        words="The market that the job leaves in this slot; null where it does not move.",
+        words="Market that the job leaves in this slot; null if it does not move.",
         value=_moved_from,
         heading="moves from",
         format=zone_of,
@@ -872,12 +878,13 @@ DECISION: Final[dict[str, Field]] = {
     "move_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="What the move costs beside the instances; null for a job of one market.",
+        words="Cost of the move in addition to the instances; null for a single-market job.",
         value=_move_usd,
     ),
     "probe_next": Field(
         kind=str | None,
-        words="Of the markets that were not seen in this slot the one whose count is worth most to know; null where there is none.",
+        words="Market to probe next: of the markets not observed in this slot, the market whose count is most valuable to know; "
+        "null without such a market.",
         value=_probe_next,
     ),
 }
@@ -959,17 +966,20 @@ def assumption(row: Mapping[str, Any]) -> str:
 INTERVALS = {
     "cost_interval": Field(
         kind=str | None,
-        words="Cost of four of five sampled futures.",
+        words="Central 80 % interval of the cost over sampled scenarios.",
         heading="80 % interval",
         unit="$",
         card=32,
     ),
     "finish_interval": Field(
-        kind=str | None, words="Finish of four of five sampled futures.", heading="80 % interval", card=43
+        kind=str | None,
+        words="Central 80 % interval of the end over sampled scenarios.",
+        heading="80 % interval",
+        card=43,
     ),
     "assumption": Field(
         kind=str | None,
-        words="What cost, finish and risk assume.",
+        words="Assumption behind cost, finish and risk.",
         heading="assumes",
         place=1,
         card=45,
@@ -1007,7 +1017,7 @@ def on_demand_prices_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     named = [
         {
             **row,
-            "price": f"{row['market']}: {price(row['on_demand_usd_per_hour'])} USD an instance-hour, {row['on_demand_from']}",
+            "price": f"{row['market']}: {price(row['on_demand_usd_per_hour'])} USD per instance-hour, {row['on_demand_from']}",
         }
         for row in rows
         if row.get("on_demand_from") not in (None, "observed")
@@ -1024,7 +1034,9 @@ def _notes(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
     told = list(dict.fromkeys(str(row[key]) for row in newest.values() if row.get(key)))
     more = len(told) - MOST_STALE
     return told[:MOST_STALE] + (
-        [f"and so of {more} more markets" if more > 1 else "and so of another market"] if more > 0 else []
+        [f"and the same for {more} more markets" if more > 1 else "and the same for 1 more market"]
+        if more > 0
+        else []
     )
 
 
@@ -1032,7 +1044,7 @@ def contradicted_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the notes of decisions on contradicting sources, without repetition, at most `MOST_STALE`."""
     told = list(dict.fromkeys(str(row["contradicted"]) for row in rows if row.get("contradicted")))
     more = len(told) - MOST_STALE
-    return told[:MOST_STALE] + ([f"and so of {more} more"] if more > 0 else [])
+    return told[:MOST_STALE] + ([f"and {more} more"] if more > 0 else [])
 
 
 def assumed_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -1045,7 +1057,7 @@ def assumed_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         for told in row.get("synthetic") or ():
             own = zones.setdefault(str(told), [])
-            zone = f"of the markets of {row['job']}" if is_nowhere(row) else zone_of(str(row["market"]))
+            zone = f"markets of {row['job']}" if is_nowhere(row) else zone_of(str(row["market"]))
             if zone not in own:
                 own.append(zone)
     told = [
@@ -1053,7 +1065,7 @@ def assumed_told(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         for text, own in zones.items()
     ]
     more = len(told) - MOST_ASSUMED
-    return told[:MOST_ASSUMED] + ([f"{more} more; the report has all"] if more > 0 else [])
+    return told[:MOST_ASSUMED] + ([f"{more} more; see the report for all"] if more > 0 else [])
 
 
 def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -1063,20 +1075,20 @@ def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 #: Fields of a leaderboard row: a policy over the jobs that ended.
 BOARD: Final[dict[str, Field]] = {
-    "policy": Field(kind=str, words="The policy.", heading="policy"),
-    "jobs": Field(kind=int, words="Ended jobs it was replayed on.", heading="jobs"),
+    "policy": Field(kind=str, words="Name of the policy.", heading="policy"),
+    "jobs": Field(kind=int, words="Ended jobs on which the policy was replayed.", heading="jobs"),
     "mean_utility": Field(
         kind=float,
-        words="Value of the finished job minus the rent, over what the job costs on on-demand alone.",
+        words="Mean utility: value of the finished job less its cost, in units of the cost with on-demand only.",
     ),
-    "mean_utility_usd": Field(kind=float, words="The same in USD."),
+    "mean_utility_usd": Field(kind=float, words="Mean utility, USD."),
     "mean_cost_usd": Field(
-        kind=float, words="Rent of a job, USD.", heading="cost a job", unit="$", format=usd
+        kind=float, words="Mean cost per job, USD.", heading="cost per job", unit="$", format=usd
     ),
     "mean_saved_usd": Field(
         kind=float | None,
-        words="What that is below the cost of the same jobs on on-demand alone, USD; of the jobs whose on-demand price "
-        "is known, null where it is known of none.",
+        words="Mean saving compared with on-demand only, USD, over the jobs whose on-demand price is known; null without such "
+        "jobs.",
         heading="saved",
         unit="$",
         format=usd,
@@ -1084,37 +1096,41 @@ BOARD: Final[dict[str, Field]] = {
     "saved_share": Field(
         kind=float | None,
         limits={"maximum": 1},
-        words="The same as a share of it.",
+        words="Mean saving as a share of the cost with on-demand only.",
         heading="of on-demand only",
         format=percent,
     ),
     "mean_hindsight_usd": Field(
         kind=float | None,
-        words="The rent of a job, USD, had the future been known; null where a job was scored by an older version.",
+        words="Mean cost per job of the hindsight optimum, USD; null if an older version scored a job.",
     ),
     "on_time": Field(
         kind=float,
         limits=SHARE,
-        words="Share of the replays that were done by the deadline.",
+        words="Share of the replays that met the deadline.",
         heading="on time in replays",
         format=percent,
     ),
     "reported_jobs": Field(
         kind=int,
         limits=NOT_NEGATIVE,
-        words="Ended jobs that it really decided, most of their slots, and whose outcome was reported.",
+        words="Ended jobs with a reported outcome for which the policy decided most slots.",
     ),
     "reported_on_time": Field(
         kind=float | None,
         limits=SHARE,
-        words="Share of these that were done by their deadline as reported; null where there is none.",
+        words="Share of reported_jobs that met the deadline; null without such jobs.",
     ),
     "gap_to_hindsight": Field(
         kind=float,
-        words="Utility to the best that knowing the future allows, over what the job costs on on-demand alone.",
+        words="Utility of the hindsight optimum less that of the policy, in units of the cost with on-demand only.",
     ),
     "weight": Field(
-        kind=float, limits=SHARE, words="How far the selection trusts it.", heading="weight", format=percent
+        kind=float,
+        limits=SHARE,
+        words="Weight of the policy in the selection.",
+        heading="weight",
+        format=percent,
     ),
 }
 
@@ -1124,7 +1140,9 @@ REPORTED: Final = ("reported_jobs", "reported_on_time")
 #: Fields of a leaderboard for display: the rows are those of `board_rows`.
 BOARD_SHOWN: Final = BOARD | {
     "reported": Field(
-        kind=str, words="Really decided jobs that were on time, as reported.", heading="on time really"
+        kind=str,
+        words="Jobs decided by the policy that met the deadline, as reported.",
+        heading="on time, reported",
     )
 }
 
@@ -1132,65 +1150,65 @@ BOARD_SHOWN: Final = BOARD | {
 #: Fields of the simulated outcome of a policy on a job, in a replay and after the job's end.
 OUTCOME: Final[dict[str, Field]] = {
     "policy": Field(
-        kind=str, words="The policy, or hindsight: the best, had the future been known.", heading="policy"
+        kind=str,
+        words="Name of the policy, or `hindsight`: the optimum if the future is known.",
+        heading="policy",
     ),
     "alike": Field(
         kind=str | None,
-        words="How many more policies decided the same in every slot.",
+        words="Number of other policies with the same decisions in every slot.",
         heading="same decisions",
     ),
     "cost_usd": Field(
         kind=float,
-        words="Everything paid for the job, what follows its deadline included.",
+        words="Total cost of the job, including costs after the deadline.",
         heading="cost",
         unit="$",
         format=usd,
     ),
     "saved_usd": Field(
         kind=float | None,
-        words="What the cost is below that of the job on on-demand alone, negative where it is above; "
-        "null where no on-demand price is known.",
+        words="Saving compared with on-demand only, negative if the job costs more; null if no on-demand price is known.",
         heading="saved",
         unit="$",
         format=usd,
     ),
     "saved_share": Field(
-        kind=float | None, words="The same as a share of it.", heading="of on-demand only", format=percent
+        kind=float | None,
+        words="Saving as a share of the cost with on-demand only.",
+        heading="of on-demand only",
+        format=percent,
     ),
-    "on_time": Field(kind=bool, words="Whether it was done by its deadline.", heading="on time"),
+    "on_time": Field(kind=bool, words="Whether the job met its deadline.", heading="on time"),
     "finish": Field(
         kind=str | None,
-        words="End of the slot in which it was done; null where it was given up.",
+        words="End of the slot in which the job finished; null if it was abandoned.",
         heading="finish",
         unit="UTC",
     ),
     "spot_share": Field(
         kind=float,
         limits=SHARE,
-        words="Share of the instances held that were spot.",
+        words="Share of spot in the instance-hours.",
         heading="spot share",
         format=percent,
     ),
     "utility_usd": Field(
         kind=float | None,
-        words="Value of the finished job minus the cost; null of a job without a value of its own.",
+        words="Value of the finished job less the cost; null for a job without a value.",
         heading="value less cost",
         unit="$",
         format=usd,
     ),
-    "moves": Field(
-        kind=int | None, words="How often it moved; null of a job of one market.", heading="moves"
-    ),
+    "moves": Field(kind=int | None, words="Number of moves; null for a single-market job.", heading="moves"),
     "moving_usd": Field(
         kind=float | None,
-        words="What the moves cost; null of a job of one market.",
-        heading="moves cost",
+        words="Cost of the moves; null for a single-market job.",
+        heading="cost of moves",
         unit="$",
         format=usd,
     ),
-    "where": Field(
-        kind=str | None, words="The zones it was in, in the order it came to them.", heading="where"
-    ),
+    "where": Field(kind=str | None, words="Zones of the job, in order of use.", heading="zones"),
 }
 
 

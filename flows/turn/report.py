@@ -1192,7 +1192,7 @@ def policies_section(rows: Sequence[Mapping[str, Any]]) -> Section:
     top, rest = ranked(rows)
     told = (
         f"{board_summary([*top, *rest])} Every policy is replayed on every job that ended, with the forecasts issued then; "
-        '"on time really" counts the jobs that a policy really decided and whose outcome was reported; '
+        '"on time, reported" counts the jobs that a policy decided and whose outcome was reported; '
         "hindsight is what the job would have cost, had the future been known."
     )
     blocks: list[Block] = [told, costs_figure(top), _board("The best policies and the baselines", top)]

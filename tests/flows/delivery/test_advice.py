@@ -114,7 +114,7 @@ def test_no_key_of_this_version_goes_or_changes_its_type():
     required = set(schema("decision")["required"])
     assert {key for key in PROMISED["keys"] if "." not in key} <= required
     assert schema("decision")["properties"]["schema"] == {
-        "const": SCHEMA, "description": "Name and version of this form.",
+        "const": SCHEMA, "description": "Name and version of this format.",
     }  # fmt: skip
 
 

@@ -303,7 +303,7 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
     assert "Movers over ended jobs that may move" in told.out
     assert call("leaderboard", *where, "--json").value["movers"] == answer["movers"]
     shown = call("job", "show", "homed", *where)
-    assert "moves cost" in shown.out
+    assert "cost of moves" in shown.out
     row = call("job", "show", "homed", *where, "--json").value["outcomes"][0]
     assert {"moves", "moving_usd", "places"} < set(row)
     page = found.report.read_text()
@@ -521,7 +521,7 @@ def test_a_job_that_is_nowhere_yet_is_shown_in_none_of_its_markets(warehouse, th
         said = printed(blocks)
         assert "nowhere yet" in said
         assert waits["market"] not in said
-    assert "no price (of the markets of free)" in printed(decision_blocks("Decisions", [waits]))
+    assert "no price (markets of free)" in printed(decision_blocks("Decisions", [waits]))
     held = waits | {"place": waits["market"]}
     assert waits["market"] in printed(decision_blocks("Decisions", [held]))
 

@@ -84,7 +84,7 @@ def test_patterns_on_the_command_line_and_what_is_refused(words, tmp_path, monke
     plain = job_file(tmp_path, more="")
     done = call("replay", "--job", plain, "--markets", "simulated/*/*/h100", *words)
     assert "on 3 markets" in done.out
-    assert "moves cost" in done.out
+    assert "cost of moves" in done.out
     nowhere = call("replay", "--job", plain, *words)
     assert "names no market: it may move among" in nowhere.said
     unknown = call("replay", "--job", plain, "--markets", "simulated/*/*/h100", "--policy", "UP", *words)

@@ -138,7 +138,10 @@ def test_many_decisions_do_not_drown_what_they_say():
     earlier = row("j", "a/b/c/d", slot="2026-01-04T12:00:00+00:00", stale="younger")
     assert stale_told([*many, earlier]) == ["a/b/c/d is old"]
     markets = [row("j", f"a/b/c/d{k}") for k in range(6)]
-    assert stale_told(markets) == [*(f"a/b/c/d{k} is old" for k in range(3)), "and so of 3 more markets"]
+    assert stale_told(markets) == [
+        *(f"a/b/c/d{k} is old" for k in range(3)),
+        "and the same for 3 more markets",
+    ]
     assert stale_told([row("j", "a/b/c/d", stale=None)]) == []
     (note, _) = decision_blocks("Decisions", many)
     assert len(note.items) == 1
