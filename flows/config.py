@@ -40,30 +40,40 @@ class Sink(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name, by which deliveries are remembered"
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name under which deliveries are recorded"
     )
     kind: Literal["file", "webhook"]
-    folder: Path | None = Field(None, description="file: where <job>/<slot>.json and <job>/latest.json go")
-    url: str | None = Field(None, repr=False, description="webhook: where the document is posted to")
-    timeout_seconds: float = Field(10.0, gt=0, le=300, description="webhook: most time of one attempt")
-    token_env: str | None = Field(None, description="webhook: environment variable that holds the token")
-    token_header: str = Field("Authorization", description="webhook: header the token goes into")
-    token_prefix: str = Field("Bearer ", description="webhook: what stands before the token")
-    secret_env: str | None = Field(
-        None, description="webhook: environment variable that holds the secret of the signature"
+    folder: Path | None = Field(None, description="file: folder for <job>/<slot>.json and <job>/latest.json")
+    url: str | None = Field(
+        None, repr=False, description="webhook: address that receives the document by POST"
     )
-    attempts: int = Field(3, ge=1, le=10, description="attempts in one turn")
+    timeout_seconds: float = Field(
+        10.0, gt=0, le=300, description="webhook: time limit of an attempt, seconds"
+    )
+    token_env: str | None = Field(None, description="webhook: environment variable with the token")
+    token_header: str = Field("Authorization", description="webhook: header for the token")
+    token_prefix: str = Field("Bearer ", description="webhook: text before the token in the header")
+    secret_env: str | None = Field(
+        None, description="webhook: environment variable with the secret for the signature"
+    )
+    attempts: int = Field(3, ge=1, le=10, description="attempts per turn")
     backoff_seconds: float = Field(
-        1.0, ge=0, le=60, description="wait before the second attempt; each next waits twice as long"
+        1.0,
+        ge=0,
+        le=60,
+        description="wait before the second attempt, seconds; doubled before each further attempt",
     )
     budget_seconds: float = Field(
         60.0,
         gt=0,
         le=86_400,
-        description="most time that one turn spends on this sink; the rest waits for the next turn",
+        description="time limit per turn for this sink, seconds; remaining deliveries wait for the next turn",
     )
     give_up_after: int = Field(
-        12, ge=1, le=10_000, description="turns in which a decision is tried before it is given up"
+        12,
+        ge=1,
+        le=10_000,
+        description="number of turns that try to deliver a decision before it is given up",
     )
 
     @field_validator("url")
@@ -80,7 +90,7 @@ class Sink(BaseModel):
         if parts.scheme not in ("http", "https") or not named or re.search(r"[\s\x00-\x1f]", url):
             raise ValueError("not a web address, expected https://HOST/PATH")
         if parts.username is not None or parts.password is not None:
-            raise ValueError("a web address with a user or password in it, expected token_env instead")
+            raise ValueError("a web address with a user or password, expected token_env instead")
         return url
 
     @model_validator(mode="after")
@@ -93,9 +103,9 @@ class Sink(BaseModel):
         if self.kind == "webhook" and self.folder is not None:
             raise ValueError("a sink of kind webhook takes no folder")
         if not _HEADER.fullmatch(self.token_header):
-            raise ValueError("token_header is no name of an HTTP header")
+            raise ValueError("token_header is not a valid name of an HTTP header")
         if self.token_env and urlsplit(self.url or "").scheme == "http" and not self._on_this_machine():
-            raise ValueError("a token over http to another machine can be read on the way, expected https")
+            raise ValueError("http sends the token unencrypted to another machine, expected https")
         return self
 
     def _on_this_machine(self) -> bool:
@@ -125,15 +135,15 @@ class Feed(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,59}$", description="name of the feed, unique")
-    source: str = Field(description="a live source: see `slackwater ingest --list`")
-    every_minutes: int = Field(60, ge=1, le=10_080, description="how often it is fetched")
-    timeout_seconds: float = Field(60.0, gt=0, le=3600, description="bound of one request")
-    tries: int = Field(5, ge=1, le=20, description="tries of one request, with growing waits")
+    source: str = Field(description="live source; `slackwater ingest --list` lists them")
+    every_minutes: int = Field(60, ge=1, le=10_080, description="minutes between fetches")
+    timeout_seconds: float = Field(60.0, gt=0, le=3600, description="time limit of a request, seconds")
+    tries: int = Field(5, ge=1, le=20, description="attempts per request, with increasing waits")
     budget_seconds: float = Field(
         600.0,
         gt=0,
         le=86_400,
-        description="most time that one turn spends on this feed; what is left waits for the next turn",
+        description="time limit per turn for this feed, seconds; the rest waits for the next turn",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="options of the source")
 
@@ -147,7 +157,9 @@ class Feed(BaseModel):
         from warehouse.sources import LIVE_SOURCES
 
         if self.source not in LIVE_SOURCES:
-            raise ValueError(f"no live source {self.source!r}, expected one of {', '.join(LIVE_SOURCES)}")
+            raise ValueError(
+                f"unknown live source {self.source!r}, expected one of {', '.join(LIVE_SOURCES)}"
+            )
         try:
             LIVE_SOURCES[self.source].check(self.options)
         except SettingsError as error:
@@ -160,7 +172,7 @@ def distinct(feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
     names = [feed.name for feed in feeds]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"two feeds named {name!r}, expected names that differ")
+            raise ValueError(f"two feeds named {name!r}, expected different names")
     return feeds
 
 
@@ -173,11 +185,11 @@ class OnDemandSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    market: str = Field(description="provider/region/zone/type, with * for any part")
+    market: str = Field(description="provider/region/zone/type; * matches any part")
     usd: float | None = Field(
         None, gt=0, le=1e6, allow_inf_nan=False, description="USD per on-demand instance-hour"
     )
-    on_demand: bool = Field(True, description="false: nothing is sold on demand there")
+    on_demand: bool = Field(True, description="false: no on-demand instances are sold there")
 
     @model_validator(mode="after")
     def _says_something(self) -> OnDemandSettings:
@@ -203,10 +215,13 @@ class BoundSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     future_hours: float = Field(
-        24.0, ge=0, le=876_000, description="how far after it is read a row may say to be from"
+        24.0,
+        ge=0,
+        le=876_000,
+        description="rows dated later than so many hours after their import are rejected",
     )
     price_times_on_demand: float = Field(
-        1000.0, gt=1, le=1e9, description="a price above this many times on-demand is none"
+        1000.0, gt=1, le=1e9, description="prices above so many times the on-demand price are rejected"
     )
 
     def at(self, clock: pd.Timestamp | None) -> Bounds:
@@ -235,30 +250,30 @@ class AlarmKind(NamedTuple):
 
 #: Every kind of alarm.
 ALARM_KINDS: dict[str, AlarmKind] = {
-    "job missed": AlarmKind("a job's deadline has passed and its work was not done", serious=True),
+    "job missed": AlarmKind("the deadline of a job has passed before its work was done", serious=True),
     "job infeasible": AlarmKind("on-demand alone cannot finish a job by its deadline", serious=True),
     "job at risk": AlarmKind("a job is likely to miss its deadline", serious=True),
-    "decision not delivered": AlarmKind("a sink did not take a job's decision", serious=True),
+    "decision not delivered": AlarmKind("a sink did not accept a decision", serious=True),
     "market gone": AlarmKind("the market of a running job is no longer observed", serious=True),
     "budget": AlarmKind("a job has spent 50, 80 or 100 % of its budget"),
-    "no report": AlarmKind("a job that was reported of has had no report for some slots"),
+    "no report": AlarmKind("a job with earlier reports has had no report for some slots"),
     "stale source": AlarmKind(
         "a market's newest count or price is older than its maximal age (M1.3)", serious=True
     ),
     "failing feed": AlarmKind(
-        "the last fetch of a live feed failed, brought only a part twice, or is overdue", serious=True
+        "the last fetch of a live feed failed, was incomplete twice in a row, or is overdue", serious=True
     ),
     "impossible price": AlarmKind(
-        "a price that is not positive, or above a multiple of on-demand", serious=True
+        "a price is not positive, or is above a multiple of the on-demand price", serious=True
     ),
     "empty ingest": AlarmKind(
-        "an ingest added nothing although every market followed was due to be read again"
+        "an ingest added nothing although new observations of every followed market were due"
     ),
-    "flat line": AlarmKind("a count or price has kept its value far longer than it ever did"),
-    "price jump": AlarmKind("a price moved by far more than it ever did"),
-    "rejected rows": AlarmKind("more rows than usual could not be used"),
-    "drift": AlarmKind("a series is no longer distributed as it was"),
-    "coverage": AlarmKind("80 % intervals held far more or far less than 80 % of the observations"),
+    "flat line": AlarmKind("a count or price has been constant far longer than ever before"),
+    "price jump": AlarmKind("a price changed by far more than ever before"),
+    "rejected rows": AlarmKind("more rows than usual were rejected"),
+    "drift": AlarmKind("the distribution of a series has changed"),
+    "coverage": AlarmKind("80 % intervals contained far more or far less than 80 % of the observations"),
 }
 
 
@@ -268,22 +283,22 @@ class Alert(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name, by which sent alarms are remembered"
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name under which sent alarms are recorded"
     )
     kind: Literal["slack", "webhook", "email", "command"]
     address_env: str | None = Field(
         None,
-        description="environment variable with the address: of the webhook, or the mail addresses with commas between",
+        description="environment variable with the address of the webhook, or with comma-separated mail addresses",
     )
     smtp_env: str = Field(
         "SMTP_URL", description="email: environment variable with smtps://USER:PASSWORD@HOST or smtp://HOST"
     )
     command: tuple[str, ...] = Field(
-        (), description="command: program and arguments; the alarm is JSON on its input"
+        (), description="command: program and arguments; it receives the alarm as JSON on standard input"
     )
     only: tuple[str, ...] = Field((), description="kinds of alarms that are sent (default: all)")
-    severity: Literal["serious", "all"] = Field("serious", description="which alarms are sent")
-    timeout_seconds: float = Field(10.0, gt=0, le=300, description="most time of one attempt")
+    severity: Literal["serious", "all"] = Field("serious", description="severity of the alarms that are sent")
+    timeout_seconds: float = Field(10.0, gt=0, le=300, description="time limit of an attempt, seconds")
 
     @field_validator("only")
     @classmethod
@@ -308,7 +323,7 @@ class Alert(BaseModel):
 def _alarm_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if name not in ALARM_KINDS:
-            raise ValueError(f"no alarm {name!r}, expected some of {', '.join(ALARM_KINDS)}")
+            raise ValueError(f"unknown alarm {name!r}, expected some of {', '.join(ALARM_KINDS)}")
     return names
 
 
@@ -317,38 +332,41 @@ class AlarmSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    off: tuple[str, ...] = Field((), description="kinds of alarms that are not wanted")
+    off: tuple[str, ...] = Field((), description="kinds of alarms that are switched off")
     grace_minutes: float = Field(
         15.0,
         ge=0,
         le=10_080,
-        description="how long after a slot's start its work may take before it is missing",
+        description="minutes after the start of a slot until unfinished work counts as missing",
     )
     recent_hours: float = Field(
         24.0,
         gt=0,
         le=8784,
-        description="how long a jump, an impossible price, a drift or rejected rows stay an alarm",
+        description="hours for which a jump, an impossible price, a drift or rejected rows remain an alarm",
     )
     empty_gaps: float = Field(
         2.0,
         ge=1,
         le=1e6,
-        description="nominal gaps without a new observation after which an ingest that adds nothing is empty",
+        description="sampling intervals without a new observation after which an ingest that adds nothing is an alarm",
     )
     flat_factor: float = Field(
-        4.0, gt=1, le=1e6, description="times the longest past stretch that is a flat line"
+        4.0,
+        gt=1,
+        le=1e6,
+        description="a flat line is longer than so many times the longest constant stretch before",
     )
-    flat_least: int = Field(10, ge=2, le=10**6, description="past stretches needed to judge a flat line")
+    flat_least: int = Field(10, ge=2, le=10**6, description="constant stretches needed to detect a flat line")
     price_times_on_demand: float = Field(
-        3.0, gt=0, le=1e9, description="a price above this many times on-demand is impossible"
+        3.0, gt=0, le=1e9, description="a price above so many times the on-demand price is impossible"
     )
     jump_factor: float = Field(
-        3.0, gt=1, le=1e6, description="times the largest past change that is a price jump"
+        3.0, gt=1, le=1e6, description="a price jump is larger than so many times the largest change before"
     )
-    jump_least: int = Field(20, ge=2, le=10**6, description="past changes needed to judge a jump")
+    jump_least: int = Field(20, ge=2, le=10**6, description="changes needed to detect a jump")
     rejected_share: float = Field(
-        0.01, ge=0, lt=1, description="share of the recent rows that may be rejected"
+        0.01, ge=0, lt=1, description="largest share of recent rows that may be rejected without an alarm"
     )
     risk: float = Field(
         0.1, gt=0, le=1, description="probability of missing the deadline from which a job is at risk"
@@ -357,17 +375,20 @@ class AlarmSettings(BaseModel):
         8,
         ge=0,
         le=100_000,
-        description="slots without a report after which a job that was reported of rings (0: never)",
+        description="slots without a report that raise an alarm for a job with earlier reports (0: never)",
     )
     gone_hours: float = Field(
-        36.0, gt=0, le=8_784, description="hours without any observation after which a job's market is gone"
+        36.0,
+        gt=0,
+        le=8_784,
+        description="hours without observations after which the market of a job counts as gone",
     )
     coverage_days: float = Field(
-        7.0, gt=0, le=366, description="forecasts of so many days are judged by coverage"
+        7.0, gt=0, le=366, description="days of forecasts over which coverage is measured"
     )
-    coverage_least: int = Field(24, ge=5, le=10**6, description="independent values needed to judge coverage")
+    coverage_least: int = Field(24, ge=5, le=10**6, description="independent values needed to test coverage")
     coverage_chance: float = Field(
-        0.001, gt=0, lt=0.5, description="probability that coverage leaves its band by chance, each side"
+        0.001, gt=0, lt=0.5, description="false-alarm probability of the coverage test, each side"
     )
 
     @field_validator("off")
@@ -388,81 +409,86 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    step_minutes: int = Field(30, ge=3, le=1440, description="slot length (M1.3)")
-    horizon: int = Field(12, ge=1, le=48, description="slots ahead that forecasts are measured over")
+    step_minutes: int = Field(30, ge=3, le=1440, description="slot length, minutes (M1.3)")
+    horizon: int = Field(
+        12, ge=1, le=48, description="largest lead time at which forecasts are measured, slots"
+    )
     models: tuple[str, ...] = Field(predictor_names(TURN), description="forecasters to measure")
-    planner: str = Field(DEFAULT, description="the forecaster whose forecasts plans are made from")
-    planning_horizon: int = Field(48, ge=1, le=96, description="slots ahead that plans and risks look")
-    history_days: float = Field(14.0, ge=0.125, le=3660, description="how far back a forecaster looks")
+    planner: str = Field(DEFAULT, description="forecaster used for plans")
+    planning_horizon: int = Field(48, ge=1, le=96, description="planning horizon of plans and risks, slots")
+    history_days: float = Field(14.0, ge=0.125, le=3660, description="days of history used by a forecaster")
     refit_hours: float = Field(
-        24.0, ge=0.05, le=8784, description="how often forecasters are estimated again (M6.4)"
+        24.0, ge=0.05, le=8784, description="hours between two estimations of the forecasters (M6.4)"
     )
     price_history_days: float | None = Field(
-        None, ge=0.125, le=3660, description="`history_days` of prices, where another"
+        None, ge=0.125, le=3660, description="`history_days` for prices, if different"
     )
     price_refit_hours: float | None = Field(
-        None, ge=0.05, le=8784, description="`refit_hours` of prices, where another"
+        None, ge=0.05, le=8784, description="`refit_hours` for prices, if different"
     )
-    measured_origins: int = Field(
-        32, ge=0, le=5000, description="forecast origins measured on a market never seen before"
-    )
+    measured_origins: int = Field(32, ge=0, le=5000, description="forecast origins measured on a new market")
     max_markets: int = Field(
         24,
         ge=1,
         le=5000,
-        description="markets followed when no job names them; up to 24 at most 2 of those held and 2 of offers",
+        description="number of markets followed, markets of jobs first; of up to 24, at most 2 with counts of kind held and 2 of "
+        "kind offers",
     )
     first_policy: str = Field(
-        "UP", description="the policy that decides before any job has ended where nothing was measured before"
+        "UP", description="policy used until the first job has ended, if there is no prior"
     )
     prior: Path | None = Field(
-        None, description="file of what was measured of policies before; the built-in one if absent (M5.6)"
+        None,
+        description="file with earlier measurements of policies, the prior; default: the built-in file (M5.6)",
     )
-    prior_jobs: int = Field(
-        60, ge=0, le=10**6, description="jobs that it counts as; 0: nothing is known before (M5.6)"
-    )
-    learner: str = Field("blend", description="how trust in the policies is learned (M5)")
+    prior_jobs: int = Field(60, ge=0, le=10**6, description="weight of the prior in jobs; 0: no prior (M5.6)")
+    learner: str = Field("blend", description="method that learns the weights of the policies (M5)")
     risk_paths: int = Field(
-        100, ge=10, le=10_000, description="sampled futures behind expected cost and late probability"
+        100,
+        ge=10,
+        le=10_000,
+        description="number of sampled scenarios for expected cost and risk of missing the deadline",
     )
-    solver_seconds: float = Field(10.0, ge=0.01, le=3600, description="time limit of one live solve (M3.4)")
+    solver_seconds: float = Field(
+        10.0, ge=0.01, le=3600, description="time limit of a live solve, seconds (M3.4)"
+    )
     seed: int = Field(
-        7, ge=0, lt=2**63, description="seed of the simulated market and of the sampled futures"
+        7, ge=0, lt=2**63, description="random seed of the simulated market and of the sampled scenarios"
     )
     simulated_days: float = Field(
         21.0, gt=1, le=366, description="days of simulated history before the first turn"
     )
-    trust: tuple[str, ...] = Field((), description="source labels (globs), the most trusted first")
+    trust: tuple[str, ...] = Field((), description="source labels (shell patterns), most trusted first")
     assumed_spot_share: float = Field(
         0.30,
         gt=0,
         le=1,
-        description="spot price as a share of on-demand where a market has counts but no price",
+        description="assumed spot price as a share of the on-demand price, for markets with counts but no price",
     )
     assumed_capacity: int = Field(
         8,
         ge=0,
         le=LARGEST_COUNT,
-        description="instances always available where a market has a price but no counts; 0 refuses it",
+        description="instances assumed always available in markets with a price but no counts; 0: such markets are not used",
     )
     stale_hours: float = Field(
         2.0,
         gt=0,
         le=8784,
-        description="no longer used: data are stale from the maximal age of M1.3 on",
+        description="no longer used: data are stale once older than their maximal age",
     )
     bounds: BoundSettings = Field(
-        BoundSettings.model_validate({}), description="what is not taken for an observation"
+        BoundSettings.model_validate({}), description="bounds beyond which rows are rejected"
     )
     alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
     on_demand: tuple[OnDemandSettings, ...] = Field(
         (),
-        description="on-demand prices by market, before observed and listed ones; the first that matches counts",
+        description="on-demand prices by market, which override observed and listed prices; the first match is used",
     )
-    feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when they are due")
-    sinks: tuple[Sink, ...] = Field((), description="where decisions are handed to")
-    alerts: tuple[Alert, ...] = Field((), description="where alarms are sent to")
-    pool: Path | None = Field(None, description="TOML file of the policy pool; the built-in one if absent")
+    feeds: tuple[Feed, ...] = Field((), description="live feeds, fetched when due")
+    sinks: tuple[Sink, ...] = Field((), description="destinations of decisions")
+    alerts: tuple[Alert, ...] = Field((), description="destinations of alarms")
+    pool: Path | None = Field(None, description="TOML file of the policy pool; default: the built-in pool")
 
     @property
     def on_demand_terms(self) -> tuple[OnDemandTerms, ...]:
@@ -476,7 +502,10 @@ class Settings(BaseModel):
     def _named_apart(cls, sinks: tuple[Sink | Alert, ...]) -> tuple[Sink | Alert, ...]:
         names = [sink.name for sink in sinks]
         if doubled := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"two sinks or alerts named {doubled[0]!r}, by which deliveries are remembered")
+            raise ValueError(
+                f"two sinks or alerts named {doubled[0]!r}, expected different names, as deliveries are recorded by "
+                f"name"
+            )
         return sinks
 
     @field_validator("learner")
@@ -485,7 +514,7 @@ class Settings(BaseModel):
         from optimization.selection.learners import LEARNERS
 
         if name not in LEARNERS:
-            raise ValueError(f"no learner {name!r}, expected one of {', '.join(LEARNERS)}")
+            raise ValueError(f"unknown learner {name!r}, expected one of {', '.join(LEARNERS)}")
         return name
 
     @field_validator("feeds")
@@ -509,11 +538,11 @@ def commented_settings() -> str:
     Removing the first ``#`` of a setting has no effect until its value is changed.
     """
     lines = [
-        "# Settings of slackwater, each with its default. Take the # off a line and change its value.",
-        f"# # Every one can be given by the environment, too, and goes before this file: {PREFIX} and its name in capitals,",
-        f"# # the value as here (a text also without quotes, several with commas between): {variable_of('risk_paths')}=250,",
-        f"# # {variable_of('models')}=last_value,combined; those of a table as {variable_of('alarms', 'flat_factor')}=5.",
-        f"# # {FILE_VARIABLE} names another file than this. An option of a command goes before all of it.",
+        "# Settings of slackwater with their defaults. Remove the # of a line and change its value.",
+        f"# # Environment variables override this file: {PREFIX} and the name of the setting in capitals, with the value as",
+        f"# # in this file (quotes are optional, lists may be comma-separated): {variable_of('risk_paths')}=250,",
+        f"# # {variable_of('models')}=last_value,combined; a setting of a table as {variable_of('alarms', 'flat_factor')}=5.",
+        f"# # {FILE_VARIABLE} names a different settings file. Options of a command override both.",
     ]
     tables = list[str]()
     for name, field in Settings.model_fields.items():
@@ -551,20 +580,20 @@ OTHER_VARIABLES = {
     FILE_VARIABLE: "the settings file",
     f"{PREFIX}DB": "the warehouse of commands",
     f"{PREFIX}THREADS": "threads of DuckDB in each process",
-    f"{PREFIX}SNAPSHOTS": "whether a copy is kept for readers",
-    f"{PREFIX}LOCK_WAIT": "seconds that a writer waits for another",
-    f"{PREFIX}RUNNER": "who does the tasks of a turn",
-    f"{PREFIX}WORKERS": "how many of them",
-    f"{PREFIX}DASK_ADDRESS": "the cluster that does them",
-    ALLOWED: "files and folders that parameters of deployments may name beside the working folder",
-    f"{PREFIX}JOB": "the job, in a task that examples/decision_to_skypilot.py makes",
-    f"{PREFIX}KEY": "its decision's key, there",
-    f"{PREFIX}VALID_UNTIL": "until when it holds, there",
+    f"{PREFIX}SNAPSHOTS": "whether a copy is written for readers",
+    f"{PREFIX}LOCK_WAIT": "seconds that a writer waits for another writer",
+    f"{PREFIX}RUNNER": "task runner of a turn",
+    f"{PREFIX}WORKERS": "number of workers of the task runner",
+    f"{PREFIX}DASK_ADDRESS": "address of the Dask cluster that runs the tasks",
+    ALLOWED: "files and folders allowed in deployment parameters in addition to the working folder",
+    f"{PREFIX}JOB": "name of the job, in a task created by examples/decision_to_skypilot.py",
+    f"{PREFIX}KEY": "key of the decision, in such a task",
+    f"{PREFIX}VALID_UNTIL": "end of validity of the decision, in such a task",
     f"{PREFIX}DATA": "measured prices and counts, for tests and benchmarks",
     f"{PREFIX}OTHER_DUCKDB": "another release of DuckDB, for tests",
     f"{PREFIX}PEERS": "an environment of other forecasters, for benchmarks",
-    f"{PREFIX}PEER_SLOTS": "slots that they see, for benchmarks",
-    f"{PREFIX}BACKFILL_DAYS": "days that are made, for benchmarks",
+    f"{PREFIX}PEER_SLOTS": "slots visible to them, for benchmarks",
+    f"{PREFIX}BACKFILL_DAYS": "days of a backfill, for benchmarks",
 }
 
 
@@ -640,9 +669,9 @@ def read_settings(path: Path | None = None, *, environment: Mapping[str, str] = 
                 raise SettingsError(f"{found}: {inner}{first['msg']}", expected=_words(field)) from error
         if first["type"] == "extra_forbidden":
             raise SettingsError(
-                f"settings file {path}: {'.'.join(key)} is no setting",
+                f"settings file {path}: {'.'.join(key)} is not a setting",
                 expected=nearest(key[-1], _names_beside(key)),
-                remedy="`slackwater init` writes every setting with what it means",
+                remedy="`slackwater init` writes all settings with their meanings",
             ) from error
         raise SettingsError(f"settings file {path}: {'.'.join(key)}: {first['msg']}") from error
     _check_variables(environment, settings)
@@ -669,9 +698,9 @@ def _check_variables(environment: Mapping[str, str], settings: Settings) -> None
     for name in sorted(environment):
         if name.startswith(PREFIX) and environment[name].strip() and name not in {*known, *secrets}:
             raise SettingsError(
-                f"environment variable {name} is no setting",
+                f"environment variable {name} is not a setting",
                 expected=nearest(name, known),
-                remedy="`slackwater init` writes every setting with what it means; unset the variable if it is not slackwater's",
+                remedy="`slackwater init` writes all settings with their meanings; unset the variable if it is not for slackwater",
             )
 
 
@@ -680,7 +709,7 @@ def _read_file(path: Path, called: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"{called}: {error.strerror}", remedy="name a readable file") from error
+        raise SettingsError(f"{called}: {error.strerror}", remedy="give a readable file") from error
     except (
         ValueError,
         RecursionError,

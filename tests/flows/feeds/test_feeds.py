@@ -622,7 +622,9 @@ def test_settings_say_what_is_wrong_with_a_feed(tmp_path):
         with pytest.raises(SettingsError, match=words):
             read_settings(file)
 
-    refused('[[feeds]]\nname = "a"\nsource = "moon"', "no live source 'moon', expected one of aws-placement")
+    refused(
+        '[[feeds]]\nname = "a"\nsource = "moon"', "unknown live source 'moon', expected one of aws-placement"
+    )
     refused('[[feeds]]\nname = "A b"\nsource = "aws-spot"', "feeds.0.name")
     refused('[[feeds]]\nname = "a"\nsource = "aws-spot"\noptions = {regoins = []}', "option 'regoins'")
     refused('[[feeds]]\nname = "a"\nsource = "aws-spot"\noptions = {days = 100}', "whole number from 1 to 90")

@@ -382,7 +382,7 @@ def test_settings_name_the_alarms_that_are_not_wanted(tmp_path):
     chosen = read_settings(file).alarms
     assert (chosen.off, chosen.flat_factor) == (("drift",), 6.0)
     file.write_text('[alarms]\noff = ["drfit"]\n')
-    with pytest.raises(SettingsError, match="no alarm 'drfit'"):
+    with pytest.raises(SettingsError, match="unknown alarm 'drfit'"):
         read_settings(file)
     document = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
     for name in (*ALARM_KINDS, *AlarmSettings.model_fields):

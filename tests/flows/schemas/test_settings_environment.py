@@ -81,10 +81,10 @@ def test_a_list_of_tables_can_be_given_too(tmp_path, monkeypatch):
     [
         ("SLACKWATER_RISK_PATHS", "many", "='many': .*valid integer"),
         ("SLACKWATER_RISK_PATHS", "3\nhorizon = 4", "valid integer"),
-        ("SLACKWATER_HORIZON", "99", "='99': .*48; expected slots ahead"),
-        ("SLACKWATER_LEARNER", "luck", "no learner 'luck'"),
+        ("SLACKWATER_HORIZON", "99", "='99': .*48; expected largest lead time"),
+        ("SLACKWATER_LEARNER", "luck", "unknown learner 'luck'"),
         ("SLACKWATER_ALARMS_FLAT_FACTOR", "0.5", "='0.5': .*greater than 1"),
-        ("SLACKWATER_ALARMS_OFF", "thunder", "no alarm 'thunder'"),
+        ("SLACKWATER_ALARMS_OFF", "thunder", "unknown alarm 'thunder'"),
         ("SLACKWATER_FEEDS", "[{", ": "),
     ],
 )
@@ -168,7 +168,7 @@ def test_no_two_variables_have_one_name_and_all_are_told():
 )  # fmt: skip
 def test_a_misspelled_variable_is_refused_with_the_nearest_setting(file, name, meant):
     with pytest.raises(
-        SettingsError, match=f"variable {PREFIX}{name} is no setting; expected {PREFIX}{meant}\\b"
+        SettingsError, match=f"variable {PREFIX}{name} is not a setting; expected {PREFIX}{meant}\\b"
     ) as caught:
         read_settings(environment={f"{PREFIX}{name}": "geheim"})
     assert "slackwater init" in caught.value.remedy
@@ -177,11 +177,11 @@ def test_a_misspelled_variable_is_refused_with_the_nearest_setting(file, name, m
 
 def test_a_misspelled_key_is_refused_with_the_nearest_of_its_table(file):
     for text, said in (
-        ("risk_pahts = 5", "risk_pahts is no setting; expected risk_paths"),
-        ("[alarms]\nflat_facter = 5", "alarms.flat_facter is no setting; expected flat_factor"),
+        ("risk_pahts = 5", "risk_pahts is not a setting; expected risk_paths"),
+        ("[alarms]\nflat_facter = 5", "alarms.flat_facter is not a setting; expected flat_factor"),
         (
             '[[sinks]]\nname = "d"\nkind = "file"\nfolder = "x"\ntries = 2',
-            "sinks.0.tries is no setting; expected",
+            "sinks.0.tries is not a setting; expected",
         ),
     ):
         file.write_text(text)
@@ -205,5 +205,5 @@ def test_commands_that_need_no_settings_refuse_it_too(tmp_path, monkeypatch):
     for words in (("job", "list"), ("rejected",), ("markets",)):
         called = call(*words)
         assert called.code == 2
-        assert "SLACKWATER_DBS is no setting; expected SLACKWATER_DB" in called.err
+        assert "SLACKWATER_DBS is not a setting; expected SLACKWATER_DB" in called.err
     assert call("markets", "--help").code == 0
