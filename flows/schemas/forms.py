@@ -63,41 +63,42 @@ BoardRow = Annotated[dict[str, Any], _Rows(lambda: BOARD)]
 
 #: Types of the keys that several answers share.
 MarketName = Annotated[str, Keys(description="provider/region/zone/instance_type.")]
-SourceName = Annotated[str, Keys(description="Where the observations of the market come from.")]
-Forecaster = Annotated[str, Keys(description="The forecaster.")]
-Measured = Annotated[int, Keys(**NOT_NEGATIVE, description="Forecasts measured.")]
-SlotsAhead = Annotated[int, Keys(description="Slots ahead, from 1.")]
+SourceName = Annotated[str, Keys(description="Source of the observations of the market.")]
+Forecaster = Annotated[str, Keys(description="Name of the forecaster.")]
+Measured = Annotated[int, Keys(**NOT_NEGATIVE, description="Number of forecasts measured.")]
+SlotsAhead = Annotated[int, Keys(description="Lead time in slots, from 1.")]
 What = Annotated[
-    Variable, Keys(description="What was forecast: the spot price or the count of instances available.")
+    Variable,
+    Keys(description="Variable of the forecast: the spot price or the count of available instances."),
 ]
 Mae = Annotated[
     float | None,
     Keys(description="Mean absolute error of the median, in USD per instance-hour or instances."),
 ]
-Rmse = Annotated[
-    float | None, Keys(description="Root of the mean squared error of the mean, in the same unit.")
-]
+Rmse = Annotated[float | None, Keys(description="Root mean squared error of the mean, in the same unit.")]
 Mase = Annotated[
     float | None,
     Keys(
-        description="The mean absolute error in units of last value's one slot ahead on the past; null of a flat series."
+        description="Mean absolute error, scaled by that of last value one slot ahead on past data; null for a constant series."
     ),
 ]
 Pinball = Annotated[
     float | None, Keys(description="Pinball loss, mean over the levels 0.05 to 0.95: half of the CRPS.")
 ]
-Coverage50 = Annotated[float | None, Keys(description="Share of the truth inside the central 50 %.")]
-Coverage80 = Annotated[float | None, Keys(description="Share of the truth inside the central 80 %.")]
-Coverage90 = Annotated[float | None, Keys(description="Share of the truth inside the central 90 %.")]
-Brier = Annotated[float | None, Keys(description='Brier score of "at least n instances"; null of prices.')]
+Coverage50 = Annotated[float | None, Keys(description="Share of outcomes inside the central 50 % interval.")]
+Coverage80 = Annotated[float | None, Keys(description="Share of outcomes inside the central 80 % interval.")]
+Coverage90 = Annotated[float | None, Keys(description="Share of outcomes inside the central 90 % interval.")]
+Brier = Annotated[float | None, Keys(description='Brier score of "at least n instances"; null for prices.')]
 FallbackShare = Annotated[
-    float | None, Keys(description="Share of the forecasts that a simpler model answered.")
+    float | None, Keys(description="Share of the forecasts made by a simpler model instead.")
 ]
-SkillMae = Annotated[float | None, Keys(description="1 - error / error of last value; null where that is 0.")]
+SkillMae = Annotated[
+    float | None, Keys(description="1 - error / error of last value; null if the error of last value is 0.")
+]
 SkillPinball = Annotated[
     float | None,
     Keys(
-        description="1 - loss / loss of last value; null where that is 0. Called skill where nothing is added."
+        description="1 - loss / loss of last value; null if the loss of last value is 0. `skill` alone means this measure."
     ),
 ]
 
@@ -128,25 +129,28 @@ class TurnError(TypedDict):
     coverage_80: Coverage80
     brier: Brier
     fallback_share: FallbackShare
-    scale: Annotated[float | None, Keys(description="What pooled losses are divided by.")]
+    scale: Annotated[float | None, Keys(description="Scale by which losses are divided before pooling.")]
 
 
 SkillVerdict = Literal["better", "worse", "even", "too few", ""]
 VERDICT_WORDS = (
-    "Compared with last value by that interval: even where it holds 0, too few where it is not known. Empty for last value "
-    "itself."
+    "Comparison with last value by the interval of the skill: even if it contains 0, too few if it is not known. Empty for "
+    "last value itself."
 )
 ErrorDays = Annotated[
     int,
     Keys(
-        **NOT_NEGATIVE, description="Days on which the model or last value erred: the blocks of the interval."
+        **NOT_NEGATIVE,
+        description="Days with an error of the model or of last value: the blocks of the interval.",
     ),
 ]
 SkillLow = Annotated[
     float | None,
-    Keys(description="95 % interval of the pinball skill, days as blocks; null with fewer than 3."),
+    Keys(
+        description="Lower end of the 95 % interval of the pinball skill, days as blocks; null with fewer than 3."
+    ),
 ]
-SkillHigh = Annotated[float | None, Keys(description="The upper end of that interval.")]
+SkillHigh = Annotated[float | None, Keys(description="Upper end of the 95 % interval of the skill.")]
 
 
 class SkillInterval(TypedDict):
@@ -166,11 +170,11 @@ class RecentError(SkillInterval):
     step: SlotsAhead
     n: Measured
     mae: Mae
-    mae_last: Annotated[float | None, Keys(description="The same of last value.")]
+    mae_last: Annotated[float | None, Keys(description="Mean absolute error of last value.")]
     skill_pinball: Annotated[
         float | None,
         Keys(
-            description="Share of last value's pinball loss that the model saves; null with fewer than 3 days."
+            description="Reduction of the pinball loss compared with last value, as a share; null with fewer than 3 days."
         ),
     ]
 
@@ -178,18 +182,21 @@ class RecentError(SkillInterval):
 class TurnAnswer(TypedDict):
     """Results of a turn of the loop: ``slackwater run --json``."""
 
-    at: Annotated[Time, Keys(description="The logical time.")]
-    run: Annotated[str, Keys(description="Name of the turn; the same time gives the same name.")]
-    ingested: Annotated[dict[str, Ingested], Keys(description="By source.")]
+    at: Annotated[Time, Keys(description="Logical time of the turn.")]
+    run: Annotated[str, Keys(description="Name of the turn, determined by its logical time.")]
+    ingested: Annotated[dict[str, Ingested], Keys(description="Numbers of rows by source.")]
     accuracy: list[TurnError]
     forecast_errors: list[RecentError]
-    decisions: Annotated[list[DecisionRow], Keys(description="The next slot of every running job.")]
+    decisions: Annotated[
+        list[DecisionRow], Keys(description="Decisions for the next slot of every running job.")
+    ]
     leaderboard: Annotated[
-        list[BoardRow], Keys(description="The best policy first; empty before the first job has ended.")
+        list[BoardRow], Keys(description="Policies, best first; empty before the first job has ended.")
     ]
     movers: NotRequired[
         Annotated[
-            list[BoardRow], Keys(description="The same of the movers, once a job that may move has ended.")
+            list[BoardRow],
+            Keys(description="Multi-market policies, best first; present once a multi-market job has ended."),
         ]
     ]
     notes: Sentences
@@ -199,7 +206,7 @@ class TurnAnswer(TypedDict):
 class SlotQuantiles(TypedDict):
     """Forecast of a variable for a slot."""
 
-    step_ahead: Annotated[int, Keys(description="1 is the next slot.")]
+    step_ahead: Annotated[int, Keys(description="Lead time in slots; 1 is the next slot.")]
     slot: datetime
     mean: float
     q05: float
@@ -229,13 +236,17 @@ class ForecastRow(TypedDict):
     market: str
     source: str
     model: str
-    issued_at: Annotated[datetime, Keys(description="The slot it was made in.")]
-    newest_row: Annotated[datetime, Keys(description="The slot of the newest value it knew.")]
+    issued_at: Annotated[datetime, Keys(description="Slot in which the forecast was issued.")]
+    newest_row: Annotated[datetime, Keys(description="Slot of the newest value available to the forecast.")]
     step_minutes: float
-    fallback: Annotated[str, Keys(description="Why a simpler model answered; empty if none did.")]
+    fallback: Annotated[
+        str,
+        Keys(description="Reason why a simpler model made the forecast; empty if the model itself made it."),
+    ]
     price: Annotated[list[SlotQuantiles], Keys(description="USD per instance-hour, slot by slot.")]
     count: Annotated[
-        list[SlotQuantiles], Keys(description="Instances available, slot by slot; empty where not observed.")
+        list[SlotQuantiles],
+        Keys(description="Available instances, slot by slot; empty if availability was not observed."),
     ]
 
 
@@ -255,7 +266,7 @@ class Held(TypedDict):
     available: int | None
 
 
-Valued = Annotated[float | None, Keys(description="USD; null of a job without a value of its own.")]
+Valued = Annotated[float | None, Keys(description="USD; null for a job without a value.")]
 
 
 class Bracket(TypedDict):
@@ -270,7 +281,7 @@ _From = TypedDict("_From", {"from": datetime})
 
 
 OnTime = Annotated[
-    bool | None, Keys(description="Null where spot was held and its availability was not observed.")
+    bool | None, Keys(description="Null if spot was run while its availability was not observed.")
 ]
 
 
@@ -287,34 +298,33 @@ class ReplayedPolicy(_From):
     gpus_per_instance: Annotated[
         int | None,
         Keys(
-            description="Of its market; null where unknown, and where the markets of a job that may move differ."
+            description="GPUs per instance; null if unknown, or if the markets of a multi-market job differ."
         ),
     ]
     work: Annotated[
-        str, Keys(description="All the work in words, in its own unit and in instance-hours or GPU-hours.")
+        str,
+        Keys(description="Total work as text, in the unit of the job and in instance-hours or GPU-hours."),
     ]
     cost_usd: float
     value_usd: Valued
     utility_usd: Valued
     utility: Annotated[
         float | None,
-        Keys(
-            description="In units of what the job costs on on-demand alone; null of a job without a value of its own."
-        ),
+        Keys(description="Utility in units of the cost with on-demand only; null for a job without a value."),
     ]
-    finish: Annotated[datetime | None, Keys(description="Null where it was given up.")]
+    finish: Annotated[datetime | None, Keys(description="Null if the job was abandoned.")]
     finish_slots: float | None
     on_time: OnTime
     spot_share: Share
-    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null if no on-demand price is known.")]
     saved_usd: Annotated[
-        float | None, Keys(description="What the cost is below that; negative where it is above.")
+        float | None, Keys(description="Saving compared with on-demand only; negative if the job costs more.")
     ]
-    saved_share: Annotated[float | None, Keys(description="The same as a share of it.")]
+    saved_share: Annotated[float | None, Keys(description="Saving as a share of on_demand_only_usd.")]
     hindsight: Bracket
     gap_to_hindsight: float
     must_finish: bool
-    gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots that were not observed.")]
+    gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots without observations.")]
     synthetic: Sentences
 
 
@@ -382,21 +392,21 @@ class BacktestPolicy(TypedDict):
         int | None,
         Keys(
             **NOT_NEGATIVE,
-            description="Starts that missed the deadline; null where spot was held and its availability was not observed.",
+            description="Starts that missed the deadline; null if spot was run while its availability was not observed.",
         ),
     ]
-    given_up: Annotated[int, Keys(**NOT_NEGATIVE, description="Of these, starts that were given up.")]
-    saved_usd: Annotated[float | None, Keys(description="Mean cost of on-demand only less the mean cost.")]
+    given_up: Annotated[int, Keys(**NOT_NEGATIVE, description="Late starts whose job was abandoned.")]
+    saved_usd: Annotated[float | None, Keys(description="Mean saving compared with on-demand only.")]
     saved_share: Annotated[
-        float | None, Keys(description="The same as a share of the cost of on-demand only.")
+        float | None, Keys(description="Mean saving as a share of the cost with on-demand only.")
     ]
     saved_low: Annotated[
         float | None,
         Keys(
-            description="Low end of the 95 % interval of that share over blocks of starts; null where there is none."
+            description="Lower end of the 95 % interval of saved_share over blocks of starts; null if unknown."
         ),
     ]
-    saved_high: Annotated[float | None, Keys(description="The high end.")]
+    saved_high: Annotated[float | None, Keys(description="Upper end of the 95 % interval of saved_share.")]
     spot_share: Share
 
 
@@ -407,10 +417,10 @@ class BacktestRun(TypedDict):
     policy: str
     cost_usd: float
     on_time: OnTime
-    finish: Annotated[datetime | None, Keys(description="Null where it was given up.")]
+    finish: Annotated[datetime | None, Keys(description="Null if the job was abandoned.")]
     spot_share: Share
-    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
-    hindsight_usd: Annotated[float, Keys(description="Cost of the optimum with the market known in advance.")]
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null if no on-demand price is known.")]
+    hindsight_usd: Annotated[float, Keys(description="Cost of the hindsight optimum.")]
 
 
 class BacktestAnswer(_From):
@@ -420,10 +430,13 @@ class BacktestAnswer(_From):
     job: str
     gpus_per_instance: Annotated[
         int | None,
-        Keys(description="Null where unknown, and where the markets of a multi-market job differ."),
+        Keys(
+            description="GPUs per instance; null if unknown, or if the markets of a multi-market job differ."
+        ),
     ]
     work: Annotated[
-        str, Keys(description="All the work in words, in its own unit and in instance-hours or GPU-hours.")
+        str,
+        Keys(description="Total work as text, in the unit of the job and in instance-hours or GPU-hours."),
     ]
     markets: list[str]
     source: str
@@ -434,12 +447,15 @@ class BacktestAnswer(_From):
     deadline_slots: int
     starts: Count
     left_out: Annotated[
-        int, Keys(**NOT_NEGATIVE, description="Starts whose slots are not all in the record.")
+        int,
+        Keys(
+            **NOT_NEGATIVE, description="Starts left out because the record does not cover all their slots."
+        ),
     ]
-    gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots that were not observed, over all starts.")]
+    gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots without observations, over all starts.")]
     blocks: Annotated[int, Keys(**NOT_NEGATIVE, description="Blocks of starts behind the intervals.")]
-    leader: Annotated[str, Keys(description="The policy that a turn would take now.")]
-    on_demand_only_usd: Annotated[float | None, Keys(description="Null where no on-demand price is known.")]
+    leader: Annotated[str, Keys(description="Policy that a turn would use now.")]
+    on_demand_only_usd: Annotated[float | None, Keys(description="Null if no on-demand price is known.")]
     hindsight_usd: float
     policies: list[BacktestPolicy]
     runs: list[BacktestRun]
@@ -465,35 +481,45 @@ class Measures(TypedDict):
     brier: Brier
     fallback_share: FallbackShare
     width_50: Annotated[
-        float | None, Keys(description="Mean width of the central 50 %, in the unit of the error.")
+        float | None, Keys(description="Mean width of the central 50 % interval, in the unit of the error.")
     ]
-    width_80: Annotated[float | None, Keys(description="The same of the central 80 %.")]
-    width_90: Annotated[float | None, Keys(description="The same of the central 90 %.")]
+    width_80: Annotated[float | None, Keys(description="Mean width of the central 80 % interval.")]
+    width_90: Annotated[float | None, Keys(description="Mean width of the central 90 % interval.")]
     skill_brier: Annotated[
-        float | None, Keys(description="1 - Brier score / that of last value's conditional frequencies.")
+        float | None,
+        Keys(description="1 - Brier score / Brier score of last value's conditional frequencies."),
     ]
     absent: Annotated[
-        float | None, Keys(description="Mean instances a slot that were forecast and not there.")
+        float | None,
+        Keys(description="Mean number of instances per slot that were forecast and not available."),
     ]
     unpredicted: Annotated[
-        float | None, Keys(description="Mean instances a slot that were there and not forecast.")
+        float | None,
+        Keys(description="Mean number of instances per slot that were available and not forecast."),
     ]
     cover: Annotated[
-        float | None, Keys(description="Either of the two, an instance that comes one slot off counted half.")
+        float | None,
+        Keys(
+            description="Sum of absent and unpredicted, an instance forecast one slot early or late counted half."
+        ),
     ]
     coverage_50_closed: Annotated[
         float | None,
-        Keys(description="As coverage_50, with values on an end of the interval counted as inside."),
+        Keys(description="As coverage_50, with the ends of the interval included."),
     ]
-    coverage_80_closed: Annotated[float | None, Keys(description="The same of the central 80 %.")]
-    coverage_90_closed: Annotated[float | None, Keys(description="The same of the central 90 %.")]
+    coverage_80_closed: Annotated[
+        float | None, Keys(description="As coverage_80, with the ends of the interval included.")
+    ]
+    coverage_90_closed: Annotated[
+        float | None, Keys(description="As coverage_90, with the ends of the interval included.")
+    ]
 
 
 _Class = TypedDict(
     "_Class",
     {
         "class": Annotated[
-            str, Keys(description="Class of the market: by its capacity, or by how often its price moves.")
+            str, Keys(description="Class of the market, by its capacity or by how often its price changes.")
         ]
     },
 )
@@ -507,24 +533,27 @@ class MarketMeasures(Measures, SkillInterval, _Class):
     dm: Annotated[
         float | None,
         Keys(
-            description="Statistic of Diebold and Mariano on the pinball losses; below 0 the model is better."
+            description="Diebold-Mariano statistic of the pinball losses; negative if the model is better than last value."
         ),
     ]
-    dm_p: Annotated[float | None, Keys(description="Its probability if both were alike.")]
-    scale: Annotated[float | None, Keys(description="What its losses are divided by before they are pooled.")]
+    dm_p: Annotated[float | None, Keys(description="p-value of the Diebold-Mariano test.")]
+    scale: Annotated[float | None, Keys(description="Scale by which the losses are divided before pooling.")]
     capacity: Annotated[
-        float | None, Keys(description="The largest count the market can show; null of offers.")
+        float | None,
+        Keys(description="Largest count that the market can show; null for counts of kind offers."),
     ]
 
 
 class PooledMeasures(Measures, SkillInterval):
     """Measures pooled over all markets, and the spread of the pinball skills of the single markets."""
 
-    mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the markets' own skills.")]
-    median_skill_pinball: Annotated[float | None, Keys(description="The middle one of them.")]
-    worst_skill_pinball: Annotated[float | None, Keys(description="The lowest of them.")]
-    share_worse: Annotated[float | None, Keys(description="Share of markets with a skill below 0.")]
-    markets: Annotated[int, Keys(description="Markets that are pooled.")]
+    mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the skills of the single markets.")]
+    median_skill_pinball: Annotated[
+        float | None, Keys(description="Median of the skills of the single markets.")
+    ]
+    worst_skill_pinball: Annotated[float | None, Keys(description="Lowest skill of a single market.")]
+    share_worse: Annotated[float | None, Keys(description="Share of markets with a negative skill.")]
+    markets: Annotated[int, Keys(description="Number of pooled markets.")]
 
 
 class ClassMeasures(PooledMeasures, _Class):
@@ -537,13 +566,15 @@ class LeftOutChoice(_Class):
     """
 
     variable: What
-    left_out: Annotated[str, Keys(description="The zone (or source) that was left out.")]
-    markets: Annotated[int, Keys(description="Its markets of this class.")]
-    others: Annotated[int, Keys(description="Markets that the choice was made on.")]
+    left_out: Annotated[str, Keys(description="Zone (or source) that was left out.")]
+    markets: Annotated[int, Keys(description="Number of its markets in this class.")]
+    others: Annotated[int, Keys(description="Number of markets used for the selection.")]
     model: Forecaster
     skill: Annotated[
         float | None,
-        Keys(description="Mean over the steps of its skill pooled over these; null where there is none."),
+        Keys(
+            description="Mean over lead times of its skill pooled over these markets; null without such markets."
+        ),
     ]
 
 
@@ -556,37 +587,41 @@ class LeftOutMeasures(_Class):
     choice: Annotated[
         Literal["left out", "default", "hindsight"],
         Keys(
-            description="Chosen with the market left out, the default, or the best single model afterwards."
+            description="Model selected with the market left out, the default model, or the best single model in hindsight."
         ),
     ]
-    model: Annotated[str, Keys(description="The model, or those that were chosen.")]
+    model: Annotated[str, Keys(description="The model, or the selected models.")]
     step: SlotsAhead
     n: Measured
-    markets: Annotated[int, Keys(description="Markets that are pooled.")]
+    markets: Annotated[int, Keys(description="Number of pooled markets.")]
     skill_pinball: SkillPinball
-    mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the markets' own skills.")]
-    median_skill_pinball: Annotated[float | None, Keys(description="The middle one of them.")]
+    mean_skill_pinball: Annotated[float | None, Keys(description="Mean of the skills of the single markets.")]
+    median_skill_pinball: Annotated[
+        float | None, Keys(description="Median of the skills of the single markets.")
+    ]
     skill_low: Annotated[
         float | None,
         Keys(
-            description="95 % interval of the pooled skill, zones (or sources) as blocks; null with fewer than 3."
+            description="Lower end of the 95 % interval of the pooled skill, zones (or sources) as blocks; null with fewer than 3."
         ),
     ]
     skill_high: SkillHigh
-    blocks: Annotated[int, Keys(**NOT_NEGATIVE, description="Zones (or sources) with errors.")]
+    blocks: Annotated[int, Keys(**NOT_NEGATIVE, description="Number of zones (or sources) with errors.")]
     verdict: Annotated[SkillVerdict, Keys(description=VERDICT_WORDS)]
-    ahead: Annotated[float | None, Keys(description="Pooled skill less the default's.")]
+    ahead: Annotated[float | None, Keys(description="Pooled skill less the pooled skill of the default.")]
     ahead_low: Annotated[
-        float | None, Keys(description="95 % interval of that, zones (or sources) as blocks.")
+        float | None,
+        Keys(description="Lower end of the 95 % interval of ahead, zones (or sources) as blocks."),
     ]
-    ahead_high: Annotated[float | None, Keys(description="The upper end of that interval.")]
-    worst_skill_pinball: Annotated[float | None, Keys(description="The lowest of them.")]
-    worst_market: Annotated[str | None, Keys(description="The market that has it.")]
+    ahead_high: Annotated[float | None, Keys(description="Upper end of the 95 % interval of ahead.")]
+    worst_skill_pinball: Annotated[float | None, Keys(description="Lowest skill of a single market.")]
+    worst_market: Annotated[str | None, Keys(description="Market with the lowest skill.")]
     worst_low: Annotated[
-        float | None, Keys(description="95 % interval of its skill, days of origins as blocks.")
+        float | None,
+        Keys(description="Lower end of the 95 % interval of its skill, days of forecast origins as blocks."),
     ]
-    worst_high: Annotated[float | None, Keys(description="The upper end of that interval.")]
-    share_worse: Annotated[float | None, Keys(description="Share of markets with a skill below 0.")]
+    worst_high: Annotated[float | None, Keys(description="Upper end of the 95 % interval of its skill.")]
+    share_worse: Annotated[float | None, Keys(description="Share of markets with a negative skill.")]
     coverage_50: Coverage50
     coverage_80: Coverage80
     coverage_90: Coverage90
@@ -604,7 +639,7 @@ class LeftOutAnswer(TypedDict):
 class AccuracyAnswer(TypedDict):
     """Accuracy of forecasts compared with last value: ``slackwater accuracy --json``. The notes explain the columns."""
 
-    data: Annotated[str, Keys(description="The folder or warehouse that was measured.")]
+    data: Annotated[str, Keys(description="Folder or warehouse of the data.")]
     step_minutes: int
     models: list[str]
     pooled: list[PooledMeasures]
@@ -628,7 +663,7 @@ class StageStates(_States):
     source: str
     stage: str
     complete: Annotated[
-        float | None, Keys(description="Share of the due slots that are done; null where none was due.")
+        float | None, Keys(description="Share of the due slots that are done; null if none was due.")
     ]
 
 
@@ -666,7 +701,7 @@ class FeedFreshness(TypedDict):
     feed: str
     fetched: datetime | None
     status: str
-    failing: Annotated[int, Keys(description="Fetches in a row that were not complete.")]
+    failing: Annotated[int, Keys(description="Number of consecutive incomplete fetches.")]
     failing_since: datetime | None
     added: int
     rejected: int
@@ -695,8 +730,8 @@ class StatusAnswer(_Schema):
     """Done, missing, failed and stale slots: ``slackwater status --json``."""
 
     at: datetime
-    note: Annotated[str, Keys(description="How the time was chosen; empty if it was given.")]
-    unreadable: Annotated[Sentences, Keys(description="Stored rows that cannot be read and are left out.")]
+    note: Annotated[str, Keys(description="Reason for the choice of the time; empty if it was given.")]
+    unreadable: Annotated[Sentences, Keys(description="Stored rows left out because they cannot be read.")]
     contradicted: Annotated[Sentences, Keys(description="Sources that contradict each other about a market.")]
     exit_code: Literal[0, 3, 4, 5]
     since: datetime
@@ -733,8 +768,8 @@ class Configuration(TypedDict):
     torch_dtype: str | None
     market: str
     source: str
-    on_demand_usd_per_hour: Annotated[float | None, Keys(description="Null where none is known.")]
-    on_demand_from: Annotated[str, Keys(description="Where that price comes from.")]
+    on_demand_usd_per_hour: Annotated[float | None, Keys(description="Null if no on-demand price is known.")]
+    on_demand_from: Annotated[str, Keys(description="Origin of the on-demand price.")]
     spot_usd_per_hour: float | None
 
 
@@ -876,15 +911,17 @@ class FilledScore(_From):
 class FillAnswer(TypedDict):
     """A fine-tuning request filled: ``slackwater fill --json``."""
 
-    request: Annotated[dict[str, Any], Keys(description="The request as it was read.")]
+    request: Annotated[dict[str, Any], Keys(description="Request as read.")]
     at: datetime
     deadline: datetime
     rule: str
     assumed: Sentences
-    outside: Annotated[Sentences, Keys(description="What lies outside the measurements.")]
+    outside: Annotated[
+        Sentences, Keys(description="Parts of the request outside the range of the measurements.")
+    ]
     knowledge: str
     measured_runs: Annotated[
-        int, Keys(**NOT_NEGATIVE, description="Runs of reported jobs that were learned from.")
+        int, Keys(**NOT_NEGATIVE, description="Number of runs of reported jobs used for the prediction.")
     ]
     configuration: Configuration
     tokens: float
@@ -895,12 +932,12 @@ class FillAnswer(TypedDict):
     spot: SpotForms
     policy: str
     policy_because: str
-    decision: Annotated[FilledDecision, Keys(description="The job's first slot.")]
+    decision: Annotated[FilledDecision, Keys(description="Decision for the first slot of the job.")]
     runners_up: list[RunnerUp]
     rejected: Sentences
     left_out: Sentences
     synthetic: Sentences
-    job: Annotated[dict[str, Any], Keys(description="The job, as `slackwater job add` takes it.")]
+    job: Annotated[dict[str, Any], Keys(description="Job, in the form accepted by `slackwater job add`.")]
     score: NotRequired[FilledScore]
     job_file: NotRequired[str]
     html: NotRequired[str]
@@ -1078,18 +1115,21 @@ FORMS: Final[dict[str, tuple[str, Any]]] = {
     "run": ("One turn of the loop: `slackwater run --json`", TurnAnswer),
     "forecast": ("Forecasts of price and count: `slackwater forecast --json`", ForecastAnswer),
     "replay": (
-        "A job replayed on a market's record: `slackwater replay --json`",
+        "A job simulated on recorded market data: `slackwater replay --json`",
         ReplayAnswer | MovedAnswer | ReplaysAnswer,
     ),
     "backtest": ("A job simulated at many starts: `slackwater backtest --json`", BacktestAnswer),
-    "accuracy": ("How good forecasts are beside last value: `slackwater accuracy --json`", AccuracyAnswer),
-    "status": ("What is done, missing, failed or stale: `slackwater status --json`", StatusAnswer),
+    "accuracy": (
+        "Accuracy of forecasts compared with last value: `slackwater accuracy --json`",
+        AccuracyAnswer,
+    ),
+    "status": ("Done, missing, failed and stale slots: `slackwater status --json`", StatusAnswer),
     "fill": ("A fine-tuning request filled: `slackwater fill --json`", FillAnswer),
     "rent": ("GPUs for each job of a stream: `slackwater rent --json`", RentAnswer),
 }
 PROMISE: Final = (
-    "Keys are added within version 1, none is taken away or changes its type: "
-    "readers must ignore what they do not know."
+    "Within a version, keys may be added, but no key is removed or changes its type: "
+    "readers must ignore unknown keys."
 )
 
 
@@ -1100,10 +1140,10 @@ def schema(name: str) -> dict[str, Any]:
     """
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:slackwater:{name}"}
     if name == "decision":
-        told = {"title": "Decision of slackwater for one job and one slot", "description": PROMISE}
+        told = {"title": "Decision of slackwater for a job and a slot", "description": PROMISE}
         return head | {"$id": "urn:slackwater:decision:2"} | told | schema_of(row_type(DECISION))
     if name not in FORMS:
-        raise InputError(f"no schema {name!r}", expected=f"one of {', '.join(names())}")
+        raise InputError(f"unknown schema {name!r}", expected=f"one of {', '.join(names())}")
     title, form = FORMS[name]
     version = {"replay": f":{REPLAY.rpartition('/')[2]}"}.get(name, "")
     return head | {"$id": head["$id"] + version, "title": title} | schema_of(form)

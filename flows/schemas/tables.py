@@ -40,31 +40,33 @@ class Relation:
 # Descriptions shared by several relations, or declared with the value itself.
 
 MARKET: Final = (
-    "provider/region/zone/instance_type: the key that names a market in every table of what was issued."
+    "provider/region/zone/instance_type: the name of the market in forecasts, decisions and other results."
 )
-SOURCE: Final = "Where the observations of the market come from."
-OBSERVED: Final = "When it was true, UTC."
-KNOWN: Final = "When it was learned, UTC; nothing computed as of an earlier time reads the row (M1.2)."
-SID: Final = "The series, a key of this file only: joins `series`."
-MID: Final = "The market, a key of this file only: joins `markets`."
-VID: Final = "The vintage, a key of this file only: joins `vintages`."
-BATCH: Final = "The import that brought it: joins `imports`."
+SOURCE: Final = "Source of the observations of the market."
+OBSERVED: Final = "Time of the observation, UTC."
+KNOWN: Final = (
+    "Time at which the row became known, UTC; computations as of an earlier time do not read it (M1.2)."
+)
+SID: Final = "Key of the series, in this file only: joins `series`."
+MID: Final = "Key of the market, in this file only: joins `markets`."
+VID: Final = "Key of the vintage, in this file only: joins `vintages`."
+BATCH: Final = "Import of the row: joins `imports`."
 JOB: Final = "Name of the job: joins `jobs.name`."
-ROUND: Final = "Number of the round: one ended job on which every policy was replayed."
-DETAILS: Final = "JSON of what has no column of its own."
+ROUND: Final = "Number of the round; in a round every policy is replayed on an ended job."
+DETAILS: Final = "JSON of the fields without a separate column."
 STEP_SECONDS: Final = "Length of a slot, seconds."
 #: Quantile levels of a forecast, in percent.
 LEVELS: Final = range(5, 100, 5)
 _MARKET_PARTS: Final = {
-    "provider": "Who rents it out.",
+    "provider": "Cloud provider.",
     "region": "Region of the provider.",
     "zone": "Zone of the region.",
     "instance_type": "Type of the instances.",
 }
 _ROWS_READ: Final = {
-    "added": "Rows that were new.",
-    "repeated": "Rows that said nothing new.",
-    "rejected": "Rows that could not be used.",
+    "added": "New rows.",
+    "repeated": "Rows already stored.",
+    "rejected": "Rejected rows.",
 }
 
 
@@ -80,7 +82,8 @@ def _taken(fields: Mapping[str, Field], *names: str) -> dict[str, str]:
 
 def _quantiles() -> dict[str, str]:
     return {
-        f"q{level:02d}": f"Quantile {level} %: the truth is below it with that chance." for level in LEVELS
+        f"q{level:02d}": f"Quantile {level} %: the outcome is below it with this probability."
+        for level in LEVELS
     }
 
 
@@ -98,10 +101,10 @@ def _taken_measures(*names: str) -> dict[str, str]:
 _ISSUED: Final = {
     "market": MARKET,
     "source": SOURCE,
-    "model": "The forecaster.",
-    "issued_at": "Start of the slot it was issued in, UTC.",
+    "model": "Name of the forecaster.",
+    "issued_at": "Start of the slot in which the forecast was issued, UTC.",
     "step_seconds": STEP_SECONDS,
-    "newest_row": "Start of the slot of the newest value it knew, UTC.",
+    "newest_row": "Start of the slot of the newest value available to the forecast, UTC.",
 }
 
 
@@ -110,247 +113,248 @@ def tables() -> dict[str, Relation]:
     decided = {name: one.words for name, one in DECISION.items() if one.column}
     return {
         "markets": Relation(
-            words="Where instances are rented (M1.1): one row a market.",
+            words="Markets for instances (M1.1): a row per market.",
             columns={"mid": MID, **_MARKET_PARTS},
         ),
         "series": Relation(
-            words="What is observed of a market by one source: one row a series.",
+            words="Time series observed in a market by a source: a row per series.",
             columns={
                 "sid": SID,
                 "mid": MID,
                 "source": SOURCE,
-                "kind": "`price` or `availability`: the table that its observations are in.",
-                "product": "What the price is of, as the provider names it; empty of availability.",
+                "kind": "`price` or `availability`: the table with its observations.",
+                "product": "Product that the price applies to, as named by the provider; empty for availability.",
             },
         ),
         "imports": Relation(
-            words="Where observations come from: one row a file or page that was read.",
+            words="Imports of observations: a row per imported file or page.",
             columns={
-                "batch": "The import, a key of this file only.",
-                "fingerprint": "Hash of content, reader, options, rule and path together.",
-                "content": "SHA-256 of the bytes alone.",
-                "reader": "The source that read it (`slackwater ingest --list`).",
-                "file": "The file, or what stands for it.",
-                "options": "JSON of the options it was read with.",
-                "known_at_rule": "When its rows became known, where they do not say it themselves (M1.2).",
-                "assumptions": "JSON list of what had to be assumed to read it, one sentence each.",
-                "imported_at": "Logical time of the import, UTC; null where none was given.",
+                "batch": "Key of the import, in this file only.",
+                "fingerprint": "Hash of content, reader, options, rule and path.",
+                "content": "SHA-256 of the content.",
+                "reader": "Source format of the file (`slackwater ingest --list`).",
+                "file": "Name of the file, feed or page.",
+                "options": "JSON of the options of the import.",
+                "known_at_rule": "Rule for the time at which rows without such a time became known (M1.2).",
+                "assumptions": "JSON list of the assumptions of the import, a sentence each.",
+                "imported_at": "Logical time of the import, UTC; null if none was given.",
                 **_ROWS_READ,
             },
         ),
         "price": Relation(
-            words="Spot prices as observed. A correction is a new row: of one `observed_at` that with the newest `known_at` "
-            "counts; `market_prices` has these only.",
+            words="Observed spot prices. A correction is a new row: for each `observed_at` the row with the newest `known_at` "
+            "is valid; `market_prices` has only valid rows.",
             columns={
                 "sid": SID,
                 "observed_at": OBSERVED,
                 "known_at": KNOWN,
                 "price_usd": "Spot price, USD per instance-hour.",
-                "on_demand_usd": "On-demand price stated beside it, USD per instance-hour; null if none was.",
+                "on_demand_usd": "On-demand price given by the same source, USD per instance-hour; null if not given.",
                 "batch": BATCH,
             },
         ),
         "availability": Relation(
-            words="Instances that could be had, as observed. Corrections as in `price`; `market_counts` has what counts.",
+            words="Observed availability. Corrections as in `price`; `market_counts` has only valid rows.",
             columns={
                 "sid": SID,
                 "observed_at": OBSERVED,
                 "known_at": KNOWN,
-                "available": "Instances that could be had, or a placement score (kind `score`).",
-                "capacity": "The most that the probe could have shown; null if not stated.",
-                "gap_seconds": "Nominal time between two observations of the source; null if not stated.",
-                "kind": "`probe`, `held`, `offers`, or `score`, a placement score that is no count.",
-                "truncated": "Whether the probe stopped at its capacity, so that more might have been there.",
+                "available": "Available instances, or a placement score (kind `score`).",
+                "capacity": "Largest count that the probe can return; null if not given.",
+                "gap_seconds": "Nominal sampling interval of the source, seconds; null if not given.",
+                "kind": "`probe`, `held`, `offers`, or `score`, a placement score instead of a count.",
+                "truncated": "Whether the probe stopped at its capacity, so that more instances may have been available.",
                 "batch": BATCH,
             },
         ),
         "rejected": Relation(
-            words="Rows that could not be used, kept as they were found (`slackwater rejected`).",
+            words="Rejected rows, stored unchanged (`slackwater rejected`).",
             columns={
                 "batch": BATCH,
-                "file": "The file that the row stands in.",
-                "line": "Its line or row there; 0: unknown.",
-                "raw": "The row as found, JSON or text.",
-                "reason": "Why it cannot be used.",
+                "file": "File of the row.",
+                "line": "Line or row number in the file; 0: unknown.",
+                "raw": "The unchanged row, JSON or text.",
+                "reason": "Reason for the rejection.",
             },
         ),
         "assumptions": Relation(
-            words="What was assumed of a market instead of measured.",
-            columns={"market": MARKET, "source": SOURCE, "text": "The assumption, one sentence."},
+            words="Assumptions about a market in place of measurements.",
+            columns={"market": MARKET, "source": SOURCE, "text": "The assumption, a sentence."},
         ),
         "vintages": Relation(
-            words="Forecasts as they were issued (M6.1): one row a market, model and slot; nothing overwrites it.",
+            words="Issued forecasts (M6.1): a row per market, model and slot, never overwritten.",
             columns={
                 "vid": VID,
                 **_ISSUED,
-                "horizon": "Slots it reaches ahead.",
-                "capacity": "The largest count it reckons with.",
-                "price_fallback": "Why a simpler model answered for the price; empty if none did.",
-                "count_fallback": "The same for the count.",
-                "backfilled": "Made later for a past slot.",
+                "horizon": "Horizon of the forecast, slots.",
+                "capacity": "Largest count considered by the forecast.",
+                "price_fallback": "Reason why a simpler model made the price forecast; empty if the model itself made it.",
+                "count_fallback": "Reason why a simpler model made the count forecast; empty if the model itself made it.",
+                "backfilled": "Whether the forecast was computed later, for a past slot.",
             },
         ),
         "forecasts": Relation(
-            words="What a vintage says of each slot ahead: mean and 19 quantiles.",
+            words="Values of a vintage for each slot ahead: mean and 19 quantiles.",
             columns={
                 "vid": VID,
                 "variable": "`price`, USD per instance-hour, or `count`, instances.",
-                "step_ahead": "Slots ahead: 1 is the slot after that of issue.",
-                "mean": "Mean.",
+                "step_ahead": "Lead time in slots: 1 is the slot after the slot of issue.",
+                "mean": "Mean of the forecast.",
                 **_quantiles(),
             },
         ),
         "accuracy": Relation(
-            words="Errors of forecasts as measured in each turn, over its last origins (M6.5).",
+            words="Forecast errors measured in each turn, over its last forecast origins (M6.5).",
             columns={
-                "measured_at": "Logical time of the turn that measured, UTC.",
+                "measured_at": "Logical time of the turn that measured the errors, UTC.",
                 **_taken_measures("market", "source", "model", "variable", "step", *_MEASURED),
                 "market": MARKET,
                 "more": DETAILS,
             },
         ),
         "jobs": Relation(
-            words="Jobs as their owners described them when they were added (M2.1); `terms` has what was changed since.",
+            words="Jobs as added by their owners (M2.1); `terms` has later changes.",
             columns={
                 "name": "Name of the job.",
                 "market": MARKET,
-                "source": "The source of its market, empty for the most trusted one.",
+                "source": "Source of its market, empty for the most trusted source.",
                 "spec": "JSON of its terms.",
                 "origin": "`user` or `example`.",
-                "created_at": "When it was added, UTC.",
+                "created_at": "Time at which the job was added, UTC.",
                 "start_at": "Start of its first slot, UTC.",
                 "deadline_at": "Its deadline, UTC.",
                 "step_seconds": STEP_SECONDS,
             },
         ),
         "terms": Relation(
-            words="Terms of jobs that were changed after they were added: at a time the newest known by then count (M2.9).",
+            words="Terms of jobs changed after they were added: at any time, the newest terms known by then are valid (M2.9).",
             columns={
                 "job": JOB,
                 "known_at": KNOWN,
-                "revision": "Counts changes that became known at one time, from 0; the highest counts.",
-                "spec": "JSON of all its terms.",
+                "revision": "Number of the change among those that became known at the same time, from 0; the highest is valid.",
+                "spec": "JSON of all terms of the job.",
                 "deadline_at": "Its deadline, UTC.",
             },
         ),
         "decisions": Relation(
-            words="What was decided: one row a job and slot, never changed. `job_decisions` has every field.",
+            words="Issued decisions: a row per job and slot, never changed. `job_decisions` has every field.",
             columns={
                 "job": decided["job"],
                 "slot": decided["slot"],
-                "run": "The turn that decided: joins `runs.run`.",
+                "run": "Turn that made the decision: joins `runs.run`.",
                 **{name: decided[name] for name in ("policy", "on_demand", "spot", "reason")},
-                "details": "JSON of everything the decision says.",
+                "details": "JSON of all fields of the decision.",
             },
         ),
         "outcomes": Relation(
-            words="What every policy would have made of a job that ended, known afterwards (M5.1). "
-            "`job_outcomes` has savings beside.",
+            words="Simulated outcome of every policy on each ended job, in hindsight (M5.1). "
+            "`job_outcomes` also has the savings.",
             columns={
                 "job": JOB,
-                "policy": "The policy.",
+                "policy": "Name of the policy.",
                 "scored_at": "Logical time of the turn that scored the job, UTC.",
-                "utility_usd": "Value of the finished job minus the cost, of a job without a value by one made up for it.",
-                "value_usd": "What finishing then was worth.",
+                "utility_usd": "Value of the finished job less the cost; for a job without a value, with an imputed value.",
+                "value_usd": "Value of the job at its finish, USD.",
                 **_taken(OUTCOME, "cost_usd"),
-                "termination_cost_usd": "The part of it that follows the deadline (M2.6).",
+                "termination_cost_usd": "Part of the cost after the deadline, USD (M2.6).",
                 **_taken(OUTCOME, "on_time"),
-                "finished_slot": "Slot of the job in which it was done, from 0; null where that was not before its deadline.",
-                "finish_slots": "Slots from its start to its end, those after the deadline with them; null where it was given up.",
+                "finished_slot": "Slot of the job in which it finished, from 0; null if it did not finish by its deadline.",
+                "finish_slots": "Slots from start to finish, including slots after the deadline; null if the job was abandoned.",
                 **_taken(OUTCOME, "spot_share"),
                 "progress": "Work done at the deadline, in the job's unit.",
-                "utility_normalised": "Utility on a scale from 0 to 1, from which the selection learns.",
-                "perfect_utility_usd": "Not used any more; null.",
-                "hindsight_low_usd": "The best that could have been done, had the future been known: lower end (M4.7).",
-                "hindsight_high_usd": "Its upper end.",
-                "allocations": "JSON list of [on-demand, spot] held in each slot.",
+                "utility_normalised": "Utility on a scale from 0 to 1, used by the selection.",
+                "perfect_utility_usd": "No longer used; null.",
+                "hindsight_low_usd": "Utility of the hindsight optimum, USD: lower bound (M4.7).",
+                "hindsight_high_usd": "Utility of the hindsight optimum, USD: upper bound.",
+                "allocations": "JSON list of [on-demand, spot] instances run in each slot.",
                 "details": DETAILS,
             },
         ),
         "weights": Relation(
-            words="How far the selection trusts each policy after each round (M5). `policy_weights` has shares.",
+            words="Weight of each policy in the selection after each round (M5). `policy_weights` has shares.",
             columns={
                 "round": ROUND,
                 "job": JOB,
-                "policy": "The policy.",
-                "scored_at": "Logical time of the turn that learned it, UTC.",
-                "utility": "What the policy earned on the job, on a scale from 0 to 1.",
-                "log_weight": "Logarithm of its weight after the round, up to a constant of the round.",
+                "policy": "Name of the policy.",
+                "scored_at": "Logical time of the turn that updated the weight, UTC.",
+                "utility": "Utility of the policy on the job, on a scale from 0 to 1.",
+                "log_weight": "Logarithm of its weight after the round, up to a constant per round.",
             },
         ),
         "runs": Relation(
-            words="The ledger of turns: which stage is done, and why one failed.",
+            words="Stages of each turn: done, or failed with the reason.",
             columns={
                 "run": "Name of the turn.",
-                "logical_at": "Its logical time, UTC.",
+                "logical_at": "Logical time of the turn, UTC.",
                 "stage": "`ingest`, `forecast`, `allocate` or `score`.",
                 "status": "`done` or `failed`.",
-                "details": "JSON of its counts, or of the reason.",
-                "made": "`live` in its own slot, or `backfill` afterwards.",
+                "details": "JSON of the counts of the stage, or of the reason of the failure.",
+                "made": "`live` if run in its slot, `backfill` if run later.",
             },
         ),
         "fitted": Relation(
-            words="Estimated forecasters (M6.4), so that a turn between two refits need not estimate.",
+            words="Estimated forecasters (M6.4), reused by the turns between two estimations.",
             columns={
-                "predictor": "The forecaster and its settings.",
+                "predictor": "Forecaster and its settings.",
                 "variable": "`price` or `count`.",
-                "panel": "The series it was estimated from.",
+                "panel": "Series from which it was estimated.",
                 "step_seconds": STEP_SECONDS,
-                "fitted_at": "The last slot it was estimated on, UTC.",
-                "known_at": "When all of that was known, UTC.",
-                "state": "What it learned, as text.",
+                "fitted_at": "Last slot of the estimation data, UTC.",
+                "known_at": "Time at which all estimation data were known, UTC.",
+                "state": "Estimated parameters, as text.",
             },
         ),
         "reports": Relation(
-            words="What owners report of their jobs (M2.4). Of one `reported_at` the newest `known_at`, then the highest "
-            "`revision` counts.",
+            words="Reports of owners about their jobs (M2.4). For each `reported_at` the row with the newest `known_at`, then "
+            "the highest "
+            "`revision`, is valid.",
             columns={
                 "job": JOB,
-                "reported_at": "The time it speaks of, UTC.",
+                "reported_at": "Time that the report is about, UTC.",
                 "known_at": KNOWN,
                 "revision": "Number of the correction.",
-                "progress": "Work done by then, in the job's unit; null where it was not said.",
-                "on_demand": "On-demand instances held then; null where it was not said.",
-                "spot": "Spot instances held then; null where it was not said.",
-                "finished": "Whether the job is over.",
-                "note": "What else was said.",
-                "market": "The market it ran in, of a job that may move; null where it was not said.",
+                "progress": "Work done by this time, in the job's unit; null if not reported.",
+                "on_demand": "On-demand instances running at this time; null if not reported.",
+                "spot": "Spot instances running at this time; null if not reported.",
+                "finished": "Whether the job is finished.",
+                "note": "Note of the owner.",
+                "market": "Market of a multi-market job; null if not reported.",
             },
         ),
         "deliveries": Relation(
-            words="What became of each decision at each webhook or folder.",
+            words="Delivery of each decision to each webhook or folder.",
             columns={
-                "sink": "The webhook or folder.",
+                "sink": "Name of the webhook or folder.",
                 "job": JOB,
-                "slot": "Start of the slot that was decided, UTC: with the job it joins `decisions`.",
+                "slot": "Start of the slot of the decision, UTC: joins `decisions` together with the job.",
                 "status": "`sent`, `failed` (tried again in the next turn) or `given up`.",
-                "attempts": "How often it was tried.",
-                "logical_at": "The turn of the last attempt, UTC.",
-                "reason": "Why it failed; empty once it is sent.",
+                "attempts": "Number of attempts.",
+                "logical_at": "Logical time of the turn of the last attempt, UTC.",
+                "reason": "Reason of the failure; empty once sent.",
             },
         ),
         "fetches": Relation(
-            words="What each live feed delivered in each turn.",
+            words="Fetches of each live feed in each turn.",
             columns={
                 "feed": "Name of the feed.",
                 "logical_at": "Logical time of the turn, UTC.",
-                "status": "How the fetch ended.",
+                "status": "Result of the fetch.",
                 **_ROWS_READ,
-                "requests": "Requests that were made.",
-                "watermark": "How far it has been read, JSON of the source's own.",
-                "reason": "Why it brought less than asked for; empty where it did not.",
+                "requests": "Number of requests.",
+                "watermark": "Position up to which the feed has been read, JSON in the format of the source.",
+                "reason": "Reason why the fetch was incomplete; empty if it was complete.",
             },
         ),
         "alarms": Relation(
-            words="Alarms by what they are about.",
+            words="Alarms by kind and subject.",
             columns={
-                "kind": "What is wrong.",
-                "subject": "Where.",
-                "raised_at": "Logical time it was raised, UTC.",
-                "cleared_at": "Logical time it was cleared, UTC; null while it stands.",
-                "severity": "How bad it is.",
-                "text": "The alarm in words.",
-                "began_at": "When what is wrong began, UTC.",
+                "kind": "Kind of the alarm.",
+                "subject": "Subject of the alarm: market, source, feed or job.",
+                "raised_at": "Logical time at which the alarm was raised, UTC.",
+                "cleared_at": "Logical time at which the alarm was cleared, UTC; null while it is active.",
+                "severity": "`serious` or `warning`.",
+                "text": "Text of the alarm.",
+                "began_at": "Time at which the problem began, UTC.",
             },
         ),
     }
@@ -384,10 +388,10 @@ def _decisions() -> Relation:
     fields = {name: one for name, one in DECISION.items() if name not in DELIVERED}
     chosen = ", ".join(_said(name, one) for name, one in fields.items())
     return Relation(
-        words="Decisions with every field that a decision says; null where an older version did not say it.",
+        words="Decisions with all fields; null if an older version did not have the field.",
         key=("job", "slot"),
         columns={name: one.words for name, one in fields.items()}
-        | {"run": "The turn that decided: joins `runs.run`."},
+        | {"run": "Turn that made the decision: joins `runs.run`."},
         sql=f"SELECT {chosen}, run FROM decisions",
     )
 
@@ -415,7 +419,7 @@ def _costs() -> Relation:
         f"next_share - progress_share AS work_share FROM ({decided}) AS d LEFT JOIN ({held}) AS h USING (job, slot)"
     )
     return Relation(
-        words="What each job paid in each slot, compared with on-demand only for the same work. Savings by job and week: "
+        words="Cost of each job in each slot, compared with on-demand only for the same work. Savings by job and week: "
         "SELECT job, date_trunc('week', slot), sum(saved_usd) FROM job_costs GROUP BY ALL.",
         key=("job", "slot"),
         columns={
@@ -424,12 +428,12 @@ def _costs() -> Relation:
             "market": "provider/region/zone/instance_type.",
             "on_demand": "On-demand instances in the slot.",
             "spot": "Spot instances in the slot.",
-            "held_from": "`reported` where somebody reported instances in the slot, else `decided`.",
-            "paid_usd": "What they cost at the prices of the decision; null where the spot price is not known.",
-            "on_demand_only_usd": "What the work of the slot costs on on-demand alone: its share of the whole job; null where the "
+            "held_from": "`reported` if instances were reported in the slot, else `decided`.",
+            "paid_usd": "Cost of the instances at the prices of the decision, USD; null if the spot price is not known.",
+            "on_demand_only_usd": "Cost of the work of the slot with on-demand only, USD: its share of the whole job; null if the "
             "work is not known yet.",
-            "saved_usd": "The difference; null where either is not known.",
-            "work_share": "Share of the job's work done in the slot; null where it is not known yet.",
+            "saved_usd": "Saving: on_demand_only_usd less paid_usd; null if either is not known.",
+            "work_share": "Share of the job's work done in the slot; null if not known yet.",
         },
         sql="SELECT job, slot, market, on_demand, spot, held_from, "
         "hours * (CASE WHEN on_demand = 0 THEN 0 ELSE on_demand * on_demand_usd_per_hour END "
@@ -492,30 +496,30 @@ def views() -> dict[str, Relation]:
     outcome = _taken(OUTCOME, "cost_usd", "saved_usd", "saved_share", "on_time", "spot_share")
     return {
         "market_series": Relation(
-            words="Every series with the name of its market: from the keys of this file to the names that "
-            "decisions and forecasts use.",
+            words="Series with the names of their markets: maps the keys of this file to the names used by "
+            "decisions and forecasts.",
             key=("sid",),
             columns={
                 "sid": SID,
                 "mid": MID,
                 **place,
                 "kind": "`price` or `availability`.",
-                "product": "What the price is of; empty of availability.",
+                "product": "Product that the price applies to; empty for availability.",
                 **_MARKET_PARTS,
             },
             sql="SELECT sid, mid, concat_ws('/', provider, region, zone, instance_type) AS market, source, kind, product, "
             "provider, region, zone, instance_type FROM series JOIN markets USING (mid)",
         ),
         "market_prices": Relation(
-            words="Spot prices as they are known today: one row a series and time. As of an earlier time: table `price`.",
+            words="Spot prices as known today: a row per series and time. As of an earlier time: table `price`.",
             key=("sid", "observed_at"),
             columns={
                 **place,
-                "product": "What the price is of, as the provider names it.",
-                "planned": "Whether jobs are planned on this product of the market: Linux, not Windows.",
+                "product": "Product that the price applies to, as named by the provider.",
+                "planned": "Whether plans use this product of the market: Linux, not Windows.",
                 "observed_at": OBSERVED,
                 "price_usd": "Spot price, USD per instance-hour.",
-                "on_demand_usd": "On-demand price stated beside it, USD per instance-hour; null if none was.",
+                "on_demand_usd": "On-demand price given by the same source, USD per instance-hour; null if not given.",
                 "known_at": KNOWN,
                 "sid": SID,
             },
@@ -523,15 +527,15 @@ def views() -> dict[str, Relation]:
             f"known_at, sid FROM ({_newest('price', ['price_usd'], ['on_demand_usd'])}) JOIN market_series USING (sid)",
         ),
         "market_counts": Relation(
-            words="Instances that could be had, as known today: one row a series and time. Placement scores are left out.",
+            words="Available instances as known today: a row per series and time. Placement scores are excluded.",
             key=("sid", "observed_at"),
             columns={
                 **place,
                 "observed_at": OBSERVED,
-                "available": "Instances that could be had.",
-                "capacity": "The most that the probe could have shown; null if not stated.",
-                "gap_seconds": "Nominal time between two observations; null if not stated.",
-                "kind": "`probe`, `held` or `offers`; null if not stated.",
+                "available": "Available instances.",
+                "capacity": "Largest count that the probe can return; null if not given.",
+                "gap_seconds": "Nominal sampling interval, seconds; null if not given.",
+                "kind": "`probe`, `held` or `offers`; null if not given.",
                 "truncated": "Whether the probe stopped at its capacity.",
                 "known_at": KNOWN,
                 "sid": SID,
@@ -543,15 +547,15 @@ def views() -> dict[str, Relation]:
         "job_decisions": _decisions(),
         "job_costs": _costs(),
         "forecast_values": Relation(
-            words="Forecasts slot by slot: what was said of a slot, and when.",
+            words="Forecasts slot by slot: the values predicted for each slot, and the time of issue.",
             key=("vid", "variable", "step_ahead"),
             columns={
                 **_ISSUED,
                 "variable": "`price`, USD per instance-hour, or `count`, instances.",
-                "step_ahead": "Slots ahead: 1 is the slot after that of issue.",
-                "slot": "Start of the slot it speaks of, UTC.",
-                "fallback": "Why a simpler model answered; empty if none did.",
-                "mean": "Mean.",
+                "step_ahead": "Lead time in slots: 1 is the slot after the slot of issue.",
+                "slot": "Start of the predicted slot, UTC.",
+                "fallback": "Reason why a simpler model made the forecast; empty if the model itself made it.",
+                "mean": "Mean of the forecast.",
                 **_quantiles(),
                 "vid": VID,
             },
@@ -561,27 +565,29 @@ def views() -> dict[str, Relation]:
             f"mean, {quantiles}, vid FROM forecasts JOIN vintages USING (vid)",
         ),
         "forecast_errors": Relation(
-            words="Forecast against actual: a row for every forecast value whose slot has come and was observed by the same "
-            "source. The actual is the last observation at or before the slot's start, unless it is too old (M1.3), as known "
-            f"today. Prices that nobody repeated for {int(PRICE_MAX_AGE.total_seconds() // 3600)} h, which `slackwater accuracy` "
-            "holds longer where the source reads them at every probe or they never change, are left out.",
+            words="Forecasts compared with observations: a row per forecast value whose slot has passed and was observed by the "
+            "same "
+            "source. The actual value is the last observation at or before the slot's start, as known today, unless it is too "
+            f"old (M1.3). Prices not observed again for {int(PRICE_MAX_AGE.total_seconds() // 3600)} h are excluded; `slackwater "
+            f"accuracy` "
+            "uses them longer if the source reads them at every probe or they never change.",
             key=("vid", "variable", "step_ahead"),
             columns={
                 **{name: _ISSUED[name] for name in ("market", "source", "model", "issued_at")},
                 "variable": "`price`, USD per instance-hour, or `count`, instances.",
-                "step_ahead": "Slots ahead: 1 is the slot after that of issue.",
-                "slot": "Start of the slot it speaks of, UTC.",
+                "step_ahead": "Lead time in slots: 1 is the slot after the slot of issue.",
+                "slot": "Start of the predicted slot, UTC.",
                 "mean": "Mean of the forecast.",
                 "median": "Median of the forecast.",
-                "q10": "A tenth is below it.",
-                "q90": "A tenth is above it.",
-                "actual": "What was observed.",
+                "q10": "Quantile 10 % of the forecast.",
+                "q90": "Quantile 90 % of the forecast.",
+                "actual": "Observed value.",
                 "error": "Median less actual.",
-                "abs_error": "Its size; the mean of it is the MAE.",
-                "squared_error": "Square of mean less actual; the root of the mean of it is the RMSE.",
+                "abs_error": "Absolute error; its mean is the MAE.",
+                "squared_error": "Square of mean less actual; the root of its mean is the RMSE.",
                 "pinball": "Pinball loss, mean over the levels 0.05 to 0.95.",
-                "inside_80": "Whether the actual is from q10 to q90, ends counted as inside.",
-                "fallback": "Why a simpler model answered; empty if none did.",
+                "inside_80": "Whether the actual is between q10 and q90, ends included.",
+                "fallback": "Reason why a simpler model made the forecast; empty if the model itself made it.",
                 "vid": VID,
             },
             sql=f"WITH observed AS ({_actual()}), "
@@ -594,11 +600,12 @@ def views() -> dict[str, Relation]:
             f"{_pinball()} AS pinball, actual BETWEEN q10 AND q90 AS inside_80, fallback, vid FROM beside",
         ),
         "forecast_accuracy": Relation(
-            words="Errors as the turns measured them, by market, model, variable and step ahead; `newest` marks those of the last "
+            words="Forecast errors measured by the turns, by market, model, variable and lead time; `newest` marks those of the "
+            "last "
             "turn that measured the market.",
             key=("measured_at", "market", "source", "model", "variable", "step"),
             columns={
-                "measured_at": "Logical time of the turn that measured, UTC.",
+                "measured_at": "Logical time of the turn that measured the errors, UTC.",
                 "newest": "Whether no later turn measured the market.",
                 **_taken_measures("market", "source", "model", "variable", "step", *_MEASURED, *_MORE),
                 "market": MARKET,
@@ -611,23 +618,23 @@ def views() -> dict[str, Relation]:
             + " FROM accuracy",
         ),
         "job_outcomes": Relation(
-            words="What every policy would have made of each job that ended, with what it saves beside on-demand only.",
+            words="Simulated outcome of every policy on each ended job, with the saving compared with on-demand only.",
             key=("job", "policy"),
             columns={
                 "job": JOB,
                 "market": MARKET,
-                "policy": "The policy.",
+                "policy": "Name of the policy.",
                 "scored_at": "Logical time of the turn that scored the job, UTC.",
                 "cost_usd": outcome["cost_usd"],
-                "on_demand_only_usd": "What the whole job costs on on-demand alone; null where no on-demand price is known.",
+                "on_demand_only_usd": "Cost of the whole job with on-demand only; null if no on-demand price is known.",
                 "saved_usd": outcome["saved_usd"],
                 "saved_share": outcome["saved_share"],
                 "on_time": outcome["on_time"],
                 "finish": OUTCOME["finish"].words,
                 "spot_share": outcome["spot_share"],
                 "utility_usd": OUTCOME["utility_usd"].words,
-                "utility": "Utility over what the job costs on on-demand alone, with a value made up for a job that has none.",
-                "hindsight_usd": "What the job would have cost, had the future been known; null where an older version scored it.",
+                "utility": "Utility in units of the cost with on-demand only; for a job without a value, with an imputed value.",
+                "hindsight_usd": "Cost of the hindsight optimum; null if an older version scored the job.",
                 "gap_to_hindsight": BOARD["gap_to_hindsight"].words,
                 "moves": OUTCOME["moves"].words,
                 "moving_usd": OUTCOME["moving_usd"].words,
@@ -654,15 +661,15 @@ def views() -> dict[str, Relation]:
             "FROM told",
         ),
         "policy_weights": Relation(
-            words="How far the selection trusts each policy after each round; `newest` marks the last round of a policy.",
+            words="Weight of each policy in the selection after each round; `newest` marks the last round of a policy.",
             key=("round", "policy"),
             columns={
                 "round": ROUND,
                 "job": JOB,
-                "policy": "The policy.",
-                "scored_at": "Logical time of the turn that learned it, UTC.",
-                "utility": "What it earned on the job, on a scale from 0 to 1.",
-                "weight": "Share of the trust in all policies of the round.",
+                "policy": "Name of the policy.",
+                "scored_at": "Logical time of the turn that updated the weight, UTC.",
+                "utility": "Utility of the policy on the job, on a scale from 0 to 1.",
+                "weight": "Share of the total weight of all policies of the round.",
                 "newest": "Whether the policy has no later round.",
             },
             sql="SELECT round, job, policy, scored_at, utility, raised / sum(raised) OVER (PARTITION BY round) AS weight, newest "
@@ -670,7 +677,7 @@ def views() -> dict[str, Relation]:
             "round = max(round) OVER (PARTITION BY policy) AS newest FROM weights)",
         ),
         "policy_ranking": Relation(
-            words="The leaderboard: means over all jobs that ended, of every policy ever replayed. Sort by `mean_utility`.",
+            words="Leaderboard: means over all ended jobs for every policy that was replayed. Sort by `mean_utility`.",
             key=("policy",),
             columns={name: one.words for name, one in BOARD.items() if name not in REPORTED},
             sql="SELECT policy, count(*) AS jobs, avg(utility) AS mean_utility, avg(o.utility_usd) AS mean_utility_usd, "
@@ -683,16 +690,16 @@ def views() -> dict[str, Relation]:
             "LEFT JOIN (SELECT policy, weight FROM policy_weights WHERE newest) USING (policy) GROUP BY policy",
         ),
         "turn_stages": Relation(
-            words="What every turn did: a row a stage, with its reason where it failed.",
+            words="Stages of every turn: a row per stage, with the reason if it failed.",
             key=("run", "stage", "status"),
             columns={
                 "logical_at": "Logical time of the turn, UTC.",
                 "run": "Name of the turn: joins `decisions.run`.",
                 "stage": "`ingest`, `forecast`, `allocate` or `score`.",
                 "status": "`done` or `failed`.",
-                "made": "`live` in its own slot, or `backfill` afterwards.",
-                "reason": "Why it failed; null where it is done.",
-                "details": "JSON of its counts.",
+                "made": "`live` if run in its slot, `backfill` if run later.",
+                "reason": "Reason of the failure; null if done.",
+                "details": "JSON of the counts of the stage.",
             },
             sql="SELECT logical_at, run, stage, status, made, "
             "CASE WHEN status = 'failed' THEN TRY_CAST(details AS JSON) ->> '$.reason' END AS reason, details FROM runs",
@@ -712,7 +719,11 @@ def relations() -> dict[str, Relation]:
 def sql() -> str:
     """Return statements that create the views and comment on every table, view and column of a warehouse."""
     return "\n".join(
-        ["-- Made by `python -m flows.schemas.tables sql`: change that, not this.", *_statements(), ""]
+        [
+            "-- Generated by `python -m flows.schemas.tables sql`: edit that module, not this file.",
+            *_statements(),
+            "",
+        ]
     )
 
 
@@ -735,7 +746,7 @@ FROM market_prices
 WHERE planned
 QUALIFY row_number() OVER (PARTITION BY sid ORDER BY observed_at DESC) = 1
 ORDER BY market, source""",
-    "How often could at least four instances be had, by market?": """
+    "How often were at least four instances available, by market?": """
 SELECT market, source, avg(CAST(available >= 4 AS INTEGER)) AS share, count(*) AS probes
 FROM market_counts
 GROUP BY market, source
@@ -746,7 +757,7 @@ FROM price JOIN market_series USING (sid)
 WHERE known_at <= $known_at
 QUALIFY row_number() OVER (PARTITION BY sid ORDER BY observed_at DESC, known_at DESC) = 1
 ORDER BY market, source""",
-    "What was decided for a job, slot by slot, and why?": """
+    "Which decisions were made for a job, slot by slot, and why?": """
 SELECT slot, on_demand, spot, policy, expected_cost_usd, late_probability, reason
 FROM job_decisions
 WHERE job = $job
@@ -756,39 +767,39 @@ SELECT job, slot, late_probability, deadline
 FROM job_decisions
 QUALIFY row_number() OVER (PARTITION BY job ORDER BY slot DESC) = 1 AND late_probability >= 0.1
 ORDER BY late_probability DESC, job""",
-    "What did the markets really show in the slots that were decided?": """
+    "What was observed in the markets in the slots of the decisions?": """
 SELECT job, slot, spot, available, price_usd
 FROM job_decisions AS d
 ASOF LEFT JOIN market_counts AS c ON d.market = c.market AND d.source = c.source AND d.slot >= c.observed_at
 ASOF LEFT JOIN (FROM market_prices WHERE planned) AS p ON d.market = p.market AND d.source = p.source AND d.slot >= p.observed_at
 ORDER BY job, slot""",
-    "How far off were the forecasts issued in some slots, by model and step ahead?": """
+    "How large were the errors of the forecasts issued in some slots, by model and lead time?": """
 SELECT market, source, model, variable, step_ahead, count(*) AS n,
     avg(abs_error) AS mae, sqrt(avg(squared_error)) AS rmse, avg(pinball) AS pinball
 FROM forecast_errors
 WHERE issued_at >= $start AND issued_at < $stop
 GROUP BY ALL
 ORDER BY ALL""",
-    "Which model is best at each step, by what the last turn measured?": """
+    "Which model was best at each lead time in the measurements of the last turn?": """
 SELECT market, source, variable, step, arg_min(model, pinball) AS best, min(pinball) AS pinball
 FROM forecast_accuracy
 WHERE newest
 GROUP BY ALL
 ORDER BY ALL""",
-    "Which policies cost least over the jobs that ended?": """
+    "Which policies cost least over the ended jobs?": """
 SELECT policy, jobs, mean_cost_usd, mean_saved_usd, saved_share, on_time, mean_utility, weight
 FROM policy_ranking
 ORDER BY mean_utility DESC, policy""",
-    "How did the trust in the policies move, round by round?": """
+    "How did the weights of the policies change, round by round?": """
 SELECT round, job, policy, weight
 FROM policy_weights
 ORDER BY round, weight DESC, policy""",
-    "What would each policy have made of a job, and what would hindsight have cost?": """
+    "What would each policy have cost for a job, and what was the hindsight optimum?": """
 SELECT policy, cost_usd, saved_usd, on_time, finish, utility_usd, hindsight_usd
 FROM job_outcomes
 WHERE job = $job
 ORDER BY cost_usd, policy""",
-    "Which stages failed or were made afterwards?": """
+    "Which stages failed or were run later by a backfill?": """
 SELECT logical_at, stage, status, made, reason
 FROM turn_stages
 WHERE status = 'failed' OR made = 'backfill'
@@ -797,20 +808,20 @@ ORDER BY logical_at, stage""",
 
 HEAD: Final = """# The warehouse for analysts
 
-Every table, view and column of a warehouse file, with what it means. The same words stand in the file as comments
-(`FROM duckdb_columns()`), and the views are in it: any DuckDB reads them. A view costs nothing until somebody asks it.
+Every table, view and column of a warehouse file, with its meaning. The file itself has the same descriptions as comments
+(`FROM duckdb_columns()`) and contains the views, so any DuckDB client can use them. A view costs nothing until it is queried.
 
 ```
-duckdb -readonly slackwater.duckdb.read/NEWEST.duckdb    # what the last finished turn left; holds nobody up
+duckdb -readonly slackwater.duckdb.read/NEWEST.duckdb    # state after the last finished turn; does not block writers
 ```
 
-`SET TimeZone = 'UTC'` first: times carry their zone and are shown in that of the session. Money is USD. Two kinds of keys join:
-names (`market` and `source`, `job`, `run`, `policy`), which mean the same in every warehouse, and numbers (`sid`, `mid`, `vid`,
-`batch`), which are keys of one file. `market_series` leads from the one to the other.
+Run `SET TimeZone = 'UTC'` first: DuckDB shows times in the zone of the session. Amounts are in USD. There are two kinds of keys
+for joins: names (`market` and `source`, `job`, `run`, `policy`), which are the same in every warehouse, and numbers (`sid`, `mid`,
+`vid`, `batch`), which are valid only within a file. `market_series` maps the numbers to the names.
 
-Views and comments are brought up to date whenever a newer version opens the file for writing; views of your own are left alone.
+A newer version updates views and comments when it opens the file for writing; your own views are not changed.
 
-This page is made from what is declared: `python -m flows.schemas.tables > docs/schema.md`.
+This page is generated from the declarations: `python -m flows.schemas.tables > docs/schema.md`.
 """
 
 
@@ -829,7 +840,7 @@ def page() -> str:
 
 
 def _index(some: Mapping[str, Relation]) -> Iterator[str]:
-    yield from ("| name | a row is told by | joins |", "| --- | --- | --- |")
+    yield from ("| name | key of a row | joins |", "| --- | --- | --- |")
     for name in some:
         joins = ", ".join(f"[{needed}](#{needed})" for needed in _joins(name))
         yield f"| [{name}](#{name}) | {', '.join(f'`{column}`' for column in _key(name, some))} | {joins} |"

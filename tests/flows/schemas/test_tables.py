@@ -143,7 +143,7 @@ def test_prices_now_are_those_of_the_histories(warehouse):
 
 def test_counts_are_those_of_the_listing_and_the_histories(warehouse):
     store, _ = warehouse
-    found = answer(store, "How often could at least four").set_index("market")
+    found = answer(store, "How often were at least four").set_index("market")
     listed = list_markets(store).set_index("market")
     assert found["probes"].to_dict() == listed["count_rows"].to_dict()
     for market, row in found.iterrows():
@@ -169,7 +169,7 @@ def test_decisions_say_what_the_ledger_says(warehouse):
     names = [name for name in DECISION if name not in DELIVERED]
     for job in jobs_decided(store):
         ledger = decisions_of(store, job)
-        found = answer(store, "What was decided for a job", job=job)
+        found = answer(store, "Which decisions were made for a job", job=job)
         assert len(found) == len(ledger) == 4
         assert found["slot"].tolist() == [pd.Timestamp(row["slot"]) for row in ledger]
         for name in ("on_demand", "spot", "policy", "expected_cost_usd", "late_probability", "reason"):
@@ -200,7 +200,7 @@ def test_jobs_at_risk_are_those_of_the_newest_decisions(warehouse):
 
 def test_what_markets_showed_beside_decisions_is_the_history(warehouse):
     store, _ = warehouse
-    found = answer(store, "What did the markets really show")
+    found = answer(store, "What was observed in the markets")
     assert len(found) == len(stored_decisions(store, {})) == 8
     markets = {row["job"]: (row["market"], row["source"]) for _, row in stored_decisions(store, {})}
     for row in found.itertuples():
@@ -212,7 +212,7 @@ def test_what_markets_showed_beside_decisions_is_the_history(warehouse):
 def test_forecasts_against_actuals_are_the_errors_that_the_turn_measured(warehouse):
     store, settings = warehouse
     start = LAST - settings.measured_origins * STEP
-    found = answer(store, "How far off", start=start.to_pydatetime(), stop=LAST.to_pydatetime())
+    found = answer(store, "How large were the errors", start=start.to_pydatetime(), stop=LAST.to_pydatetime())
     measured = measured_errors(store, LAST).rename(columns={"step": "step_ahead"})
     models = list(settings.models)
     keys = ["market", "source", "model", "variable", "step_ahead"]
@@ -237,7 +237,7 @@ def test_no_error_is_told_of_a_slot_that_has_not_come(warehouse):
 
 def test_the_best_model_is_that_of_the_measured_errors(warehouse):
     store, _ = warehouse
-    found = answer(store, "Which model is best")
+    found = answer(store, "Which model was best")
     measured = measured_errors(store, LAST)
     keys = ["market", "source", "variable", "step"]
     least = measured.groupby(keys)["pinball"].min().reset_index()
@@ -262,7 +262,7 @@ def test_the_ranking_is_the_leaderboard(warehouse):
 
 def test_weights_are_shares_of_each_round(warehouse):
     store, _ = warehouse
-    found = answer(store, "How did the trust")
+    found = answer(store, "How did the weights")
     rows = read_rows(store, "weights")
     assert len(found) == len(rows) == 3 * 4
     for number, own in found.groupby("round"):
