@@ -299,8 +299,8 @@ def shared(cls: type[T]) -> type[T]:
 class Output:
     """Options for the output format."""
 
-    json: Annotated[bool, option("Print one JSON object instead of tables.")] = False
-    html: Annotated[Path | None, option("Write the answer as a page, too.", metavar="FILE")] = None
+    json: Annotated[bool, option("Print a JSON object instead of tables.")] = False
+    html: Annotated[Path | None, option("Also write the answer as an HTML page.", metavar="FILE")] = None
 
     def show(self, blocks: Sequence[Block]) -> None:
         """Print blocks before the answer is complete; print nothing with ``--json``."""
@@ -316,12 +316,10 @@ class Warehouse:
 
     db: Annotated[
         Path,
-        option(
-            "The warehouse: a DuckDB file, made if it is not there.", metavar="FILE", variable="SLACKWATER_DB"
-        ),
+        option("Warehouse, a DuckDB file; created if missing.", metavar="FILE", variable="SLACKWATER_DB"),
     ] = Path("slackwater.duckdb")
     settings: Annotated[
-        Path | None, option("Settings file (default: slackwater.toml if there).", metavar="FILE")
+        Path | None, option("Settings file (default: slackwater.toml, if it exists).", metavar="FILE")
     ] = None
 
     @property
@@ -370,7 +368,7 @@ class QueryAt(Query):
     """Options of `Query`, with a logical time."""
 
     at: Annotated[
-        str | None, option("Logical time, ISO 8601 (UTC unless it says otherwise).", metavar="TIME")
+        str | None, option("Logical time, ISO 8601 (UTC unless a zone is given).", metavar="TIME")
     ] = None
 
     @property
@@ -393,7 +391,7 @@ class QueryAt(Query):
         if last is None:
             raise MarketError(
                 "the warehouse has no observations",
-                remedy="`slackwater run` or `slackwater ingest` brings some",
+                remedy="add observations with `slackwater run` or `slackwater ingest`",
             )
         return last, True
 
@@ -479,7 +477,7 @@ PIPE_WIDTH: Final = 100
 MOST_LISTED = 40
 
 Patterns: TypeAlias = Annotated[
-    str, option("A part of a name, or a shell pattern; several must all fit.", metavar="PATTERN...")
+    str, option("Part of a name, or a shell pattern; several must all match.", metavar="PATTERN...")
 ]
 
 
@@ -649,7 +647,7 @@ class Program:
         app.register_install_completion_command(
             name=COMPLETION,
             add_to_startup=False,
-            help="Write what a shell needs to complete commands and options (--shell bash, zsh, fish or powershell).",
+            help="Write the script for shell completion of commands and options (--shell bash, zsh, fish or powershell).",
         )
         return app
 
@@ -676,7 +674,7 @@ def _function(path: str) -> Callable[..., Any]:
 def _no_memory(error: MemoryError) -> str:
     from warehouse.errors import why_raised
 
-    return f"{why_raised(error)}; use a machine with more memory, or ask for less at a time"
+    return f"{why_raised(error)}; use a machine with more memory, or reduce the request"
 
 
 def _user_errors() -> type[Exception]:

@@ -39,14 +39,14 @@ MOST_CONTRADICTED = 10
 
 def ingest(
     source: Annotated[
-        str, option("Format of the files: see `slackwater ingest --list`.", metavar="SOURCE")
+        str, option("Source format of the files; `slackwater ingest --list` lists them.", metavar="SOURCE")
     ] = "",
     /,
     *paths: Annotated[Path, option("Files or folders; - is standard input.", metavar="PATH...", hyphen=True)],
     options: Annotated[
         list[str] | None,
         option(
-            "An option of the source (zone=..., start=...), or what a table leaves out (provider=aws); may be repeated.",
+            "Option of the source (zone=..., start=...), or a value missing in a table (provider=aws); may be repeated.",
             name="--set",
             metavar="NAME=VALUE",
         ),
@@ -54,13 +54,13 @@ def ingest(
     columns: Annotated[
         list[str] | None,
         option(
-            "A column of a table (timestamp=Timestamp, price=SpotPrice); may be repeated.",
+            "Name of a column in the table (timestamp=Timestamp, price=SpotPrice); may be repeated.",
             name="--map",
             metavar="NAME=COLUMN",
         ),
     ] = None,
     known_at: Annotated[
-        str | None, option("When the rows became known (default: when they were observed).", metavar="TIME")
+        str | None, option("Time at which the rows became known (default: when observed).", metavar="TIME")
     ] = None,
     list_sources: Annotated[bool, option("List the sources and their options.", name="--list")] = False,
     session: QueryAt = QueryAt(),
@@ -138,7 +138,7 @@ def _source_row(name: str, options: Mapping[str, str]) -> dict[str, Any]:
 
 REJECTED_COLUMNS: dict[str, Column | str] = {
     "imported_at": Column(heading="read", unit="UTC"), "source": "source", "file": "file", "line": "line",
-    "reason": "reason", "found": "as found",
+    "reason": "reason", "found": "row",
 }  # fmt: skip
 #: Characters of a row shown in a table; JSON has the whole row.
 SHOWN_OF_A_ROW = 300
@@ -147,13 +147,18 @@ SHOWN_OF_A_ROW = 300
 def rejected(
     *,
     source: Annotated[
-        str | None, option("Of this source alone: a format, a live source or a label of rows.")
+        str | None, option("Only rows of this source: a format, a live source or a source label.")
     ] = None,
     file: Annotated[
-        str | None, option("Of files with this in their name, or of this feed.", metavar="TEXT")
+        str | None,
+        option("Only rows of files whose name contains this text, or of this feed.", metavar="TEXT"),
     ] = None,
-    reason: Annotated[str | None, option("With this in their reason.", metavar="TEXT")] = None,
-    most: Annotated[int, option("Rows shown at most, the newest.", metavar="N", least=0, most=100_000)] = 20,
+    reason: Annotated[
+        str | None, option("Only rows whose reason contains this text.", metavar="TEXT")
+    ] = None,
+    most: Annotated[
+        int, option("Maximum number of rows shown, newest first.", metavar="N", least=0, most=100_000)
+    ] = 20,
     session: Query = Query(),
 ) -> Answer:
     """Show rejected rows: the number by reason, then the newest rows as found."""
@@ -164,7 +169,7 @@ def rejected(
     total = sum(found.reasons.values())
     value = {"rejected": total, "reasons": dict(found.reasons), "rows": [dict(row) for row in found.rows]}
     rows = [{**row, "found": _abridged(str(row["raw"]))} for row in found.rows]
-    title = f"The newest {len(rows):,} of {total:,}" if len(rows) < total else "As they were found"
+    title = f"The newest {len(rows):,} of {total:,}" if len(rows) < total else "Rejected rows"
     blocks = [_reasons_table(found.reasons), *([Table(title, rows, REJECTED_COLUMNS)] if rows else [])]
     return Answer(title="Rejected rows", value=value, blocks=blocks)
 
@@ -178,7 +183,7 @@ def markets(
     job: Annotated[
         str | None,
         option(
-            "Rank the markets of this job that may move (a file or a name), or of a file that names none, with the reason.",
+            "Rank the markets of this multi-market job (a file or a name), or propose markets for a file that names none.",
             name="--for",
             metavar="JOB",
         ),
@@ -196,9 +201,9 @@ def markets(
     if job is not None:
         if patterns:
             raise MarketError(
-                f"patterns {' '.join(patterns)} beside --for {job}",
-                expected="one of the two",
-                remedy="the job's own `markets` says where it may run",
+                f"patterns {' '.join(patterns)} together with --for {job}",
+                expected="either patterns or --for",
+                remedy="`markets` in the job file lists the markets of the job",
             )
         return _ranked(job, session)
     with session.market_data() as store:
@@ -223,13 +228,13 @@ def markets(
     value: dict[str, Any] = {"markets": rows} | ({"contradicted": apart} if apart else {})
     notes = [f"SOURCES DISAGREE: {text}" for text in apart[:MOST_CONTRADICTED]]
     if len(apart) > MOST_CONTRADICTED:
-        notes.append(f"and so of {len(apart) - MOST_CONTRADICTED} more (`--json` has all)")
+        notes.append(f"and {len(apart) - MOST_CONTRADICTED} more (`--json` lists all)")
     if apart:
-        notes.append("`trust` in slackwater.toml says which source goes first")
+        notes.append("`trust` in slackwater.toml sets which source has priority")
     if patterns and not rows and known:
         raise MarketError(
-            f"none of {plural(known, 'market')} fits {' '.join(patterns)}",
-            expected="parts of a market's name or source, or a shell pattern such as aws/*/*/p4d.24xlarge",
+            f"none of {plural(known, 'market')} matches {' '.join(patterns)}",
+            expected="part of the name or source of a market, or a shell pattern such as aws/*/*/p4d.24xlarge",
             remedy="`slackwater markets` lists them",
         )
     title = f"Markets ({len(rows):,} of {known:,})" if patterns else "Markets"
@@ -238,7 +243,7 @@ def markets(
 
 
 #: Hint on how to shorten a list.
-FEWER = " (a pattern shows fewer: `slackwater markets p4d us-east-1`)"
+FEWER = " (filter with a pattern: `slackwater markets p4d us-east-1`)"
 
 
 def _names_of(row: Mapping[str, Any]) -> list[str]:
@@ -250,7 +255,7 @@ RANKED_COLUMNS: dict[str, Column | str] = {
     "market": "market", "on_demand": "on-demand", "spot": "spot", "dearer_usd": Column(heading="extra cost", unit="$", format=usd),
     "move_usd": Column(heading="move", unit="$", format=usd), "price_usd": Column(heading="spot price", unit="$", format=price),
     "on_demand_usd": Column(heading="on-demand price", unit="$", format=price),
-    "chance_of_spot": Column(heading="chance of spot next slot", format=chance), "reason": "what is there",
+    "chance_of_spot": Column(heading="chance of spot next slot", format=chance), "reason": "reason",
 }  # fmt: skip
 
 
@@ -278,8 +283,8 @@ def _ranked(job: str, session: Session) -> Answer:
         rows = ranked_rows(turn, asked)
     title = f"Markets for {asked.name} at {utc(asked.at)}"
     note = (
-        "What to hold there in this slot, and how much more the job would be expected to pay in all than in the first, "
-        "later moves priced in."
+        "Instances to run in each market in this slot, and the extra expected total cost compared with the first market, "
+        "later moves included."
     )
     return Answer(
         title=title,
@@ -290,13 +295,14 @@ def _ranked(job: str, session: Session) -> Answer:
 
 
 def export(
-    folder: Annotated[Path, option("A new or empty folder.", metavar="DIR")],
+    folder: Annotated[Path, option("New or empty folder.", metavar="DIR")],
     /,
     *,
     tables: Annotated[
-        str | None, option("These tables and those they refer to (default: all).", metavar="NAME,...")
+        str | None,
+        option("Only these tables and the tables that they refer to (default: all).", metavar="NAME,..."),
     ] = None,
-    since: Annotated[str | None, option("Leave out rows of earlier times.", metavar="TIME")] = None,
+    since: Annotated[str | None, option("Leave out rows before this time.", metavar="TIME")] = None,
     session: Query = Query(),
 ) -> Answer:
     """Write the warehouse as Parquet: a file per table, and a manifest with row counts and content hashes."""
@@ -319,7 +325,7 @@ def export(
 
 
 def import_(
-    folder: Annotated[Path, option("A folder written by `slackwater export`.", metavar="DIR")],
+    folder: Annotated[Path, option("Folder written by `slackwater export`.", metavar="DIR")],
     /,
     *,
     session: Query = Query(),
@@ -347,12 +353,12 @@ def import_(
     if reasons:
         columns: dict[str, Column | str] = keyed("table", "reason")
         columns |= {"rows": Column(heading="rows", format=whole)}
-        blocks.append(Table("Rows that were set aside, by reason", reasons, columns))
+        blocks.append(Table("Rejected rows, by reason", reasons, columns))
     if any(one.brought_up for one in done.values()):
         told = " and ".join(f"{one.brought_up} of {name}" for name, one in done.items() if one.brought_up)
         blocks.append(
-            f"The folder is of an older version. Rows brought up to this one, their meaning kept: {told}. Work that it counts in "
-            '"gpu_hours" was in hours of instances: its unit is "instance_hours" now.'
+            f"The folder is of an older version. Rows converted to this version, with the same meaning: {told}. Work given in "
+            '"gpu_hours" was in instance-hours; its unit is now "instance_hours".'
         )
     if any(manifest.tables[name].rows for name in NOT_IMPORTED if name in manifest.tables):
         blocks.append("Fitted forecasters are not imported; the next turn estimates them again.")
@@ -368,7 +374,7 @@ def compact(
     keep_fitted: Annotated[
         float,
         option(
-            "Drop estimated forecasters older than that, counted from the newest.", metavar="DAYS", least=0
+            "Drop estimated forecasters that are so many days older than the newest.", metavar="DAYS", least=0
         ),
     ] = 14.0,
     session: Query = Query(),
@@ -395,12 +401,15 @@ def compact(
 
 def publish(
     folder: Annotated[
-        Path, option("A folder on storage that the readers share; made if need be.", metavar="DIR")
+        Path, option("Folder on storage shared by the readers; created if missing.", metavar="DIR")
     ],
     /,
     *,
-    form: Annotated[Literal["parquet", "ducklake"], option("What the readers are given.")] = "parquet",
-    keep: Annotated[int, option("Generations that stay readable.", metavar="N", least=2, most=10_000)] = 3,
+    form: Annotated[Literal["parquet", "ducklake"], option("Format for the readers.")] = "parquet",
+    keep: Annotated[
+        int,
+        option("Number of published generations that remain readable.", metavar="N", least=2, most=10_000),
+    ] = 3,
     session: Query = Query(),
 ) -> Answer:
     """Publish the warehouse for many readers on shared storage; with --form parquet they pass DIR as --db."""

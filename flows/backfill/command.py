@@ -26,15 +26,19 @@ def backfill(
     reprocess: Annotated[
         str,
         option(
-            "Make what was never tried; that and what failed; or every stage again (nothing issued is changed).",
+            "Stages to run: those never run; these and failed stages; or all stages again (issued results are not changed).",
             metavar="missing|failed|all",
         ),
     ] = "missing",
     backwards: Annotated[
         bool,
-        option("Newest slots first; decisions and scores follow in order, as each builds on the one before."),
+        option(
+            "Newest slots first; decisions and scores are then computed in order, as each depends on the previous slot."
+        ),
     ] = False,
-    dry_run: Annotated[bool, option("Print every slot and what would be done in it; do nothing.")] = False,
+    dry_run: Annotated[
+        bool, option("Print the stages that would run in each slot, without running them.")
+    ] = False,
     stages: Annotated[
         list[str] | None,
         option(
@@ -105,8 +109,8 @@ def _plan(stretch: SlotRange, session: Session) -> Answer:
         "run": "run",
         **{stage: stage for stage in stretch.stages},
     }
-    title = f"Backfill of {len(plans)} slots, {len(shown)} with something to do"
-    made = ", ".join(f"{stage}: {count} to make" for stage, count in todo.items())
+    title = f"Backfill of {len(plans)} slots, {len(shown)} with stages to run"
+    made = ", ".join(f"{stage}: {count} to run" for stage, count in todo.items())
     return Answer(
         title=title,
         value={"slots": slots, "make": todo, "order": _order(stretch)},
@@ -117,7 +121,7 @@ def _plan(stretch: SlotRange, session: Session) -> Answer:
 def _order(stretch: SlotRange) -> str:
     if not stretch.backwards:
         return "oldest slots first"
-    return "newest slots first; allocate and score oldest first after that, as each builds on the slot before"
+    return "newest slots first; then allocate and score, oldest first, as each depends on the previous slot"
 
 
 def _outcome_blocks(value: Mapping[str, Any]) -> list[Block]:
@@ -132,7 +136,7 @@ def _outcome_blocks(value: Mapping[str, Any]) -> list[Block]:
         [Table(f"Failed slots ({len(failed)})", failed, columns, most=SHOWN)] if failed else []
     )
     blocks.append(
-        f"{plural(value['slots'], 'slot')}: {value['made']} stages made, {value['kept']} kept, {value['failed']} failed, "
-        f"{value['waiting']} waiting for a stage before them"
+        f"{plural(value['slots'], 'slot')}: {value['made']} stages done, {value['kept']} already done, {value['failed']} failed, "
+        f"{value['waiting']} waiting for an earlier stage"
     )
-    return [*blocks, "mend the cause and run it again with --reprocess failed"] if value["failed"] else blocks
+    return [*blocks, "fix the cause and run it again with --reprocess failed"] if value["failed"] else blocks

@@ -16,7 +16,7 @@ def run(
     job: Annotated[
         list[Path] | None, option("Job file to add first; may be repeated.", metavar="FILE")
     ] = None,
-    report: Annotated[Path | None, option("Where the HTML report goes.", metavar="FILE")] = None,
+    report: Annotated[Path | None, option("HTML report to write.", metavar="FILE")] = None,
     session: Session = Session(),
 ) -> Answer:
     """Run one turn of the loop: ingest, forecast, decide, score, report.
@@ -66,18 +66,21 @@ def serve(
     ] = None,
     only: Annotated[
         list[str] | None,
-        option("Serve this flow's deployment alone; may be repeated (default: all).", metavar="FLOW"),
+        option("Serve only the deployment of this flow; may be repeated (default: all).", metavar="FLOW"),
     ] = None,
     every: Annotated[
         str | None,
-        option("Time between turns, whole slots such as 30min (default: every slot).", metavar="TIME"),
+        option(
+            "Time between turns, a multiple of the slot length such as 30min (default: every slot).",
+            metavar="TIME",
+        ),
     ] = None,
     port: Annotated[
-        int, option("Port of the Prefect server that is started; 0 for any.", least=0, most=65535)
+        int, option("Port of the Prefect server; 0 for any free port.", least=0, most=65535)
     ] = 4200,
     allow_host: Annotated[
         list[str] | None,
-        option("A host name that a proxy passes on; may be repeated.", metavar="NAME"),
+        option("Host name accepted in requests forwarded by a proxy; may be repeated.", metavar="NAME"),
     ] = None,
     warehouse: Warehouse = Warehouse(),
 ) -> None:

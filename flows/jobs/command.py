@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from warehouse.store.connection import Store
 
 REPORT_COLUMNS = {
-    "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "off by",
+    "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "difference",
     "on_demand": "on-demand", "spot": "spot", "finished": "finished", "known_at": "known at", "note": "note",
 }  # fmt: skip
 #: Keys of an outcome in the JSON answer, and further keys for multi-market jobs.
@@ -49,9 +49,11 @@ MOVED_KEYS = ("moves", "moving_usd", "places")
 
 
 def add(
-    *files: Annotated[Path, option("Job files (TOML), as in examples/.", metavar="FILE...")],
+    *files: Annotated[Path, option("Job files (TOML); see examples/ for samples.", metavar="FILE...")],
     market: MarketName = None,
-    name: Annotated[str | None, option("Name of the job, instead of the file's; for one file.")] = None,
+    name: Annotated[
+        str | None, option("Name of the job, in place of the name in the file; for a single file only.")
+    ] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Add jobs to the warehouse; every later run plans them until they end. An unusable file does not affect the others."""
@@ -60,7 +62,9 @@ def add(
 
     if not files:
         raise JobError(
-            "no job file", expected="one or more", remedy="`slackwater job add JOB.toml`; see examples/"
+            "no job file",
+            expected="at least one job file",
+            remedy="`slackwater job add JOB.toml`; see examples/",
         )
     if len(files) == 1:
         return _add(read_request(files[0]), market, name, session)
@@ -144,7 +148,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         "note": "; ".join(
             [
                 *(
-                    ["no value given: the job is never given up while it can still finish"]
+                    ["hard deadline: no value given, so the job is never abandoned while it can still finish"]
                     if job.must_finish
                     else []
                 ),
@@ -182,8 +186,8 @@ def _old(told: str | None, at: pd.Timestamp) -> list[Block]:
     return [
         Notes(
             [
-                f"STALE DATA: {told}. A start or deadline that was not given counts from {utc(at)}: `slackwater run --at "
-                f"{at:%Y-%m-%dT%H:%MZ}` decides that slot, and --at TIME adds a job as of another time."
+                f"STALE DATA: {told}. Without a given start or deadline, the job starts at {utc(at)}: `slackwater run --at "
+                f"{at:%Y-%m-%dT%H:%MZ}` decides that slot; use --at TIME to add a job as of a different time."
             ]
         )
     ]
@@ -242,7 +246,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         ),
         "move_usd_most": float(job.moving.usd.max()),
         "note": f"runs in the best of {len(places)} markets and may move"
-        + ("" if placed.market else "; its first start costs no move")
+        + ("" if placed.market else "; its first start is not a move and costs nothing extra")
         + "".join(f"; {text}" for text in _roundings(placed, histories)),
     }
     short: list[str] = [
@@ -256,7 +260,11 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     blocks: list[Block] = [*_old(old, places[0].at), Table("Job", [shown], _columns(value))]
     if ranked:
         blocks.append(
-            Table("Its markets, by what being there in the next slot is worth", ranked, RANKED_COLUMNS)
+            Table(
+                "Markets of the job, ranked by expected total cost if it runs there in the next slot",
+                ranked,
+                RANKED_COLUMNS,
+            )
         )
     return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
 
@@ -300,26 +308,28 @@ def change(
     deadline: Annotated[str | None, option("New deadline, ISO 8601.", metavar="TIME")] = None,
     deadline_in: Annotated[
         str | None,
-        option("New deadline, so long after the time of the change: 12h, 90min.", metavar="DURATION"),
+        option("New deadline, as a time after the change, such as 12h or 90min.", metavar="DURATION"),
     ] = None,
     workload: Annotated[
         float | None,
-        option("New amount of work in all, in the unit of the job's workload.", metavar="AMOUNT"),
+        option("New total work, in the unit of the job's workload.", metavar="AMOUNT"),
     ] = None,
-    n_max: Annotated[int | None, option("New largest number of instances, not below the one of now.")] = None,
+    n_max: Annotated[
+        int | None, option("New largest number of instances, at least the present number.")
+    ] = None,
     gpus_max: Annotated[
         int | None,
-        option("New largest number of GPUs of a job with sizes in GPUs, not below the one of now."),
+        option("New largest number of GPUs, at least the present number; for a job with sizes in GPUs."),
     ] = None,
-    value_usd: Annotated[float | None, option("New value of the job when it is done in time, USD.")] = None,
+    value_usd: Annotated[float | None, option("New value of the job if it meets the deadline, USD.")] = None,
     decay: Annotated[
-        float | None, option("New decay: the value is gone at so many times the deadline.")
+        float | None, option("New decay: the value falls to 0 at so many times the time to the deadline.")
     ] = None,
     budget_usd: Annotated[float | None, option("New budget of the whole job, USD.")] = None,
     max_spot_usd: Annotated[
         float | None, option("New highest price of a spot instance-hour at which the job runs spot, USD.")
     ] = None,
-    name: Annotated[str | None, option("Name of the job, instead of the file's.")] = None,
+    name: Annotated[str | None, option("Name of the job, in place of the name in the file.")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Change the terms of a job that has not ended; its progress and its decisions so far are not affected."""
@@ -367,9 +377,9 @@ def change(
         "notes": [],
     }
     if found is None:
-        same = f"Job {wanted} has these terms already: nothing was changed."
+        same = f"Nothing changed: job {wanted} already has these terms."
         return Answer(title=f"Job {wanted}", value=value, blocks=[same])
-    issued = [f"the decision of {utc(at)} stays as it was issued"] if at in slots else []
+    issued = [f"the decision already issued for {utc(at)} does not change"] if at in slots else []
     value |= {
         "counts_from": found.counts_from,
         "changes": change_rows(found.changes),
@@ -379,7 +389,7 @@ def change(
     return Answer(
         title=f"Job {wanted}",
         value=value,
-        blocks=[_terms_table(f"Changed, as known from {utc(at)} on", value["changes"])],
+        blocks=[_terms_table(f"Changed terms, valid from {utc(at)}", value["changes"])],
         notes=value["notes"],
         banner=_cannot(found.shortfall),
     )
@@ -392,16 +402,20 @@ def _check_asked(job: str, options: Sequence[str], by_file: bool) -> None:
     remedy = "see `slackwater job change --help`"
     if by_file and options:
         raise JobError(
-            f"new terms both in {job} and by {', '.join(options)}", expected="one of the two", remedy=remedy
+            f"new terms in both {job} and {', '.join(options)}",
+            expected="either the file or options",
+            remedy=remedy,
         )
     if not by_file and not options:
         raise JobError(
             f"nothing to change of job {job!r}",
-            expected="a new term, such as --deadline 2026-03-12T18:00Z, or a job file with the new ones",
+            expected="a new term, such as --deadline 2026-03-12T18:00Z, or a job file with the new terms",
             remedy=remedy,
         )
     if {"--deadline", "--deadline-in"} <= set(options):
-        raise JobError("a deadline by --deadline and by --deadline-in", expected="one of them", remedy=remedy)
+        raise JobError(
+            "both --deadline and --deadline-in", expected="a single deadline option", remedy=remedy
+        )
 
 
 def _terms_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -420,7 +434,8 @@ def _need_warehouse(name: str, session: Query) -> None:
 
     if not session.db.exists():
         raise JobError(
-            f"no job {name!r}: there is no warehouse at {session.db}", remedy="`slackwater job add` makes one"
+            f"no job {name!r}: there is no warehouse at {session.db}",
+            remedy="`slackwater job add` creates a warehouse",
         )
 
 
@@ -477,8 +492,8 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     rows.sort(key=_urgency)
     if patterns and not rows and known:
         raise JobError(
-            f"none of {plural(known, 'job')} fits {' '.join(patterns)}",
-            expected="parts of a job's name, its market or its state, or a shell pattern",
+            f"none of {plural(known, 'job')} matches {' '.join(patterns)}",
+            expected="part of the name, market or state of a job, or a shell pattern",
             remedy="`slackwater job list` lists them",
         )
     columns = keyed(
@@ -497,7 +512,7 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
         heading="risk of missing deadline", format=lambda value: "" if value is None else percent(value)
     )
     title = f"Jobs ({len(rows):,} of {known:,})" if patterns else "Jobs"
-    more = " (a pattern shows fewer: `slackwater job list running`)"
+    more = " (filter with a pattern: `slackwater job list running`)"
     missed = [f"{row['job']}: {row['ending']}" for row in rows if endings_missed(row)]
     told: list[Block] = [Notes([f"MISSED: {text}" for text in missed])] if missed else []
     blocks: list[Block] = [*told, Table(title, rows, columns, most=MOST_LISTED, more=more)]
@@ -570,7 +585,7 @@ def show(
         value,
         job.request.model_dump_json(indent=2, exclude_none=True),
         job.request.workload.unit,
-        outcome_table("Outcomes of replays on its market's record", folded(outcomes), most=10),
+        outcome_table("Outcomes, simulated on the recorded market data", folded(outcomes), most=10),
     )
     missed = ending is not None and ending.state == "missed"
     return Answer(
@@ -593,7 +608,7 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     from flows.turn.command import decision_blocks
 
     newest_first = value["decisions"][::-1]
-    several = ", the newest first" if len(newest_first) > 1 else ""
+    several = ", newest first" if len(newest_first) > 1 else ""
     blocks: list[Block] = [*decision_blocks(f"Decisions{several}", newest_first)]
     if value["reports"]:
         placed = {"market": "in"} if any(row.get("market") for row in value["reports"]) else {}
@@ -612,8 +627,8 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
         )
     changed = [{"known_at": one["known_at"], **row} for one in value["terms"] for row in one["changes"]]
     if changed:
-        blocks.append(_terms_table("Its terms, as they were changed", changed))
-    heading = "As it is asked for now" if changed else "As it was asked for"
+        blocks.append(_terms_table("Changes of the terms", changed))
+    heading = "Request, with changes" if changed else "Request"
     return [
         *blocks,
         outcomes,
@@ -625,11 +640,11 @@ def how_far_off(reports: Sequence[Mapping[str, Any]], unit: str) -> str:
     """Return a sentence on the difference between reported and predicted progress."""
     told = [row for row in reports if row["off"] is not None]
     if not told:
-        return "how far the predicted progress was off is not known"
+        return "the error of the predicted progress is not known"
     off = sum(row["off"] for row in told)
     return (
-        f"progress was {auto(abs(float(off)))} {unit} {'more' if off >= 0 else 'less'} than predicted from what was "
-        f"decided, over {len(told)} {'report' if len(told) == 1 else 'reports'}"
+        f"progress was {auto(abs(float(off)))} {unit} {'more' if off >= 0 else 'less'} than predicted from the "
+        f"decisions, over {len(told)} {'report' if len(told) == 1 else 'reports'}"
     )
 
 
@@ -637,27 +652,29 @@ def report(
     name: Annotated[str, option("Name of the job.", metavar="NAME")],
     /,
     *,
-    at: Annotated[str | None, option("When it was true, ISO 8601 (default: now).", metavar="TIME")] = None,
+    at: Annotated[
+        str | None, option("Time of the reported state, ISO 8601 (default: now).", metavar="TIME")
+    ] = None,
     progress: Annotated[
-        float | None, option("Work done by then, in the unit of the job's workload.", metavar="X")
+        float | None, option("Work done by this time, in the unit of the job's workload.", metavar="X")
     ] = None,
     progress_share: Annotated[
-        float | None, option("Work done by then, 0 to 1 of it.", metavar="SHARE")
+        float | None, option("Work done by this time, as a share from 0 to 1.", metavar="SHARE")
     ] = None,
     tokens: Annotated[
-        float | None, option("Tokens done by then, of a job that counts in tokens.", metavar="N")
+        float | None, option("Tokens processed by this time, for a job with work in tokens.", metavar="N")
     ] = None,
-    on_demand: Annotated[int | None, option("On-demand instances held at that time.", metavar="N")] = None,
-    spot: Annotated[int | None, option("Spot instances held at that time.", metavar="N")] = None,
+    on_demand: Annotated[int | None, option("On-demand instances running at this time.", metavar="N")] = None,
+    spot: Annotated[int | None, option("Spot instances running at this time.", metavar="N")] = None,
     market: Annotated[
-        str | None, option("Where they were, of a job that may move: the name of a market.", metavar="MARKET")
+        str | None, option("Market of the instances, for a multi-market job.", metavar="MARKET")
     ] = None,
-    finished: Annotated[bool, option("The job is done.")] = False,
-    note: Annotated[str, option("A word to remember it by.", metavar="TEXT")] = "",
+    finished: Annotated[bool, option("The job is finished.")] = False,
+    note: Annotated[str, option("Note to store with the report.", metavar="TEXT")] = "",
     known_at: Annotated[
         str | None,
         option(
-            "When it became known; decisions of earlier slots do not count it (default: the time of --at).",
+            "Time at which the report became known; decisions for earlier slots ignore it (default: the time of --at).",
             metavar="TIME",
         ),
     ] = None,
@@ -720,7 +737,7 @@ def report(
         "finished", "counts_from",
     ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip
     blocks: list[Block] = [
-        Table("Report" if added else "Report (known already)", [value], columns),
+        Table("Report" if added else "Report (already stored)", [value], columns),
         Notes([*warnings, *([throughput_told(told)] if told is not None else [])]),
     ]
     return Answer(title=f"Report of {name}", value=value, blocks=blocks)
@@ -739,7 +756,7 @@ def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings,
         raise MarketError(
             f"job {stored.request.name!r} does not run in {key}",
             expected=f"one of its markets: {', '.join(names)}",
-            remedy="give --market as one of these",
+            remedy="give one of these markets as --market",
         )
     return key
 
@@ -754,7 +771,7 @@ def _work_done(request: JobRequest, **said: float | None) -> float | None:
     given = {name: value for name, value in said.items() if value is not None}
     if len(given) > 1:
         options = " and ".join("--" + name.replace("_", "-") for name in given)
-        raise JobError(f"progress given as {options}", expected="one of them")
+        raise JobError(f"progress given as {options}", expected="a single option")
     if "tokens" in given and request.workload.unit != "tokens":
         raise JobError(
             f"job {request.name!r} counts its work in {request.workload.unit}, not in tokens",

@@ -12,17 +12,15 @@ def status(
     at: Annotated[
         str | None,
         option(
-            "Time to look from, or `now` (default: now, or the newest turn of a warehouse of histories).",
+            "Time of the status, or `now` (default: now, or the newest turn if the warehouse has only historical data).",
             metavar="TIME",
         ),
     ] = None,
     since: Annotated[
         str | None,
-        option("First slot of the map (default: 3 days before, not before the first turn).", metavar="TIME"),
+        option("First slot shown (default: 3 days earlier, but not before the first turn).", metavar="TIME"),
     ] = None,
-    until: Annotated[
-        str | None, option("Last slot of the map (default: the newest).", metavar="TIME")
-    ] = None,
+    until: Annotated[str | None, option("Last slot shown (default: the newest).", metavar="TIME")] = None,
     market: MarketName = None,
     session: Query = Query(),
 ) -> Answer:

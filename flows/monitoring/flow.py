@@ -46,7 +46,7 @@ def raise_alarms(turn: Turn) -> Settled:
         found = alarms_of(turn.store, turn.settings, markets, at=turn.at)
         settled = settle_alarms(turn.store, found, at=turn.at)
     except SlackwaterError as error:
-        turn.say(f"alarms could not be looked for: {error}")
+        turn.say(f"alarms could not be checked: {error}")
         return Settled()
     emit_alarms(settled, run=turn.run_id)
     send_alerts(
@@ -96,9 +96,9 @@ def payload_of(alarm: Alarm, *, run: str) -> dict[str, str]:
 @named_flow("status", run_name=run_name("status", slots=False), timeout_seconds=600)
 def status(
     db: Db = DEFAULT_DB,
-    at: Annotated[datetime | None, Field(description="The time that is told of; by default now.")] = None,
+    at: Annotated[datetime | None, Field(description="Time of the status; default: now.")] = None,
     settings: SettingsFile = None,
-    html: Annotated[Path | None, Field(description="Where the page goes; by default nowhere.")] = None,
+    html: Annotated[Path | None, Field(description="HTML page to write; default: none.")] = None,
 ) -> dict[str, Any]:
     """Report the status at ``at`` (default: now) like ``slackwater status``; store and emit alarms,
     and write a page to ``html``.

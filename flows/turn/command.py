@@ -96,7 +96,7 @@ def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
         if i < BOARD_ROWS or row["policy"] in BASELINES or row.get("reported_jobs")
     ]
     return Table(
-        f"Policies over ended jobs (best {BOARD_ROWS} and baselines of {len(board)})",
+        f"Policies over ended jobs (best {BOARD_ROWS} of {len(board)}, and baselines)",
         board_rows(shown),
         columns_of(BOARD_SHOWN),
         marked=lambda row: row["policy"] in BASELINES,
@@ -105,13 +105,17 @@ def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
 
 def movers_tables(board: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Return the leaderboard of the multi-market policies; empty before a multi-market job has ended."""
-    title = "Movers over ended jobs that may move (weights of their own)"
-    return [Table(title, board_rows(board), {**columns_of(BOARD_SHOWN), "policy": "mover"})] if board else []
+    title = "Multi-market policies over ended multi-market jobs (separate weights)"
+    return (
+        [Table(title, board_rows(board), {**columns_of(BOARD_SHOWN), "policy": "multi-market policy"})]
+        if board
+        else []
+    )
 
 
 def report(
     *,
-    out: Annotated[Path | None, option("Where the HTML goes.", metavar="FILE")] = None,
+    out: Annotated[Path | None, option("HTML file to write.", metavar="FILE")] = None,
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Write the HTML report of the newest run (or of the run at --at) again from the warehouse."""
@@ -133,8 +137,8 @@ def report(
 def forecast(
     *,
     market: MarketName = None,
-    model: Annotated[str | None, option("One forecaster (default: all in the settings).")] = None,
-    horizon: Annotated[int | None, option("Slots ahead.", least=1, most=48)] = None,
+    model: Annotated[str | None, option("Forecaster to use (default: all in the settings).")] = None,
+    horizon: Annotated[int | None, option("Forecast horizon in slots.", least=1, most=48)] = None,
     session: Session = Session(),
 ) -> Answer:
     """Issue and store forecasts of price and count for one market, or for all followed markets."""
@@ -156,7 +160,7 @@ def forecast(
         Table(
             f"{followed.key} by {one.predictor} at {utc(one.issued_at)}"
             + (f" (fallback: {one.fallback})" if one.fallback else "")
-            + ("" if observed else "; availability not observed, so no forecast of counts"),
+            + ("" if observed else "; availability not observed, so no count forecast"),
             _shown_steps(one),
             columns if observed else {name: columns[name] for name in ("step", "slot", "price", "price_80")},
         )
@@ -185,20 +189,24 @@ def _shown_steps(forecast: Any) -> list[dict[str, Any]]:
 
 
 def plan(
-    job: Annotated[str, option("A job file, or the name of a job in the warehouse.", metavar="JOB")],
+    job: Annotated[str, option("Job file, or name of a job in the warehouse.", metavar="JOB")],
     /,
     *,
     market: MarketName = None,
     policy: Annotated[
-        str | None, option("What this policy would do (default: the decision of the turn, by the leader).")
+        str | None,
+        option("Policy that decides (default: the policy of the turn, the leader of the leaderboard)."),
     ] = None,
     alone: Annotated[
-        bool, option("Plan the job by itself, as if no other job wanted spot (default: together).")
+        bool,
+        option(
+            "Plan the job alone, as if no other job needed spot (default: together with the other open jobs)."
+        ),
     ] = False,
     held_spot: Annotated[
         int | None,
         option(
-            "Spot instances held now, for this slot only (default: from reports and decisions).",
+            "Spot instances running now, for this slot only (default: from reports and decisions).",
             metavar="N",
             least=0,
         ),
@@ -206,7 +214,7 @@ def plan(
     held_on_demand: Annotated[
         int | None,
         option(
-            "On-demand instances held now, for this slot only; given one of the two, the other is 0.",
+            "On-demand instances running now, for this slot only; if only --held-spot is given, 0, and vice versa.",
             metavar="N",
             least=0,
         ),
@@ -267,7 +275,7 @@ def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str
         f"Why: {row['reason']}",
         *(text for text in told if text),
         *([Notes(items)] if items else []),
-        Table("Details", details(row), {"what": "what", "value": "value"}),
+        Table("Details", details(row), {"what": "field", "value": "value"}),
     ]
     return Answer(
         title=f"Decision for {utc(row['slot'])}",
@@ -282,25 +290,28 @@ def replay(
     job: Annotated[Path, option("Job file (TOML).", metavar="FILE")],
     market: Annotated[
         str | None,
-        option("Market, optionally with @source; of a job that may move its home.", metavar="MARKET"),
+        option("Market, optionally with @source; for a multi-market job its home market.", metavar="MARKET"),
     ] = None,
     markets: Annotated[
         str | None,
-        option("What the job may move among: names or shell patterns, commas between.", metavar="PATTERNS"),
+        option("Markets of a multi-market job: comma-separated names or shell patterns.", metavar="PATTERNS"),
     ] = None,
     policy: Annotated[
         str | None,
         option(
-            'For example UP (the default), OD-only or "AHAP(5,1,0.9)"; "all" for the pool. '
-            "Of a job that may move a mover: MeanField (the default), OneStep, ..., all."
+            'For example UP (the default), OD-only or "AHAP(5,1,0.9)"; "all" for all policies of the pool. '
+            "For a multi-market job: MeanField (the default), OneStep, ..., all."
         ),
     ] = None,
     start: Annotated[
         str | None,
-        option("First slot (default: so that the job ends with the record).", name="--from", metavar="TIME"),
+        option("First slot (default: the job ends at the end of the record).", name="--from", metavar="TIME"),
     ] = None,
     model: Annotated[
-        str | None, option('Forecaster behind the plans; "perfect" for the truth (a bound, not a policy).')
+        str | None,
+        option(
+            'Forecaster for the plans; "perfect" for the actual values (an upper bound, not available in practice).'
+        ),
     ] = None,
     session: Session = Session(),
 ) -> Answer:
@@ -359,7 +370,7 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
     blocks: list[Block] = [
         Table(title, told, columns_of(OUTCOME, rows=told), most=REPLAY_ROWS, marked=stands_alone),
-        f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} an instance" if gpus else ""),
+        f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} per instance" if gpus else ""),
         *([SPOT_NEVER_LOST] if any(row["on_time"] is None for row in rows) else []),
         *(f"synthetic: {text}" for text in best["synthetic"]),
     ]

@@ -173,9 +173,7 @@ def test_a_job_is_shown_with_its_newest_decision_first_and_what_was_asked_last(a
     lines = called("job", "show", job)
     assert lines[0].startswith(f"Job {job} ")  # the ending of the job is printed first
     assert next(line for line in lines if line.startswith(("Decisions", "Outcomes"))).startswith("Decisions")
-    assert lines.index("As it was asked for") > lines.index(
-        next(line for line in lines if line.startswith("Outcomes"))
-    )
+    assert lines.index("Request") > lines.index(next(line for line in lines if line.startswith("Outcomes")))
     assert lines[-2].strip() == "}" or lines[-1].strip() == "}"
 
 

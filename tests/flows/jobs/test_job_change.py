@@ -361,13 +361,13 @@ def test_the_command_changes_a_deadline_and_show_and_list_tell_it(busy):
     again = changed(busy, "demo", "--deadline", at(10).isoformat(), *when)
     assert (again["changed"], again["changes"], pd.Timestamp(again["known_at"])) == (False, [], at(2))
     told = call("job", "change", "demo", "--deadline-in", "4h", *when, "--db", busy)
-    assert "Job demo has these terms already: nothing was changed." in told.out
+    assert "Nothing changed: job demo already has these terms." in told.out
     shown = call("job", "show", "demo", "--db", busy, "--json").value
     assert [pd.Timestamp(one["known_at"]) for one in shown["terms"]] == [BEGIN, at(2)]
     assert [len(one["changes"]) for one in shown["terms"]] == [0, 1]
     assert pd.Timestamp(shown["job"]["deadline"]) == at(10)
     page = call("job", "show", "demo", "--db", busy).out
-    assert "Its terms, as they were changed" in page
+    assert "Changes of the terms" in page
     assert f"{at(10):%Y-%m-%d %H:%M} UTC" in page
     for time, end in ((at(1), at(12)), (at(2), at(10)), (None, at(10))):
         words = () if time is None else ("--at", time.isoformat())
@@ -426,7 +426,9 @@ def test_a_change_without_a_time_counts_from_the_records_end_and_no_earlier_than
         save_decisions(store, [(turn.run_id, row) for row in decided])
     value = changed(busy, "demo", "--deadline", at(205).isoformat())
     assert (pd.Timestamp(value["known_at"]), pd.Timestamp(value["counts_from"])) == (at(100), at(101))
-    assert value["notes"][0] == f"the decision of {at(100):%Y-%m-%d %H:%M} UTC stays as it was issued"
+    assert (
+        value["notes"][0] == f"the decision already issued for {at(100):%Y-%m-%d %H:%M} UTC does not change"
+    )
 
 
 @pytest.mark.parametrize(
@@ -435,7 +437,7 @@ def test_a_change_without_a_time_counts_from_the_records_end_and_no_earlier_than
         (("demo",), "nothing to change of job 'demo'"),
         (("demo", "--deadline", "soon"), "--deadline 'soon'"),
         (("demo", "--deadline-in", "12"), "--deadline-in"),
-        (("demo", "--deadline", "2025-03-09T12:00Z", "--deadline-in", "3h"), "by --deadline and by --deadline-in"),
+        (("demo", "--deadline", "2025-03-09T12:00Z", "--deadline-in", "3h"), "both --deadline and --deadline-in"),
         (("nobody", "--n-max", "9"), "no job 'nobody' in the warehouse; expected a known job (demo)"),
         (("none.toml",), "job file none.toml"),
         (("demo", "--deadline", "2025-03-12T12:00Z"), "ended at 2025-03-09 06:30 UTC"),

@@ -58,7 +58,7 @@ def test_jobs_stand_by_urgency_and_can_be_named_by_patterns(folder):
     for pattern, names in (("late", ["late"]), ("us-east-1b", ["soon", "late"]), ("l?te", ["late"])):
         rows = call("job", "list", pattern, "--db", db, "--json").value["jobs"]
         assert [row["job"] for row in rows] == names
-    assert "none of 2 jobs fits nix" in call("job", "list", "nix", "--db", db).err
+    assert "none of 2 jobs matches nix" in call("job", "list", "nix", "--db", db).err
     ended = call("job", "list", "--db", db, "--at", "2026-11-27T12:00Z", "--json").value["jobs"]
     assert [(row["job"], row["state"]) for row in ended] == [("late", "running"), ("soon", "ended")]
 
@@ -72,8 +72,8 @@ def test_markets_that_a_job_names_come_first_and_patterns_leave_others_out(folde
     assert [row["zone"] for row in rows] == ["us-east-1c"]
     rows = call("markets", "aws/*/*a/*", "--db", db, "--json").value["markets"]
     assert [row["zone"] for row in rows] == ["us-east-1a"]
-    assert "none of 3 markets fits nix" in call("markets", "nix", "--db", db).err
-    assert "patterns 1a beside --for" in call("markets", "1a", "--for", "late", "--db", db).err
+    assert "none of 3 markets matches nix" in call("markets", "nix", "--db", db).err
+    assert "patterns 1a together with --for" in call("markets", "1a", "--for", "late", "--db", db).err
 
 
 def test_a_terminal_gets_a_screenful_and_the_way_to_fewer():

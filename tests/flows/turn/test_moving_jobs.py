@@ -300,7 +300,7 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
         assert {"free", "homed"} <= pool.settled()
     where = ("--db", db, "--settings", settings_file)
     told = call("leaderboard", *where)
-    assert "Movers over ended jobs that may move" in told.out
+    assert "Multi-market policies over ended multi-market jobs" in told.out
     assert call("leaderboard", *where, "--json").value["movers"] == answer["movers"]
     shown = call("job", "show", "homed", *where)
     assert "cost of moves" in shown.out
