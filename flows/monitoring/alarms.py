@@ -190,7 +190,7 @@ def stale_sources(facts: AlarmFacts) -> list[Finding]:
                     subject=f"{row['market']}@{row['source']} {row['kind']}",
                     since=row["newest"] + row["max_age"],
                     text=f"the newest {row['kind']} is of {_told(row['newest'])}, {told_span(row['age'])} old; expected at most "
-                    f"{told_span(row['max_age'])}; check whether its source still answers and is still ingested",
+                    f"{told_span(row['max_age'])}; check whether its source still responds and is still ingested",
                 )
             )
     return found
@@ -215,7 +215,7 @@ def empty_ingests(facts: AlarmFacts) -> list[Finding]:
             subject="ingest",
             since=since,
             text=f"{len(empty)} ingest run{'s' if len(empty) > 1 else ''} since {_told(since)} added nothing; the newest count "
-            f"of all {len(counts)} markets is of {_told(youngest)}, expected one every {told_span(gap)}; "
+            f"of all {len(counts)} markets is of {_told(youngest)}, expected a new count every {told_span(gap)}; "
             "check the source and its credentials",
         )
     ]
@@ -235,8 +235,8 @@ def failing_feeds(facts: AlarmFacts) -> list[Finding]:
         name, status, count = str(row["feed"]), str(row["status"]), int(row["failing"])
         if status == "failed" or count >= _MOST_PARTIAL:
             text = (
-                f"{count} fetch{'es' if count > 1 else ''} since {_told(row['failing_since'])} did not bring everything, "
-                f"the last one ({status}) for: {row['reason'] or 'no reason was kept'}; "
+                f"{count} fetch{'es' if count > 1 else ''} since {_told(row['failing_since'])} were incomplete, "
+                f"the last ({status}) because: {row['reason'] or 'no reason stored'}; "
                 "check the network, the credentials and the limits"
             )
             found.append(Finding(kind="failing feed", subject=name, since=row["failing_since"], text=text))
@@ -248,7 +248,7 @@ def failing_feeds(facts: AlarmFacts) -> list[Finding]:
             found.append(Finding(kind="failing feed", subject=name, since=row["expected_by"], text=text))
         elif status == "never fetched" and len(facts.ingests):
             since = facts.ingests["slot"].iloc[0]
-            text = f"never fetched, though ingest has run since {_told(since)}; check the settings that it runs with"
+            text = f"never fetched, although ingest has run since {_told(since)}; check the settings of the ingest"
             found.append(Finding(kind="failing feed", subject=name, since=since, text=text))
     return found
 
@@ -280,7 +280,7 @@ def flat_lines(facts: AlarmFacts) -> list[Finding]:
                 subject=f"{one.subject} {one.kind}",
                 since=_time(row["since_us"]),
                 text=f"the {one.kind} has been {row['value']:g} for {told_span(now)}; the longest of "
-                f"{int(row['stretches'])} earlier such stretches lasted {told_span(before)}; "
+                f"{int(row['stretches'])} earlier constant stretches lasted {told_span(before)}; "
                 "check whether the source repeats an old answer",
             )
         )
@@ -302,7 +302,7 @@ def impossible_prices(facts: AlarmFacts) -> list[Finding]:
             found.append(Finding(kind="impossible price", subject=subject, since=facts.at, text=text))
         elif pd.notna(row["ratio"]) and row["ratio"] > limit:
             text = (
-                f"a spot price of {row['ratio_price']:g} USD per hour beside {row['ratio_on_demand']:g} on demand, "
+                f"a spot price of {row['ratio_price']:g} USD per hour, compared with {row['ratio_on_demand']:g} on demand, "
                 f"{row['ratio']:.3g} times; expected at most {limit:g} times; check the units and the product of the source"
             )
             found.append(
@@ -325,7 +325,7 @@ def price_jumps(facts: AlarmFacts) -> list[Finding]:
                 subject=f"{one.subject} price",
                 since=_time(row["jump_us"]),
                 text=f"the price went from {row['jump_from']:g} to {row['jump_to']:g} USD per hour at once, a factor of "
-                f"{math.exp(row['jump']):.3g}; the largest of {int(row['past_changes'])} changes before was "
+                f"{math.exp(row['jump']):.3g}; the largest of {int(row['past_changes'])} earlier changes was "
                 f"{math.exp(row['past_jump']):.3g}; "
                 "check the units and the product of the source",
             )
@@ -340,8 +340,8 @@ def rejected_rows(facts: AlarmFacts) -> list[Finding]:
         if row["rejected"] > facts.rules.rejected_share * row["rows"]:
             text = (
                 f"{int(row['rejected'])} of {int(row['rows'])} rows of the last {facts.rules.recent_hours:g} h were rejected, "
-                f"most for: {row['reason']}; expected at most {100 * facts.rules.rejected_share:g} %; "
-                "`slackwater rejected` shows them as found"
+                f"most frequent reason: {row['reason']}; expected at most {100 * facts.rules.rejected_share:g} %; "
+                "`slackwater rejected` shows the rejected rows"
             )
             subject = f"reader {row['reader']}"
             found.append(
@@ -372,7 +372,7 @@ def drifts(facts: AlarmFacts) -> list[Finding]:
                     subject=f"{one.key} {one.variable}",
                     since=mark["since"],
                     text=f"{one.variable}: {mark['found']}; expected no such difference by chance in 30 days; forecasts adapt, "
-                    "but look whether the source or the market has changed",
+                    "but check whether the source or the market has changed",
                 )
             )
     return found
@@ -417,8 +417,9 @@ def _judged(scored: pd.DataFrame, facts: AlarmFacts) -> list[str]:
     n, share = effective(inside), float(inside.mean()) if inside.size else float("nan")
     if n >= rules.coverage_least and improbable(share, n, below=True) < rules.coverage_chance:
         return [
-            f"80 % intervals one slot ahead held {100 * share:.0f} % of {inside.size} values ({n:.0f} effectively independent); "
-            f"expected {100 * band(n, rules.coverage_chance)[0]:.0f} % or more; look whether the market has changed"
+            f"80 % intervals one slot ahead contained {100 * share:.0f} % of {inside.size} values ({n:.0f} effectively "
+            "independent); "
+            f"expected {100 * band(n, rules.coverage_chance)[0]:.0f} % or more; check whether the market has changed"
         ]
     low, high = scored["q25"].to_numpy(dtype=float), scored["q75"].to_numpy(dtype=float)
     wide = high - low > 1e-9
@@ -426,8 +427,9 @@ def _judged(scored: pd.DataFrame, facts: AlarmFacts) -> list[str]:
     n, share = effective(inner), float(inner.mean()) if inner.size else float("nan")
     if n >= rules.coverage_least and improbable(share, n, below=False) < rules.coverage_chance:
         return [
-            f"{_INNER} intervals one slot ahead held {100 * share:.0f} % of {inner.size} values ({n:.0f} effectively independent): "
-            "far too wide; expected about 50 %, at most 80 %; look whether the market has become calmer"
+            f"{_INNER} intervals one slot ahead contained {100 * share:.0f} % of {inner.size} values ({n:.0f} effectively "
+            "independent): "
+            "far too wide; expected about 50 %, at most 80 %; check whether the market has become calmer"
         ]
     return []
 

@@ -137,7 +137,7 @@ def _post(alert: Alert, address: str, body: Mapping[str, object]) -> Delivered:
     try:
         sink = Sink.model_validate({"name": alert.name, "kind": "webhook", "url": address})
     except ValueError:
-        raise CannotSendError(f"environment variable {alert.address_env} holds no web address") from None
+        raise CannotSendError(f"environment variable {alert.address_env} is not a web address") from None
     text = json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "User-Agent": f"slackwater/{program_version()}"}
     return post(sink, text, headers, seconds=alert.timeout_seconds)
@@ -159,7 +159,7 @@ def _email(alert: Alert, alarm: Alarm, environment: Mapping[str, str]) -> Delive
     to = _address(alert, alert.address_env, environment)
     parts = urlsplit(_address(alert, alert.smtp_env, environment))
     if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
-        raise CannotSendError(f"environment variable {alert.smtp_env} holds no smtp:// or smtps:// address")
+        raise CannotSendError(f"environment variable {alert.smtp_env} is not an smtp:// or smtps:// address")
     message = EmailMessage()
     message["Subject"] = " ".join(f"slackwater: {alarm.kind}: {alarm.subject}".split())
     message["From"] = unquote(parts.username or "") or to.split(",")[0].strip()

@@ -509,11 +509,11 @@ def ingest_states(facts: Facts) -> States:
     none_ran = np.where(status == "", "no ingest ran in this slot", "")
     reason = np.select(
         [state == "not due", state == "failed", state == "done", state == "stale"],
-        ["nothing was known of it yet", run["reason"].to_numpy(dtype=object), none_ran, stale],
+        ["no observation was known yet", run["reason"].to_numpy(dtype=object), none_ran, stale],
         "no ingest ran in this slot, and " + stale,
     ).astype(object)
     reason[(state == "done") & (none_ran != "")] = (
-        "no ingest ran in this slot, but its observations are there"
+        "no ingest ran in this slot, but its observations are stored"
     )
     return States(state, reason)
 
@@ -559,13 +559,13 @@ def forecast_states(facts: Facts) -> States:
             status == "done",
         ],
         [
-            "nothing was known of it yet",
+            "no observation was known yet",
             run["reason"].to_numpy(dtype=object),
             left,
             stale,
-            "that turn did not follow it",
+            "the turn did not follow this market",
         ],
-        f"no turn made a forecast of {facts.planner} in this slot",
+        f"no turn issued a forecast of {facts.planner} in this slot",
     )[lacking]
     return States(state, reason)
 
@@ -574,16 +574,14 @@ def _told_forecast(row: dict[str, object], planner: str, stale: str) -> str:
     """Describe everything unusual about an existing forecast."""
     parts = []
     if stale == "gap":
-        parts.append(f"the newest value known was of {row['newest_row']:%Y-%m-%d %H:%M}")
+        parts.append(f"the newest known value was of {row['newest_row']:%Y-%m-%d %H:%M}")
     elif stale:
         parts.append(stale)
     for variable in ("price", "count"):
         if row[f"{variable}_fallback"]:
-            parts.append(
-                f"{variable}: {planner} had to answer with a simpler model: {row[f'{variable}_fallback']}"
-            )
+            parts.append(f"{variable}: a simpler model replaced {planner}: {row[f'{variable}_fallback']}")
     if row["others_fell_back"]:
-        parts.append(f"fell back too: {row['others_fell_back']}")
+        parts.append(f"also replaced by simpler models: {row['others_fell_back']}")
     if row["backfilled"]:
         parts.append("made afterwards")
     return "; ".join(parts)
@@ -841,7 +839,7 @@ def window_of(
     first = start.ceil(step)
     if first > last:
         raise SettingsError(
-            f"no slot from {start} to {last}", expected="--since before --until and before the time of --at"
+            f"no slot from {start} to {last}", expected="--since before --until and before --at"
         )
     if (slots := (last - first) // step + 1) > MOST_SLOTS:
         raise SettingsError(
@@ -871,7 +869,7 @@ def classify(facts: Facts, settings: Settings) -> Completeness:
     waiting = (frame["state"] == "missing") & (frame["slot"] > young)
     frame.loc[waiting, "state"] = "not due"
     frame.loc[waiting, "reason"] = (
-        f"has until {settings.alarms.grace_minutes:g} minutes after the slot's start"
+        f"due by {settings.alarms.grace_minutes:g} minutes after the start of the slot"
     )
     order = np.lexsort(
         (

@@ -71,8 +71,8 @@ def at_risk(facts: JobFacts) -> list[JobFinding]:
     return [
         JobFinding(
             since=pd.Timestamp(row["slot"]),
-            text=f"misses its deadline {utc(facts.job.deadline)} with a probability of {percent(row['late_probability'])}; "
-            "a later deadline, more instances or another market would help",
+            text=f"risk of missing the deadline {utc(facts.job.deadline)} is {percent(row['late_probability'])}; "
+            "consider a later deadline, more instances or another market",
         )
     ]
 
@@ -96,8 +96,8 @@ def missed(facts: JobFacts) -> list[JobFinding]:
     return [
         JobFinding(
             since=facts.job.deadline,
-            text=f"{ending.words()}; `slackwater job add` goes on from its checkpoint, "
-            f"`slackwater job report {facts.job.request.name} --finished` says that it was done",
+            text=f"{ending.words()}; use `slackwater job add` to continue from its checkpoint, or "
+            f"`slackwater job report {facts.job.request.name} --finished` to report that it was done",
         )
     ]
 
@@ -113,7 +113,7 @@ def unreported(facts: JobFacts) -> list[JobFinding]:
     return [
         JobFinding(
             since=newest + facts.rules.report_slots * facts.job.step,
-            text=f"the newest report is of {utc(newest)}, {duration(silent)} ago; decisions assume that what was decided ran; "
+            text=f"the newest report is of {utc(newest)}, {duration(silent)} ago; decisions assume that the decided instances ran; "
             "check whether the job still runs",
         )
     ]
@@ -151,8 +151,8 @@ def budget_spent(facts: JobFacts) -> list[JobFinding]:
     return [
         JobFinding(
             since=crossed[share],
-            text=f"${usd(paid)} of its budget of ${usd(budget)} is paid, {percent(paid / budget)}; "
-            "`slackwater job change` takes another budget",
+            text=f"${usd(paid)} of the budget of ${usd(budget)} is spent, {percent(paid / budget)}; "
+            "`slackwater job change` changes the budget",
             part=f"{share} %",
         )
     ]
@@ -172,7 +172,7 @@ def market_gone(facts: JobFacts) -> list[JobFinding]:
         JobFinding(
             since=since,
             text=f"its market {row['market']} has not been observed {told}; check whether it is still offered and its source "
-            "still read, or let the job run elsewhere",
+            "is still read, or run the job in another market",
         )
     ]
 

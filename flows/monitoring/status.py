@@ -76,11 +76,7 @@ class Status:
         lacking = {state: done.count(state) for state in NOT_DONE if done.count(state)}
         told = " and ".join(f"{count:,} {state}" for state, count in lacking.items())
         due = len(done.frame) - done.count("not due")
-        work = (
-            f"{told} of {due:,} pieces of work that were due"
-            if told
-            else f"All {due:,} pieces of work are done"
-        )
+        work = f"{told} of {due:,} due tasks" if told else f"All {due:,} due tasks are done"
         count = len(self.alarms)
         alarms = f"{count} alarm{'s' if count > 1 else ''}" if count else "no alarm"
         return f"{work}; {alarms}."
@@ -155,7 +151,7 @@ def status_of(
         raise MarketError(
             f"market {market!r} has no forecast and no job around {window.first} to {window.last}",
             expected="a market that a turn followed",
-            remedy="`slackwater status` without --market shows those that were",
+            remedy="`slackwater status` without --market shows the followed markets",
         )
     found = alarms_of(store, settings, markets, at=at)
     stand = {(one.kind, one.subject) for one in found}
@@ -183,14 +179,15 @@ def present_of(store: Store, settings: Settings, *, clock: pd.Timestamp) -> tupl
     if newest is None:
         raise MarketError(
             "no turn has run in this warehouse",
-            remedy="`slackwater run` makes one; --at gives a time to look at",
+            remedy="run a turn with `slackwater run`, or give a time with --at",
         )
     turn = pd.Timestamp(newest, unit="us", tz="UTC")
     (fetched,) = store.execute("SELECT count(*) FROM fetches")[0]
     if abs(clock - turn) <= DEFAULT_SPAN or fetched or settings.feeds:
         return clock, ""
     return turn, (
-        f"as at the newest turn, {turn:%Y-%m-%d %H:%M} UTC: it is long past and no live feed is set up; --at now is the present"
+        f"as at the newest turn, {turn:%Y-%m-%d %H:%M} UTC, as the data are old and no live feed is configured; use --at now for "
+        "the present"
     )
 
 
@@ -207,8 +204,8 @@ LOOKS: Final[dict[str, tuple[str, str]]] = {
 }
 MEANINGS: Final[dict[str, str]] = {
     "done": "done",
-    "fallback": "a simpler model answered",
-    "not due": "nothing was due",
+    "fallback": "a simpler model made the forecast",
+    "not due": "not due",
     "stale": "the newest observation was too old",
     "failed": "failed or left out",
     "missing": "not done, though due",
@@ -226,9 +223,9 @@ def status_page(found: Status) -> Page:
         title="Status of the pipeline",
         short=f"status at {utc(found.at)}",
         about=(
-            f"Looked at {utc(found.at)}; slots of {told_span(done.step)} from {utc(done.start)} to {utc(done.end)}.{note}"
+            f"Status at {utc(found.at)}; slots of {told_span(done.step)} from {utc(done.start)} to {utc(done.end)}.{note}"
         ),
-        banner=None if well else Banner("Not all is well.", found.sentence()),
+        banner=None if well else Banner("Problems found.", found.sentence()),
         blocks=[
             *([found.sentence()] if well else []),
             *unreadable_blocks(found),
@@ -262,7 +259,7 @@ def unreadable_blocks(found: Status) -> list[Block]:
         *(f"SOURCES DISAGREE: {text}" for text in found.contradicted[:MOST_CONTRADICTED]),
     ]
     more = len(found.contradicted) - MOST_CONTRADICTED
-    told += [f"and so of {more} more (`slackwater markets --json` has all)"] if more > 0 else []
+    told += [f"and {more} more (`slackwater markets --json` lists all)"] if more > 0 else []
     return [Notes(told)] if told else []
 
 
@@ -273,9 +270,9 @@ def alarms_section(found: Status) -> Section:
         for one in found.alarms
     ]  # fmt: skip
     columns = keyed(kind="alarm", subject="about", severity="severity", since="since (UTC)") | {
-        "text": Column(heading="what, and what to do")
+        "text": Column(heading="problem and remedy")
     }
-    return Section("Alarms", [Table("", rows, columns, empty="No alarm stands.")], "alarms")
+    return Section("Alarms", [Table("", rows, columns, empty="No active alarm.")], "alarms")
 
 
 def completeness_section(found: Status, *, drawn: bool = False) -> Section:
@@ -294,13 +291,15 @@ def completeness_section(found: Status, *, drawn: bool = False) -> Section:
     if len(doubtful):
         table = Table("", _named(doubtful), columns)
         count = f"{len(doubtful):,} {'stretch' if len(doubtful) == 1 else 'stretches'}"
-        lists.append(Fold(f"Stale, or answered by a simpler model: {count}", [table]))
+        lists.append(Fold(f"Stale, or forecast by a simpler model: {count}", [table]))
     span = f"{utc(done.start).removesuffix(' UTC')} to {utc(done.end)}"
     return Section(
         "Completeness",
         [
             *(_maps(found) if drawn else []),
-            Table(f"Slots done of those due, {span}", stage_cells(done.summary()), keyed("market", *STAGES)),
+            Table(
+                f"Done slots of the due slots, {span}", stage_cells(done.summary()), keyed("market", *STAGES)
+            ),
             Table("Slots of all markets by state", _state_counts(done.frame), _STATE_COLUMNS),
             *lists,
         ],
@@ -354,7 +353,7 @@ def _maps(found: Status) -> list[Block]:
 def legend() -> str:
     """Return an explanation of the letters in the map."""
     told = [f"{letter}: {MEANINGS[state]}" for state, (_, letter) in LOOKS.items() if letter]
-    return f"A strip a market. Letters in the boxes: {'; '.join(told)}; no letter: done; empty: {MEANINGS['not due']}."
+    return f"A strip per market. Letters in the boxes: {'; '.join(told)}; no letter: done; empty: {MEANINGS['not due']}."
 
 
 def stage_map(
@@ -406,8 +405,8 @@ def freshness_section(found: Status) -> Section:
     columns = keyed(name="market", kind="of", newest="newest (UTC)", age="age", every="every",
                     expected_by="next expected by", late="late by", is_stale="stale")  # fmt: skip
     about = (
-        "What every source owes and what it did. Counts are expected at their nominal gap; prices are stored when they change and "
-        "count as a gap when they are older than 36 h."
+        "Newest observation of every source, and the time of the next. Counts are expected at their sampling interval; prices are "
+        "stored when they change, and count as missing when older than 36 h."
     )
     blocks: list[Block] = [about, Table("", rows, columns, marked=lambda row: row["stale"])]
     if len(found.feeds):

@@ -160,7 +160,7 @@ def test_prices_beyond_belief_are_impossible(store):
     times = every(360)
     put(store, "price", times, [1.0] * (len(times) - 1) + [9.1])
     alarm = told(store)["impossible price"]
-    assert "9.1 USD per hour beside 3 on demand, 3.03 times; expected at most 3 times" in alarm.text
+    assert "9.1 USD per hour, compared with 3 on demand, 3.03 times; expected at most 3 times" in alarm.text
     assert alarm.since == AT
     calm = Settings(alarms=AlarmSettings(price_times_on_demand=10.5))
     assert "impossible price" not in told(store, settings=calm)
@@ -227,7 +227,7 @@ def test_a_feed_that_nobody_fetches_is_told(store):
     assert "failing feed" not in told(store, settings=settings)
     save_run(store, "r", at=AT, stage="ingest", details={})
     assert (
-        "never fetched, though ingest has run since 2026-03-20 00:00"
+        "never fetched, although ingest has run since 2026-03-20 00:00"
         in told(store, settings=settings)["failing feed"].text
     )
     fetch(store, 2, "done")
@@ -287,9 +287,9 @@ def issue(store, low: float, high: float, *, inner: tuple[float, float] | None =
 @pytest.mark.parametrize(
     ("low", "high", "inner", "expected"),
     [
-        (9, 14, None, "held 60 %"),  # six of ten values are inside
+        (9, 14, None, "contained 60 %"),  # six of ten values are inside
         (8, 15, None, ""),  # eight of ten
-        (7, 16, (8, 16), "50 % intervals one slot ahead held 90 %"),
+        (7, 16, (8, 16), "50 % intervals one slot ahead contained 90 %"),
     ],
 )
 def test_coverage_out_of_its_band_is_told(store, low, high, inner, expected):

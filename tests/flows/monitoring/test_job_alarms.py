@@ -63,12 +63,12 @@ def facts(**more):
 
 LATER = DEADLINE + STEP
 RINGING = [
-    ("job at risk", {"decisions": [decision(late_probability=0.3)]}, "probability of 30 %"),
+    ("job at risk", {"decisions": [decision(late_probability=0.3)]}, "UTC is 30 %"),
     ("job infeasible", {"decisions": [decision(shortfall="cannot be done by noon")]}, "cannot be done by noon"),
     ("job missed", {"at": LATER, "reports": [report(DEADLINE, progress=1.2)]}, "missed: 6 % done at its deadline"),
     ("no report", {"reports": [report(START + STEP, progress=1.0)]}, "5.5 h ago"),
     ("decision not delivered", {"undelivered": [{"sink": "hook", "slot": NOW, "reason": "answered 500"}]}, "answered 500"),
-    ("budget", {"job": job(budget_usd=100.0), "costs": [(START, 30.0), (START + STEP, 51.0)]}, "$81.00 of its budget of $100.00"),
+    ("budget", {"job": job(budget_usd=100.0), "costs": [(START, 30.0), (START + STEP, 51.0)]}, "$81.00 of the budget of $100.00"),
     ("market gone", {"newest": NOW - pd.Timedelta(hours=40)}, "not been observed for 40 h"),
     ("market gone", {"newest": None}, "not been observed never"),
 ]  # fmt: skip
@@ -236,7 +236,7 @@ def test_an_address_that_is_missing_or_none_stops_nothing_and_stays_secret(store
     _, said = told(stored, [alert()], alarms, {})
     assert said == ["alert team was not sent: environment variable HOOK is not set"]
     _, said = told(stored, [alert()], alarms, {"HOOK": "secret-token"})
-    assert said == ["alert team was not sent: environment variable HOOK holds no web address"]
+    assert said == ["alert team was not sent: environment variable HOOK is not a web address"]
 
 
 def test_slack_signs_in_a_text_of_others_are_no_links(stored, web):
@@ -309,7 +309,7 @@ def test_only_the_kinds_and_the_severity_that_are_wanted(stored, web):
     [
         ('name = "a"\nkind = "slack"', "needs address_env"),
         ('name = "a"\nkind = "command"', "needs command"),
-        ('name = "a"\nkind = "slack"\naddress_env = "X"\nonly = ["nothing"]', "no alarm 'nothing'"),
+        ('name = "a"\nkind = "slack"\naddress_env = "X"\nonly = ["nothing"]', "unknown alarm 'nothing'"),
         ('name = "a"\nkind = "pigeon"\naddress_env = "X"', "kind"),
     ],
 )

@@ -74,7 +74,7 @@ def test_the_exit_code_says_what_is_wrong(made, tmp_path, monkeypatch, capsys):
     asked = ("--db", well, "--at", AT.isoformat())
     code, said = run(monkeypatch, capsys, *asked)
     assert code == 0, said
-    assert "All 6 pieces of work are done; no alarm." in said
+    assert "All 6 due tasks are done; no alarm." in said
     code, said = run(monkeypatch, capsys, "--db", well, "--at", (AT + 2 * HALF).isoformat())
     assert (code, "stale source" in said) == (5, True)
     assert "missing" in said
@@ -240,10 +240,10 @@ def test_the_page_is_whole_escaped_and_readable_without_colour():
 def test_a_terminal_is_shown_the_same_sections_and_the_verdict_last():
     blocks = status_blocks(demo())
     assert [block.heading for block in blocks[:-1]] == ["Completeness", "Freshness", "Alarms"]
-    assert blocks[-1].startswith("3 missing") or "pieces of work" in blocks[-1]
+    assert blocks[-1].startswith("3 missing") or "due tasks" in blocks[-1]
     assert not list(figures_of(blocks))
     titles = [block.title for block in blocks[0].blocks if isinstance(block, Table)]
-    assert titles[0].startswith("Slots done of those due")
+    assert titles[0].startswith("Done slots of the due slots")
 
 
 def test_a_map_without_anything_due_says_so():

@@ -168,10 +168,10 @@ def test_a_forecast_is_done_fell_back_or_knew_only_an_old_value():
     assert states(facts, "forecast") == ["done", "fallback", "stale", "missing", "missing", "missing"]
     told = reasons(facts, "forecast")
     assert told[1] == (
-        "price: markov had to answer with a simpler model: flat series: last value; fell back too: arima"
+        "price: a simpler model replaced markov: flat series: last value; also replaced by simpler models: arima"
     )
     assert "2026-03-10 00:00" in told[2]
-    assert told[3] == "no turn made a forecast of markov in this slot"
+    assert told[3] == "no turn issued a forecast of markov in this slot"
 
 
 def test_a_forecast_that_is_not_there_says_why():
@@ -186,7 +186,7 @@ def test_a_forecast_that_is_not_there_says_why():
     facts = facts_of(issued=issued_rows(A, []), runs=runs, seen=seen)
     assert states(facts, "forecast") == ["failed", "failed", "not due", "stale", "missing", "not due"]
     told = reasons(facts, "forecast")
-    assert told[:3] == ["ArithmeticError: 1/0", left, "that turn did not follow it"]
+    assert told[:3] == ["ArithmeticError: 1/0", left, "the turn did not follow this market"]
 
 
 def test_work_has_a_grace_period_before_it_is_missing():
@@ -383,7 +383,7 @@ def test_work_that_was_done_or_said_to_be_over_later_is_still_to_be_done(turns, 
     own = frame[frame["stage"].isin(["allocate", "score"])]
     assert len(own) == 4
     assert set(own["state"]) == {"not due"}
-    assert own["reason"].str.startswith("has until").all()
+    assert own["reason"].str.startswith("due by").all()
 
 
 def test_an_earlier_window_is_due_only_when_asked_for_and_one_market_can_be_picked(turns):
