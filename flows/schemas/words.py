@@ -36,8 +36,8 @@ HEADINGS: Final = {
 #: Phrases in the printed output of a turn, with their meanings.
 SENTENCES: Final = {
     "hold 3 on-demand instances and 4 spot instances": "What to have in the slot from start to end, over all jobs decided.",
-    "0.4 slots ahead of uniform progress": "How much more is done than an even pace from start to deadline would give, in slots "
-    "of that pace; *level with* it where that is none.",
+    "0.4 slots ahead of schedule": "How much more is done than an even pace from start to deadline would give, in slots "
+    "of that pace; *on schedule* if there is no difference.",
     "first of 22 slots": "The job begins with this slot and has so many to its deadline: it is neither ahead nor behind yet.",
     "slack is 10 slots": "So many slots could pass without work before only on-demand at full size would be in time.",
     "price 0.18 of on-demand": "The spot price of this slot over the on-demand price.",

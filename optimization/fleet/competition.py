@@ -510,7 +510,7 @@ def need_of(standing: Standing) -> Need:
 
 def _policy(standing: Standing) -> Policy[Any]:
     if standing.policy is None:
-        raise PolicyError("a job of one market without a policy", expected="who decides it")
+        raise PolicyError("a job of one market without a policy", expected="a policy")
     return standing.policy
 
 
@@ -694,8 +694,12 @@ def _told(one: Contender, claim: Claim, count: int, prices: Mapping[str, float],
     market = one.wish.market or ""
     kept = claim.spot if claim.market == market else 0
     where = "here" if kept else f"in {market.partition('@')[0]}"
-    text = f"{kept} of {count} on spot {where}"
+    text = f"gets {kept} of {count} spot instances {where}"
     price = prices.get(market, 0.0) / hours
     if price > 0.0:
-        return f"{text}: others pay more than {usd(price)} USD an instance-hour"
-    return f"{text}: others need more of it" if prices else f"{text}: jobs with less slack come first"
+        return f"{text}: competing jobs value the others above ${usd(price)} per instance-hour"
+    return (
+        f"{text}: competing jobs need the others more"
+        if prices
+        else f"{text}: jobs with less slack come first"
+    )

@@ -75,7 +75,7 @@ class AdaSwitch:
 
     def __post_init__(self) -> None:
         if self.robust not in ROBUST:
-            raise SettingsError(f"AdaSwitch beside {self.robust!r}", expected=f"one of {', '.join(ROBUST)}")
+            raise SettingsError(f"AdaSwitch with {self.robust!r}", expected=f"one of {', '.join(ROBUST)}")
         if not 0.0 <= self.theta <= 1.0:
             raise SettingsError(f"AdaSwitch threshold {self.theta}", expected="a share of the cost in [0, 1]")
         followed = Ahap(
@@ -117,9 +117,7 @@ class AdaSwitch:
         rule, other = f"AHAP({self.omega},1)", self.robust
         if not state.predicting:
             rule, other = other, rule
-        said = (
-            f"{rule} is followed, {other} would be {usd(abs(lead))} USD {'ahead' if lead > 0 else 'behind'}"
-        )
+        said = f"follows {rule}, {other} would be {usd(abs(lead))} USD {'ahead' if lead > 0 else 'behind'}"
         return narrate(view, allocation, rule=said)
 
     def _switched(self, state: Switching, view: View) -> Switching:

@@ -57,8 +57,12 @@ class OnDemandOnly:
             return narrate(view, allocation)
         n, left = allocation.on_demand, slots_left(view)
         if _meets_deadline(view, n):
-            return f"on-demand only: {n} is the least constant number that meets the deadline in {left} slots"
-        return f"on-demand only: even {n} instances, the fastest choice, do not meet the deadline in {left} slots"
+            return (
+                f"on-demand only: {n} is the smallest constant number that meets the deadline in {left} slots"
+            )
+        return (
+            f"on-demand only: even {n} instances, the fastest allocation, miss the deadline in {left} slots"
+        )
 
 
 def _meets_deadline(view: View, n: int) -> bool:
@@ -156,7 +160,7 @@ class UniformProgress:
 
 
 #: Reason shown when a job ahead of uniform progress still runs on on-demand.
-LEFT_FOR_SPOT = "on-demand is left only for spot, and two changeovers ahead"
+LEFT_FOR_SPOT = "changes from on-demand only to spot, and only if two changeovers ahead of schedule"
 
 
 def kept(held: int, view: View) -> Allocation:

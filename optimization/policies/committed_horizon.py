@@ -149,7 +149,9 @@ class Ahap:
             return narrate(view, allocation)
         if self._far_ahead(view):
             return narrate(
-                view, allocation, rule=f"far ahead, spot is bought up to {self.sigma:g} of on-demand"
+                view,
+                allocation,
+                rule=f"far ahead of schedule: spot is used up to {self.sigma:g} of on-demand",
             )
         kept = [made for made, _ in state.plans if made > view.slot - self.commitment]
         window = len(view.window(self.omega))

@@ -34,7 +34,7 @@ from warehouse.amounts import price as usd_price
 WORK_TOLERANCE = TOLERANCE / 10
 HOLD_NOTHING = Allocation(0, 0)
 #: Reason shown when a deadline that on-demand could still meet is given up (`priced_net`).
-LETS_GO = "on demand the rest would cost more than the job is worth"
+LETS_GO = "finishing on demand would cost more than the job is worth"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,32 +356,32 @@ def slots_ahead(view: View) -> float:
 
 
 def pace_text(view: View) -> str:
-    """Return, for example, ``1.3 slots ahead of uniform progress``; in the first slot the number of slots."""
+    """Return, for example, ``1.3 slots ahead of schedule``; in the first slot the number of slots."""
     if view.slot == 0:
         return f"first of {_slots(slots_left(view), 0)}"
     ahead = slots_ahead(view)
     if round(abs(ahead), 1) == 0.0:
-        return "level with uniform progress"
-    return f"{_slots(abs(ahead), 1)} {'ahead of' if ahead > 0 else 'behind'} uniform progress"
+        return "on schedule"
+    return f"{_slots(abs(ahead), 1)} {'ahead of' if ahead > 0 else 'behind'} schedule"
 
 
 def spot_text(view: View) -> str:
-    """Return, for example, ``5 of 8 spot instances are there at 0.31 of on-demand``."""
+    """Return, for example, ``5 of 8 spot instances are available at 0.31 of on-demand``."""
     if view.above_ceiling:
         return f"spot costs {usd_price(view.quoted)} USD, above the job's highest of {usd_price(view.job.max_spot_usd)}"
     there = min(view.available, view.job.n_max)
-    text = f"{there} of {view.job.n_max} spot instances are {'left to it' if view.others else 'there'}"
+    text = f"{there} of {view.job.n_max} spot instances are {'left for this job' if view.others else 'available'}"
     return f"{text} at {price_text(view)}" if there else text
 
 
 def slack_text(view: View) -> str:
     """Return ``slack is 2 slots``, or by how much the fastest on-demand misses the deadline."""
     if not view.on_demand.sold:
-        return "no on-demand here: the deadline holds only while spot lasts"
+        return "no on-demand instances here: the deadline is met only if spot stays available"
     slack = slack_slots(view)
     if deadline_in_reach(view):
         return f"slack is {_slots(max(slack, 0), 0)}"
-    return f"even the fastest on-demand misses the deadline by {_slots(-slack, 0)}"
+    return f"even the fastest on-demand allocation misses the deadline by {_slots(-slack, 0)}"
 
 
 def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
@@ -396,7 +396,7 @@ def narrate(view: View, allocation: Allocation, *, rule: str = "") -> str:
     if spot and not on_demand:
         return f"spot only: {pace_text(view)}, price {price_text(view)}{tail}"
     if on_demand and spot:
-        return f"{on_demand} on-demand beside {spot} spot: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"
+        return f"{on_demand} on-demand and {spot} spot: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"
     if on_demand:
         return f"on-demand because {slack_text(view)} and {spot_text(view)}{tail}"
     return f"nothing: {pace_text(view)}, {slack_text(view)}, {spot_text(view)}{tail}"

@@ -58,7 +58,7 @@ def load_pool(path: Path = DEFAULT_POOL) -> list[Policy[Any]]:
     names = [policy.name for policy in pool]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise SettingsError(f"pool file {path}: {twice[0]} is there twice", expected="each policy once")
+        raise SettingsError(f"pool file {path}: {twice[0]} is listed twice", expected="each policy once")
     return pool
 
 

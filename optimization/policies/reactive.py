@@ -55,7 +55,7 @@ class Ahanp:
 
     def explain(self, state: None, view: View, allocation: Allocation) -> str:
         """Describe pace, slack and spot of the slot, and the price threshold."""
-        return narrate(view, allocation, rule=f"spot is bought up to {self.sigma:g} of on-demand")
+        return narrate(view, allocation, rule=f"spot is used up to {self.sigma:g} of on-demand")
 
     def _wish(self, view: View) -> Allocation:
         job = view.job

@@ -96,7 +96,7 @@ class RecedingGradient:
         if not view.observed or is_done(view):
             return narrate(view, allocation)
         steps = accurate_steps(noted(state.record, view, self.horizon), view, self.horizon)
-        return narrate(view, allocation, rule=f"forecasts are believed {steps} slots ahead")
+        return narrate(view, allocation, rule=f"forecasts are used {steps} slots ahead")
 
     def _stepped(self, state: Iterates, record: ForecastRecord, view: View) -> tuple[float, ...]:
         """Return the planned sizes from this slot on after one gradient step; new slots start from the simple rule."""

@@ -95,7 +95,7 @@ class Ross:
         if after.since is None:
             return narrate(view, allocation)
         drawn = "on-demand" if after.buying else "waiting"
-        return narrate(view, allocation, rule=f"{drawn} drawn in slot {after.since}")
+        return narrate(view, allocation, rule=f"random choice of slot {after.since}: {drawn}")
 
     def _noted(self, state: Outage, view: View) -> Outage:
         """Return the state updated with this observed slot: an outage begins, continues or ends."""

@@ -100,7 +100,7 @@ class SingleCluster:
         after = self.decide(state, view)[1]
         rule = ""
         if after is Holding.TO_THE_END:
-            rule = "less than two changeovers would be left, so to the end"
+            rule = "on-demand to the end: less than two changeovers remain"
         elif after is state is Holding.ON_DEMAND and not self._behind(view, 0.0):
             rule = LEFT_FOR_SPOT
         return narrate(view, allocation, rule=rule)

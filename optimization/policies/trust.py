@@ -84,7 +84,7 @@ class Trust:
         rent = _rents(view, before.total, spot.total)
         mark = self._threshold(view, rent, spot.total)
         lost, so_far = usd(mark), usd(state + rent[0])
-        said = f"growth to {spot.total} is worth it at {lost} USD lost by staying, {so_far} so far"
+        said = f"grows to {spot.total} once not growing has lost {lost} USD, {so_far} USD so far"
         return narrate(view, allocation, rule=said)
 
     def _threshold(self, view: View, rent: tuple[float, ...], size: int) -> float:

@@ -431,7 +431,7 @@ def _checked(view: View, prices: np.ndarray, counts: np.ndarray) -> tuple[np.nda
     if prices.ndim != 2 or prices.shape != counts.shape or prices.shape[1] < later or not prices.shape[0]:
         raise MarketError(
             f"price paths of shape {prices.shape}, count paths of {counts.shape}",
-            expected=f"(paths, at least {later}) both, at least one path",
+            expected=f"both of shape (paths, slots), with at least one path and {later} slots",
         )
     return prices[:, :later], counts[:, :later].astype(np.int64)
 
@@ -598,7 +598,7 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
     """
     refused = ""
     if not live.job.resumable:
-        policy, refused = OnDemandOnly(), "cannot resume from a checkpoint, so no spot; "
+        policy, refused = OnDemandOnly(), "no spot, as the job cannot resume from a checkpoint; "
     solver, asked = None, policy
     if isinstance(policy, Planning):
         # Import Pyomo only for a policy that plans: the import takes as long as the rest of a plan.
@@ -667,6 +667,6 @@ def _with_chance(reason: str, belief: Belief, allocation: Allocation, view: View
     if not view.availability_observed:
         return f"{reason}; availability not observed: the plan assumes that spot is never lost"
     if not view.knows_count:
-        return f"{reason}; availability is not known: no count of this slot, or one that is too old"
+        return f"{reason}; availability unknown: no recent count for this slot"
     wanted = max(allocation.total, 1)
     return f"{reason}; P(spot >= {wanted} in the next slot) = {belief.chance_of_spot(wanted):.2f}"

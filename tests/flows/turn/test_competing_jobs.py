@@ -81,7 +81,7 @@ def test_no_more_is_promised_than_there_is_and_who_gets_less_is_told_why(live, s
             for own in rows.values():
                 (row,) = [one for one in own if pd.Timestamp(one["slot"]) == slot]
                 used[row["market"]] = used.get(row["market"], 0) + row["spot"]
-                told += " on spot " in row["reason"]
+                told += "; gets " in row["reason"]
             assert all(spot <= there[market] for market, spot in used.items())
         assert told
 

@@ -156,7 +156,7 @@ class TestUniformProgress:
             3,
             0,
         )
-        assert "left only for spot" in UniformProgress().explain(6, far, Allocation(6, 0))
+        assert "from on-demand only to spot" in UniformProgress().explain(6, far, Allocation(6, 0))
 
     def test_the_state_is_how_many_were_held_on_demand(self):
         policy = UniformProgress()
@@ -335,14 +335,14 @@ class TestAhap:
 
 
 REASONS = [
-    (MaximalSpot(), view(slot=3, available=0), "nothing: 3.0 slots behind uniform progress, slack is 2 slots, 0 of 8"),
-    (MaximalSpot(), view(slot=5, available=0), "on-demand because slack is 0 slots and 0 of 8 spot instances are there"),
-    (Ahanp(sigma=0.7), view(slot=2, done=13.2, price=0.31), "spot only: 1.3 slots ahead of uniform progress, price 0.31"),
+    (MaximalSpot(), view(slot=3, available=0), "nothing: 3.0 slots behind schedule, slack is 2 slots, 0 of 8"),
+    (MaximalSpot(), view(slot=5, available=0), "on-demand because slack is 0 slots and 0 of 8 spot instances are available"),
+    (Ahanp(sigma=0.7), view(slot=2, done=13.2, price=0.31), "spot only: 1.3 slots ahead of schedule, price 0.31"),
     (Ahanp(sigma=0.7), view(price=0.31), "spot only: first of 10 slots, price 0.31"),
-    (Ahanp(sigma=0.7), view(slot=2, done=8.1, price=0.31), "spot only: level with uniform progress, price 0.31"),
-    (OnDemandOnly(), view(), "4 is the least constant number that meets the deadline in 10 slots"),
-    (MaximalSpot(), view(slot=8, available=2), "even the fastest on-demand misses the deadline by 3 slots"),
-    (UniformProgress(), view(slot=3, done=10.0, available=4), "2 on-demand beside 4 spot: 0.5 slots behind"),
+    (Ahanp(sigma=0.7), view(slot=2, done=8.1, price=0.31), "spot only: on schedule, price 0.31"),
+    (OnDemandOnly(), view(), "4 is the smallest constant number that meets the deadline in 10 slots"),
+    (MaximalSpot(), view(slot=8, available=2), "even the fastest on-demand allocation misses the deadline by 3 slots"),
+    (UniformProgress(), view(slot=3, done=10.0, available=4), "2 on-demand and 4 spot: 0.5 slots behind"),
 ]  # fmt: skip
 
 

@@ -84,7 +84,9 @@ def test_on_demand_is_never_left_for_nothing():
     ):
         assert after(UP, Holding.ON_DEMAND, seen) == (ON_DEMAND, Holding.ON_DEMAND)
         assert after(UP, Holding.NOTHING, seen) == after(UP, Holding.SPOT, seen) == (NOTHING, Holding.NOTHING)
-    assert "left only for spot" in UP.explain(Holding.ON_DEMAND, replace(far, available=0), ON_DEMAND)
+    assert "from on-demand only to spot" in UP.explain(
+        Holding.ON_DEMAND, replace(far, available=0), ON_DEMAND
+    )
 
 
 def test_the_net_keeps_two_changeovers():
@@ -100,7 +102,9 @@ def test_the_net_keeps_two_changeovers():
     none = SingleCluster(changeover_hours=0.0)
     assert after(none, Holding.NOTHING, view(slot=9, available=0))[1] is Holding.ON_DEMAND
     assert after(none, Holding.NOTHING, view(slot=10, available=0))[1] is Holding.TO_THE_END
-    assert "to the end" in policy.explain(Holding.NOTHING, view(slot=7, available=0), ON_DEMAND)
+    assert "less than two changeovers remain" in policy.explain(
+        Holding.NOTHING, view(slot=7, available=0), ON_DEMAND
+    )
 
 
 def test_without_a_time_the_changeover_is_the_jobs():
