@@ -431,7 +431,7 @@ def _checked(view: View, prices: np.ndarray, counts: np.ndarray) -> tuple[np.nda
     if prices.ndim != 2 or prices.shape != counts.shape or prices.shape[1] < later or not prices.shape[0]:
         raise MarketError(
             f"price paths of shape {prices.shape}, count paths of {counts.shape}",
-            expected=f"both of shape (paths, slots), with at least one path and {later} slots",
+            expected=f"both of shape (paths, slots), at least one path and at least {later} slots",
         )
     return prices[:, :later], counts[:, :later].astype(np.int64)
 
