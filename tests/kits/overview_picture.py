@@ -42,7 +42,7 @@ def main() -> None:
         folder = Path(place)
         subprocess.run([SLACKWATER, "run", "--at", AT], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         with served(folder) as address, chromium_page() as page:
-            page.look(width=1100)
+            page.look(width=1280)
             page.open(address)
             page.settle(1.0)
             page.screenshot(PICTURE)

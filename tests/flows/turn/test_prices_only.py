@@ -93,7 +93,7 @@ def test_a_forecast_states_prices_and_no_counts(folder, tmp_path):
     assert row["price"]
     assert row["count"] == []
     text = call(*asked).said
-    assert "availability not observed, so no forecast of counts" in text
+    assert "availability not observed, so no count forecast" in text
     assert "80 % of counts" not in text
 
 
