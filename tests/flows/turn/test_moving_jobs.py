@@ -471,13 +471,8 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     assert [row["dearer_usd"] for row in ranked] == sorted(row["dearer_usd"] for row in ranked)
     assert added["markets"] == [f"{row['market']}@{row['source']}" for row in ranked]
     assert all(row["reason"] for row in ranked)
-<<<<<<< HEAD
-    assert "what is there" in call("job", "add", file, *where).out
-    # A turn with this file uses the same markets and reports it.
-=======
     assert "reason" in call("job", "add", file, *where).out
-    # A turn that is given the file takes the same markets, and says so.
->>>>>>> 1269bfd (Plain words on screens: tests of forecasts and proposed markets)
+    # A turn with this file uses the same markets and reports it.
     with open_store(db) as store:
         asked = (
             read_request(file).placed(at=AT, market=None, source=None).model_copy(update={"name": "given"})
