@@ -1,7 +1,8 @@
-"""The output printed in README equals the output of its commands."""
+"""The output in README and docs/job-files.md equals that of the commands, and README's links resolve."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -9,8 +10,21 @@ import pytest
 from command_kit import call
 from series_kit import DATA
 
-README = Path(__file__).resolve().parents[1] / "README.md"
-#: The columns of the table of decisions, and the format of a decision's fields in it.
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+FIRST_HOUR = ROOT / "docs" / "first-hour.md"
+#: The page with the table of decisions and the plan of a job file.
+JOB_FILES = ROOT / "docs" / "job-files.md"
+#: Pages whose links are checked.
+LINKED = (
+    "README.md",
+    "docs/README.md",
+    "docs/commands.md",
+    "docs/evidence.md",
+    "docs/histories.md",
+    "docs/job-files.md",
+)
+#: The columns of the table of decisions, and how a decision's field is written there.
 COLUMNS = {
     "job": lambda row: row["job"],
     "on-demand": lambda row: str(row["on_demand"]),
@@ -24,8 +38,8 @@ COLUMNS = {
 
 
 def shown():
-    """Return the rows of README's table of decisions, and the command before it."""
-    text = README.read_text(encoding="utf-8")
+    """Return the rows of the table of decisions, and the command before it."""
+    text = JOB_FILES.read_text(encoding="utf-8")
     block = next(
         part
         for part in text.split("```")
@@ -39,10 +53,48 @@ def shown():
     ends = [*starts[1:], None]
     rows = []
     for line in lines:
-        # A column of numbers is right-aligned: it ends where its name ends.
+        # A column of numbers is set to the right: it ends where its name ends.
         cells = [line[low:high].strip() for low, high in zip(starts, ends, strict=True)]
         rows.append(dict(zip(names, cells, strict=True)))
     return command.split(), rows
+
+
+def anchors(page):
+    """Return the anchors of a page's headings, as GitHub writes them."""
+    heads = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_readme_is_a_landing_page_with_the_two_commands_of_a_newcomer():
+    lines = README.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120
+    assert [line.split("#")[0].strip() for line in lines if line.startswith("    make ")] == [
+        "make run",
+        "make test",
+    ]
+
+
+def test_the_three_commands_of_readme_are_those_of_the_first_hour():
+    text, hour = README.read_text(encoding="utf-8"), FIRST_HOUR.read_text(encoding="utf-8")
+    part = text.split("## Three commands on your own AWS prices")[1].split("\n## ")[0]
+    job, *printed = re.findall(r"```\w*\n(.*?)```", part, re.DOTALL)
+    commands = re.findall(r"^`(slackwater [^`]*)`", part, re.MULTILINE)
+    assert len(commands) == len(printed) == 3
+    assert job in hour
+    assert re.search("^    aws .*$", part, re.MULTILINE)[0] in hour
+    for command, output in zip(commands, printed, strict=True):
+        assert hour.split(f"## 12:05 `{command}`\n")[1].split("```")[1].startswith("\n" + output)
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_links_resolve(name):
+    page = ROOT / name
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        file, _, anchor = target.partition("#")
+        other = (page.parent / file).resolve() if file else page
+        assert other.exists(), target
+        assert not anchor or anchor in anchors(other.read_text(encoding="utf-8")), target
 
 
 def test_the_table_has_its_command_and_its_columns():
@@ -67,8 +119,8 @@ def test_the_decisions_are_those_of_the_command(tmp_path):
 
 
 def planned():
-    """Return README's plan of a job file: the command, and the beginning of its output."""
-    text = README.read_text(encoding="utf-8")
+    """Return the command that plans a job file, and the beginning of its output."""
+    text = JOB_FILES.read_text(encoding="utf-8")
     before, _, after = text.partition("given in a slot of the open H100 histories, begins:")
     return before[before.rindex("`slackwater plan") + 1 :].partition("`")[0].split(), after.split("```")[
         1
@@ -84,5 +136,5 @@ def test_the_plan_of_a_file_is_that_of_the_command(monkeypatch):
     monkeypatch.setattr("flows.clock.now", lambda: slot + pd.Timedelta("5min"))
     monkeypatch.setenv("COLUMNS", "80")
     words = [str(DATA) if word == "DIR" else word for word in command[1:]]
-    words = [str(README.parent / word) if word.endswith(".toml") else word for word in words]
+    words = [str(ROOT / word) if word.endswith(".toml") else word for word in words]
     assert call(*words, "--at", slot.isoformat()).out.startswith(printed)

@@ -52,12 +52,12 @@ def market(data) -> str:
 
 
 def test_every_command_is_there_and_documented(call):
-    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "commands.md").read_text()
     code, out, _ = call("--help")
     assert code == 0
     for command in COMMANDS:
         assert command in out
-        assert re.search(rf"slackwater {command}\b", readme), f"README does not show `slackwater {command}`"
+        assert re.search(rf"slackwater {command}\b", page), f"docs/commands.md does not show {command}"
 
 
 @pytest.mark.parametrize(
