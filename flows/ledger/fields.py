@@ -210,8 +210,10 @@ def _on_demand_only(job: OpenJob, made: Decision) -> float | None:
 def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
     """Return a note where no on-demand price is known, or nothing is sold on demand."""
     if not job.history.on_demand.sold and any(other.seen.on_demand.sold for other in job.others):
-        return f"{job.history.market.key}: no on-demand instances here: to meet the deadline, the job moves to a market that "
-        "sells them"
+        return (
+            f"{job.history.market.key}: no on-demand instances here: to meet the deadline, the job moves to a market that "
+            "sells them"
+        )
     return job.history.on_demand_note
 
 
