@@ -114,7 +114,7 @@ def _reasons_table(reasons: Mapping[str, int]) -> Table:
     )
 
 
-def _counted(first: str) -> dict[str, Column | str]:
+def _count_columns(first: str) -> dict[str, Column | str]:
     """Return columns for numbers of rows, after the column ``first``."""
     return {first: first} | {name: Column(heading=name, format=whole) for name in COUNTED}
 
@@ -205,7 +205,7 @@ def markets(
                 expected="either patterns or --for",
                 remedy="`markets` in the job file lists the markets of the job",
             )
-        return _ranked(job, session)
+        return _rank_markets(job, session)
     with session.market_data() as store:
         listed = list_markets(store, known_at=session.time)
         rows = rows_of(with_on_demand(listed, terms=session.config.on_demand_terms, known_at=session.time))
@@ -259,7 +259,7 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 }  # fmt: skip
 
 
-def _ranked(job: str, session: Session) -> Answer:
+def _rank_markets(job: str, session: Session) -> Answer:
     """Rank the markets of a multi-market job by the expected total cost if it runs there in the next slot."""
     from flows.clock import now
     from flows.turn.answer import ranked_rows
@@ -349,7 +349,7 @@ def import_(
         for name, one in done.items()
         for reason, count in one.reasons.items()
     ]
-    blocks: list[Block] = [Table(f"Imported from {folder}", rows, _counted("table"))]
+    blocks: list[Block] = [Table(f"Imported from {folder}", rows, _count_columns("table"))]
     if reasons:
         columns: dict[str, Column | str] = keyed("table", "reason")
         columns |= {"rows": Column(heading="rows", format=whole)}

@@ -183,11 +183,11 @@ def series_of(history: History, variable: Variable) -> Series:
         on_demand_usd=history.on_demand_usd,
         capacity_stated=history.capacity_stated,
         within=history.within if variable == "count" and history.within is not None else np.zeros((n, 0)),
-        learned=_learned(history, first),
+        learned=_learning_times(history, first),
     )
 
 
-def _learned(history: History, first: int) -> np.ndarray:
+def _learning_times(history: History, first: int) -> np.ndarray:
     """Compute `Series.learned` from a history; a row without a known time counts as on time."""
     own = first + np.arange(len(history.slots))
     known = history.frame[ROW_KNOWN_AT]

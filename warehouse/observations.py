@@ -148,7 +148,7 @@ def places_sql(variable: Variable, schema: pa.Schema) -> str:
     A batch has few series: trimming and checking each once, not in every row, makes casting three
     times as fast.
     """
-    found = _Found(schema)
+    found = _ColumnSql(schema)
     raw = ", ".join(["pid", *(f"{name} AS raw_{name}" for name in _place_columns(schema))])
     names = IDENTITY if variable is PRICE else IDENTITY[:-1]
     texts = [f"{found.text(name)} AS {name}" for name in names]
@@ -170,7 +170,7 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, t
     ``incoming`` has the columns of the schema, n (row number) and pid (number of the row's series).
     With ``told`` False, reasons have no text and raw is left out, which halves the statement.
     """
-    found = _Found(schema)
+    found = _ColumnSql(schema)
     columns = [
         f"coalesce(CAST({found.number('line')} AS BIGINT), 0) AS line",
         f"{found.time('observed_at')} AS observed_at",
@@ -272,7 +272,7 @@ def _first(reasons: list[tuple[str, str]]) -> str:
     return "CASE " + " ".join(f"WHEN {test} THEN {words}" for test, words in reasons) + " END"
 
 
-class _Found:
+class _ColumnSql:
     """SQL expressions for the columns of a batch, by their Arrow type; a missing column is null."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -364,7 +364,7 @@ class _Found:
         )
 
 
-def _place_reasons(found: _Found) -> list[tuple[str, str]]:
+def _place_reasons(found: _ColumnSql) -> list[tuple[str, str]]:
     reasons = [(f"{name} IS NULL", f"'no {name}'") for name in IDENTITY[:-1]]
     for name in _MARKET:
         # "/" and "@" would make provider/region/zone/instance_type@source ambiguous.
@@ -385,7 +385,7 @@ def _place_reasons(found: _Found) -> list[tuple[str, str]]:
     return reasons
 
 
-def _time_reasons(found: _Found, bounds: Bounds) -> list[tuple[str, str]]:
+def _time_reasons(found: _ColumnSql, bounds: Bounds) -> list[tuple[str, str]]:
     reasons = _form_of_times(found)
     if bounds.time_zone != "UTC":
         reasons += [
@@ -402,7 +402,7 @@ def _time_reasons(found: _Found, bounds: Bounds) -> list[tuple[str, str]]:
     return reasons
 
 
-def _form_of_times(found: _Found) -> list[tuple[str, str]]:
+def _form_of_times(found: _ColumnSql) -> list[tuple[str, str]]:
     return [
         (found.empty("observed_at"), "'no observed_at'"),
         ("observed_at IS NULL OR NOT isfinite(observed_at)", found.says("observed_at", "is not a time")),
@@ -419,7 +419,7 @@ def _form_of_times(found: _Found) -> list[tuple[str, str]]:
     ]
 
 
-def _sale_reasons(found: _Found, schema: pa.Schema) -> list[tuple[str, str]]:
+def _sale_reasons(found: _ColumnSql, schema: pa.Schema) -> list[tuple[str, str]]:
     """Return tests on the columns `JUDGED`, which accept only spot prices in USD per instance-hour that are in force."""
     accepted = {
         "mode": (_SPOT, "is no spot instance"),
@@ -450,7 +450,7 @@ def _stated(name: str) -> str:
     return f"(isfinite({name}_number) AND {name}_number > 0)"
 
 
-def _price_reasons(found: _Found, bounds: Bounds) -> list[tuple[str, str]]:
+def _price_reasons(found: _ColumnSql, bounds: Bounds) -> list[tuple[str, str]]:
     on_demand, times = "on_demand_usd_number", bounds.price_times_on_demand
     told = f"is far above on-demand: more than {times:g} times "
     reference = f"CASE WHEN {_stated('on_demand_usd')} THEN {on_demand} ELSE listed_usd END"
@@ -476,7 +476,7 @@ def _whole(name: str) -> str:
     return f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) AND {number} >= 0)"
 
 
-def _count_reasons(found: _Found) -> list[tuple[str, str]]:
+def _count_reasons(found: _ColumnSql) -> list[tuple[str, str]]:
     gap = "gap_seconds_number"
     return [
         (found.absent("available"), "'no available'"),
@@ -674,7 +674,7 @@ class Stage:
 
     def _count_on_demand(self, schema: pa.Schema) -> None:
         """Count invalid on-demand prices by reason: only these values are set aside, the spot prices of their rows are stored."""
-        found = _Found(schema)
+        found = _ColumnSql(schema)
         reason = found.says("on_demand_usd", "is not a price: set aside, the spot price is kept")
         rows = self._store.execute(
             f"SELECT {_case([('TRUE', reason)])}, count(*) FROM (SELECT raw_on_demand_usd, {found.number('on_demand_usd')} "
@@ -1072,7 +1072,7 @@ class Origin:
 STANDARD_INPUT = "-"
 
 
-class _Counted:
+class _CountingSource:
     """Wrapper around a source that reports the number of rows read so far, file by file.
 
     ``standard_input``: path of the copy of standard input, whose rows get the file name
@@ -1140,7 +1140,7 @@ def ingest(
     `SourceFileError` is raised (`InputError` if there are several files). Raises `InputError` for
     an unknown source.
     """
-    reader = _Counted(find_source(source), rows, standard_input)
+    reader = _CountingSource(find_source(source), rows, standard_input)
     asked = SourceOptions(values=options)
     total = Appended(added=0, repeated=0, rejected=0)
     refused: list[SourceFileError] = []
@@ -1159,7 +1159,7 @@ def ingest(
                 name=STANDARD_INPUT if path == standard_input else None,
             )
         except SourceFileError as error:
-            refused.append(_named(error, "standard input") if path == standard_input else error)
+            refused.append(_renamed_error(error, "standard input") if path == standard_input else error)
     if len(files) == 1 and refused:
         raise refused[0]
     if refused:
@@ -1170,7 +1170,7 @@ def ingest(
     return total
 
 
-def _named(error: SourceFileError, name: str) -> SourceFileError:
+def _renamed_error(error: SourceFileError, name: str) -> SourceFileError:
     """Return the error with another name in place of the file name."""
     found = error.found.removeprefix(error.file).removeprefix(f", line {error.line}").removeprefix(": ")
     return SourceFileError(name, error.line, found, expected=error.expected, remedy=error.remedy)

@@ -469,12 +469,14 @@ class _Opening:
             if following is not None:
                 prepare = partial(self._ahead, following, piece.estimates)
                 ahead = self._start(self._part("prepare", following, prepare))
-            self._part(self._named("forecast", "score"), piece, partial(self._learned, piece))()
+            self._part(
+                self._stages_to_run("forecast", "score"), piece, partial(self._forecast_and_score, piece)
+            )()
             decided()
             ahead()
             pool = self._pool
             decide = partial(self._decided, piece, pool)
-            decided = self._start(self._part(self._named("allocate"), piece, decide))
+            decided = self._start(self._part(self._stages_to_run("allocate"), piece, decide))
             give_memory_back()
             if following is None:
                 break
@@ -485,7 +487,7 @@ class _Opening:
         """Return the work as a named part; the work itself if the name is empty."""
         return partial(self._asked.part, name, str(piece), work) if name else work
 
-    def _named(self, *stages: str) -> str:
+    def _stages_to_run(self, *stages: str) -> str:
         """Return the names of those stages that this pass runs."""
         return " and ".join(stage for stage in stages if stage in self._stages)
 
@@ -518,7 +520,7 @@ class _Opening:
         """Ingest missing data of the slots and cache the observations that their turns read."""
         if "ingest" in self._stages:
             self._ingest([self._turn(plan.at) for plan in plans if self._log.waits(plan.at, "ingest")])
-        slots = [plan.at for plan in self._wanted(plans)]
+        slots = [plan.at for plan in self._slots_to_run(plans)]
         if not slots:
             return
         step, settings = self._asked.stretch.step, self._asked.settings
@@ -526,13 +528,13 @@ class _Opening:
         span = Span(first=min(slots), last=max(slots), step=step, since=min(slots) - back)
         self._reads = Reads(self._store, span)
 
-    def _wanted(self, plans: Sequence[SlotPlan]) -> list[SlotPlan]:
+    def _slots_to_run(self, plans: Sequence[SlotPlan]) -> list[SlotPlan]:
         """Return the slots that have stages after ingest to run and whose ingest succeeded."""
         rest = [stage for stage in self._stages if stage != "ingest"]
         wanted = [plan for plan in plans if any(stage in plan.todo for stage in rest)]
         return [plan for plan in wanted if self._log.stands(plan.at, "ingest")]
 
-    def _learned(self, piece: _Piece) -> None:
+    def _forecast_and_score(self, piece: _Piece) -> None:
         """Forecast the slots of a piece and score their ended jobs.
 
         Scores depend only on the market, so they may precede the decisions, which read only rounds
@@ -607,7 +609,7 @@ class _Opening:
     def _works(self, piece: _Piece) -> list[_Pair]:
         """Find the markets and jobs of each slot's turn, given the jobs that earlier slots score."""
         pairs: list[_Pair] = []
-        plans = self._wanted(piece.plans)
+        plans = self._slots_to_run(piece.plans)
         if plans and (self._scored is None or "score" not in self._stages):
             self._scored = read_pool(self._turn(plans[0].at)).settled()
         scored = set() if self._scored is None else self._scored

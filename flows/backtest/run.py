@@ -133,7 +133,7 @@ def backtest(
             raise MarketError(f"job {floating.name!r} names no market", remedy="give --market MARKET")
         places = (market_of(turn, market or floating.place).for_job(floating),)
     slots = math.floor(length / step + 1e-9)
-    wanted = _wanted(
+    wanted = _start_times(
         first, last, every, step=step, latest=min(place.at for place in places) + step - slots * step
     )
     histories = dict(
@@ -200,7 +200,7 @@ def _placed(request: JobRequest, place: Followed, start: pd.Timestamp) -> JobReq
     return own.placed(at=start, market=place.market.key, source=place.source)
 
 
-def _wanted(
+def _start_times(
     first: pd.Timestamp | None,
     last: pd.Timestamp | None,
     every: pd.Timedelta,

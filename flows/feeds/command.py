@@ -26,11 +26,11 @@ def feeds(*, session: Query = Query()) -> Answer:
     if session.db.exists():
         with session.reading() as store:
             last = last_fetches(store)
-    rows = [_row(name, feed, last.get(name)) for name, feed in _named(session.config, last)]
+    rows = [_row(name, feed, last.get(name)) for name, feed in _all_feeds(session.config, last)]
     return Answer(title="Live feeds", value={"feeds": rows}, blocks=[Table("Live feeds", rows, COLUMNS)])
 
 
-def _named(settings: Settings, last: dict[str, Fetched]) -> list[tuple[str, Feed | None]]:
+def _all_feeds(settings: Settings, last: dict[str, Fetched]) -> list[tuple[str, Feed | None]]:
     """Return the feeds of the settings, then those in the warehouse that the settings no longer contain."""
     feeds: list[tuple[str, Feed | None]] = [(feed.name, feed) for feed in settings.feeds]
     named = {name for name, _ in feeds}

@@ -276,7 +276,7 @@ def fetch_feed(
         transport.close()
 
 
-def _said(error: BaseException) -> str:
+def _failure_text(error: BaseException) -> str:
     """Return why a fetch ended early; raises the error again unless it is caused by the source, its answer or the settings."""
     if isinstance(error, FetchError | SettingsError):
         return str(error)
@@ -332,7 +332,7 @@ class _Fetch:
                 else:
                     failures.append(f"{item.part}: {item.reason}")
         if ended is not None:
-            failures.append(_said(ended))
+            failures.append(_failure_text(ended))
         finished = ended is None and not self._transport.out_of_time
         notes += self._late() + self._skew(clock)
         if self._reasons:

@@ -321,7 +321,7 @@ def _probe_next(job: OpenJob, made: Decision) -> str | None:
     return None if moved is None or moved.probe_next is None else job.places[moved.probe_next]
 
 
-def _kept(job: OpenJob, made: Decision) -> tuple[int, int]:
+def _continued_instances(job: OpenJob, made: Decision) -> tuple[int, int]:
     """Return the on-demand and spot instances that continue from before; none if the job moves."""
     moved = _moved(job, made)
     if moved is not None and moved.moved_from is not None:
@@ -529,25 +529,25 @@ DECISION: Final[dict[str, Field]] = {
         kind=int | None,
         limits=NOT_NEGATIVE,
         words="On-demand instances to start now, in addition to the running instances; if the job moves, all in its new market.",
-        value=lambda job, made: made.allocation.on_demand - _kept(job, made)[0],
+        value=lambda job, made: made.allocation.on_demand - _continued_instances(job, made)[0],
     ),
     "start_spot": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
         words="Spot instances to start now, in addition to the running instances; if the job moves, all in its new market.",
-        value=lambda job, made: made.allocation.spot - _kept(job, made)[1],
+        value=lambda job, made: made.allocation.spot - _continued_instances(job, made)[1],
     ),
     "stop_on_demand": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
         words="Running on-demand instances to stop now; if the job moves, all in the market that it leaves.",
-        value=lambda job, made: job.held.allocation.on_demand - _kept(job, made)[0],
+        value=lambda job, made: job.held.allocation.on_demand - _continued_instances(job, made)[0],
     ),
     "stop_spot": Field(
         kind=int | None,
         limits=NOT_NEGATIVE,
         words="Running spot instances to stop now; if the job moves, all in the market that it leaves.",
-        value=lambda job, made: job.held.allocation.spot - _kept(job, made)[1],
+        value=lambda job, made: job.held.allocation.spot - _continued_instances(job, made)[1],
     ),
     "change": Field(
         kind=str | None,

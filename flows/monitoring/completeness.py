@@ -273,7 +273,7 @@ def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: st
         "last": moment(window.last, "end"),
     }
     jobs, decided = _jobs(store, settings, window, bounds)
-    markets = [one for one in _followed(store, settings, window, jobs) if _wanted(one, pattern)]
+    markets = [one for one in _followed_markets(store, settings, window, jobs) if _wanted(one, pattern)]
     kept = pd.MultiIndex.from_tuples(markets, names=["market", "source"])
     issued = _times(
         store.arrow(
@@ -290,7 +290,7 @@ def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: st
         window=window,
         planner=settings.planner,
         promises=promises_of(store, markets, at=window.at, step=window.step),
-        seen=_seen(store, markets, window),
+        seen=_newest_observations(store, markets, window),
         issued=issued[pd.MultiIndex.from_frame(issued[["market", "source"]]).isin(kept)],
         runs=_runs(store, bounds),
         jobs=jobs,
@@ -301,7 +301,7 @@ def read_facts(store: Store, settings: Settings, window: SlotMap, *, pattern: st
 def followed_markets(store: Store, settings: Settings, window: SlotMap) -> list[tuple[str, str]]:
     """Return (market, source) of all markets followed in a window, sorted: the rows of its map."""
     bounds = {"first": moment(window.first, "start"), "last": moment(window.last, "end")}
-    return _followed(store, settings, window, _jobs(store, settings, window, bounds)[0])
+    return _followed_markets(store, settings, window, _jobs(store, settings, window, bounds)[0])
 
 
 def _wanted(market: tuple[str, str], pattern: str) -> bool:
@@ -316,7 +316,9 @@ def _times(frame: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
     return frame
 
 
-def _followed(store: Store, settings: Settings, window: SlotMap, jobs: pd.DataFrame) -> list[tuple[str, str]]:
+def _followed_markets(
+    store: Store, settings: Settings, window: SlotMap, jobs: pd.DataFrame
+) -> list[tuple[str, str]]:
     """Return the markets with a recent forecast of the planner, and those of the window's jobs."""
     since = window.first - pd.Timedelta(days=settings.history_days)
     rows = store.execute(
@@ -333,7 +335,7 @@ def _followed(store: Store, settings: Settings, window: SlotMap, jobs: pd.DataFr
     return sorted(found | set(zip(due["market"], due["source"], strict=True)))
 
 
-def _seen(store: Store, markets: list[tuple[str, str]], window: SlotMap) -> pd.DataFrame:
+def _newest_observations(store: Store, markets: list[tuple[str, str]], window: SlotMap) -> pd.DataFrame:
     """Return the newest observation known in every slot."""
     frame = store.arrow(
         read_sql(__package__, "completeness_seen"),
@@ -606,12 +608,12 @@ def _left_out(facts: Facts, stage: str) -> np.ndarray:
 
 def allocate_states(facts: Facts) -> States:
     """Return whether every job running on a market has a decision."""
-    told = _told(facts)
+    told = _decided_markets(facts)
     tables = [_slots_of(job, facts, told) for job in rows_of(facts.jobs)]
     return _by_market(facts, tables, "no job was running")
 
 
-def _told(facts: Facts) -> dict[str, pd.DataFrame]:
+def _decided_markets(facts: Facts) -> dict[str, pd.DataFrame]:
     """Return (market, source) of the decisions of each job, by slot."""
     return {
         str(job): own.set_index("slot")[["market", "source"]] for job, own in facts.decided.groupby("job")
@@ -691,7 +693,7 @@ def score_states(facts: Facts) -> States:
         [names + " was scored later", "", runs["reason"].to_numpy(dtype=object), left],
         names + " ended and is not scored",
     )
-    told = _told(facts)
+    told = _decided_markets(facts)
     where = [_where(row, told, pd.DatetimeIndex([row["slot"]])) for row in rows_of(jobs)]
     table = pd.concat(where).assign(slot=slots, state=state, reason=reason)
     return _by_market(facts, [table], "no job had ended")
@@ -710,7 +712,7 @@ def _by_market(facts: Facts, tables: list[pd.DataFrame], nothing: str) -> States
     jobs["rank"] = jobs["state"].map(rank)
     jobs = jobs[jobs["rank"] == jobs.groupby(keys)["rank"].transform("min")]
     merged = jobs.groupby(keys, sort=False).agg(
-        state=("state", "first"), reason=("reason", lambda texts: _joined(list(texts)))
+        state=("state", "first"), reason=("reason", lambda texts: _joined_reasons(list(texts)))
     )
     index = pd.MultiIndex.from_frame(facts.seen[keys])
     places = index.get_indexer(merged.index)
@@ -720,7 +722,7 @@ def _by_market(facts: Facts, tables: list[pd.DataFrame], nothing: str) -> States
     return States(state, reason)
 
 
-def _joined(texts: list[str]) -> str:
+def _joined_reasons(texts: list[str]) -> str:
     """Join a few distinct reasons."""
     own = [text for text in dict.fromkeys(texts) if text]
     rest = len(own) - _NAMED

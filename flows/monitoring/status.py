@@ -287,9 +287,9 @@ def completeness_section(found: Status, *, drawn: bool = False) -> Section:
     newest = (
         f" (the newest {_SHOWN} of {len(lacking)} stretches)" if len(lacking) > _SHOWN and not drawn else ""
     )
-    lists: list[Block] = [Table(f"Not done{newest}", _named(lacking), columns, most=_SHOWN)]
+    lists: list[Block] = [Table(f"Not done{newest}", _named_rows(lacking), columns, most=_SHOWN)]
     if len(doubtful):
-        table = Table("", _named(doubtful), columns)
+        table = Table("", _named_rows(doubtful), columns)
         count = f"{len(doubtful):,} {'stretch' if len(doubtful) == 1 else 'stretches'}"
         lists.append(Fold(f"Stale, or forecast by a simpler model: {count}", [table]))
     span = f"{utc(done.start).removesuffix(' UTC')} to {utc(done.end)}"
@@ -307,7 +307,7 @@ def completeness_section(found: Status, *, drawn: bool = False) -> Section:
     )
 
 
-def _named(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def _named_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return rows of markets, with market and source joined as ``name``."""
     return [{**row, "name": f"{row['market']}@{row['source']}"} for row in rows_of(frame)]
 
@@ -342,7 +342,7 @@ def stage_cells(summary: pd.DataFrame) -> list[dict[str, str]]:
 
 def _maps(found: Status) -> list[Block]:
     done = found.completeness
-    stretches = _named(done.stretches(STATES))
+    stretches = _named_rows(done.stretches(STATES))
     maps = [
         stage_map(stage, [row for row in stretches if row["stage"] == stage], done.start, done.end, done.step)
         for stage in STAGES
@@ -400,7 +400,7 @@ def freshness_section(found: Status) -> Section:
             "late": _span(row["late_by"]) if row["late_by"] else None,
             "is_stale": "stale" if row["stale"] else "no",
         }
-        for row in _named(found.freshness)
+        for row in _named_rows(found.freshness)
     ]
     columns = keyed(name="market", kind="of", newest="newest (UTC)", age="age", every="every",
                     expected_by="next expected by", late="late by", is_stale="stale")  # fmt: skip

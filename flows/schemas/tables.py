@@ -375,7 +375,7 @@ def _sql_type(field: Field) -> str:
     return "TIMESTAMPTZ" if field.limits.get("format") == TIME["format"] else plain[kinds[0]]
 
 
-def _said(name: str, field: Field) -> str:
+def _decision_field_sql(name: str, field: Field) -> str:
     """Return the SQL expression of a field of a decision; null for decisions of older versions without the field."""
     if field.column:
         return name
@@ -386,7 +386,7 @@ def _said(name: str, field: Field) -> str:
 
 def _decisions() -> Relation:
     fields = {name: one for name, one in DECISION.items() if name not in DELIVERED}
-    chosen = ", ".join(_said(name, one) for name, one in fields.items())
+    chosen = ", ".join(_decision_field_sql(name, one) for name, one in fields.items())
     return Relation(
         words="Decisions with all fields; null if an older version did not have the field.",
         key=("job", "slot"),

@@ -448,7 +448,7 @@ class MeasuredErrors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _LackingTurn:
     """A turn with its work, its histories, and the origins without a forecast."""
 
     turn: Turn
@@ -469,7 +469,7 @@ def forecast_turns(
     New estimates are stored in the same transaction as the forecasts that use them. Estimates in
     ``ahead`` are not computed again.
     """
-    asked = list(_asked(turns, works))
+    asked = list(_lacking_turns(turns, works))
     done: list[MeasuredErrors] = []
     for group in _groups(asked):
         done += _forecast_group(group, ahead)
@@ -483,7 +483,7 @@ def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Esti
     does not, `forecast_turns` computes the missing estimates.
     """
     found: dict[Wanted, str] = {}
-    for group in _groups(list(_asked(turns, works))):
+    for group in _groups(list(_lacking_turns(turns, works))):
         missing = {
             one: {model: [slot for slot in slots if slot >= turns[0].at] for model, slots in models.items()}
             for one, models in _missing(group).items()
@@ -493,18 +493,18 @@ def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Esti
     return found
 
 
-def _missing(group: Sequence[_Asked]) -> dict[Followed, Origins]:
+def _missing(group: Sequence[_LackingTurn]) -> dict[Followed, Origins]:
     """Return the origins that any turn of a group lacks, by the markets of the last turn."""
     at = [asked.by_place() for asked in group]
     return {
-        one: _joined(
+        one: _lacking_origins(
             [asked.missing[own[one.market, one.source]] for asked, own in zip(group, at, strict=True)]
         )
         for one in group[-1].work.markets
     }
 
 
-def _asked(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_Asked]:
+def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_LackingTurn]:
     """Yield each turn with the origins that it lacks once the turns before it are done."""
     origins = [
         {followed: origins_of(turn, followed, work.jobs_on(followed)) for followed in work.markets}
@@ -524,7 +524,7 @@ def _asked(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_Asked]:
                 lacking = [slot for slot in slots if slot not in there and first <= slot <= last]
                 missing[followed][model] = lacking
                 there.update(lacking)
-        yield _Asked(turn=turn, work=work, histories=histories, missing=missing)
+        yield _LackingTurn(turn=turn, work=work, histories=histories, missing=missing)
 
 
 def _issued(
@@ -573,10 +573,10 @@ def _starts(turn: Turn, origins: Sequence[Mapping[Followed, Origins]]) -> dict[s
     return starts
 
 
-def _groups(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
+def _groups(asked: Sequence[_LackingTurn]) -> Iterator[list[_LackingTurn]]:
     """Yield consecutive turns whose histories are prefixes of the last turn's, in groups as long as possible."""
     end = len(asked)
-    groups: list[list[_Asked]] = []
+    groups: list[list[_LackingTurn]] = []
     while end:
         first = end - 1
         while first and _begins(asked[first - 1], asked[end - 1]):
@@ -586,7 +586,7 @@ def _groups(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
     yield from reversed(groups)
 
 
-def _begins(earlier: _Asked, later: _Asked) -> bool:
+def _begins(earlier: _LackingTurn, later: _LackingTurn) -> bool:
     """Return whether two turns follow the same markets, and each earlier history is a prefix of the later history."""
     short, long = earlier.by_place(), later.by_place()
     return (
@@ -626,7 +626,7 @@ def is_beginning(short: History, long: History) -> bool:
     )
 
 
-def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> list[MeasuredErrors]:
+def _forecast_group(group: Sequence[_LackingTurn], ahead: Estimates) -> list[MeasuredErrors]:
     """Return the forecasts and errors of turns whose histories are prefixes of the last turn's."""
     last = group[-1]
     turn, markets = last.turn, last.work.markets
@@ -668,7 +668,7 @@ def _forecast_group(group: Sequence[_Asked], ahead: Estimates) -> list[MeasuredE
     return measured
 
 
-def _joined(missing: Sequence[Origins]) -> Origins:
+def _lacking_origins(missing: Sequence[Origins]) -> Origins:
     """Return by model the origins of a market that any of the turns lacks."""
     joined: dict[str, set[pd.Timestamp]] = {}
     for own in missing:
@@ -678,7 +678,7 @@ def _joined(missing: Sequence[Origins]) -> Origins:
 
 
 def _in_order(
-    group: Sequence[_Asked], done: Mapping[Place, MarketForecasts]
+    group: Sequence[_LackingTurn], done: Mapping[Place, MarketForecasts]
 ) -> Iterator[tuple[str, Forecast]]:
     """Yield the new forecasts with their source, in the order in which single turns would issue them."""
     made = {
@@ -695,7 +695,7 @@ def _in_order(
                     yield followed.source, own[model, slot]
 
 
-def _stored_forecasts(group: Sequence[_Asked]) -> dict[tuple[str, str], list[Forecast]]:
+def _stored_forecasts(group: Sequence[_LackingTurn]) -> dict[tuple[str, str], list[Forecast]]:
     """Return the stored forecasts to measure, and those of the presents, by market and source."""
     turn, settings = group[-1].turn, group[-1].turn.settings
     presents = [followed.at for asked in group for followed in asked.work.markets]
@@ -717,7 +717,9 @@ def _stored_forecasts(group: Sequence[_Asked]) -> dict[tuple[str, str], list[For
 
 
 def _measured(
-    asked: _Asked, done: Mapping[Place, MarketForecasts], parts: Mapping[Place, Mapping[Any, pd.DataFrame]]
+    asked: _LackingTurn,
+    done: Mapping[Place, MarketForecasts],
+    parts: Mapping[Place, Mapping[Any, pd.DataFrame]],
 ) -> MeasuredErrors:
     """Return the errors and forecasts of a turn; ``parts`` are the errors by time of measurement.
 
@@ -742,7 +744,7 @@ def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
     return {at: errors.iloc[places] for at, places in rows.items()}
 
 
-def _run_row(asked: _Asked, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
+def _run_row(asked: _LackingTurn, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
     places = [followed for place, followed in asked.by_place().items() if place in done]
     made = sum(len(slots) for one in places for slots in asked.missing[one].values())
     told = [*asked.work.left_out, *left_out]

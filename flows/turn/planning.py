@@ -479,7 +479,7 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
         others = _decided_beside(turn.store, issued, asked.job.origin)
         row = issued | {"issued_at": _issued_at(turn.store, issued), "alone": False, "decided_with": others}
         return PlannedJob(
-            row=row, is_of_turn=True, notes=(*_told(asked, others), *_since(asked, issued, own))
+            row=row, is_of_turn=True, notes=(*_sharing_note(asked, others), *_since(asked, issued, own))
         )
     left_out: list[str] = []
     group = [asked.placed] if query.alone else _group(turn, asked, left_out)
@@ -487,7 +487,7 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
     ledger = read_ledger(turn.store, others)
     reports = list(own.reports.get(name, ()))
     if query.held is not None:
-        reports.append(_given(asked, query.held, own))
+        reports.append(_stated_instances(asked, query.held, own))
     ledger = JobLedger(
         decisions={**ledger.decisions, name: own.decisions.get(name, ())},
         reports={**ledger.reports, name: reports},
@@ -507,7 +507,7 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
         "decided_with": [] if query.alone else others,
     }
     of_turn = query.is_of_turn and asked.is_stored and not asked.is_elsewhere
-    notes = (*_told(asked, others), *_asked_otherwise(asked, query, issued))
+    notes = (*_sharing_note(asked, others), *_asked_otherwise(asked, query, issued))
     return PlannedJob(row=row, is_of_turn=of_turn, notes=notes)
 
 
@@ -543,7 +543,7 @@ def _issued_at(store: Store, row: Row) -> str:
     return pd.Timestamp(int(us), unit="us", tz="UTC").isoformat()
 
 
-def _given(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
+def _stated_instances(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
     """Return the instances given on the command line as an unstored report for the start of the slot.
 
     It includes the progress reported for that time. Raises `JobError` if there are more instances
@@ -576,7 +576,7 @@ def _given(asked: AskedJob, held: Allocation, ledger: JobLedger) -> Report:
 MOST_NAMED = 4
 
 
-def _told(asked: AskedJob, others: Sequence[str]) -> list[str]:
+def _sharing_note(asked: AskedJob, others: Sequence[str]) -> list[str]:
     """Return a note that other jobs share the spot instances of the slot, or nothing."""
     if not others:
         return []

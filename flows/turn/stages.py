@@ -143,7 +143,11 @@ def ingest_simulated(turn: Turn) -> Counts:
         label=label,
     )
     done = append(
-        turn.store, _joined(batches), source="simulated", assumptions=said(settings.seed), imported_at=turn.at
+        turn.store,
+        _joined_batches(batches),
+        source="simulated",
+        assumptions=said(settings.seed),
+        imported_at=turn.at,
     )
     return counts_of("simulated", done)
 
@@ -158,7 +162,7 @@ def simulated_label(settings: Settings) -> str:
     return f"simulated:{settings.seed}"
 
 
-def _joined(batches: Iterable[Batch]) -> Iterator[Batch]:
+def _joined_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
     """Yield a single batch per kind: every batch is staged by separate statements, and each market has two."""
     tables: dict[Kind, list[pa.Table]] = {}
     for batch in batches:
@@ -208,7 +212,7 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
                 lacking.append((place, (job, work.places.get(name, (followed,)))))
     running: list[tuple[int, OpenJob | OpenMovable]] = []
     left_out: list[list[str]] = [[] for _ in turns]
-    standing = _opened(turns, lacking, ledger, pool)
+    standing = _open_states(turns, lacking, ledger, pool)
     for (place, (job, _)), opened in zip(lacking, standing, strict=True):
         if isinstance(opened, Exception):
             left_out[place].append(undecided(job, opened))
@@ -283,17 +287,17 @@ def _course(
         return MovingCourse(
             slots=tuple(one.live for one in movables),
             keys=tuple(one.places for one in movables),
-            markets=tuple(tuple(map(_counted, one.histories)) for one in movables),
+            markets=tuple(tuple(map(_shared_count_key, one.histories)) for one in movables),
         )
     opened = [(place, one) for place, one in own if isinstance(one, OpenJob)]
     return Course(
         slots=tuple(one.live for _, one in opened),
         policies=tuple(deciding[place][0] for place, _ in opened),
-        markets=tuple(_counted(one.history) for _, one in opened),
+        markets=tuple(_shared_count_key(one.history) for _, one in opened),
     )
 
 
-def _counted(history: History) -> str:
+def _shared_count_key(history: History) -> str:
     """Return the name of the market and source whose count jobs share."""
     return f"{history.market.key}@{history.source}"
 
@@ -318,7 +322,7 @@ def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob:
     return (stored, known) if known and (homeless or markets[0] in known) else job
 
 
-def _opened(
+def _open_states(
     turns: Sequence[Turn], lacking: Sequence[tuple[int, PlacedJob]], ledger: JobLedger, pool: Pool
 ) -> list[OpenJob | OpenMovable | Exception]:
     """Return the state of each job that lacks a decision at its turn's time, or the error; turns ascend.

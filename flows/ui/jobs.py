@@ -393,7 +393,8 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
     else:
         available = []
     below = holdings(
-        [box for row in slots for box in _held(row, step)], {"on-demand": "on-demand", "spot": "series1"}, ends=(start, end),
+        [box for row in slots for box in _instance_boxes(row, step)],
+        {"on-demand": "on-demand", "spot": "series1"}, ends=(start, end),
         y=Axis(title="instances", whole=True, low=0, ticks=4),
         line=available, line_name="spot available", height=110,
     )  # fmt: skip
@@ -411,7 +412,7 @@ def job_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
     )
 
 
-def _held(row: Mapping[str, Any], step: pd.Timedelta) -> list[dict[str, Any]]:
+def _instance_boxes(row: Mapping[str, Any], step: pd.Timedelta) -> list[dict[str, Any]]:
     """Return the boxes of a slot's instances, on-demand below spot: those run, or the planned instances of the current slot."""
     begin = pd.Timestamp(row["slot"])
     planned = row["held_spot"] is None

@@ -781,9 +781,9 @@ class _Tables:
     def accuracy(self, default: str, notes: tuple[str, ...]) -> Accuracy:
         """Return all tables in their final form."""
         models = tuple(self.tested.models)
-        scores = _joined(self.scores, (*SCORE_COLUMNS, "reference", *COMMON), models)
+        scores = _joined_rows(self.scores, (*SCORE_COLUMNS, "reference", *COMMON), models)
         scores = scores[scores["n"] > 0].reset_index(drop=True)
-        periods = _joined(self.periods, PERIOD_COLUMNS, models)
+        periods = _joined_rows(self.periods, PERIOD_COLUMNS, models)
         return Accuracy(
             scores=scores[list(SCORE_COLUMNS)],
             pooled=self._with_skills(pooled_scores(scores), ("variable", "model")),
@@ -791,13 +791,13 @@ class _Tables:
             periods=periods[periods["n"] > 0].reset_index(drop=True),
             reliability=pooled_reliability(self.below),
             calibration=pooled_calibration(self.bins),
-            daily=_joined(self.daily, DAILY_COLUMNS, models),
-            fans=_joined(self.fans, FAN_COLUMNS, models),
+            daily=_joined_rows(self.daily, DAILY_COLUMNS, models),
+            fans=_joined_rows(self.fans, FAN_COLUMNS, models),
             models=models,
             default=default,
             step=self.tested.panels[0].series[0].step,
             notes=notes,
-            reasons=_joined(self.reasons, REASON_COLUMNS, models),
+            reasons=_joined_rows(self.reasons, REASON_COLUMNS, models),
         )
 
 
@@ -876,7 +876,7 @@ def _fan_rows(
     }  # fmt: skip
 
 
-def _joined(parts: Sequence[Columns], columns: Sequence[str], models: Sequence[str]) -> pd.DataFrame:
+def _joined_rows(parts: Sequence[Columns], columns: Sequence[str], models: Sequence[str]) -> pd.DataFrame:
     """Return all rows by variable, then model in the requested order, then in the order of ``parts``."""
     if not parts:
         return pd.DataFrame(columns=list(columns))

@@ -440,7 +440,7 @@ class FittedAdaptiveLastValue:
         width = int(4 * half)
         asked = origins - (origins + series.first_slot) % EVERY
         blocks, place = np.unique(asked, return_inverse=True)
-        moved = np.concatenate([[0], np.cumsum(np.nan_to_num(np.diff(_held(series))) != 0)])
+        moved = np.concatenate([[0], np.cumsum(np.nan_to_num(np.diff(_newest_values(series))) != 0)])
         seen = np.maximum(blocks, 0)
         lively = moved[seen] > moved[np.maximum(seen - width, 0)]
         shown = np.minimum(age, width // 2)
@@ -457,7 +457,7 @@ class FittedAdaptiveLastValue:
         return Outlook(quantiles=quantiles, mean=mean, reasons=reasons)
 
 
-def _held(series: Series) -> np.ndarray:
+def _newest_values(series: Series) -> np.ndarray:
     """Return the newest observed value at each slot, NaN before the first, shape (slots,)."""
     return np.where(series.newest >= 0, series.values[np.maximum(series.newest, 0)], np.nan)
 

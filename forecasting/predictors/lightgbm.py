@@ -250,7 +250,7 @@ def start_odds(at: Situation, thresholds: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(chance / (1.0 - chance)))
 
 
-def _told(at: Situation, thresholds: np.ndarray) -> np.ndarray:
+def _member_probabilities(at: Situation, thresholds: np.ndarray) -> np.ndarray:
     """Return the probabilities of each member, shape (places, steps, thresholds, members), float32."""
     least = at_least(member_laws(at, (*BASE, *TOLD)))[..., thresholds - 1]
     return np.moveaxis(least, 0, -1).astype(np.float32)
@@ -322,7 +322,7 @@ def _lessons(
     drawn = rng.random((places.size, thresholds.size)).argsort(axis=1)[:, :_DRAWN]
     known = np.take_along_axis(count_rows(at, peers_of(panel, which), thresholds), drawn[:, :, None], axis=1)
     wide = drawn[:, None, :]
-    told = np.take_along_axis(_told(at, thresholds), wide[..., None], axis=2)
+    told = np.take_along_axis(_member_probabilities(at, thresholds), wide[..., None], axis=2)
     start = np.take_along_axis(start_odds(at, thresholds), wide, axis=2)
     target = places[:, None] + COUNT_STEPS
     came = np.where(target < n, series.values[np.minimum(target, n - 1)], np.nan)
@@ -361,7 +361,7 @@ def _corrections(
 ) -> np.ndarray:
     """Return the trees' corrections of the log odds, linear between modelled steps, shape (places, steps, thresholds)."""
     nodes = at.at_steps(COUNT_STEPS)
-    known, told = count_rows(at, peers, thresholds), _told(nodes, thresholds)
+    known, told = count_rows(at, peers, thresholds), _member_probabilities(nodes, thresholds)
     added = []
     for j, booster in enumerate(boosters):
         rows = np.concatenate([known, told[:, j]], axis=-1)

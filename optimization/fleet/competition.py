@@ -192,7 +192,7 @@ def _share_among(
 def in_order(contenders: Sequence[Contender], there: Mapping[str, int]) -> list[Claim]:
     """Return the best claim of each contender in turn on the spot left by the previous contenders."""
     left = dict(there)
-    return [_taken(one, left) for one in contenders]
+    return [_best_claim(one, left) for one in contenders]
 
 
 def at_prices(
@@ -290,12 +290,12 @@ def _filled(contenders: Sequence[Contender], taken: Sequence[Claim], there: Mapp
             before = found[j]
             if before.market is not None:
                 left[before.market] += before.spot
-            found[j] = _taken(one, left, before)
+            found[j] = _best_claim(one, left, before)
             changed = changed or found[j] != before
     return found
 
 
-def _taken(one: Contender, left: dict[str, int], before: Claim | None = None) -> Claim:
+def _best_claim(one: Contender, left: dict[str, int], before: Claim | None = None) -> Claim:
     """Take the claim of highest value that fits into ``left``; on ties the wish, then ``before``."""
     fitting = [c for c in one.claims if c.market is None or c.spot <= left[c.market]]
     best = max(fitting, key=lambda c: (c.value_usd, c == one.wish, c == before))
@@ -656,7 +656,7 @@ def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: 
             standing = asked[i][1]
             left = tuple(claim.spot if name == claim.market else 0 for name in standing.markets)
             count = there[one.wish.market or ""]
-            why = _told(one, claim, count, shares.prices, hours)
+            why = _sharing_reason(one, claim, count, shares.prices, hours)
             again.append((i, {"standing": standing, "effort": effort, "left": left, "taken": later[i]}, why))
     decided: dict[int, Made] = {i: decision for i, (decision, _) in enumerate(made)}
     for (i, _, why), decision in zip(
@@ -689,7 +689,9 @@ def _needed(standing: Standing) -> Need:
         return Need(job=_undecided(standing.live, error).job, slack=0, slots=1, markets=())
 
 
-def _told(one: Contender, claim: Claim, count: int, prices: Mapping[str, float], hours: float) -> str:
+def _sharing_reason(
+    one: Contender, claim: Claim, count: int, prices: Mapping[str, float], hours: float
+) -> str:
     """Return the reason why a job got less spot than its request."""
     market = one.wish.market or ""
     kept = claim.spot if claim.market == market else 0

@@ -256,7 +256,7 @@ def on_demand_to_go(
     M2.4 in the first slot. If no ending has a positive value the job is given up with value 0. Ties
     go to the smallest n. The value of a finished job is V(slot).
     """
-    sizes, gain = _held(job, slot_hours)
+    sizes, gain = _work_by_size(job, slot_hours)
     best = ending(
         sizes, gain, job.restart, job.worth, on_demand_usd * slot_hours, slot, needed(job.workload) - done,
         n_previous,
@@ -265,7 +265,7 @@ def on_demand_to_go(
 
 
 @lru_cache(maxsize=512)
-def _held(job: Job, slot_hours: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def _work_by_size(job: Job, slot_hours: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the sizes (0 and n_min..n_max) and the work of each in a slot; cached, since a job needs many endings."""
     gain = rates(job.throughput, job.n_max) * slot_hours
     sizes = (0, *range(job.n_min, job.n_max + 1))
@@ -285,7 +285,7 @@ def guard_usd(job: Job, progress: Progress, *, left: int, on_demand_usd: float, 
     rest = needed(job.workload) - progress.done
     if rest <= 0:
         return 0.0
-    sizes, gain = _held(job, slot_hours)
+    sizes, gain = _work_by_size(job, slot_hours)
     slots = [
         slots_needed(rest, job.efficiency(n, progress.n_previous) * g, g)
         for n, g in zip(sizes[1:], gain[1:], strict=True)
@@ -317,7 +317,7 @@ MOST_TRIED = 1024
 def shortfall(job: Job, progress: Progress, *, slot: int, slot_hours: float) -> Shortfall | None:
     """Return why a job cannot finish by its deadline from its state at a slot; None if on-demand alone still can."""
     rest, left = needed(job.workload) - progress.done, job.deadline_slots - slot
-    sizes, gain = _held(job, slot_hours)
+    sizes, gain = _work_by_size(job, slot_hours)
     if rest <= 0:
         return None
     tried = [
@@ -347,7 +347,7 @@ def infeasible_by(job: Job, *, slot_hours: float) -> int:
 
     The value of a job is 0 from gamma d on, so finishing needs k < gamma d slots.
     """
-    sizes, gain = _held(job, slot_hours)
+    sizes, gain = _work_by_size(job, slot_hours)
     rest = needed(job.workload)
     fastest = min(
         slots_needed(rest, after_growing(job.restart, n) * g, g)

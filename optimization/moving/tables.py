@@ -224,7 +224,7 @@ def make_moving_tables(
         listed(markets),
         grid,
         slot,
-        _drawn(
+        _sampled_states(
             [belief.price_now for belief in beliefs], now, price_chains, chains, slots, draws, certain_now
         ),
         job.home is None,
@@ -298,7 +298,7 @@ def _lumped(now: np.ndarray, counts: np.ndarray, chain: CountChain) -> np.ndarra
     return found
 
 
-def _drawn(
+def _sampled_states(
     price_now: list[np.ndarray],
     count_now: list[np.ndarray],
     price_steps: list[np.ndarray],

@@ -107,7 +107,7 @@ class Ross:
         if state.since is not None:
             return Outage(cheapest, state.since, state.buying)
         chance = buying_chance(cheapest, view.on_demand_usd) if view.on_demand.sold else 1.0
-        buying = _drawn(self.seed, view.job.name, view.slot) < chance
+        buying = _pseudo_random(self.seed, view.job.name, view.slot) < chance
         return Outage(cheapest, view.slot, buying)
 
 
@@ -120,7 +120,7 @@ def buying_chance(spot_usd: float, on_demand_usd: float) -> float:
     return math.sqrt(max(0.0, spot_usd) / on_demand_usd) if spot_usd < on_demand_usd else 0.0
 
 
-def _drawn(seed: int, job: str, slot: int) -> float:
+def _pseudo_random(seed: int, job: str, slot: int) -> float:
     """Return a pseudo-random number in [0, 1) from the arguments alone, equal in every process."""
     digest = blake2b(f"{seed}|{slot}|{job}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2.0**64

@@ -68,16 +68,20 @@ def market_record(
     before = max(0, min(before, RECORD_SPAN // history.step))
     grid = pd.date_range(first - before * history.step, last, freq=history.step)
     return record_of(
-        _known(history, PRICE, grid, known_by),
-        _known(history, AVAILABLE, grid, known_by),
+        _known_column(history, PRICE, grid, known_by),
+        _known_column(history, AVAILABLE, grid, known_by),
         first=before,
         slot_hours=history.slot_hours,
-        peers=np.array([_known(peer, AVAILABLE, grid, known_by) for peer in peers]).reshape(-1, len(grid)),
+        peers=np.array([_known_column(peer, AVAILABLE, grid, known_by) for peer in peers]).reshape(
+            -1, len(grid)
+        ),
         hour=(grid[0] - grid[0].floor("D")) / pd.Timedelta(hours=1) if history.real_clock else None,
     )
 
 
-def _known(history: History, column: str, grid: pd.DatetimeIndex, known_by: pd.Timestamp) -> np.ndarray:
+def _known_column(
+    history: History, column: str, grid: pd.DatetimeIndex, known_by: pd.Timestamp
+) -> np.ndarray:
     """Return a column on ``grid``, NaN in gaps and where the row became known later than its slot and ``known_by``."""
     slots, frame = history.slots, history.frame
     found = np.full(len(grid), np.nan)

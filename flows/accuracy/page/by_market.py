@@ -428,10 +428,10 @@ def _daily_facts(table: pd.DataFrame, models: Models, marks: Sequence[Mapping[st
         worst = both[models.default].idxmax() if len(both) else None
         if worst is not None and both[models.default].max() > 0:
             parts.append(f"Worst day {_day(worst)}: {significant(both[models.default].max())}.")
-    return " ".join([*parts, *_told(marks)]) or MISSING
+    return " ".join([*parts, *_drift_text(marks)]) or MISSING
 
 
-def _told(marks: Sequence[Mapping[str, Any]]) -> list[str]:
+def _drift_text(marks: Sequence[Mapping[str, Any]]) -> list[str]:
     """Describe the drift marks; if there are more than `TOLD`, list only their times."""
     times = [f"{_day(mark['x'])} {mark['x']:%H:%M}" for mark in marks]
     if len(marks) > TOLD:

@@ -11,7 +11,7 @@ import pytest
 from optimization import Allocation, Job, Progress
 from optimization.job.definition import Linear
 from optimization.market.window import MarketWindow, market_window
-from optimization.policies.ross import Ross, _drawn, buying_chance
+from optimization.policies.ross import Ross, _pseudo_random, buying_chance
 from optimization.replay.run import replay, see
 from warehouse.errors import SettingsError
 
@@ -85,7 +85,7 @@ def test_a_gap_is_neither_spot_nor_outage():
 
 def test_the_draw_is_fixed_for_ever():
     """Every process and version draws the same values: Python's `hash`, which differs between processes, is not used."""
-    drawn = [_drawn(0, "a", 0), _drawn(7, "a", 0), _drawn(0, "job", 5)]
+    drawn = [_pseudo_random(0, "a", 0), _pseudo_random(7, "a", 0), _pseudo_random(0, "job", 5)]
     assert drawn == [0.24982039903852374, 0.895400809146058, 0.9502912278999825]
 
 

@@ -33,7 +33,7 @@ _OBJECTS = ("price_stats", "availability", "by_provider", "by_config")
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenOffers:
     """Providers and sizes that occur anywhere in the file, per GPU; those missing from a snapshot had no offer."""
 
     providers: dict[str, dict[str, None]]
@@ -145,8 +145,8 @@ def _gpu(snapshot: Mapping[str, Any]) -> str:
     return f"{snapshot['gpu_type']}_{snapshot['socket_type']}"
 
 
-def _seen(path: Path) -> _Seen:
-    seen = _Seen(providers={}, sizes={})
+def _seen(path: Path) -> _SeenOffers:
+    seen = _SeenOffers(providers={}, sizes={})
     for _, _, snapshot in _snapshots(path):
         if not isinstance(snapshot, str):
             gpu = _gpu(snapshot)

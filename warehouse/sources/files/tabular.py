@@ -486,7 +486,7 @@ def _by_form(
         if len(lines):
             yield forms[0], table, lines
         return
-    said = [_said(table[layout.columns[_VALUE[form]]]) for form in forms]
+    said = [_nonempty_cells(table[layout.columns[_VALUE[form]]]) for form in forms]
     said[0] = pc.or_(said[0], pc.invert(said[1]))
     for form, rows in zip(forms, said, strict=True):
         kept = lines.filter(rows)
@@ -494,7 +494,7 @@ def _by_form(
             yield form, {name: column.filter(rows) for name, column in table.items()}, kept
 
 
-def _said(column: pa.Array) -> pa.Array:
+def _nonempty_cells(column: pa.Array) -> pa.Array:
     """Return which cells are not empty."""
     there = column.is_valid()
     if not pa.types.is_string(column.type):

@@ -290,7 +290,7 @@ class HttpRows(LiveSource[HttpOptions]):
         found, notes = _Rows(), tuple[str, ...]()
         while True:
             url, query = _place(options, request.params, token)
-            answer, whole = _asked(options, transport, url, query, request)
+            answer, whole = _fetch_answer(options, transport, url, query, request)
             try:
                 rows = _json_rows(whole, options, answer) if options.format == "json" else _csv_rows(answer)
             except FetchError as error:  # it quotes the answer
@@ -350,7 +350,7 @@ def at_path(value: Any, path: str) -> Any:
     return value
 
 
-def _asked(
+def _fetch_answer(
     options: HttpOptions, transport: Transport, url: str, query: Mapping[str, str], request: _Request
 ) -> tuple[Response, Any]:
     """Return the answer and, for JSON, its parsed content; an answer that is not JSON may be truncated and is retried."""
@@ -618,7 +618,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
         if any(part is None or part == "" for part in parts.values()):
             values[name] = None
         elif names:
-            values[name] = _joined(field, parts)
+            values[name] = _filled_text(field, parts)
         else:
             values[name] = _plain(parts[field])
     try:
@@ -634,7 +634,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
     return options.kind, values
 
 
-def _joined(text: str, parts: Mapping[str, Any]) -> str:
+def _filled_text(text: str, parts: Mapping[str, Any]) -> str:
     """Fill fields into the braces of a text, with their spaces replaced by ``_``."""
     return _PLACEHOLDER.sub(lambda match: _plain(parts[match[1]]).strip().replace(" ", "_"), text)
 
