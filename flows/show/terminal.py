@@ -69,7 +69,7 @@ def lines_of(blocks: Iterable[Block], style: Style) -> Iterator[str]:
             yield from wrapped(shown(f"{block.label} {block.text}"), style.width)
         elif isinstance(block, Tiles):
             yield from wrapped(
-                shown("   ".join(f"{tile.label}: {tile.value}" for tile in block.tiles)), style.width
+                shown(", ".join(f"{tile.label}: {tile.value}" for tile in block.tiles)), style.width
             )
         elif isinstance(block, Table):
             yield from table_lines(block, style)
