@@ -434,6 +434,6 @@ def test_a_market_unseen_for_a_day_has_no_chance_of_spot(tmp_path):
         forecast_turns([turn], [work])
         (row,) = decide_jobs([turn], [work], read_pool(turn))[0].rows
     assert "P(spot" not in row["reason"]
-    assert "availability is not known" in row["reason"]
+    assert "was not observed in this slot" in row["reason"]
     assert row["late_probability"] is None
     assert "24 hours before this slot" in row["stale"]
