@@ -22,6 +22,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	mkdir -p .types && ln -sfn .. .types/slackwater # mypy does not follow the editable install
 	$(BIN)/mypy
 
 bench: $(STAMP)

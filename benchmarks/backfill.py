@@ -18,12 +18,12 @@ import pandas as pd
 import psutil
 
 from benchmarks.turn import AT, tidy_markets
-from flows.backfill.run import Backfill, backfill, stretch_of
-from flows.config import Settings
-from flows.turn.context import Turn, run_id_of
-from flows.turn.stages import whole_turn
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_store
+from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.stages import whole_turn
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_store
 
 MARKETS = 10
 STEP = pd.Timedelta(hours=1)

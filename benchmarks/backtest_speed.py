@@ -26,12 +26,12 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.forecasting import histories
-from forecasting.predictor import Panel, bounded
-from forecasting.predictors import make_predictor
-from forecasting.predictors.laws import ahead
-from forecasting.quantiles import LEVELS, Variable
-from forecasting.series import series_of
-from warehouse.errors import SettingsError
+from slackwater.forecasting.predictor import Panel, bounded
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.predictors.laws import ahead
+from slackwater.forecasting.quantiles import LEVELS, Variable
+from slackwater.forecasting.series import series_of
+from slackwater.warehouse.errors import SettingsError
 
 HORIZON = 12
 REFIT = 48

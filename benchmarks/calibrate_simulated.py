@@ -1,7 +1,7 @@
 """Derive the parameters of the simulated market from the open histories and write ``warehouse/sources/data/simulated.toml``.
 
 Run as ``SLACKWATER_DATA=... python -m benchmarks.calibrate_simulated``; the same data give the same file, byte by byte. The
-parameters and their use by the generator are documented in `warehouse.sources.simulated`.
+parameters and their use by the generator are documented in `slackwater.warehouse.sources.simulated`.
 """
 
 from __future__ import annotations

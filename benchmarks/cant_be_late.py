@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from studies.single_instance import MarketStates, estimate, make_table, optimum, settings
-from studies.single_instance import run as run_job
+from slackwater.studies.single_instance import MarketStates, estimate, make_table, optimum, settings
+from slackwater.studies.single_instance import run as run_job
 
 RUNS = 20
 

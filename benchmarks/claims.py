@@ -323,7 +323,7 @@ def measure(one: Measured, data: Path) -> object:
     if one.seed is not None:
         words += ["--seed", str(one.seed)]
     # Scripts of the repository print JSON without an option.
-    words = words[1:] if words[0] == "python" else ["-m", "flows.cli", *words, "--json"]
+    words = words[1:] if words[0] == "python" else ["-m", "slackwater.flows.cli", *words, "--json"]
     words = [str(ROOT / word) if word.endswith(".py") else word for word in words]
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     with TemporaryDirectory() as folder:  # files written by the command are not needed

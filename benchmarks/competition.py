@@ -21,21 +21,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from optimization.fleet.competition import Course, Made, MovingCourse, Standing, decide_all, decide_one
-from optimization.job.definition import Job, Linear
-from optimization.market.window import MarketWindow, market_window, record_of
-from optimization.moving.definition import IDLE, MovableJob, MovingHold, even_moving
-from optimization.moving.live import LiveMovable, MovedDecision, live_movable
-from optimization.moving.replay import walk
-from optimization.policies.stochastic import Stochastic
-from optimization.replay.decision import Decision, Effort, LiveJob
-from optimization.replay.run import see
-from optimization.replay.score import on_demand_only_cost
-from optimization.trials.comparison import resampled
-from optimization.trials.scenarios import GAMMA, VALUE_FACTOR, WARM_SLOTS
-from optimization.window.plan import Allocation
-from studies.experiments.markets import MU_DOWN, MU_UP, TAKEN, USD, measured_worlds
-from studies.experiments.material import World
+from slackwater.optimization.fleet.competition import (
+    Course,
+    Made,
+    MovingCourse,
+    Standing,
+    decide_all,
+    decide_one,
+)
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import MarketWindow, market_window, record_of
+from slackwater.optimization.moving.definition import IDLE, MovableJob, MovingHold, even_moving
+from slackwater.optimization.moving.live import LiveMovable, MovedDecision, live_movable
+from slackwater.optimization.moving.replay import walk
+from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
+from slackwater.optimization.replay.run import see
+from slackwater.optimization.replay.score import on_demand_only_cost
+from slackwater.optimization.trials.comparison import resampled
+from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR, WARM_SLOTS
+from slackwater.optimization.window.plan import Allocation
+from slackwater.studies.experiments.markets import MU_DOWN, MU_UP, TAKEN, USD, measured_worlds
+from slackwater.studies.experiments.material import World
 
 DEADLINES, SIZES, LOADS = (12, 16, 24), (4, 8, 16), (0.3, 0.8)
 #: Slots within which all jobs of a start begin.

@@ -19,14 +19,14 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import turn as simulated
-from flows.config import Settings
-from flows.turn.context import Turn, Work
-from flows.turn.following import Followed
-from flows.turn.forecast import forecast_turns
-from warehouse.history import Market
-from warehouse.issued import read_rows
-from warehouse.observations import ingest, list_markets
-from warehouse.store.connection import Store, open_store
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.context import Turn, Work
+from slackwater.flows.turn.following import Followed
+from slackwater.flows.turn.forecast import forecast_turns
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import ingest, list_markets
+from slackwater.warehouse.store.connection import Store, open_store
 
 MARKETS = 50
 HORIZON = 12

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from forecasting.accuracy.losses import score
-from forecasting.origins import TIMETABLE, Cadence, Timetable, backtest
-from forecasting.predictors import FLOOR, TURN, predictor_names
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from slackwater.forecasting.accuracy.losses import score
+from slackwater.forecasting.origins import TIMETABLE, Cadence, Timetable, backtest
+from slackwater.forecasting.predictors import FLOOR, TURN, predictor_names
+from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
 HORIZON = 12
 STEPS = [1, 2, 4, 8, 12]

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from warehouse.observations import ingest
-from warehouse.store.connection import MEMORY_LIMIT, attach_new, open_store
-from warehouse.store.schema import quoted
+from slackwater.warehouse.observations import ingest
+from slackwater.warehouse.store.connection import MEMORY_LIMIT, attach_new, open_store
+from slackwater.warehouse.store.schema import quoted
 
 SERIES = 2000
 CHUNK = 1 << 17

@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from optimization.job.definition import Job, Linear
-from optimization.market.window import MarketWindow, Record, market_window, record_of
-from optimization.moving.definition import MovableJob, even_moving
-from optimization.moving.live import expected_ahead
-from optimization.moving.movers import MeanField
-from optimization.moving.replay import Grounds, hindsight_over_markets
-from optimization.policies.stochastic import Stochastic, make_tables
-from optimization.replay.decision import Effort
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import MarketWindow, Record, market_window, record_of
+from slackwater.optimization.moving.definition import MovableJob, even_moving
+from slackwater.optimization.moving.live import expected_ahead
+from slackwater.optimization.moving.movers import MeanField
+from slackwater.optimization.moving.replay import Grounds, hindsight_over_markets
+from slackwater.optimization.policies.stochastic import Stochastic, make_tables
+from slackwater.optimization.replay.decision import Effort
 
 MARKETS, N_MAX, HISTORY, ROUNDS = 10, 16, 336, 15
 

@@ -15,12 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from optimization.job.definition import Job, Linear, Progress
-from optimization.market.window import MarketWindow, market_window, record_of
-from optimization.policies.pool import load_pool, policy_named
-from optimization.replay.decision import simulate_ahead
-from optimization.replay.run import Case, PlanMemo, replay_batch, replay_pool, see
-from optimization.replay.score import perfect_forecasts
+from slackwater.optimization.job.definition import Job, Linear, Progress
+from slackwater.optimization.market.window import MarketWindow, market_window, record_of
+from slackwater.optimization.policies.pool import load_pool, policy_named
+from slackwater.optimization.replay.decision import simulate_ahead
+from slackwater.optimization.replay.run import Case, PlanMemo, replay_batch, replay_pool, see
+from slackwater.optimization.replay.score import perfect_forecasts
 
 SLOTS, N_MAX, ROUNDS, PATHS, JOBS = 48, 16, 5, 100, 50
 #: Slots of history before the job, for policies that learn from it.
@@ -117,8 +117,10 @@ def look_ahead() -> float:
 
 def cold(*, empty: bool) -> float:
     """Return wall seconds of a new process that replays the pool once, including imports."""
-    code = "from benchmarks.replay import case; from optimization.replay.run import replay_batch; "
-    code += "from optimization.policies.pool import load_pool; replay_batch([case(0)], load_pool())"
+    code = "from benchmarks.replay import case; from slackwater.optimization.replay.run import replay_batch; "
+    code += (
+        "from slackwater.optimization.policies.pool import load_pool; replay_batch([case(0)], load_pool())"
+    )
     with tempfile.TemporaryDirectory() as folder:
         environment = dict(os.environ) | ({"NUMBA_CACHE_DIR": folder} if empty else {})
         begun = time.perf_counter()

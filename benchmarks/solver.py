@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.milp_forms import EXPECTED_FORMS, FORMS
-from optimization.job.definition import Amdahl, Job, Linear, Power, Throughput
-from optimization.market.window import MarketWindow, market_window
-from optimization.replay.score import hindsight
-from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus, target
-from optimization.window.solver import Limits, plan_problem, require_progress, solve
-from optimization.window.twin import solve_window
+from slackwater.optimization.job.definition import Amdahl, Job, Linear, Power, Throughput
+from slackwater.optimization.market.window import MarketWindow, market_window
+from slackwater.optimization.replay.score import hindsight
+from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus, target
+from slackwater.optimization.window.solver import Limits, plan_problem, require_progress, solve
+from slackwater.optimization.window.twin import solve_window
 
 N_MAX, SLOT_HOURS = 16, 0.5
 THROUGHPUTS: dict[str, Throughput] = {

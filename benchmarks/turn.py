@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flows.engine.run import no_heartbeat, prepare_engine
-from flows.engine.serving import start_embedded_server
-from warehouse.sources.simulated import generate
+from slackwater.flows.engine.run import no_heartbeat, prepare_engine
+from slackwater.flows.engine.serving import start_embedded_server
+from slackwater.warehouse.sources.simulated import generate
 
 MARKETS = 20
 DAYS = 15
@@ -54,7 +54,7 @@ def run() -> dict[str, Any]:
         settings.write_text(f"max_markets = {MARKETS}\n")
         from prefect import flow
 
-        from flows.engine.flows import pipeline
+        from slackwater.flows.engine.flows import pipeline
 
         @flow
         def empty() -> int:

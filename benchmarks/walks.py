@@ -33,16 +33,16 @@ from numba.core.dispatcher import Dispatcher
 from benchmarks import replay as one_job
 from benchmarks.forecasting import COUNT_SOURCES, histories
 from benchmarks.turn import AT, tidy_markets
-from flows.backfill.run import Backfill, backfill, stretch_of
-from flows.cli import PROGRAM
-from flows.config import Settings
-from flows.turn.context import Turn, run_id_of
-from flows.turn.stages import whole_turn
-from forecasting import forecast as issue
-from optimization.job.request import JobRequest, read_request
-from optimization.policies.pool import policy_named
-from optimization.replay.run import replay
-from warehouse.store.connection import open_store
+from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+from slackwater.flows.cli import PROGRAM
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.stages import whole_turn
+from slackwater.forecasting import forecast as issue
+from slackwater.optimization.job.request import JobRequest, read_request
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import replay
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
 #: Small settings that still run all code: every forecaster, the whole pool, several markets.

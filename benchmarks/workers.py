@@ -15,10 +15,10 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.turn import AT, tidy_markets, timed
-from flows.engine.run import prepare_engine
-from flows.engine.serving import running_server
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_reader
+from slackwater.flows.engine.run import prepare_engine
+from slackwater.flows.engine.serving import running_server
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_reader
 
 WORKERS = (1, 2, 4)
 MARKETS = 8
@@ -43,7 +43,7 @@ def measured(folder: Path) -> dict[str, Any]:
     """Return the seconds by runner."""
     from distributed import LocalCluster
 
-    from flows.engine.flows import chosen_runner
+    from slackwater.flows.engine.flows import chosen_runner
 
     runners: dict[str, Any] = {"threads": turns_on(folder, "threads", chosen_runner({}))}
     for workers in WORKERS:
@@ -69,7 +69,7 @@ def timed_start(kind: Any, workers: int) -> tuple[Any, float]:
 
 def turns_on(folder: Path, label: str, runner: Any) -> dict[str, Any]:
     """Return seconds of the first turn on a new warehouse and of the best of the following turns."""
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     flow = pipeline.with_options(task_runner=runner)
 

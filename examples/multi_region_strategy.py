@@ -20,12 +20,12 @@ from typing import Literal
 
 import numpy as np
 
-from optimization.job.definition import Job, Linear, Progress
-from optimization.market.window import market_window, record_of
-from optimization.moving.definition import MarketsView, MovableJob, Moving
-from optimization.moving.movers import MeanField
-from optimization.moving.replay import Grounds
-from optimization.policies.contract import View
+from slackwater.optimization.job.definition import Job, Linear, Progress
+from slackwater.optimization.market.window import market_window, record_of
+from slackwater.optimization.moving.definition import MarketsView, MovableJob, Moving
+from slackwater.optimization.moving.movers import MeanField
+from slackwater.optimization.moving.replay import Grounds
+from slackwater.optimization.policies.contract import View
 
 
 @dataclass(frozen=True, kw_only=True)

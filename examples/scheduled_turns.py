@@ -25,11 +25,11 @@ from typing import Any
 
 import pandas as pd
 
-from flows.engine.flows import ADDRESS, KIND
-from flows.ledger.records import STAGES
-from warehouse.errors import StoreError
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_reader
+from slackwater.flows.engine.flows import ADDRESS, KIND
+from slackwater.flows.ledger.records import STAGES
+from slackwater.warehouse.errors import StoreError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_reader
 
 STEP = pd.Timedelta(minutes=3)
 #: The smallest turn with all stages, and the shortest possible slots, so that three turns take minutes.
@@ -117,13 +117,19 @@ def slackwater(folder: Path, words: Sequence[str], spread: dict[str, str]) -> su
     """Start a command in ``folder``, without the Prefect settings of this environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environment = {**kept, **spread}
-    return subprocess.Popen([sys.executable, "-m", "flows.cli", *words], cwd=folder, env=environment)
+    return subprocess.Popen(
+        [sys.executable, "-m", "slackwater.flows.cli", *words], cwd=folder, env=environment
+    )
 
 
 def asked(folder: Path, words: Sequence[str]) -> dict[str, Any]:
     """Run a command that prints a JSON object; return its exit code and answer."""
     done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", *words], cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "slackwater.flows.cli", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     try:
         return {"exit_code": done.returncode, **json.loads(done.stdout)}

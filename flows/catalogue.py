@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import MOST_LISTED, Answer, Output, all_fit, option
-from flows.show.blocks import Block, Column, Notes, Table
-from flows.show.formats import price
+from slackwater.flows.command import MOST_LISTED, Answer, Output, all_fit, option
+from slackwater.flows.show.blocks import Block, Column, Notes, Table
+from slackwater.flows.show.formats import price
 
 if TYPE_CHECKING:
-    from warehouse.catalogue import InstanceType
+    from slackwater.warehouse.catalogue import InstanceType
 
 #: Number of sources listed by name; the others are only counted.
 MOST_SOURCES = 6
@@ -31,7 +31,7 @@ def catalogue(
     output: Output = Output(),
 ) -> Answer:
     """List instance types with GPUs, on-demand list price, source and date; prices are per instance."""
-    from warehouse.catalogue import catalogue as all_rows
+    from slackwater.warehouse.catalogue import catalogue as all_rows
 
     found = [row for row in all_rows() if all(_fits(row, pattern) for pattern in patterns)]
     rows = [_shown(row, patterns) for row in found]
@@ -63,7 +63,7 @@ def _fits(row: InstanceType, pattern: str) -> bool:
 
 def _regions(row: InstanceType, patterns: Sequence[str]) -> list[str]:
     """Return the regions of a row that match any pattern, or all its regions if none matches."""
-    from warehouse.catalogue import is_named
+    from slackwater.warehouse.catalogue import is_named
 
     named = [region for region in row.regions if any(is_named(pattern, region) for pattern in patterns)]
     return named or list(row.regions)

@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR
-from warehouse.errors import SettingsError
+from slackwater.warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR
+from slackwater.warehouse.errors import SettingsError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -28,16 +28,16 @@ from typing import (
 
 from cyclopts import App, CycloptsError, Parameter, validators
 
-from flows.show.blocks import Banner, Block, Notes, Page, Section
-from flows.show.formats import as_json
-from flows.show.terminal import Style, lines_of, shown, wrapped
+from slackwater.flows.show.blocks import Banner, Block, Notes, Page, Section
+from slackwater.flows.show.formats import as_json
+from slackwater.flows.show.terminal import Style, lines_of, shown, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from flows.config import Settings
-    from warehouse.observations import Bounds
-    from warehouse.store.connection import Store
+    from slackwater.flows.config import Settings
+    from slackwater.warehouse.observations import Bounds
+    from slackwater.warehouse.store.connection import Store
 
 
 # ---
@@ -70,7 +70,7 @@ _log: Log = lambda text: None  # noqa: E731
 
 
 def keep_log(log: Log) -> None:
-    """Set the log that also receives the lines of `say`; `flows.runs` sets the log of the current flow run."""
+    """Set the log that also receives the lines of `say`; `slackwater.flows.runs` sets the log of the current flow run."""
     global _log
     _log = log
 
@@ -108,7 +108,7 @@ def progress(title: str, total: int | None = None) -> Iterator[Tell]:
 
 def _lines(title: str, known: int | None) -> Tell:
     """Return a callback that logs progress in a flow run, at least `LINE_SECONDS` apart; silent outside of a flow run."""
-    from warehouse.times import steady_seconds
+    from slackwater.warehouse.times import steady_seconds
 
     last = steady_seconds()
 
@@ -325,7 +325,7 @@ class Warehouse:
     @property
     def config(self) -> Settings:
         """The settings; raises `SettingsError` if the file cannot be used."""
-        from flows.config import read_settings
+        from slackwater.flows.config import read_settings
 
         return read_settings(self.settings)
 
@@ -335,8 +335,8 @@ class Warehouse:
 
         Raises `StoreError` if there is no warehouse.
         """
-        from warehouse.errors import OldSchemaError
-        from warehouse.store.connection import open_reader
+        from slackwater.warehouse.errors import OldSchemaError
+        from slackwater.warehouse.store.connection import open_reader
 
         try:
             reader = open_reader(self.db)
@@ -352,7 +352,7 @@ class Warehouse:
     @contextmanager
     def writing(self) -> Iterator[Store]:
         """Open the warehouse for writing, creating it if missing; other writers wait."""
-        from warehouse.store.connection import open_store
+        from slackwater.warehouse.store.connection import open_store
 
         with open_store(self.db, say=say) as store:
             yield store
@@ -382,8 +382,8 @@ class QueryAt(Query):
         This is ``--at`` and False, or the time of the newest observation and True. Raises `MarketError` on a warehouse
         without observations.
         """
-        from warehouse.errors import MarketError
-        from warehouse.observations import observed_span
+        from slackwater.warehouse.errors import MarketError
+        from slackwater.warehouse.observations import observed_span
 
         if self.time is not None:
             return self.time, False
@@ -414,7 +414,7 @@ class Session(QueryAt):
             with self.writing() if write else self.reading() as store:
                 yield store
             return
-        from flows.clock import now
+        from slackwater.flows.clock import now
 
         with folder_store(self.data, self.config.bounds.at(now())) as store:
             yield store
@@ -427,8 +427,8 @@ def folder_store(data: Path, bounds: Bounds) -> Iterator[Store]:
 
     import pandas as pd
 
-    from warehouse.observations import ingest
-    from warehouse.store.connection import open_store
+    from slackwater.warehouse.observations import ingest
+    from slackwater.warehouse.store.connection import open_store
 
     with (
         TemporaryDirectory(prefix="slackwater-") as folder,
@@ -443,15 +443,15 @@ def folder_store(data: Path, bounds: Bounds) -> Iterator[Store]:
 
 def parsed_time(text: str | None, name: str) -> pd.Timestamp | None:
     """Return the time given by option ``name``, or None without it; raise `SettingsError` naming the option."""
-    from flows.clock import parse_time
+    from slackwater.flows.clock import parse_time
 
     return None if text is None else parse_time(text, name)
 
 
 def parsed_duration(text: str, name: str) -> pd.Timedelta:
     """Return a duration such as 10min, 1h or 7d; raise `SettingsError` naming option ``name``."""
-    from warehouse import amounts
-    from warehouse.errors import SettingsError
+    from slackwater.warehouse import amounts
+    from slackwater.warehouse.errors import SettingsError
 
     try:
         return amounts.parsed_duration(text)
@@ -483,7 +483,7 @@ Patterns: TypeAlias = Annotated[
 
 def all_fit(patterns: Sequence[str], names: Sequence[str]) -> bool:
     """Return whether each pattern is part of any of the names, or a shell pattern that matches a name."""
-    from warehouse.catalogue import is_named
+    from slackwater.warehouse.catalogue import is_named
 
     return all(any(name and is_named(pattern, name) for name in names) for pattern in patterns)
 
@@ -492,7 +492,7 @@ def all_fit(patterns: Sequence[str], names: Sequence[str]) -> bool:
 class Answer:
     """Result of a command.
 
-    ``value`` is the JSON object; objects for other programs have a form in `flows.schemas.forms`. ``about`` (a line),
+    ``value`` is the JSON object; objects for other programs have a form in `slackwater.flows.schemas.forms`. ``about`` (a line),
     ``banner``, ``blocks`` and ``notes`` are displayed in this order. The blocks ``shown`` were already printed by
     `Output.show`; a page contains them before ``blocks``. ``page`` returns a different page, if set (a text is HTML).
     ``exit_code`` is the exit code of the program.
@@ -530,7 +530,7 @@ def deliver(answer: Answer, output: Output | None) -> int:
     Raises `InputError` if the page cannot be written.
     """
     if output is not None and output.html is not None:
-        from flows.show.page import render_page, write_html
+        from slackwater.flows.show.page import render_page, write_html
 
         page = answer.as_page()
         write_html(page if isinstance(page, str) else render_page(page), output.html, option="--html")
@@ -606,7 +606,7 @@ class Program:
         for value in bound.arguments.values():
             if isinstance(value, Warehouse):
                 _ = value.config  # a misspelled setting or variable is an error in every command
-        from flows.precheck import check_arguments
+        from slackwater.flows.precheck import check_arguments
 
         pair = " ".join(words[:2])
         check_arguments(pair if pair in self.commands else words[0] if words else "", bound.arguments)
@@ -672,13 +672,13 @@ def _function(path: str) -> Callable[..., Any]:
 
 
 def _no_memory(error: MemoryError) -> str:
-    from warehouse.errors import why_raised
+    from slackwater.warehouse.errors import why_raised
 
     return f"{why_raised(error)}; use a machine with more memory, or reduce the request"
 
 
 def _user_errors() -> type[Exception]:
-    from warehouse.errors import SlackwaterError
+    from slackwater.warehouse.errors import SlackwaterError
 
     return SlackwaterError
 

@@ -16,16 +16,16 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from flows.paths import ALLOWED
-from forecasting.predictors import DEFAULT, TURN, predictor_names
-from warehouse.amounts import LARGEST_COUNT
-from warehouse.catalogue import OnDemandTerms
-from warehouse.errors import SettingsError, nearest
+from slackwater.flows.paths import ALLOWED
+from slackwater.forecasting.predictors import DEFAULT, TURN, predictor_names
+from slackwater.warehouse.amounts import LARGEST_COUNT
+from slackwater.warehouse.catalogue import OnDemandTerms
+from slackwater.warehouse.errors import SettingsError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from warehouse.observations import Bounds
+    from slackwater.warehouse.observations import Bounds
 
 #: Names of HTTP headers.
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
@@ -154,7 +154,7 @@ class Feed(BaseModel):
 
     @model_validator(mode="after")
     def _usable(self) -> Feed:
-        from warehouse.sources import LIVE_SOURCES
+        from slackwater.warehouse.sources import LIVE_SOURCES
 
         if self.source not in LIVE_SOURCES:
             raise ValueError(
@@ -228,7 +228,7 @@ class BoundSettings(BaseModel):
         """Return the bounds of an ingest at the present time ``clock`` (None: times are not checked)."""
         import pandas as pd
 
-        from warehouse.observations import Bounds
+        from slackwater.warehouse.observations import Bounds
 
         return Bounds(
             clock=clock,
@@ -511,7 +511,7 @@ class Settings(BaseModel):
     @field_validator("learner")
     @classmethod
     def _known_learner(cls, name: str) -> str:
-        from optimization.selection.learners import LEARNERS
+        from slackwater.optimization.selection.learners import LEARNERS
 
         if name not in LEARNERS:
             raise ValueError(f"unknown learner {name!r}, expected one of {', '.join(LEARNERS)}")

@@ -21,15 +21,15 @@ from typing import Any, get_args
 import httpx
 import pandas as pd
 
-from flows.config import Sink
-from flows.ledger.fields import DECISION, whole_row
-from flows.ledger.records import LIVE, stored_decisions
-from flows.show.formats import plain, rows_of
-from warehouse.errors import InputError
-from warehouse.history import Market
-from warehouse.issued import read_rows, write_rows
-from warehouse.store.connection import Store
-from warehouse.times import steady_seconds
+from slackwater.flows.config import Sink
+from slackwater.flows.ledger.fields import DECISION, whole_row
+from slackwater.flows.ledger.records import LIVE, stored_decisions
+from slackwater.flows.show.formats import plain, rows_of
+from slackwater.warehouse.errors import InputError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import steady_seconds
 
 # ---
 # The decision document: a decision for other programs, in the stable form ``slackwater.decision/2``.

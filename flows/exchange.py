@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from flows.command import (
+from slackwater.flows.command import (
     MOST_LISTED,
     Answer,
     Patterns,
@@ -20,9 +20,9 @@ from flows.command import (
     progress,
     say,
 )
-from flows.ledger.fields import chance
-from flows.show.blocks import Block, Column, Table, keyed
-from flows.show.formats import plural, price, usd, utc, whole
+from slackwater.flows.ledger.fields import chance
+from slackwater.flows.show.blocks import Block, Column, Table, keyed
+from slackwater.flows.show.formats import plural, price, usd, utc, whole
 
 MARKET_COLUMNS: dict[str, Column | str] = {
     "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
@@ -68,11 +68,11 @@ def ingest(
     """Read histories into the warehouse; the same file twice adds nothing. The path - is standard input."""
     if list_sources:
         return _sources()
-    from flows.clock import now
-    from flows.imported import import_answer, input_files, stated_options
-    from warehouse.errors import InputError
-    from warehouse.observations import find_source
-    from warehouse.observations import ingest as read_files
+    from slackwater.flows.clock import now
+    from slackwater.flows.imported import import_answer, input_files, stated_options
+    from slackwater.warehouse.errors import InputError
+    from slackwater.warehouse.observations import find_source
+    from slackwater.warehouse.observations import ingest as read_files
 
     if not source:
         raise InputError(
@@ -121,7 +121,7 @@ def _count_columns(first: str) -> dict[str, Column | str]:
 
 def _sources() -> Answer:
     """List the file sources and the live sources with their options."""
-    from warehouse.sources import LIVE_SOURCES, SOURCES
+    from slackwater.warehouse.sources import LIVE_SOURCES, SOURCES
 
     files = [_source_row(name, source.options) for name, source in SOURCES.items()]
     live = [_source_row(name, source.options) for name, source in LIVE_SOURCES.items()]
@@ -162,7 +162,7 @@ def rejected(
     session: Query = Query(),
 ) -> Answer:
     """Show rejected rows: the number by reason, then the newest rows as found."""
-    from warehouse.observations import rejected_rows
+    from slackwater.warehouse.observations import rejected_rows
 
     with session.reading() as store:
         found = rejected_rows(store, source=source, file=file, reason=reason, most=most)
@@ -191,12 +191,12 @@ def markets(
     session: Session = Session(),
 ) -> Answer:
     """List the markets of the warehouse with their observations, sampling interval and missing data."""
-    from flows.ledger.jobs import stored_jobs
-    from flows.show.formats import rows_of
-    from flows.turn.following import step_of
-    from warehouse.asof import contradicting_sources
-    from warehouse.errors import MarketError
-    from warehouse.observations import list_markets, with_on_demand
+    from slackwater.flows.ledger.jobs import stored_jobs
+    from slackwater.flows.show.formats import rows_of
+    from slackwater.flows.turn.following import step_of
+    from slackwater.warehouse.asof import contradicting_sources
+    from slackwater.warehouse.errors import MarketError
+    from slackwater.warehouse.observations import list_markets, with_on_demand
 
     if job is not None:
         if patterns:
@@ -261,10 +261,10 @@ RANKED_COLUMNS: dict[str, Column | str] = {
 
 def _rank_markets(job: str, session: Session) -> Answer:
     """Rank the markets of a multi-market job by the expected total cost if it runs there in the next slot."""
-    from flows.clock import now
-    from flows.turn.answer import ranked_rows
-    from flows.turn.context import Turn
-    from flows.turn.planning import asked_job, named_moment
+    from slackwater.flows.clock import now
+    from slackwater.flows.turn.answer import ranked_rows
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.planning import asked_job, named_moment
 
     with session.market_data() as store:
         moment = named_moment(
@@ -306,7 +306,7 @@ def export(
     session: Query = Query(),
 ) -> Answer:
     """Write the warehouse as Parquet: a file per table, and a manifest with row counts and content hashes."""
-    from warehouse.exchange import export_store
+    from slackwater.warehouse.exchange import export_store
 
     names = [name.strip() for name in (tables or "").split(",") if name.strip()]
     with session.reading() as store:
@@ -331,9 +331,9 @@ def import_(
     session: Query = Query(),
 ) -> Answer:
     """Merge an exported folder into a new or existing warehouse; the same folder again adds nothing."""
-    from flows.ledger.jobs import unusable_spec
-    from warehouse.exchange import NOT_IMPORTED, import_folder
-    from warehouse.store.folders import read_manifest
+    from slackwater.flows.ledger.jobs import unusable_spec
+    from slackwater.warehouse.exchange import NOT_IMPORTED, import_folder
+    from slackwater.warehouse.store.folders import read_manifest
 
     manifest = read_manifest(folder)  # read first, so that an unusable folder creates no warehouse
     with session.writing() as store:
@@ -382,7 +382,7 @@ def compact(
     """Rewrite the warehouse without data it no longer needs; the new file is verified before it replaces the old file."""
     import pandas as pd
 
-    from warehouse import exchange as compacting
+    from slackwater.warehouse import exchange as compacting
 
     with session.reading():
         pass  # raises if there is no warehouse, instead of creating it
@@ -415,11 +415,11 @@ def publish(
     """Publish the warehouse for many readers on shared storage; with --form parquet they pass DIR as --db."""
     with session.reading() as store:
         if form == "ducklake":
-            from warehouse.exchange import publish_to_lake
+            from slackwater.warehouse.exchange import publish_to_lake
 
             done = publish_to_lake(store, folder, keep=keep)
         else:
-            from warehouse.exchange import publish_generation
+            from slackwater.warehouse.exchange import publish_generation
 
             done = publish_generation(store, folder, keep=keep)
     row = {"folder": str(folder), "form": form, "generation": done.number, "published": done.new}

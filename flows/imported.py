@@ -10,15 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from flows.command import DEFAULT_DB, QueryAt
-from flows.show.blocks import Block, Column, Notes, Table
-from flows.show.formats import plural, utc, whole
-from flows.turn.following import StoredListing, why_not_followed
-from warehouse.errors import InputError
-from warehouse.observations import STANDARD_INPUT, Appended, imported_series
-from warehouse.products import product_rank, unplanned_words
-from warehouse.sources import SOURCES
-from warehouse.store.connection import Store
+from slackwater.flows.command import DEFAULT_DB, QueryAt
+from slackwater.flows.show.blocks import Block, Column, Notes, Table
+from slackwater.flows.show.formats import plural, utc, whole
+from slackwater.flows.turn.following import StoredListing, why_not_followed
+from slackwater.warehouse.errors import InputError
+from slackwater.warehouse.observations import STANDARD_INPUT, Appended, imported_series
+from slackwater.warehouse.products import product_rank, unplanned_words
+from slackwater.warehouse.sources import SOURCES
+from slackwater.warehouse.store.connection import Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,7 +208,7 @@ def _product_notes(read: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _has_planned(products: Sequence[str]) -> bool:
-    from warehouse.products import planned
+    from slackwater.warehouse.products import planned
 
     return planned(products, str) is not None
 

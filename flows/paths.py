@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 #: Environment variable: files and folders allowed in addition to the working folder, separated as in PATH.
 ALLOWED = "SLACKWATER_ALLOWED_PATHS"

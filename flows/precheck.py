@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from forecasting.predictors import check_predictor
-from warehouse.errors import InputError, OldSchemaError, SettingsError, unknown_job, unknown_market
-from warehouse.files import VALID_JOB, names_file, read_toml
-from warehouse.sources import check_source
+from slackwater.forecasting.predictors import check_predictor
+from slackwater.warehouse.errors import InputError, OldSchemaError, SettingsError, unknown_job, unknown_market
+from slackwater.warehouse.files import VALID_JOB, names_file, read_toml
+from slackwater.warehouse.sources import check_source
 
 #: Time parameters -> option names.
 TIMES = {"at": "--at", "start": "--from", "end": "--to", "deadline": "--deadline"}
@@ -28,7 +28,7 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
     given = dict(arguments) | {"at": arguments.get("at") or getattr(session, "at", None)}
     for name, text in given.items():
         if name in TIMES and isinstance(text, str):
-            from flows.clock import check_written
+            from slackwater.flows.clock import check_written
 
             check_written(text, TIMES[name])
         if name in TOML_FILES and isinstance(text, Path):
@@ -89,7 +89,7 @@ BY_MARKET = ("backtest", "forecast", "job add", "plan", "replay")
 def _check_forms(command: str, arguments: Mapping[str, Any]) -> None:
     """Check durations and the keys of a job file, which requires pandas."""
     if isinstance(every := arguments.get("every"), str) and command == "backtest":
-        from warehouse.amounts import parsed_duration
+        from slackwater.warehouse.amounts import parsed_duration
 
         try:
             parsed_duration(every)
@@ -100,7 +100,7 @@ def _check_forms(command: str, arguments: Mapping[str, Any]) -> None:
         Path(file) for file in files if isinstance(file, Path) or (isinstance(file, str) and names_file(file))
     ]
     if len(files) == 1 and command in ("backtest", "job add", "plan", "replay"):
-        from optimization.job.request import read_request
+        from slackwater.optimization.job.request import read_request
 
         read_request(files[0])
 
@@ -113,8 +113,8 @@ def _check_market(market: str, session: Any) -> None:
 
 
 def _check_there(db: Path) -> None:
-    from warehouse.store.files import check_place
-    from warehouse.store.folders import is_shared
+    from slackwater.warehouse.store.files import check_place
+    from slackwater.warehouse.store.folders import is_shared
 
     if not is_shared(db):
         check_place(db, read_only=True)
@@ -124,7 +124,7 @@ def _rows(session: Any, query: str) -> list[tuple[Any, ...]]:
     """Return rows of the warehouse; empty if it does not exist, has an older schema, or data are read from files."""
     if not session.db.exists() or getattr(session, "data", None) is not None:
         return []  # the command reports it
-    from warehouse.store.connection import open_reader
+    from slackwater.warehouse.store.connection import open_reader
 
     try:
         with open_reader(session.db) as store:

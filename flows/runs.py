@@ -1,6 +1,7 @@
 """Shared features of the Prefect flows: run names by slot, parameter descriptions, named tasks and log lines.
 
-Importing this module prepares the process for running flows: `flows.command.say` also writes to the log of the current flow
+Importing this module prepares the process for running flows: `slackwater.flows.command.say` also writes to the log of the
+current flow
 run, and writes to standard output or error never fail for lack of a reader. A run thus survives when its worker is killed;
 Prefect's console handler would end it.
 """
@@ -28,10 +29,10 @@ from prefect.transactions import CommitMode, transaction
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from flows.command import keep_log, outlive_readers
-from flows.config import Settings, read_settings
-from flows.paths import require_inside
-from warehouse.errors import SettingsError, SlackwaterError
+from slackwater.flows.command import keep_log, outlive_readers
+from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.paths import require_inside
+from slackwater.warehouse.errors import SettingsError, SlackwaterError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,7 +48,7 @@ def _console() -> PrefectConsoleHandler | None:
 
 
 def log(text: str) -> bool | None:
-    """Write a line to the log of the current flow run and task; see `flows.command.Log`."""
+    """Write a line to the log of the current flow run and task; see `slackwater.flows.command.Log`."""
     context, own = FlowRunContext.get(), TaskRunContext.get()
     if context is None or context.flow_run is None:
         return None

@@ -1,28 +1,28 @@
 """Forecasts of spot prices and available instances from market histories, without storage or solver (M6).
 
 ``forecast`` issues the forecast of the current turn, ``backtest`` the forecasts of past turns, and ``score`` measures
-their accuracy. Predictors implement `forecasting.predictor.Predictor`. Names are imported on first use.
+their accuracy. Predictors implement `slackwater.forecasting.predictor.Predictor`. Names are imported on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forecasting.accuracy.losses import score
-    from forecasting.origins import backtest, forecast
-    from forecasting.predictor import Predictor
-    from forecasting.quantiles import Forecast
-    from forecasting.series import Series
+    from slackwater.forecasting.accuracy.losses import score
+    from slackwater.forecasting.origins import backtest, forecast
+    from slackwater.forecasting.predictor import Predictor
+    from slackwater.forecasting.quantiles import Forecast
+    from slackwater.forecasting.series import Series
 
 __all__ = ["Forecast", "Predictor", "Series", "backtest", "forecast", "score"]
 
 _HOMES = {
-    "Forecast": "forecasting.quantiles",
-    "Predictor": "forecasting.predictor",
-    "Series": "forecasting.series",
-    "backtest": "forecasting.origins",
-    "forecast": "forecasting.origins",
-    "score": "forecasting.accuracy.losses",
+    "Forecast": "slackwater.forecasting.quantiles",
+    "Predictor": "slackwater.forecasting.predictor",
+    "Series": "slackwater.forecasting.series",
+    "backtest": "slackwater.forecasting.origins",
+    "forecast": "slackwater.forecasting.origins",
+    "score": "slackwater.forecasting.accuracy.losses",
 }
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 #: Error sizes of experiment E2 (M6.8).
 SIZES = (0.0, 0.1, 0.3, 0.5, 1.0)

@@ -13,13 +13,13 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import FittedPredictor, Outlook, Panel, Predictor, bounded
-from forecasting.predictors import DEFAULT, make_predictor
-from forecasting.predictors.last_value import LastValue
-from forecasting.quantiles import LEVELS, Forecast, Variable
-from forecasting.series import Series, largest_so_far, series_of, slot_at
-from warehouse.errors import ForecastError, SettingsError
-from warehouse.history import History
+from slackwater.forecasting.predictor import FittedPredictor, Outlook, Panel, Predictor, bounded
+from slackwater.forecasting.predictors import DEFAULT, make_predictor
+from slackwater.forecasting.predictors.last_value import LastValue
+from slackwater.forecasting.quantiles import LEVELS, Forecast, Variable
+from slackwater.forecasting.series import Series, largest_so_far, series_of, slot_at
+from slackwater.warehouse.errors import ForecastError, SettingsError
+from slackwater.warehouse.history import History
 
 # ---
 # When a forecaster is estimated, and on how much data: a fixed timetable, the same live and in backtests (M6.4).

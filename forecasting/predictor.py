@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 
-from forecasting.quantiles import Variable
-from forecasting.series import Series
-from warehouse.errors import ForecastError
+from slackwater.forecasting.quantiles import Variable
+from slackwater.forecasting.series import Series
+from slackwater.warehouse.errors import ForecastError
 
 # ---
 # Serialization of fitted models to JSON text, so that a turn between two refits restores a model without estimation (M6.4).
@@ -121,7 +121,7 @@ def _written(value: Any) -> Any:
         return {"booster": value.model_to_string()}
     raise ForecastError(
         f"a {type(value).__qualname__} in a fitted model",
-        expected="dataclasses marked with `forecasting.predictor.stored`, arrays, numbers",
+        expected="dataclasses marked with `slackwater.forecasting.predictor.stored`, arrays, numbers",
     )
 
 
@@ -189,7 +189,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 #
 # A panel holds a variable of several markets. Its series share variable and step but may begin and end at different times;
 # slot numbers since the epoch align them. Cutting a panel at a slot cuts every series there, so a predictor that gets a
-# cut panel cannot know more. `forecasting.origins` decides when a panel is passed to a predictor; it also handles gaps,
+# cut panel cannot know more. `slackwater.forecasting.origins` decides when a panel is passed to a predictor; it also handles gaps,
 # histories without a value, bounds and crossing quantiles in one place.
 
 #: Fallback reason for a market that was not in the panel when the model was estimated.
@@ -245,7 +245,7 @@ class Outlook:
 
 
 class FittedPredictor(Protocol):
-    """Predictor with estimated parameters: a frozen dataclass registered with `forecasting.predictor.stored`."""
+    """Predictor with estimated parameters: a frozen dataclass registered with `slackwater.forecasting.predictor.stored`."""
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast series ``which`` of ``panel`` for 1..``horizon`` slots after each origin.

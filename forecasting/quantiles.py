@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from warehouse.errors import ForecastError
-from warehouse.history import Market
+from slackwater.warehouse.errors import ForecastError
+from slackwater.warehouse.history import Market
 
 #: Quantile levels of every forecast (M6.1), shape (19,).
 LEVELS = np.round(np.arange(0.05, 0.951, 0.05), 2)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from forecasting.quantiles import Variable
-from warehouse.history import ROW_KNOWN_AT, History, Market
+from slackwater.forecasting.quantiles import Variable
+from slackwater.warehouse.history import ROW_KNOWN_AT, History, Market
 
 _DAY = pd.Timedelta(days=1)
 EPOCH = pd.Timestamp(0, tz="UTC")

@@ -8,19 +8,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from optimization.job.definition import Amdahl, Job, Linear, Power, Progress, RateTable, Throughput
-    from optimization.job.request import JobRequest, slot_job
-    from optimization.market.window import MarketWindow, PointForecast, market_window, point_forecast
-    from optimization.policies.contract import Policy, View
-    from optimization.policies.pool import load_pool, policy_named
-    from optimization.replay.decision import Decision, Effort, LiveJob, decide, live_job
-    from optimization.replay.run import replay
-    from optimization.replay.score import Bracket, hindsight
-    from optimization.requests.choice import Filled, MarketNow, fill
-    from optimization.requests.request import TuningRequest
-    from optimization.selection.contract import Weights
-    from optimization.selection.learners import learn
-    from optimization.window.plan import (
+    from slackwater.optimization.job.definition import (
+        Amdahl,
+        Job,
+        Linear,
+        Power,
+        Progress,
+        RateTable,
+        Throughput,
+    )
+    from slackwater.optimization.job.request import JobRequest, slot_job
+    from slackwater.optimization.market.window import (
+        MarketWindow,
+        PointForecast,
+        market_window,
+        point_forecast,
+    )
+    from slackwater.optimization.policies.contract import Policy, View
+    from slackwater.optimization.policies.pool import load_pool, policy_named
+    from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, decide, live_job
+    from slackwater.optimization.replay.run import replay
+    from slackwater.optimization.replay.score import Bracket, hindsight
+    from slackwater.optimization.requests.choice import Filled, MarketNow, fill
+    from slackwater.optimization.requests.request import TuningRequest
+    from slackwater.optimization.selection.contract import Weights
+    from slackwater.optimization.selection.learners import learn
+    from slackwater.optimization.window.plan import (
         Allocation,
         EndRule,
         ExpectedToGo,
@@ -29,7 +42,7 @@ if TYPE_CHECKING:
         Plan,
         PlanStatus,
     )
-    from optimization.window.solver import plan
+    from slackwater.optimization.window.solver import plan
 
 __all__ = [
     "Allocation",
@@ -74,50 +87,50 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Allocation": "optimization.window.plan",
-    "Amdahl": "optimization.job.definition",
-    "Bracket": "optimization.replay.score",
-    "Decision": "optimization.replay.decision",
-    "Effort": "optimization.replay.decision",
-    "EndRule": "optimization.window.plan",
-    "ExpectedToGo": "optimization.window.plan",
-    "Filled": "optimization.requests.choice",
-    "HorizonProblem": "optimization.window.plan",
-    "Job": "optimization.job.definition",
-    "JobRequest": "optimization.job.request",
-    "Linear": "optimization.job.definition",
-    "LiveJob": "optimization.replay.decision",
-    "MarketNow": "optimization.requests.choice",
-    "MarketWindow": "optimization.market.window",
-    "Outcome": "optimization.window.plan",
-    "Plan": "optimization.window.plan",
-    "PlanStatus": "optimization.window.plan",
-    "PointForecast": "optimization.market.window",
-    "Policy": "optimization.policies.contract",
-    "Power": "optimization.job.definition",
-    "Progress": "optimization.job.definition",
-    "RateTable": "optimization.job.definition",
-    "Throughput": "optimization.job.definition",
-    "TuningRequest": "optimization.requests.request",
-    "View": "optimization.policies.contract",
-    "Weights": "optimization.selection.contract",
-    "decide": "optimization.replay.decision",
-    "fill": "optimization.requests.choice",
-    "hindsight": "optimization.replay.score",
-    "learn": "optimization.selection.learners",
-    "live_job": "optimization.replay.decision",
-    "load_pool": "optimization.policies.pool",
-    "market_window": "optimization.market.window",
-    "plan": "optimization.window.solver",
-    "point_forecast": "optimization.market.window",
-    "policy_named": "optimization.policies.pool",
-    "slot_job": "optimization.job.request",
+    "Allocation": "slackwater.optimization.window.plan",
+    "Amdahl": "slackwater.optimization.job.definition",
+    "Bracket": "slackwater.optimization.replay.score",
+    "Decision": "slackwater.optimization.replay.decision",
+    "Effort": "slackwater.optimization.replay.decision",
+    "EndRule": "slackwater.optimization.window.plan",
+    "ExpectedToGo": "slackwater.optimization.window.plan",
+    "Filled": "slackwater.optimization.requests.choice",
+    "HorizonProblem": "slackwater.optimization.window.plan",
+    "Job": "slackwater.optimization.job.definition",
+    "JobRequest": "slackwater.optimization.job.request",
+    "Linear": "slackwater.optimization.job.definition",
+    "LiveJob": "slackwater.optimization.replay.decision",
+    "MarketNow": "slackwater.optimization.requests.choice",
+    "MarketWindow": "slackwater.optimization.market.window",
+    "Outcome": "slackwater.optimization.window.plan",
+    "Plan": "slackwater.optimization.window.plan",
+    "PlanStatus": "slackwater.optimization.window.plan",
+    "PointForecast": "slackwater.optimization.market.window",
+    "Policy": "slackwater.optimization.policies.contract",
+    "Power": "slackwater.optimization.job.definition",
+    "Progress": "slackwater.optimization.job.definition",
+    "RateTable": "slackwater.optimization.job.definition",
+    "Throughput": "slackwater.optimization.job.definition",
+    "TuningRequest": "slackwater.optimization.requests.request",
+    "View": "slackwater.optimization.policies.contract",
+    "Weights": "slackwater.optimization.selection.contract",
+    "decide": "slackwater.optimization.replay.decision",
+    "fill": "slackwater.optimization.requests.choice",
+    "hindsight": "slackwater.optimization.replay.score",
+    "learn": "slackwater.optimization.selection.learners",
+    "live_job": "slackwater.optimization.replay.decision",
+    "load_pool": "slackwater.optimization.policies.pool",
+    "market_window": "slackwater.optimization.market.window",
+    "plan": "slackwater.optimization.window.solver",
+    "point_forecast": "slackwater.optimization.market.window",
+    "policy_named": "slackwater.optimization.policies.pool",
+    "slot_job": "slackwater.optimization.job.request",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "replay":  # the folder, which is callable too
-        return import_module("optimization.replay")
+        return import_module("slackwater.optimization.replay")
     if name not in _HOMES:
         raise AttributeError(f"module 'optimization' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 import numpy as np
 import pandas as pd
 
-from optimization.trials.comparison import resampled
-from studies.single_kernel import (
+from slackwater.optimization.trials.comparison import resampled
+from slackwater.studies.single_kernel import (
     ON_DEMAND,
     SPOT,
     Ticks,
@@ -26,7 +26,7 @@ from studies.single_kernel import (
     play,
     uniform_progress,
 )
-from warehouse.errors import MarketError, PolicyError, SettingsError
+from slackwater.warehouse.errors import MarketError, PolicyError, SettingsError
 
 # ---
 # A setting of the single-instance benchmark: work, deadline, restart overhead, prices, all in whole minutes (M4.3, M4.6).

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from optimization.kernels.compiling import kernel, part
-from optimization.kernels.rules import on_demand_stays
+from slackwater.optimization.kernels.compiling import kernel, part
+from slackwater.optimization.kernels.rules import on_demand_stays
 
 #: The three actions: the instance that runs in a slot.
 NONE: Final = 0

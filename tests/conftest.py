@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.run import ENGINE_SETTINGS
+from slackwater.flows.engine.run import ENGINE_SETTINGS
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Workers of one run share the cores already: additional DuckDB threads only wait for each other. Without
@@ -62,7 +62,7 @@ FIRST = (
 @pytest.fixture(scope="session")
 def empty_warehouse(tmp_path_factory):
     """Return the file of a new warehouse, created as usual: tables, views and column comments."""
-    from warehouse.store.connection import open_store
+    from slackwater.warehouse.store.connection import open_store
 
     file = tmp_path_factory.mktemp("empty") / "w.duckdb"
     open_store(file).close()
@@ -75,7 +75,7 @@ def new_warehouses(empty_warehouse):
 
     Tests of file creation create warehouses as the program does, and so does every process that a test starts.
     """
-    from warehouse.store.connection import Opening
+    from slackwater.warehouse.store.connection import Opening
 
     def copied(opening):
         file = Path(opening.name)

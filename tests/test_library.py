@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def blocks():
 
 @pytest.mark.parametrize("layer", FACES)
 def test_the_face_of_a_layer_is_what_it_says(layer):
-    face = __import__(layer)
+    face = import_module(f"slackwater.{layer}")
     assert set(face.__all__) == FACES[layer]
     for name in face.__all__:
         assert getattr(face, name) is not None
@@ -50,16 +51,14 @@ def test_the_face_of_a_layer_is_what_it_says(layer):
 
 
 def test_errors_alone_cost_no_import_of_pandas():
-    program = (
-        "import sys, warehouse.errors; assert not {'pandas', 'numpy', 'duckdb', 'pyarrow'} & set(sys.modules)"
-    )
+    program = "import sys, slackwater.warehouse.errors; assert not {'pandas', 'numpy', 'duckdb', 'pyarrow'} & set(sys.modules)"
     run(program, cwd=ROOT)
 
 
 def test_the_verb_replay_stays_the_verb_whatever_is_imported_first():
     program = (
-        "import optimization.replay.score, optimization.replay.score\n"
-        "from optimization import replay\n"
+        "import slackwater.optimization.replay.score, slackwater.optimization.replay.score\n"
+        "from slackwater.optimization import replay\n"
         "assert callable(replay), replay"
     )
     run(program, cwd=ROOT)
@@ -74,7 +73,7 @@ def test_every_block_of_the_page_runs_without_flows_and_is_short(tmp_path):
     page = "\n".join(shown)
     assert solved in page
     page = page.replace(solved, "plan(job, window, seconds=0.2)")  # HiGHS uses all the time that it is given
-    end = "\nimport sys\nassert 'prefect' not in sys.modules\nassert 'flows' not in sys.modules\n"
+    end = "\nimport sys\nassert 'prefect' not in sys.modules\nassert 'slackwater.flows' not in sys.modules\n"
     program = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n" + page + end
     said = run(program, cwd=tmp_path)
     assert "hindsight" in said

@@ -133,7 +133,7 @@ def test_the_plan_of_a_file_is_that_of_the_command(monkeypatch):
         pytest.skip(f"no prices.parquet below {DATA}: set SLACKWATER_DATA to the folder of the open data")
     command, printed = planned()
     slot = pd.Timestamp("2025-10-12T12:00Z")
-    monkeypatch.setattr("flows.clock.now", lambda: slot + pd.Timedelta("5min"))
+    monkeypatch.setattr("slackwater.flows.clock.now", lambda: slot + pd.Timedelta("5min"))
     monkeypatch.setenv("COLUMNS", "80")
     words = [str(DATA) if word == "DIR" else word for word in command[1:]]
     words = [str(ROOT / word) if word.endswith(".toml") else word for word in words]

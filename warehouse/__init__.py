@@ -1,6 +1,6 @@
 """Storage of observations, forecasts, decisions and outcomes; independent of any model.
 
->>> from warehouse import Market, ingest, load_history, open_store
+>>> from slackwater.warehouse import Market, ingest, load_history, open_store
 >>> with open_store(":memory:") as store:
 ...     counts = ingest(store, "simulated", start="2026-01-01", end="2026-01-02")
 >>> counts.rejected
@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warehouse.asof import HistoryAssumptions, load_history
-    from warehouse.errors import (
+    from slackwater.warehouse.asof import HistoryAssumptions, load_history
+    from slackwater.warehouse.errors import (
         InputError,
         MarketError,
         SettingsError,
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
         SourceFileError,
         StoreError,
     )
-    from warehouse.history import History, Market
-    from warehouse.observations import Appended, ingest, list_markets
-    from warehouse.store.connection import Store, open_reader, open_store
+    from slackwater.warehouse.history import History, Market
+    from slackwater.warehouse.observations import Appended, ingest, list_markets
+    from slackwater.warehouse.store.connection import Store, open_reader, open_store
 
-#: Module of each public name; loaded on first use, so that importing `warehouse.errors` does not
+#: Module of each public name; loaded on first use, so that importing `slackwater.warehouse.errors` does not
 #: import pandas.
 _PLACES = {
     "Appended": "observations",

@@ -16,10 +16,10 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
-from warehouse.amounts import LARGEST_COUNT, plural
-from warehouse.catalogue import OnDemandTerms, list_price, terms_for
-from warehouse.errors import MarketError, SettingsError
-from warehouse.history import (
+from slackwater.warehouse.amounts import LARGEST_COUNT, plural
+from slackwater.warehouse.catalogue import OnDemandTerms, list_price, terms_for
+from slackwater.warehouse.errors import MarketError, SettingsError
+from slackwater.warehouse.history import (
     AVAILABLE,
     NOT_SOLD,
     OBSERVED,
@@ -31,11 +31,11 @@ from warehouse.history import (
     Market,
     OnDemandOrigin,
 )
-from warehouse.packaged import read_sql
-from warehouse.products import planned, product_rank, unplanned_words
-from warehouse.sources.contract import Conventions, known_conventions
-from warehouse.store.connection import Store
-from warehouse.times import microseconds, moment, utc_index
+from slackwater.warehouse.packaged import read_sql
+from slackwater.warehouse.products import planned, product_rank, unplanned_words
+from slackwater.warehouse.sources.contract import Conventions, known_conventions
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import microseconds, moment, utc_index
 
 # ---
 # Choice of the series of a market: sources by trust, products by preference, using known rows only
@@ -183,7 +183,7 @@ def pick_series(
 
 
 def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
-    """Return the series of the product used for planning (`warehouse.products`), None if there is none."""
+    """Return the series of the product used for planning (`slackwater.warehouse.products`), None if there is none."""
     return planned(series, lambda one: one.product)
 
 
@@ -749,7 +749,7 @@ def load_history(
     the same source if it has any, else from the most trusted source that overlaps, which is
     recorded as an assumption; likewise the counts if the requested source has only prices. A
     variable never mixes two sources. ``product``: by default the product used for planning
-    (`warehouse.products`); prices of another product, e.g. Windows, are used only on request.
+    (`slackwater.warehouse.products`); prices of another product, e.g. Windows, are used only on request.
     ``on_demand``: terms of a job or of settings, which take precedence over any observed or listed
     on-demand price (`find_on_demand`).
 

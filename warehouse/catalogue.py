@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from importlib.resources import files
 
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 #: Text in the price column for types not sold on demand.
 NOT_SOLD = "not sold"

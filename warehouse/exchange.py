@@ -15,12 +15,18 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet
 
-from warehouse.errors import DamagedStoreError, InputError, SettingsError, StoreError, StoreLockedError
-from warehouse.foreign import Judge, load_foreign, rows_of_file
-from warehouse.issued import NATURAL_KEYS
-from warehouse.store.connection import Store, attach_new, compacted_file, open_store
-from warehouse.store.files import sync_file, sync_folder
-from warehouse.store.folders import (
+from slackwater.warehouse.errors import (
+    DamagedStoreError,
+    InputError,
+    SettingsError,
+    StoreError,
+    StoreLockedError,
+)
+from slackwater.warehouse.foreign import Judge, load_foreign, rows_of_file
+from slackwater.warehouse.issued import NATURAL_KEYS
+from slackwater.warehouse.store.connection import Store, attach_new, compacted_file, open_store
+from slackwater.warehouse.store.files import sync_file, sync_folder
+from slackwater.warehouse.store.folders import (
     ABOUT_VIEWS,
     EXPORT_AGAIN,
     MANIFEST,
@@ -39,7 +45,7 @@ from warehouse.store.folders import (
     read_manifest,
     table_file,
 )
-from warehouse.store.schema import (
+from slackwater.warehouse.store.schema import (
     DESCRIBED,
     TABLES,
     TableRule,
@@ -50,7 +56,7 @@ from warehouse.store.schema import (
     views_over,
     with_needs,
 )
-from warehouse.times import moment
+from slackwater.warehouse.times import moment
 
 # ---
 # Export to Parquet files in a folder, which is created completely or not at all.
@@ -172,7 +178,7 @@ def import_folder(
     """Merge a folder written by `export_store` into the warehouse; return counts by table.
 
     Every file is first compared with the manifest; all rows are added in a single transaction. An
-    unusable row is set aside together with the rows that refer to it (`warehouse.foreign`).
+    unusable row is set aside together with the rows that refer to it (`slackwater.warehouse.foreign`).
     ``judges`` maps table and column to a function that returns why a stored JSON text is unusable.
     Raises `InputError` for a folder that is incomplete, changed or of another form, `SchemaError`
     for a folder of a newer schema.
@@ -388,7 +394,7 @@ class _TableRows:
 # ---
 # Publication for many readers on shared storage: generations of Parquet files with a pointer, or a DuckLake.
 #
-# A shared folder (`warehouse.store.folders`) gets a new export under ``generations/<number>/``, then the pointer is
+# A shared folder (`slackwater.warehouse.store.folders`) gets a new export under ``generations/<number>/``, then the pointer is
 # replaced atomically. Published files never change, so readers need no locks, not even on network file systems.
 # The last ``keep`` generations are preserved.
 #

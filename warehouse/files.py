@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from warehouse.errors import JobError
+from slackwater.warehouse.errors import JobError
 
 #: Expected form of a job file, for error messages.
 VALID_JOB = "valid TOML, as in examples/llama-8b-lora.toml"

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from pyarrow import types
 
-from warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP
-from warehouse.documents import why_unreadable
-from warehouse.errors import InputError
-from warehouse.store.connection import Store
-from warehouse.store.folders import EXPORT_AGAIN
+from slackwater.warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP
+from slackwater.warehouse.documents import why_unreadable
+from slackwater.warehouse.errors import InputError
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.store.folders import EXPORT_AGAIN
 
 #: Function that returns why a text is unusable, "" if it is usable.
 Judge = Callable[[str], str]

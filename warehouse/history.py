@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from warehouse.errors import HistoryError, MarketError
+from slackwater.warehouse.errors import HistoryError, MarketError
 
 PRICE = "price_usd"
 AVAILABLE = "available"

@@ -15,11 +15,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from warehouse.errors import StoreError
-from warehouse.history import History, Market
-from warehouse.store.connection import Store
-from warehouse.store.schema import TABLES
-from warehouse.times import microseconds, moment, utc_index
+from slackwater.warehouse.errors import StoreError
+from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.store.schema import TABLES
+from slackwater.warehouse.times import microseconds, moment, utc_index
 
 # ---
 # Rows of any table: written once, never overwritten, read back by column.
@@ -161,7 +161,7 @@ def record_assumptions(store: Store, history: History) -> Written:
 # ---
 # States of fitted forecasters (M6.4): written once, so that turns between two refits need no fit.
 #
-# The warehouse does not interpret a state: it is text that `forecasting.predictor` writes and reads.
+# The warehouse does not interpret a state: it is text that `slackwater.forecasting.predictor` writes and reads.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,7 @@ ForecastT = TypeVar("ForecastT")
 
 
 class ForecastValue(Protocol):
-    """Interface of a forecast needed for storage, implemented by `forecasting.quantiles.Forecast`."""
+    """Interface of a forecast needed for storage, implemented by `slackwater.forecasting.quantiles.Forecast`."""
 
     @property
     def market(self) -> Market:

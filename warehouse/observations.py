@@ -23,18 +23,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP, duration
-from warehouse.catalogue import OnDemandTerms, highest_list_price, highest_of_all, list_price, terms_for
-from warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
-from warehouse.history import NOT_SOLD, OBSERVED, OnDemandOrigin
-from warehouse.history import UNKNOWN as NO_PRICE
-from warehouse.packaged import read_sql
-from warehouse.products import UNKNOWN_RANK, rank_sql, unplanned_words
-from warehouse.sources import SOURCES, check_source
-from warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
-from warehouse.store.connection import Store
-from warehouse.store.schema import quoted
-from warehouse.times import microseconds
+from slackwater.warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP, duration
+from slackwater.warehouse.catalogue import (
+    OnDemandTerms,
+    highest_list_price,
+    highest_of_all,
+    list_price,
+    terms_for,
+)
+from slackwater.warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
+from slackwater.warehouse.history import NOT_SOLD, OBSERVED, OnDemandOrigin
+from slackwater.warehouse.history import UNKNOWN as NO_PRICE
+from slackwater.warehouse.packaged import read_sql
+from slackwater.warehouse.products import UNKNOWN_RANK, rank_sql, unplanned_words
+from slackwater.warehouse.sources import SOURCES, check_source
+from slackwater.warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.store.schema import quoted
+from slackwater.warehouse.times import microseconds
 
 # ---
 # SQL that casts the rows of a file, or gives the reason for rejecting them (M1.1, M1.2).
@@ -1481,7 +1487,7 @@ def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.Da
     (nominal, NaN if not stated), kind, products ("; "-separated), on_demand_usd (latest of this
     source, USD per hour, NaN if none), real_clock, missing (the variables that `load_history` would
     have to assume or look up). has_price and on_demand_usd refer to the product used for planning
-    (`warehouse.products`), price_rows and products to all.
+    (`slackwater.warehouse.products`), price_rows and products to all.
     """
     when_us = ANY_TIME_US if known_at is None else microseconds(known_at, "known_at")
     return _listed(store, when_us, when_us, 1).drop(columns="place")

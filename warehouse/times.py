@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pandas as pd
 
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 _MICROSECOND = pd.Timedelta(microseconds=1)
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, Session, option
+from slackwater.flows.command import Answer, Session, option
 
 
 def accuracy(
@@ -55,7 +55,7 @@ def accuracy(
     """
     # Set before NumPy is imported: further threads do not speed up the small matrices of a filter.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from flows.accuracy.report import AccuracyOptions, measured_accuracy
+    from slackwater.flows.accuracy.report import AccuracyOptions, measured_accuracy
 
     options = AccuracyOptions(
         market=market,

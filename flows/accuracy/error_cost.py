@@ -16,22 +16,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.accuracy.units import Medians, add_missing, panels_of
-from flows.show.formats import plural
-from forecasting.accuracy.intervals import interval_words
-from forecasting.origins import TIMETABLE, Timetable
-from forecasting.predictor import Predictor
-from forecasting.predictors import FLOOR
-from forecasting.quantiles import Variable
-from forecasting.series import Series
-from optimization.market.window import PointForecast, whole_counts
-from optimization.policies.committed_horizon import Ahap
-from optimization.policies.contract import Policy
-from optimization.policies.pool import policy_named
-from optimization.replay.run import PlanMemo, replay_pool, spread
-from optimization.replay.score import perfect_forecasts
-from optimization.trials.comparison import resampled
-from optimization.trials.scenarios import (
+from slackwater.flows.accuracy.units import Medians, add_missing, panels_of
+from slackwater.flows.show.formats import plural
+from slackwater.forecasting.accuracy.intervals import interval_words
+from slackwater.forecasting.origins import TIMETABLE, Timetable
+from slackwater.forecasting.predictor import Predictor
+from slackwater.forecasting.predictors import FLOOR
+from slackwater.forecasting.quantiles import Variable
+from slackwater.forecasting.series import Series
+from slackwater.optimization.market.window import PointForecast, whole_counts
+from slackwater.optimization.policies.committed_horizon import Ahap
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.optimization.trials.comparison import resampled
+from slackwater.optimization.trials.scenarios import (
     Draw,
     Grid,
     Scenario,
@@ -41,8 +41,8 @@ from optimization.trials.scenarios import (
     moving_paths,
     scenario_of,
 )
-from optimization.window.plan import Outcome
-from warehouse.errors import MarketError, SettingsError
+from slackwater.optimization.window.plan import Outcome
+from slackwater.warehouse.errors import MarketError, SettingsError
 
 #: Policies that use forecasts: the five-slot plan of the pool with its default end rule, and with
 #: the target rule (M3.3).
@@ -512,7 +512,7 @@ def money_beside_accuracy(cost: ErrorCost, pooled: pd.DataFrame, *, steps: int =
     """Return `RANK_COLUMNS`: the models ranked by utility (`ALL_POLICIES`), with their pooled
     pinball skill of counts and prices.
 
-    ``pooled`` is the table of `forecasting.accuracy.tables.Accuracy`; skills are means over the
+    ``pooled`` is the table of `slackwater.forecasting.accuracy.tables.Accuracy`; skills are means over the
     first ``steps``, the horizon of the plans. The skill of a model without scores is NaN.
     """
     money = cost.table[(cost.table["policy"] == ALL_POLICIES) & cost.table["money_rank"].notna()]
@@ -529,7 +529,7 @@ def skill_within_markets(cost: ErrorCost, scores: pd.DataFrame, *, steps: int = 
     """Return the rank correlation of pinball skill and utility over models within markets, and the number of pairs.
 
     Both values are taken less the market's mean. ``scores`` is the table of
-    `forecasting.accuracy.tables.Accuracy`; a market's skill of counts is the mean over the first
+    `slackwater.forecasting.accuracy.tables.Accuracy`; a market's skill of counts is the mean over the first
     ``steps``. The correlation is NaN if nothing can be ranked.
     """
     near = scores[(scores["variable"] == "count") & (scores["step"] <= steps)]

@@ -12,7 +12,7 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner
 from pydantic import Field
 
-from flows.accuracy.report import (
+from slackwater.flows.accuracy.report import (
     AccuracyOptions,
     answer_of,
     course_of,
@@ -20,13 +20,13 @@ from flows.accuracy.report import (
     read_measured,
     with_uncalibrated,
 )
-from flows.accuracy.units import BacktestPlan, UnitScores, accuracy_from, score_unit
-from flows.command import DEFAULT_DB, Session, progress, say
-from flows.engine.flows import RUNNER, TASKS_A_STAGE
-from flows.runs import Db, SettingsFile, named_flow, run_name
-from flows.show.page import write_page
-from forecasting.accuracy.tables import Accuracy
-from forecasting.origins import Unit, units_of
+from slackwater.flows.accuracy.units import BacktestPlan, UnitScores, accuracy_from, score_unit
+from slackwater.flows.command import DEFAULT_DB, Session, progress, say
+from slackwater.flows.engine.flows import RUNNER, TASKS_A_STAGE
+from slackwater.flows.runs import Db, SettingsFile, named_flow, run_name
+from slackwater.flows.show.page import write_page
+from slackwater.forecasting.accuracy.tables import Accuracy
+from slackwater.forecasting.origins import Unit, units_of
 
 #: The report is not urgent: long delays before retries, and a timeout (seconds) well before the
 #: next day's report.
@@ -55,9 +55,9 @@ class ScoredPart:
 def accuracy_on_engine(
     course: BacktestPlan, *, runner: TaskRunner[PrefectFuture[Any]] = RUNNER, notes: tuple[str, ...] = ()
 ) -> Accuracy:
-    """Run `flows.accuracy.units.run_course` as a flow on ``runner``, with the same results.
+    """Run `slackwater.flows.accuracy.units.run_course` as a flow on ``runner``, with the same results.
 
-    `flows.engine.run.prepare_engine` must be called first.
+    `slackwater.flows.engine.run.prepare_engine` must be called first.
     """
     made: list[ScoredPart] = score_course.with_options(task_runner=runner)(
         CourseUnits(course, units_of(course.rolling))
@@ -78,7 +78,7 @@ def score_units(part: CourseUnits) -> ScoredPart:
 
 @flow(name="score-course", task_runner=RUNNER, validate_parameters=False, persist_result=False)
 def score_course(whole: CourseUnits) -> list[ScoredPart]:
-    """Score all units in at most `flows.engine.flows.TASKS_A_STAGE` tasks of consecutive units, in order."""
+    """Score all units in at most `slackwater.flows.engine.flows.TASKS_A_STAGE` tasks of consecutive units, in order."""
     say(f"score {len(whole.units)} units")
     size = -(-len(whole.units) // TASKS_A_STAGE)
     parts = [CourseUnits(whole.course, whole.units[i : i + size]) for i in range(0, len(whole.units), size)]

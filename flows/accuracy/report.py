@@ -11,24 +11,34 @@ from typing import Any
 
 import pandas as pd
 
-from flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
-from flows.accuracy.series import VARIABLES, Measured, SeriesChoice, accuracy_of_vintages, measured_panels
-from flows.accuracy.units import BacktestPlan, Medians, cores, kept_path, read_blocks, run_course
-from flows.command import Session, parsed_duration, parsed_time, progress
-from flows.config import Settings
-from flows.show.blocks import Block, Notes, Page
-from flows.show.formats import plain, rows_of
-from flows.turn.forecast import timetable_of
-from forecasting.accuracy.left_out import LEAVABLE, left_out
-from forecasting.accuracy.tables import Accuracy, LeftOut
-from forecasting.diagnosis.drift import drift_sentences, drift_table
-from forecasting.diagnosis.predictability import alternation_sentences, alternations, predictability
-from forecasting.origins import Rolling, Timetable, second_half, units_of
-from forecasting.predictor import Panel
-from forecasting.predictors import DEFAULT as DEFAULT_MODEL
-from forecasting.predictors import FLOOR, make_predictor
-from forecasting.series import Series
-from warehouse.errors import DamagedStoreError, MarketError, SettingsError
+from slackwater.flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
+from slackwater.flows.accuracy.series import (
+    VARIABLES,
+    Measured,
+    SeriesChoice,
+    accuracy_of_vintages,
+    measured_panels,
+)
+from slackwater.flows.accuracy.units import BacktestPlan, Medians, cores, kept_path, read_blocks, run_course
+from slackwater.flows.command import Session, parsed_duration, parsed_time, progress
+from slackwater.flows.config import Settings
+from slackwater.flows.show.blocks import Block, Notes, Page
+from slackwater.flows.show.formats import plain, rows_of
+from slackwater.flows.turn.forecast import timetable_of
+from slackwater.forecasting.accuracy.left_out import LEAVABLE, left_out
+from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
+from slackwater.forecasting.diagnosis.drift import drift_sentences, drift_table
+from slackwater.forecasting.diagnosis.predictability import (
+    alternation_sentences,
+    alternations,
+    predictability,
+)
+from slackwater.forecasting.origins import Rolling, Timetable, second_half, units_of
+from slackwater.forecasting.predictor import Panel
+from slackwater.forecasting.predictors import DEFAULT as DEFAULT_MODEL
+from slackwater.forecasting.predictors import FLOOR, make_predictor
+from slackwater.forecasting.series import Series
+from slackwater.warehouse.errors import DamagedStoreError, MarketError, SettingsError
 
 Progress = Callable[[int, int], None]
 
@@ -37,8 +47,8 @@ Progress = Callable[[int, int], None]
 class Background:
     """Tables and sentences that complement the scores.
 
-    ``predictability`` and ``drift`` are tables of `forecasting.diagnosis.predictability` and
-    `forecasting.diagnosis.drift`, ``alternation`` and ``drift_words`` are sentences. ``cost`` is
+    ``predictability`` and ``drift`` are tables of `slackwater.forecasting.diagnosis.predictability` and
+    `slackwater.forecasting.diagnosis.drift`, ``alternation`` and ``drift_words`` are sentences. ``cost`` is
     None if no job could be drawn; ``notes`` explains why.
     """
 
@@ -343,8 +353,8 @@ def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str
 
 def accuracy_blocks(accuracy: Accuracy) -> list[Block]:
     """Return the blocks for a terminal: the answer, all markets by step, every market, and notes."""
-    from flows.accuracy.page.by_market import markets_section
-    from flows.accuracy.page.sections import answer_section, pooled_section
+    from slackwater.flows.accuracy.page.by_market import markets_section
+    from slackwater.flows.accuracy.page.sections import answer_section, pooled_section
 
     step = int(accuracy.step / pd.Timedelta(minutes=1))
     return [
@@ -358,9 +368,9 @@ def accuracy_blocks(accuracy: Accuracy) -> list[Block]:
 
 def made_page(accuracy: Accuracy, course: BacktestPlan, data: str, *, processes: int) -> Page:
     """Return the whole report as a page: scores, predictability, drift and cost of errors; ``course`` stores its forecasts."""
-    from flows.accuracy.error_cost import CostPlan
-    from flows.accuracy.page import About, accuracy_page
-    from flows.accuracy.report import background_of
+    from slackwater.flows.accuracy.error_cost import CostPlan
+    from slackwater.flows.accuracy.page import About, accuracy_page
+    from slackwater.flows.accuracy.report import background_of
 
     with progress("what the errors cost") as tell:
         beside = background_of(course, plan=CostPlan(processes=processes), progress=tell)

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.config import Settings
-from flows.show.formats import rows_of
-from flows.turn.context import read_history
-from flows.turn.following import Followed, own_time, step_of
-from forecasting.accuracy.tables import Accuracy, Tally, accuracy_of, tally
-from forecasting.origins import Block, Timetable, second_half
-from forecasting.predictor import Outlook, Panel
-from forecasting.quantiles import Forecast, Variable
-from forecasting.series import Series, series_of, slot_at
-from warehouse.asof import HELD_CONSTANT
-from warehouse.errors import MarketError
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
-from warehouse.issued import read_vintages, vintage_times
-from warehouse.observations import list_markets
-from warehouse.store.connection import Store
+from slackwater.flows.config import Settings
+from slackwater.flows.show.formats import rows_of
+from slackwater.flows.turn.context import read_history
+from slackwater.flows.turn.following import Followed, own_time, step_of
+from slackwater.forecasting.accuracy.tables import Accuracy, Tally, accuracy_of, tally
+from slackwater.forecasting.origins import Block, Timetable, second_half
+from slackwater.forecasting.predictor import Outlook, Panel
+from slackwater.forecasting.quantiles import Forecast, Variable
+from slackwater.forecasting.series import Series, series_of, slot_at
+from slackwater.warehouse.asof import HELD_CONSTANT
+from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from slackwater.warehouse.issued import read_vintages, vintage_times
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.store.connection import Store
 
 # ---
 # The series on which accuracy is measured: every measured variable of every market and source, as panels (M1.2, M6.5).
@@ -236,7 +236,7 @@ def _untestable(series: Series, history: History, late: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """Issued forecasts in the form of `forecasting.accuracy.tables.Tested`; the origins are those of any model."""
+    """Issued forecasts in the form of `slackwater.forecasting.accuracy.tables.Tested`; the origins are those of any model."""
 
     panels: tuple[Panel, ...]
     origins: tuple[tuple[np.ndarray, ...], ...]
@@ -256,7 +256,7 @@ def accuracy_of_vintages(
     since: pd.Timestamp | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Accuracy:
-    """Return the tables of `forecasting.accuracy.tables.accuracy_of` for the stored forecasts of
+    """Return the tables of `slackwater.forecasting.accuracy.tables.accuracy_of` for the stored forecasts of
     some models, ``horizon`` ahead.
 
     Forecasts with a shorter horizon are left out. Raises `MarketError` if there are no forecasts of

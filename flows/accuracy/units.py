@@ -17,15 +17,24 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import forecasting
-from forecasting.accuracy.tables import QUANTILES, Accuracy, Tally, accuracy_of, tally
-from forecasting.origins import Block, Rolling, Timetable, Unit, forecast_blocks, last_slot, seen_by, units_of
-from forecasting.predictor import Outlook, Panel, Predictor
-from forecasting.quantiles import LEVELS, Variable
-from forecasting.series import Series
-from optimization.replay.run import spread
-from warehouse.errors import DamagedStoreError, InputError
-from warehouse.times import microseconds
+from slackwater import forecasting
+from slackwater.forecasting.accuracy.tables import QUANTILES, Accuracy, Tally, accuracy_of, tally
+from slackwater.forecasting.origins import (
+    Block,
+    Rolling,
+    Timetable,
+    Unit,
+    forecast_blocks,
+    last_slot,
+    seen_by,
+    units_of,
+)
+from slackwater.forecasting.predictor import Outlook, Panel, Predictor
+from slackwater.forecasting.quantiles import LEVELS, Variable
+from slackwater.forecasting.series import Series
+from slackwater.optimization.replay.run import spread
+from slackwater.warehouse.errors import DamagedStoreError, InputError
+from slackwater.warehouse.times import microseconds
 
 # ---
 # Forecasts of a backtest stored as files, so that an interrupted run can continue (M6.1, M6.5).

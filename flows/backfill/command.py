@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import Answer, Session, option, parsed_duration, say
-from flows.show.blocks import Block, Column, Table
-from flows.show.formats import plural
+from slackwater.flows.command import Answer, Session, option, parsed_duration, say
+from slackwater.flows.show.blocks import Block, Column, Table
+from slackwater.flows.show.formats import plural
 
 if TYPE_CHECKING:
-    from flows.backfill.run import SlotRange
+    from slackwater.flows.backfill.run import SlotRange
 
 #: Maximum number of slots shown in a terminal, for a plan or a result.
 SHOWN = 60
@@ -56,8 +56,8 @@ def backfill(
     """
     import pandas as pd
 
-    from flows.backfill.run import stretch_of
-    from flows.clock import parse_time
+    from slackwater.flows.backfill.run import stretch_of
+    from slackwater.flows.clock import parse_time
 
     stretch = stretch_of(
         parse_time(start, "--from"), parse_time(end, "--to"),
@@ -67,15 +67,15 @@ def backfill(
     )  # fmt: skip
     if dry_run:
         return _plan(stretch, session)
-    from flows.engine.run import no_heartbeat, prepare_engine
-    from flows.engine.serving import start_embedded_server
-    from warehouse.store.files import check_place
+    from slackwater.flows.engine.run import no_heartbeat, prepare_engine
+    from slackwater.flows.engine.serving import start_embedded_server
+    from slackwater.warehouse.store.files import check_place
 
     check_place(session.db, read_only=False)
     say(f"start the engine; backfill of {len(stretch.slots())} slots")
     prepare_engine(session.db.resolve().parent, quiet=True)
     start_embedded_server()
-    from flows.backfill import flow
+    from slackwater.flows.backfill import flow
 
     with no_heartbeat():
         state = flow.backfill(
@@ -94,7 +94,7 @@ def backfill(
 
 def _plan(stretch: SlotRange, session: Session) -> Answer:
     """List every slot with the stages that a backfill would run."""
-    from flows.backfill.run import plan_backfill
+    from slackwater.flows.backfill.run import plan_backfill
 
     if session.db.exists():
         with session.reading() as store:

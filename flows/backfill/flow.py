@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from flows.backfill.run import Backfill, Reprocess, SlotRange, StageOutcome, stretch_of
-from flows.backfill.run import backfill as make
-from flows.clock import now
-from flows.command import DEFAULT_DB, progress, say
-from flows.config import Settings, read_settings
-from flows.runs import Data, Db, SettingsFile, as_task, named_flow, run_name, utc_time
-from flows.turn.following import step_of
-from warehouse.errors import StoreError
+from slackwater.flows.backfill.run import Backfill, Reprocess, SlotRange, StageOutcome, stretch_of
+from slackwater.flows.backfill.run import backfill as make
+from slackwater.flows.clock import now
+from slackwater.flows.command import DEFAULT_DB, progress, say
+from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.runs import Data, Db, SettingsFile, as_task, named_flow, run_name, utc_time
+from slackwater.flows.turn.following import step_of
+from slackwater.warehouse.errors import StoreError
 
 #: Pause in seconds between two chunks, with the warehouse released: longer than the retry interval
 #: of a waiting writer.

@@ -19,10 +19,19 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 
-from flows.config import Settings
-from flows.ledger.records import BACKFILL, STAGES, reason_of, save_failure
-from flows.turn.context import Pool, Reads, Turn, Work, find_work, read_pool, require_markets, run_id_of
-from flows.turn.forecast import (
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.records import BACKFILL, STAGES, reason_of, save_failure
+from slackwater.flows.turn.context import (
+    Pool,
+    Reads,
+    Turn,
+    Work,
+    find_work,
+    read_pool,
+    require_markets,
+    run_id_of,
+)
+from slackwater.flows.turn.forecast import (
     NO_ESTIMATES,
     Estimates,
     estimate_turns,
@@ -30,13 +39,13 @@ from flows.turn.forecast import (
     forecast_turns,
     timetable_of,
 )
-from flows.turn.stages import Found, decide_jobs, ingest, score_jobs
-from optimization.replay.decision import RECORD_SPAN, Fan, in_turn
-from warehouse.asof import Span
-from warehouse.documents import read_object
-from warehouse.errors import SettingsError, SlackwaterError
-from warehouse.issued import read_rows
-from warehouse.store.connection import Store, open_store
+from slackwater.flows.turn.stages import Found, decide_jobs, ingest, score_jobs
+from slackwater.optimization.replay.decision import RECORD_SPAN, Fan, in_turn
+from slackwater.warehouse.asof import Span
+from slackwater.warehouse.documents import read_object
+from slackwater.warehouse.errors import SettingsError, SlackwaterError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import Store, open_store
 
 # ---
 # Which slots and stages a backfill runs: read from the ledger of runs before anything is done, and

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import (
+from slackwater.flows.command import (
     Answer,
     MarketName,
     Session,
@@ -17,13 +17,13 @@ from flows.command import (
     progress,
     say,
 )
-from flows.ledger.headline import SPOT_NEVER_LOST
-from flows.show.blocks import Block, Column, Figure, Fold, Notes, Table
-from flows.show.formats import percent, plural, usd, utc
-from warehouse.amounts import duration
+from slackwater.flows.ledger.headline import SPOT_NEVER_LOST
+from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Table
+from slackwater.flows.show.formats import percent, plural, usd, utc
+from slackwater.warehouse.amounts import duration
 
 if TYPE_CHECKING:
-    from flows.backtest.run import Backtest, Summary
+    from slackwater.flows.backtest.run import Backtest, Summary
 
 #: Name of the row of the optimum with the market known in advance.
 HINDSIGHT = "hindsight"
@@ -58,13 +58,13 @@ def backtest(
     """
     from pathlib import Path
 
-    from flows.backtest.run import backtest as simulated
-    from flows.backtest.run import length_of
-    from flows.clock import now
-    from flows.ledger.jobs import find_job
-    from flows.turn.context import Turn
-    from optimization.job.request import read_request
-    from warehouse.files import names_file
+    from slackwater.flows.backtest.run import backtest as simulated
+    from slackwater.flows.backtest.run import length_of
+    from slackwater.flows.clock import now
+    from slackwater.flows.ledger.jobs import find_job
+    from slackwater.flows.turn.context import Turn
+    from slackwater.optimization.job.request import read_request
+    from slackwater.warehouse.files import names_file
 
     spacing = parsed_duration(every, "--every")
     first, last = parsed_time(start, "--from"), parsed_time(end, "--to")
@@ -87,8 +87,8 @@ def backtest(
 
 def backtest_answer(found: Backtest) -> Answer:
     """Return the comparison as text, a page with a chart, and a JSON object."""
-    from flows.backtest.run import summaries
-    from flows.schemas.forms import BACKTEST
+    from slackwater.flows.backtest.run import summaries
+    from slackwater.flows.schemas.forms import BACKTEST
 
     rows = summaries(found)
     alone = [run.on_demand_only_usd for run in found.runs if run.policy == found.policies[0]]
@@ -134,7 +134,7 @@ def backtest_answer(found: Backtest) -> Answer:
 
 
 def _blocks_count(found: Backtest) -> int:
-    from flows.backtest.run import blocks_of
+    from slackwater.flows.backtest.run import blocks_of
 
     return blocks_of(found)
 
@@ -201,7 +201,7 @@ def _interval(row: Summary) -> str | None:
 
 
 def _notes(found: Backtest) -> list[str]:
-    from forecasting.accuracy.intervals import LEAST_BLOCKS
+    from slackwater.forecasting.accuracy.intervals import LEAST_BLOCKS
 
     blocks = _blocks_count(found)
     notes = [
@@ -227,7 +227,7 @@ def _figure(found: Backtest) -> Figure:
     names = list(found.policies)
 
     def drawn() -> list[dict[str, Any]]:
-        from flows.show.charts import Axis, lines
+        from slackwater.flows.show.charts import Axis, lines
 
         rows: list[dict[str, Any]] = [
             {"x": run.start, "y": run.cost_usd, "series": run.policy} for run in found.runs

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from flows.show.formats import plural
-from flows.turn.context import (
+from slackwater.flows.show.formats import plural
+from slackwater.flows.turn.context import (
     Turn,
     deciding_policy,
     market_of,
@@ -21,24 +21,24 @@ from flows.turn.context import (
     read_all,
     read_pool,
 )
-from flows.turn.following import Followed, step_of
-from flows.turn.forecast import forecasts_of, ready
-from forecasting.accuracy.intervals import block_interval
-from forecasting.quantiles import Forecast
-from optimization.job.definition import check_job
-from optimization.job.request import JobRequest, job_on
-from optimization.job.units import works_words
-from optimization.moving.score import MOVERS, EndedMovable, score_movable
-from optimization.moving.terms import movable_job
-from optimization.policies.baselines import OnDemandOnly
-from optimization.policies.pool import policy_named
-from optimization.replay.decision import record_start
-from optimization.replay.run import replay_pool
-from optimization.replay.score import EndedJob, ended_job, hindsight, on_demand_only_cost
-from optimization.window.audit import audit_outcome
-from optimization.window.plan import Outcome
-from warehouse.errors import MarketError, PolicyError, SettingsError
-from warehouse.history import AVAILABLE, PRICE, History
+from slackwater.flows.turn.following import Followed, step_of
+from slackwater.flows.turn.forecast import forecasts_of, ready
+from slackwater.forecasting.accuracy.intervals import block_interval
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.job.definition import check_job
+from slackwater.optimization.job.request import JobRequest, job_on
+from slackwater.optimization.job.units import works_words
+from slackwater.optimization.moving.score import MOVERS, EndedMovable, score_movable
+from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.policies.baselines import OnDemandOnly
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.decision import record_start
+from slackwater.optimization.replay.run import replay_pool
+from slackwater.optimization.replay.score import EndedJob, ended_job, hindsight, on_demand_only_cost
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.optimization.window.plan import Outcome
+from slackwater.warehouse.errors import MarketError, PolicyError, SettingsError
+from slackwater.warehouse.history import AVAILABLE, PRICE, History
 
 Span: TypeAlias = tuple[pd.Timestamp, pd.Timestamp]
 
@@ -365,7 +365,7 @@ class Summary:
     """Summary of a policy over all starts; costs in USD, shares relative to the cost of on-demand only.
 
     ``saved_low`` and ``saved_high`` are the 95 % interval of ``saved_share`` over blocks of starts,
-    None for fewer than `forecasting.accuracy.intervals.LEAST_BLOCKS` blocks. Savings are None
+    None for fewer than `slackwater.forecasting.accuracy.intervals.LEAST_BLOCKS` blocks. Savings are None
     without an on-demand price. ``late`` is None if it is unknown for any start whether the job was
     on time.
     """

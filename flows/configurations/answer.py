@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.command import Answer
-from flows.show.blocks import Figure, Figures, Fold, Section, numbers
-from flows.show.charts import Axis, dots, lines, scatter
-from forecasting.configurations.model import ConfigurationModel
-from forecasting.configurations.scores import (
+from slackwater.flows.command import Answer
+from slackwater.flows.show.blocks import Figure, Figures, Fold, Section, numbers
+from slackwater.flows.show.charts import Axis, dots, lines, scatter
+from slackwater.forecasting.configurations.model import ConfigurationModel
+from slackwater.forecasting.configurations.scores import (
     CURVE_SIZES,
     FAST,
     FOLDS,
@@ -30,7 +30,7 @@ from forecasting.configurations.scores import (
     measured_said_valid,
     models_left_out,
 )
-from forecasting.configurations.validity import failure_rates, read_labels, read_statistics
+from slackwater.forecasting.configurations.validity import failure_rates, read_labels, read_statistics
 
 # ---
 # Measurements as plain values; shares are converted to percent here.

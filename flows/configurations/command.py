@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, Output, option, progress, say
+from slackwater.flows.command import Answer, Output, option, progress, say
 
 
 def fit_configurations(
@@ -28,8 +28,13 @@ def fit_configurations(
     """
     # Set before NumPy is loaded: a second thread only wastes time on these small matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from flows.configurations.answer import EVALUATIONS, configurations_report, measured_answer, steps
-    from forecasting.configurations.model import fit_configurations as fit
+    from slackwater.flows.configurations.answer import (
+        EVALUATIONS,
+        configurations_report,
+        measured_answer,
+        steps,
+    )
+    from slackwater.forecasting.configurations.model import fit_configurations as fit
 
     say(f"fit on {data}")
     model = fit(data, seed=seed)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from flows.command import Answer, Session, Warehouse, option
-from flows.show.blocks import Block, Notes
-from flows.show.formats import utc
+from slackwater.flows.command import Answer, Session, Warehouse, option
+from slackwater.flows.show.blocks import Block, Notes
+from slackwater.flows.show.formats import utc
 
 
 def run(
@@ -26,10 +26,10 @@ def run(
     each market is evaluated at the end of its own record; with --at, all are evaluated at that
     time.
     """
-    from flows.engine.run import run_turn
-    from flows.ledger.headline import answers
-    from flows.turn.command import decision_blocks, turn_blocks
-    from flows.turn.report import decisions_summary
+    from slackwater.flows.engine.run import run_turn
+    from slackwater.flows.ledger.headline import answers
+    from slackwater.flows.turn.command import decision_blocks, turn_blocks
+    from slackwater.flows.turn.report import decisions_summary
 
     shown: list[Block] = []
 
@@ -90,7 +90,7 @@ def serve(
     stopped at the end. Its password, for the Prefect UI and for commands, is the text of the file
     auth in Prefect's home (.prefect in the folder of the warehouse).
     """
-    from flows.engine.serving import serve_command
+    from slackwater.flows.engine.serving import serve_command
 
     serve_command(
         db=warehouse.db, data=data, settings=warehouse.settings, only=only or [], every=every, port=port,

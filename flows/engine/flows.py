@@ -1,4 +1,5 @@
-"""The Prefect flows: each takes parameters and runs stages of a turn, without arithmetic; the work is in `flows.turn.stages`.
+"""The Prefect flows: each takes parameters and runs stages of a turn, without arithmetic; the work is in
+`slackwater.flows.turn.stages`.
 
 ``ingest``, ``forecast``, ``allocate``, ``score`` and ``pipeline`` take the logical time as a
 parameter or use their scheduled time, never the clock (M1.4). Each opens the warehouse itself, and
@@ -26,13 +27,13 @@ from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTa
 from prefect.tasks import Task, exponential_backoff
 from pydantic import Field
 
-from flows.clock import now
-from flows.command import DEFAULT_DB, progress, say, words_of
-from flows.config import Settings, read_settings
-from flows.ledger.records import reason_of, worth_another_try
-from flows.ledger.seconds import TurnSeconds, save_seconds
-from flows.monitoring.flow import raise_alarms
-from flows.runs import (
+from slackwater.flows.clock import now
+from slackwater.flows.command import DEFAULT_DB, progress, say, words_of
+from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.ledger.records import reason_of, worth_another_try
+from slackwater.flows.ledger.seconds import TurnSeconds, save_seconds
+from slackwater.flows.monitoring.flow import raise_alarms
+from slackwater.flows.runs import (
     Data,
     Db,
     OwnEnd,
@@ -45,16 +46,16 @@ from flows.runs import (
     run_name,
     slot_of,
 )
-from flows.show.formats import rows_of
-from flows.turn import stages
-from flows.turn.context import Turn, run_id_of
-from flows.turn.report import learned
-from flows.turn.stages import RECORDED, Found, Stage, TurnResult, run_stage, whole_turn
-from optimization.job.request import JobRequest
-from optimization.replay.decision import Fan
-from warehouse.errors import SettingsError
-from warehouse.store.connection import open_store
-from warehouse.times import steady_seconds
+from slackwater.flows.show.formats import rows_of
+from slackwater.flows.turn import stages
+from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.report import learned
+from slackwater.flows.turn.stages import RECORDED, Found, Stage, TurnResult, run_stage, whole_turn
+from slackwater.optimization.job.request import JobRequest
+from slackwater.optimization.replay.decision import Fan
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.times import steady_seconds
 
 #: Environment variables: the kind of runner, the number of concurrent tasks, and the scheduler
 #: address of a running Dask cluster.
@@ -198,7 +199,7 @@ def opened_turn(
 def tried(work: Callable[[], Result], *, label: str) -> Result:
     """Run the work of a flow with retries: delays double from `FIRST_WAIT`, with random jitter.
 
-    Permanent errors are not retried (`flows.ledger.records.worth_another_try`). Every try opens the
+    Permanent errors are not retried (`slackwater.flows.ledger.records.worth_another_try`). Every try opens the
     warehouse again, so it is free during the delays, and has the same logical time. A run started
     by hand is not retried: its user sees the error at once.
     """

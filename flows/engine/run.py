@@ -12,22 +12,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.command import outlive_readers, say
+from slackwater.flows.command import outlive_readers, say
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from flows.config import Settings
+    from slackwater.flows.config import Settings
 
 # ---
 # Prefect's environment, set before Prefect is imported.
 
 #: Prefect must not start its own server, which would accept any client
-#: (`flows.engine.serving.running_server`). Telemetry is off. The task recorder writes in batches:
+#: (`slackwater.flows.engine.serving.running_server`). Telemetry is off. The task recorder writes in batches:
 #: with a write per event a flow stalled for a minute after 1,000 tasks. Concurrency leases are
 #: stored in files: the default store is lost when the server restarts, and the slots would stay
 #: occupied forever. Flow runs log from level INFO, everything else from WARNING; the console shows
-#: warnings only. Runs send a heartbeat every 30 seconds, by which `flows.engine.serving.zombies`
+#: warnings only. Runs send a heartbeat every 30 seconds, by which `slackwater.flows.engine.serving.zombies`
 #: recognises runs whose process has died.
 ENGINE_SETTINGS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
@@ -89,10 +89,10 @@ def run_turn(
 
     Raises `StoreError` before anything is started if the warehouse cannot be at ``db``.
     """
-    from flows.engine.serving import start_embedded_server
-    from flows.turn.context import run_id_of
-    from optimization.job.request import read_request
-    from warehouse.store.files import check_place
+    from slackwater.flows.engine.serving import start_embedded_server
+    from slackwater.flows.turn.context import run_id_of
+    from slackwater.optimization.job.request import read_request
+    from slackwater.warehouse.store.files import check_place
 
     check_place(db, read_only=False)
     requests = [read_request(file) for file in job_files]
@@ -104,7 +104,7 @@ def run_turn(
 
     prepare_engine(db.resolve().parent, quiet=True)
     start_embedded_server()
-    from flows.engine.flows import SHOW, pipeline
+    from slackwater.flows.engine.flows import SHOW, pipeline
 
     SHOW.set(show)
     with no_heartbeat():
@@ -132,9 +132,9 @@ def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) ->
     The time is ``at`` (rounded down), else the end of the folder's record (rounded up), else the
     clock (rounded down).
     """
-    from flows.clock import now
-    from flows.turn.following import step_of
-    from flows.turn.stages import last_observed
+    from slackwater.flows.clock import now
+    from slackwater.flows.turn.following import step_of
+    from slackwater.flows.turn.stages import last_observed
 
     if at is not None:
         return at.floor(step_of(settings)), False

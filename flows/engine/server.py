@@ -1,4 +1,4 @@
-"""Process of our Prefect server: Prefect's app behind the guard (started by `flows.engine.serving.running_server`).
+"""Process of our Prefect server: Prefect's app behind the guard (started by `slackwater.flows.engine.serving.running_server`).
 
 Prefect's settings are read from the environment. The server's own calls to its API do not pass
 through the guard.
@@ -21,7 +21,7 @@ def main() -> None:
     from prefect.server.api.server import create_app
     from prefect.settings import get_current_settings
 
-    from flows.guard import Guard
+    from slackwater.flows.guard import Guard
 
     api = get_current_settings().server.api
     uvicorn.run(

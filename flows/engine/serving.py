@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import httpx
 import pandas as pd
 
-from flows.command import say
-from flows.config import Settings, read_settings
-from flows.engine.run import prepare_engine
-from flows.paths import allow_paths
-from warehouse.errors import SettingsError
-from warehouse.times import steady_seconds
+from slackwater.flows.command import say
+from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.engine.run import prepare_engine
+from slackwater.flows.paths import allow_paths
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.times import steady_seconds
 
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment
@@ -63,7 +63,7 @@ class Deployment:
 
     ``flow``: import path. ``cron``: in UTC; without it the deployment is not scheduled. Paths in
     ``parameters`` are relative to the folder in which the deployments were created, and must stay
-    in it (`flows.paths`). The flow defines retries and time limits (`flows.engine.flows`).
+    in it (`slackwater.flows.paths`). The flow defines retries and time limits (`slackwater.flows.engine.flows`).
     """
 
     name: str
@@ -106,7 +106,7 @@ _DB = {"db": "slackwater.duckdb"}
 DEPLOYMENTS = (
     Deployment(
         name="every-slot",
-        flow="flows.engine.flows.pipeline",
+        flow="slackwater.flows.engine.flows.pipeline",
         description="One turn at every slot: ingest, forecast, decide, score, report. The slot is the scheduled time's.",
         cron="*/30 * * * *",
         parameters={**_DB, "report": "reports/report.html"},
@@ -114,7 +114,7 @@ DEPLOYMENTS = (
     ),
     Deployment(
         name="daily",
-        flow="flows.accuracy.flow.accuracy_report",
+        flow="slackwater.flows.accuracy.flow.accuracy_report",
         description="Every forecaster measured again over the whole record, once a day, with a page.",
         cron="20 0 * * *",
         parameters={**_DB, "html": "reports/accuracy.html"},
@@ -123,7 +123,7 @@ DEPLOYMENTS = (
     ),
     Deployment(
         name="watch",
-        flow="flows.monitoring.flow.status",
+        flow="slackwater.flows.monitoring.flow.status",
         description="What is missing, failed or stale, four times an hour: alarms as events, and a page.",
         cron="10-59/15 * * * *",
         parameters={**_DB, "html": "reports/status.html"},
@@ -133,7 +133,7 @@ DEPLOYMENTS = (
     *(
         Deployment(
             name=f"{stage}-by-hand",
-            flow=f"flows.engine.flows.{stage}",
+            flow=f"slackwater.flows.engine.flows.{stage}",
             description=f"The {place} stage of a turn alone{words}.",
             parameters=_DB,
             tags=("slackwater", "stage"),
@@ -142,7 +142,7 @@ DEPLOYMENTS = (
     ),
     Deployment(
         name="backfill-by-hand",
-        flow="flows.backfill.flow.backfill",
+        flow="slackwater.flows.backfill.flow.backfill",
         description="Make the turns of past slots afterwards, many slots in one run, beside the live ones.",
         parameters=_DB,
         tags=("slackwater", "backfill"),
@@ -166,7 +166,8 @@ def automations() -> list[dict[str, Any]]:
 
 
 def made_again() -> dict[str, Any]:
-    """Return the automation that repeats the turn of a run that died (parameter ``after`` of `flows.engine.flows.pipeline`).
+    """Return the automation that repeats the turn of a run that died (parameter ``after`` of
+    `slackwater.flows.engine.flows.pipeline`).
 
     A run is marked as crashed if its worker sees its process die, or by `zombies`. Failed runs are
     not repeated: they had their retries.
@@ -201,7 +202,7 @@ def zombies(silence: float = SILENCE_SECONDS) -> dict[str, Any]:
     """Return the automation that ends runs whose process has died.
 
     Prefect leaves such a run in Running, Pending or Submitting forever. The process of a run sends
-    heartbeats (`flows.engine.run.ENGINE_SETTINGS`), so a run that continues after the death of its
+    heartbeats (`slackwater.flows.engine.run.ENGINE_SETTINGS`), so a run that continues after the death of its
     worker is not ended.
     """
     return {
@@ -288,7 +289,7 @@ class Served:
         return f"every {every}" if every else f"by cron {deployment.cron!r} UTC"
 
     def _interval(self, deployment: Deployment) -> timedelta | None:
-        return self.every if deployment.flow == "flows.engine.flows.pipeline" else None
+        return self.every if deployment.flow == "slackwater.flows.engine.flows.pipeline" else None
 
 
 def runner_deployment(deployment: Deployment, served: Served) -> RunnerDeployment:
@@ -377,7 +378,7 @@ def running_server(
 ) -> Iterator[str]:
     """Start a Prefect server on loopback and yield the address of its API; the server is always stopped at the end.
 
-    Settings are read from the environment (`flows.engine.run.prepare_engine`); output goes to
+    Settings are read from the environment (`slackwater.flows.engine.run.prepare_engine`); output goes to
     ``log``. Port 0 selects any free port. The server requires a password (`server_password`),
     accepts only the loopback host names and ``names``, rejects pages of other origins, and its
     files are private to this user. While it runs, this process and its children have its address
@@ -436,7 +437,7 @@ _EMBEDDED = {
 
 
 def prefect_home() -> Path:
-    """Return the folder of Prefect's state (`flows.engine.run.prepare_engine`)."""
+    """Return the folder of Prefect's state (`slackwater.flows.engine.run.prepare_engine`)."""
     return Path(os.environ["PREFECT_HOME"]).expanduser()
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import Answer, Query, QueryAt, option, parsed_time, say
-from flows.show.blocks import Column, Table
+from slackwater.flows.command import Answer, Query, QueryAt, option, parsed_time, say
+from slackwater.flows.show.blocks import Column, Table
 
 if TYPE_CHECKING:
-    from flows.config import Feed, Settings
-    from flows.feeds.fetch import Fetched
+    from slackwater.flows.config import Feed, Settings
+    from slackwater.flows.feeds.fetch import Fetched
 
 COLUMNS: dict[str, Column | str] = {
     "feed": "feed", "source": "source", "every_minutes": Column(heading="every", unit="min"),
@@ -20,7 +20,7 @@ COLUMNS: dict[str, Column | str] = {
 
 def feeds(*, session: Query = Query()) -> Answer:
     """List the live feeds of the settings with their last fetch."""
-    from flows.feeds.fetch import last_fetches
+    from slackwater.flows.feeds.fetch import last_fetches
 
     last: dict[str, Fetched] = {}
     if session.db.exists():
@@ -74,9 +74,9 @@ def fetch(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Fetch a feed now, or a range of its history; rows already stored are not added again."""
-    from flows.clock import now
-    from flows.feeds.fetch import fetch_feed, find_feed, transport_for
-    from warehouse.errors import FetchError, SettingsError
+    from slackwater.flows.clock import now
+    from slackwater.flows.feeds.fetch import fetch_feed, find_feed, transport_for
+    from slackwater.warehouse.errors import FetchError, SettingsError
 
     config = session.config
     feed = find_feed(config, name)

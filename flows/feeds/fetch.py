@@ -13,17 +13,17 @@ from typing import Any
 
 import pandas as pd
 
-from flows.config import BoundSettings, Feed, Settings
-from flows.show.formats import rows_of, utc
-from warehouse.documents import read_object
-from warehouse.errors import FetchError, InputError, Kept, SettingsError
-from warehouse.issued import read_rows, write_rows
-from warehouse.observations import Bounds, FollowedSince, append
-from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.contract import FetchedPage, FetchRequest, Listing, Mark, PartFailed
-from warehouse.sources.live.transport import SKEW_SECONDS, Retry, Transport
-from warehouse.store.connection import Store
-from warehouse.times import steady_seconds
+from slackwater.flows.config import BoundSettings, Feed, Settings
+from slackwater.flows.show.formats import rows_of, utc
+from slackwater.warehouse.documents import read_object
+from slackwater.warehouse.errors import FetchError, InputError, Kept, SettingsError
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.observations import Bounds, FollowedSince, append
+from slackwater.warehouse.sources import LIVE_SOURCES
+from slackwater.warehouse.sources.live.contract import FetchedPage, FetchRequest, Listing, Mark, PartFailed
+from slackwater.warehouse.sources.live.transport import SKEW_SECONDS, Retry, Transport
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import steady_seconds
 
 #: Maximum number of characters of a stored reason.
 LONGEST_REASON = 2000

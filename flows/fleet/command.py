@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, MarketName, Session, counted, option, say
-from flows.show.blocks import Block, Notes
-from flows.show.formats import utc
+from slackwater.flows.command import Answer, MarketName, Session, counted, option, say
+from slackwater.flows.show.blocks import Block, Notes
+from slackwater.flows.show.formats import utc
 
 
 def plan(
@@ -20,12 +20,12 @@ def plan(
     session: Session = Session(),
 ) -> Answer:
     """Show the decisions of all open jobs in the coming slot, as `slackwater run` issues them. Nothing is stored."""
-    from flows.clock import now
-    from flows.fleet.plan import fleet_answer, request_on
-    from flows.ledger.headline import answers, over_since, overview
-    from flows.turn.command import decision_blocks
-    from flows.turn.context import Turn
-    from flows.turn.planning import fleet_moment
+    from slackwater.flows.clock import now
+    from slackwater.flows.fleet.plan import fleet_answer, request_on
+    from slackwater.flows.ledger.headline import answers, over_since, overview
+    from slackwater.flows.turn.command import decision_blocks
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.planning import fleet_moment
 
     config = session.config
     requests = [request_on(path, market) for path in jobs or []]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from flows.turn.context import Turn, market_of, placed_among
-from flows.turn.planning import decisions_as_of
-from optimization.job.request import JobRequest, read_request
-from warehouse.errors import JobError, MarketError
+from slackwater.flows.turn.context import Turn, market_of, placed_among
+from slackwater.flows.turn.planning import decisions_as_of
+from slackwater.optimization.job.request import JobRequest, read_request
+from slackwater.warehouse.errors import JobError, MarketError
 
 
 def fleet_answer(turn: Turn, requests: Sequence[JobRequest]) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from flows.command import Answer, Query, option
-from flows.show.blocks import Block, Column, Table
-from flows.show.formats import percent, plural, usd, utc
+from slackwater.flows.command import Answer, Query, option
+from slackwater.flows.show.blocks import Block, Column, Table
+from slackwater.flows.show.formats import percent, plural, usd, utc
 
 #: Most slots of a job shown on a terminal, newest first.
 MOST_SLOTS = 48
@@ -23,10 +23,10 @@ def bill(
 
     Instances are those reported for a slot, else those decided; prices are those of the decisions.
     """
-    from flows.ledger.endings import missed_jobs
-    from flows.ledger.headline import missed_apart
-    from flows.ledger.jobs import find_job, stored_jobs
-    from warehouse.issued import read_rows
+    from slackwater.flows.ledger.endings import missed_jobs
+    from slackwater.flows.ledger.headline import missed_apart
+    from slackwater.flows.ledger.jobs import find_job, stored_jobs
+    from slackwater.warehouse.issued import read_rows
 
     with session.reading() as store:
         known = [find_job(store, job)] if job is not None else stored_jobs(store)
@@ -45,7 +45,7 @@ def cost_rows(store: Any, job: str | None = None) -> list[dict[str, Any]]:
     """Return the rows of the view `job_costs`, by job and slot; raises `StoreError` if an older version wrote the warehouse."""
     import pandas as pd
 
-    from warehouse.errors import StoreError
+    from slackwater.warehouse.errors import StoreError
 
     if not store.execute("SELECT 1 FROM duckdb_views() WHERE view_name = 'job_costs'"):
         raise StoreError(

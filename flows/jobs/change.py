@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from flows.config import Settings
-from flows.ledger.jobs import StoredJob
-from flows.show.formats import utc
-from flows.turn.context import Turn, markets_of, read_all
-from flows.turn.opening import JobLedger, opened, read_ledger
-from optimization.job.definition import Job, Progress, finished
-from optimization.job.request import (
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.show.formats import utc
+from slackwater.flows.turn.context import Turn, markets_of, read_all
+from slackwater.flows.turn.opening import JobLedger, opened, read_ledger
+from slackwater.optimization.job.definition import Job, Progress, finished
+from slackwater.optimization.job.request import (
     JobRequest,
     TermChange,
     check_slots,
@@ -24,10 +24,10 @@ from optimization.job.request import (
     slot_job,
     term_changes,
 )
-from optimization.job.units import named_market
-from optimization.moving.terms import movable_job
-from warehouse.errors import InputError, JobError
-from warehouse.store.connection import Store
+from slackwater.optimization.job.units import named_market
+from slackwater.optimization.moving.terms import movable_job
+from slackwater.warehouse.errors import InputError, JobError
+from slackwater.warehouse.store.connection import Store
 
 # ---
 # The requested terms as a placed request.
@@ -56,7 +56,7 @@ def change_time(
 ) -> pd.Timestamp:
     """Return when a change becomes known: the slot of a given time, else the end of the record of the job's market.
 
-    ``at`` is a time and whether it is the default, as from `flows.command.QueryAt.moment`. A
+    ``at`` is a time and whether it is the default, as from `slackwater.flows.command.QueryAt.moment`. A
     default time is no earlier than the newest of the ``decided`` slots and the time the current
     terms became known.
     """

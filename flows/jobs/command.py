@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from flows.command import (
+from slackwater.flows.command import (
     MOST_LISTED,
     Answer,
     MarketName,
@@ -22,19 +22,19 @@ from flows.command import (
     parsed_duration,
     parsed_time,
 )
-from flows.ledger.fields import folded, outcome_table
-from flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
-from flows.show.formats import auto, percent, plural, time, usd, utc
+from slackwater.flows.ledger.fields import folded, outcome_table
+from slackwater.flows.show.blocks import Banner, Block, Column, Notes, Section, Table, keyed
+from slackwater.flows.show.formats import auto, percent, plural, time, usd, utc
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from flows.config import Settings
-    from flows.ledger.jobs import Report, StoredJob
-    from optimization.job.request import JobRequest
-    from optimization.moving.definition import MovableJob
-    from warehouse.history import History, Market
-    from warehouse.store.connection import Store
+    from slackwater.flows.config import Settings
+    from slackwater.flows.ledger.jobs import Report, StoredJob
+    from slackwater.optimization.job.request import JobRequest
+    from slackwater.optimization.moving.definition import MovableJob
+    from slackwater.warehouse.history import History, Market
+    from slackwater.warehouse.store.connection import Store
 
 REPORT_COLUMNS = {
     "reported_at": "at (UTC)", "progress": "reported", "predicted": "predicted", "off": "difference",
@@ -57,8 +57,8 @@ def add(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Add jobs to the warehouse; every later run plans them until they end. An unusable file does not affect the others."""
-    from optimization.job.request import read_request
-    from warehouse.errors import JobError, SlackwaterError
+    from slackwater.optimization.job.request import read_request
+    from slackwater.warehouse.errors import JobError, SlackwaterError
 
     if not files:
         raise JobError(
@@ -99,13 +99,18 @@ def add(
 
 
 def _add(request: JobRequest, market: str | None, name: str | None, session: QueryAt) -> Answer:
-    from flows.clock import now
-    from flows.ledger.jobs import save_jobs
-    from flows.turn.context import Turn, read_history
-    from flows.turn.following import find_market, step_of
-    from optimization.job.definition import infeasible_by
-    from optimization.job.request import first_slot, shortfall_told, slot_job
-    from optimization.job.units import instance_hours_of, job_work_words, rounding_notes, size_words
+    from slackwater.flows.clock import now
+    from slackwater.flows.ledger.jobs import save_jobs
+    from slackwater.flows.turn.context import Turn, read_history
+    from slackwater.flows.turn.following import find_market, step_of
+    from slackwater.optimization.job.definition import infeasible_by
+    from slackwater.optimization.job.request import first_slot, shortfall_told, slot_job
+    from slackwater.optimization.job.units import (
+        instance_hours_of,
+        job_work_words,
+        rounding_notes,
+        size_words,
+    )
 
     if name:
         request = request.model_copy(update={"name": name})
@@ -201,16 +206,16 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     """Add a multi-market job, or a job without markets, which gets proposed markets with a ranking."""
     import pandas as pd
 
-    from flows.clock import now
-    from flows.exchange import RANKED_COLUMNS
-    from flows.ledger.jobs import save_jobs
-    from flows.turn.answer import ranked_rows
-    from flows.turn.context import Turn, placed_among, proposed, read_all
-    from flows.turn.following import step_of
-    from flows.turn.planning import asked_job
-    from optimization.job.definition import infeasible_by
-    from optimization.job.request import first_slot, shortfall_told
-    from optimization.moving.terms import movable_job
+    from slackwater.flows.clock import now
+    from slackwater.flows.exchange import RANKED_COLUMNS
+    from slackwater.flows.ledger.jobs import save_jobs
+    from slackwater.flows.turn.answer import ranked_rows
+    from slackwater.flows.turn.context import Turn, placed_among, proposed, read_all
+    from slackwater.flows.turn.following import step_of
+    from slackwater.flows.turn.planning import asked_job
+    from slackwater.optimization.job.definition import infeasible_by
+    from slackwater.optimization.job.request import first_slot, shortfall_told
+    from slackwater.optimization.moving.terms import movable_job
 
     settings = session.config
     with session.writing() as store:
@@ -271,7 +276,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
 
 def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
     """Return notes on the rounding of GPUs per instance type, and on named types that do not fit the sizes."""
-    from optimization.job.units import rounding_notes, types_without_room
+    from slackwater.optimization.job.units import rounding_notes, types_without_room
 
     markets = {history.market.instance_type: history.market for history in histories}
     return [
@@ -282,7 +287,7 @@ def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
 
 def _units_of(request: JobRequest, job: MovableJob, markets: Sequence[Market]) -> dict[str, Any]:
     """Return sizes and work of a multi-market job per instance type; a number is None where types differ."""
-    from optimization.job.units import instance_hours_of, size_words, works_words
+    from slackwater.optimization.job.units import instance_hours_of, size_words, works_words
 
     runs = {market.instance_type: (run, market) for run, market in zip(job.runs, markets, strict=True)}
 
@@ -335,12 +340,12 @@ def change(
     """Change the terms of a job that has not ended; its progress and its decisions so far are not affected."""
     import pandas as pd
 
-    from flows.jobs.change import change_of, change_rows, change_time, not_replayed, with_terms
-    from flows.ledger.jobs import find_job, save_change
-    from flows.ledger.records import decisions_of
-    from flows.turn.context import Turn, as_filed
-    from optimization.job.request import read_request
-    from warehouse.files import names_file
+    from slackwater.flows.jobs.change import change_of, change_rows, change_time, not_replayed, with_terms
+    from slackwater.flows.ledger.jobs import find_job, save_change
+    from slackwater.flows.ledger.records import decisions_of
+    from slackwater.flows.turn.context import Turn, as_filed
+    from slackwater.optimization.job.request import read_request
+    from slackwater.warehouse.files import names_file
 
     terms: dict[str, Any] = {
         "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,
@@ -397,7 +402,7 @@ def change(
 
 def _check_asked(job: str, options: Sequence[str], by_file: bool) -> None:
     """Raise `JobError` unless a change is given either by a file or by options, and with at most one deadline."""
-    from warehouse.errors import JobError
+    from slackwater.warehouse.errors import JobError
 
     remedy = "see `slackwater job change --help`"
     if by_file and options:
@@ -430,7 +435,7 @@ def _terms_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _need_warehouse(name: str, session: Query) -> None:
     """Raise `JobError` if there is no warehouse, so that a command on an existing job does not create one."""
-    from warehouse.errors import JobError
+    from slackwater.warehouse.errors import JobError
 
     if not session.db.exists():
         raise JobError(
@@ -443,12 +448,12 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs: running jobs by their risk of missing the deadline, then waiting jobs, then ended jobs, newest first."""
     import pandas as pd
 
-    from flows.ledger.endings import ending_of
-    from flows.ledger.jobs import reports_by_job, stored_jobs, unreadable_jobs
-    from flows.ledger.records import decisions_by_job
-    from optimization.job.units import asked_words
-    from warehouse.errors import JobError
-    from warehouse.issued import read_rows
+    from slackwater.flows.ledger.endings import ending_of
+    from slackwater.flows.ledger.jobs import reports_by_job, stored_jobs, unreadable_jobs
+    from slackwater.flows.ledger.records import decisions_by_job
+    from slackwater.optimization.job.units import asked_words
+    from slackwater.warehouse.errors import JobError
+    from slackwater.warehouse.issued import read_rows
 
     with session.reading() as store:
         jobs = stored_jobs(store, known_at=session.time)
@@ -551,14 +556,14 @@ def show(
     """Show a job with its decisions, its reports compared with the predictions, and its outcome."""
     import pandas as pd
 
-    from flows.clock import now
-    from flows.delivery import deliveries_of
-    from flows.jobs.change import not_replayed, terms_rows
-    from flows.jobs.predicted import reports_shown
-    from flows.ledger.endings import ending_of
-    from flows.ledger.jobs import find_job, reports_by_job, terms_of
-    from flows.ledger.records import decisions_of, outcomes_of
-    from optimization.job.units import asked_words
+    from slackwater.flows.clock import now
+    from slackwater.flows.delivery import deliveries_of
+    from slackwater.flows.jobs.change import not_replayed, terms_rows
+    from slackwater.flows.jobs.predicted import reports_shown
+    from slackwater.flows.ledger.endings import ending_of
+    from slackwater.flows.ledger.jobs import find_job, reports_by_job, terms_of
+    from slackwater.flows.ledger.records import decisions_of, outcomes_of
+    from slackwater.optimization.job.units import asked_words
 
     _need_warehouse(name, session)
     with session.reading() as store:
@@ -604,8 +609,8 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Table) -> list[Block]:
-    from flows.ledger.jobs import throughput_told
-    from flows.turn.command import decision_blocks
+    from slackwater.flows.ledger.jobs import throughput_told
+    from slackwater.flows.turn.command import decision_blocks
 
     newest_first = value["decisions"][::-1]
     several = ", newest first" if len(newest_first) > 1 else ""
@@ -683,8 +688,8 @@ def report(
     """Report the progress and instances of a job; the next plan starts from them. Reporting a time again corrects it."""
     import pandas as pd
 
-    from flows.clock import now
-    from flows.ledger.jobs import (
+    from slackwater.flows.clock import now
+    from slackwater.flows.ledger.jobs import (
         Report,
         counting,
         differences,
@@ -696,8 +701,8 @@ def report(
         save_report,
         throughput_told,
     )
-    from flows.ledger.records import allocations_of, decisions_of, places_held
-    from warehouse.errors import SettingsError
+    from slackwater.flows.ledger.records import allocations_of, decisions_of, places_held
+    from slackwater.warehouse.errors import SettingsError
 
     when, clock = parsed_time(at, "--at") or now().floor("s"), now()
     known = parsed_time(known_at, "--known-at") or when
@@ -745,9 +750,9 @@ def report(
 
 def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
     """Return a market of the job by name, as in decisions; raises `MarketError` for any other market."""
-    from flows.turn.context import Turn, places_of
-    from flows.turn.following import parse_market
-    from warehouse.errors import MarketError
+    from slackwater.flows.turn.context import Turn, places_of
+    from slackwater.flows.turn.following import parse_market
+    from slackwater.warehouse.errors import MarketError
 
     turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")
     names = [one.market.key for one in places_of(turn, stored.request)]
@@ -766,7 +771,7 @@ def _work_done(request: JobRequest, **said: float | None) -> float | None:
 
     Raises `JobError` if progress is given twice or in a unit that the job does not use.
     """
-    from warehouse.errors import JobError
+    from slackwater.warehouse.errors import JobError
 
     given = {name: value for name, value in said.items() if value is not None}
     if len(given) > 1:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from flows.config import Settings
-from flows.ledger.jobs import (
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import (
     OpenJob,
     Report,
     StoredJob,
@@ -19,11 +19,11 @@ from flows.ledger.jobs import (
     report_row,
     work_said,
 )
-from flows.ledger.records import allocations_of
-from flows.turn.context import Turn, markets_of
-from flows.turn.opening import JobLedger, open_jobs
-from warehouse.errors import MarketError
-from warehouse.store.connection import Store
+from slackwater.flows.ledger.records import allocations_of
+from slackwater.flows.turn.context import Turn, markets_of
+from slackwater.flows.turn.opening import JobLedger, open_jobs
+from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.store.connection import Store
 
 
 def reports_shown(

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from flows.ledger.headline import MISSED
-from flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
-from flows.ledger.records import decisions_by_job
-from warehouse.issued import read_rows
-from warehouse.store.connection import Store
+from slackwater.flows.ledger.headline import MISSED
+from slackwater.flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
+from slackwater.flows.ledger.records import decisions_by_job
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

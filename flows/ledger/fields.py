@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from typing_extensions import TypedDict
 
-from flows.show.blocks import Column, Table
-from flows.show.formats import as_number, auto, dollars, missing, percent, price, usd, utc
+from slackwater.flows.show.blocks import Column, Table
+from slackwater.flows.show.formats import as_number, auto, dollars, missing, percent, price, usd, utc
 
 if TYPE_CHECKING:
-    from flows.ledger.jobs import OpenJob
-    from optimization.moving.live import MovedDecision
-    from optimization.replay.decision import Decision
+    from slackwater.flows.ledger.jobs import OpenJob
+    from slackwater.optimization.moving.live import MovedDecision
+    from slackwater.optimization.replay.decision import Decision
 
 #: Places where a field is shown: tables of decisions on a terminal and in the report, and the page
 #: of a job in the UI.
@@ -239,7 +239,7 @@ def _over_budget(job: OpenJob, made: Decision) -> float | None:
 
 def _budget_note(job: OpenJob, made: Decision) -> str | None:
     """Return a warning where the budget does not pay for finishing on demand in any market, else None."""
-    from optimization.job.definition import guard_usd
+    from slackwater.optimization.job.definition import guard_usd
 
     lives = (job.live, *job.others)
     if math.isinf(job.live.job.budget_usd) or any(live.seen.on_demand.sold for live in lives):
@@ -296,7 +296,7 @@ def _moved(job: OpenJob, made: Decision) -> MovedDecision | None:
     """Return the decision of a multi-market job, None for a single-market job."""
     if not job.places:
         return None
-    from optimization.moving.live import MovedDecision
+    from slackwater.optimization.moving.live import MovedDecision
 
     return made if isinstance(made, MovedDecision) else None
 
@@ -361,7 +361,7 @@ def _gpus_held(job: OpenJob, made: Decision) -> int | None:
 
 
 def _instances(job: OpenJob, made: Decision) -> str | None:
-    from optimization.job.units import held_words
+    from slackwater.optimization.job.units import held_words
 
     if not made.allocation.total:
         return None
@@ -369,14 +369,14 @@ def _instances(job: OpenJob, made: Decision) -> str | None:
 
 
 def _instance_hours(job: OpenJob, made: Decision) -> float | None:
-    from optimization.job.units import instance_hours_of
+    from slackwater.optimization.job.units import instance_hours_of
 
     hours = instance_hours_of(job.request, job.live.job)
     return None if hours is None else round(hours, 6)
 
 
 def _work(job: OpenJob, made: Decision) -> str:
-    from optimization.job.units import job_work_words
+    from slackwater.optimization.job.units import job_work_words
 
     return job_work_words(job.request, job.live.job, job.history.market)
 

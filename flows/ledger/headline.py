@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.ledger.fields import assumption, cost_interval, finish_interval, is_nowhere, zone_of
-from flows.show.blocks import Banner, Block, Tile, Tiles
-from flows.show.formats import MISSING, age, as_number, dollars, listed, number, percent, usd, utc
+from slackwater.flows.ledger.fields import assumption, cost_interval, finish_interval, is_nowhere, zone_of
+from slackwater.flows.show.blocks import Banner, Block, Tile, Tiles
+from slackwater.flows.show.formats import MISSING, age, as_number, dollars, listed, number, percent, usd, utc
 
 #: Prefix of the note on a job that missed its deadline.
 MISSED = "MISSED: "

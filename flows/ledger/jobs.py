@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from flows.show.formats import age, rows_of, utc
-from forecasting.quantiles import Forecast
-from optimization.job.definition import Job, Progress, finished
-from optimization.job.request import (
+from slackwater.flows.show.formats import age, rows_of, utc
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.job.definition import Job, Progress, finished
+from slackwater.optimization.job.request import (
     FilledConfiguration,
     JobRequest,
     check_bounds,
@@ -24,18 +24,18 @@ from optimization.job.request import (
     job_on,
     term_changes,
 )
-from optimization.job.units import instance_range, named_market
-from optimization.moving.definition import Mover, MovingHold
-from optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
-from optimization.moving.terms import movable_job
-from optimization.replay.decision import NOTHING, LiveJob, Reported, live_job
-from optimization.replay.decision import held as could_hold
-from optimization.window.plan import Allocation
-from warehouse.errors import JobError, unknown_job
-from warehouse.history import History, Market
-from warehouse.issued import read_rows, write_rows
-from warehouse.store.connection import Store
-from warehouse.times import microseconds, moment, utc_index
+from slackwater.optimization.job.units import instance_range, named_market
+from slackwater.optimization.moving.definition import Mover, MovingHold
+from slackwater.optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
+from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.replay.decision import NOTHING, LiveJob, Reported, live_job
+from slackwater.optimization.replay.decision import held as could_hold
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import JobError, unknown_job
+from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import microseconds, moment, utc_index
 
 # ---
 # Stored jobs: placed requests, each with its origin and the time it was added.
@@ -914,7 +914,7 @@ class MeasuredRun:
         }
 
     def run(self) -> dict[str, Any]:
-        """Return the run as a row of measured runs, as in `optimization.requests.candidates`.
+        """Return the run as a row of measured runs, as in `slackwater.optimization.requests.candidates`.
 
         The batch size is that of a round of whole batches per GPU.
         """

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.ledger.fields import DECISION, whole_row
-from flows.ledger.jobs import StoredJob
-from flows.show.formats import rows_of
-from optimization.moving.replay import MovedOutcome
-from optimization.replay.score import Scored
-from optimization.selection.contract import Learner, weigh
-from optimization.selection.learned import Rounds
-from optimization.window.plan import Allocation
-from warehouse.documents import read_list, read_object
-from warehouse.errors import DamagedStoreError, InputError, SchemaError, StoreError
-from warehouse.issued import read_rows, write_rows
-from warehouse.store.connection import Store
-from warehouse.times import microseconds
+from slackwater.flows.ledger.fields import DECISION, whole_row
+from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.show.formats import rows_of
+from slackwater.optimization.moving.replay import MovedOutcome
+from slackwater.optimization.replay.score import Scored
+from slackwater.optimization.selection.contract import Learner, weigh
+from slackwater.optimization.selection.learned import Rounds
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.documents import read_list, read_object
+from slackwater.warehouse.errors import DamagedStoreError, InputError, SchemaError, StoreError
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import microseconds
 
 # ---
 # The ledger of runs: completed and failed stages of each turn, the reason of a failure, and whether to retry.
@@ -294,7 +294,7 @@ _SCORED = ("utility", "on_demand_only_usd", "gap_to_hindsight")
 
 
 def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
-    """Return outcomes of these policies in the columns that `optimization.replay.score.leaderboard` reads.
+    """Return outcomes of these policies in the columns that `slackwater.optimization.replay.score.leaderboard` reads.
 
     ``hindsight_usd`` is NaN for jobs scored by a version that did not store it. An additional
     column is ``lost_to_forecast_error`` (units of OD-only cost), NaN where no forecast was issued

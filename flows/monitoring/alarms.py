@@ -11,21 +11,27 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.config import ALARM_KINDS, AlarmSettings, Settings
-from flows.monitoring.completeness import Promise, feed_freshness, freshness, promises_of, told_span
-from flows.monitoring.job_alarms import job_findings
-from flows.show.formats import rows_of
-from flows.turn.context import read_histories
-from flows.turn.following import Followed, step_of
-from forecasting.diagnosis.drift import RULE, drift_table
-from forecasting.series import series_of
-from warehouse.documents import read_object
-from warehouse.errors import MarketError
-from warehouse.history import AVAILABLE, PRICE, History, Market
-from warehouse.issued import read_rows, write_rows
-from warehouse.packaged import read_sql
-from warehouse.store.connection import Store
-from warehouse.times import microseconds, moment
+from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Settings
+from slackwater.flows.monitoring.completeness import (
+    Promise,
+    feed_freshness,
+    freshness,
+    promises_of,
+    told_span,
+)
+from slackwater.flows.monitoring.job_alarms import job_findings
+from slackwater.flows.show.formats import rows_of
+from slackwater.flows.turn.context import read_histories
+from slackwater.flows.turn.following import Followed, step_of
+from slackwater.forecasting.diagnosis.drift import RULE, drift_table
+from slackwater.forecasting.series import series_of
+from slackwater.warehouse.documents import read_object
+from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.history import AVAILABLE, PRICE, History, Market
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.packaged import read_sql
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import microseconds, moment
 
 # ---
 # The checks behind the alarms, pure functions of `AlarmFacts`: observations, ledger, drift and coverage (M6.4, M6.5).
@@ -42,7 +48,7 @@ class AlarmFacts:
     ``runs``: how long each series has had the same value (``flows/monitoring/sql/alarm_runs.sql``);
     ``prices``: its recent prices (``alarm_prices.sql``); both indexed by sid. ``ingests``: slot and
     added (number of rows) of the ingest runs of the recent hours, ascending. ``feeds``:
-    `flows.monitoring.completeness.feed_freshness`. ``imports``: reader, rows, rejected, reason of
+    `slackwater.flows.monitoring.completeness.feed_freshness`. ``imports``: reader, rows, rejected, reason of
     recent imports. ``issued``: the planner's one-step intervals (``alarm_coverage.sql``).
     ``histories``: the last weeks of every market.
     """
@@ -359,7 +365,7 @@ _MOST_CARRIED = 0.95
 
 
 def drifts(facts: AlarmFacts) -> list[Finding]:
-    """Return the series with a change of distribution in the recent hours (`forecasting.diagnosis.drift`)."""
+    """Return the series with a change of distribution in the recent hours (`slackwater.forecasting.diagnosis.drift`)."""
     series = [series_of(one, variable) for one in facts.histories for variable in ("price", "count")]
     recent = facts.at - pd.Timedelta(hours=facts.rules.recent_hours)
     found = []
@@ -474,7 +480,8 @@ def band(n: float, chance: float) -> tuple[float, float]:
 # ---
 # Alarms: reported once, and cleared when the problem is gone.
 #
-# An alarm has a ``kind`` (`flows.config.ALARM_KINDS`) and a ``subject``: ``job NAME``; ``market@source``, followed by a space
+# An alarm has a ``kind`` (`slackwater.flows.config.ALARM_KINDS`) and a ``subject``: ``job NAME``; ``market@source``, followed
+# by a space
 # and the variable if it is about a variable; a feed; "ingest". `alarms_of` runs the checks, `settle_alarms` stores the
 # changes: the same alarms again change nothing.
 
@@ -537,7 +544,7 @@ def alarms_of(
     ]
 
 
-#: Checks of observations by kind of alarm; `flows.config.ALARM_KINDS` has meaning and severity of each.
+#: Checks of observations by kind of alarm; `slackwater.flows.config.ALARM_KINDS` has meaning and severity of each.
 CHECKS: Mapping[str, Callable[[AlarmFacts], list[Finding]]] = {
     "empty ingest": empty_ingests,
     "stale source": stale_sources,

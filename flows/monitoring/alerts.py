@@ -13,11 +13,20 @@ from urllib.parse import unquote, urlsplit
 
 import pandas as pd
 
-from flows.config import Alert, Sink
-from flows.delivery import FAILED, GIVEN_UP, SENT, CannotSendError, Delivered, Delivery, post, program_version
-from flows.monitoring.alarms import Alarm
-from warehouse.issued import read_rows, write_rows
-from warehouse.store.connection import Store
+from slackwater.flows.config import Alert, Sink
+from slackwater.flows.delivery import (
+    FAILED,
+    GIVEN_UP,
+    SENT,
+    CannotSendError,
+    Delivered,
+    Delivery,
+    post,
+    program_version,
+)
+from slackwater.flows.monitoring.alarms import Alarm
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.store.connection import Store
 
 #: Name and version of the JSON sent to webhooks and commands.
 SCHEMA = "slackwater.alert/1"

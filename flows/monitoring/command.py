@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from flows.command import Answer, MarketName, Query, option, parsed_time
+from slackwater.flows.command import Answer, MarketName, Query, option, parsed_time
 
 
 def status(
@@ -29,8 +29,8 @@ def status(
     Exit code: 0 all well, 3 something is missing or failed, 4 an alarm is active, 5 both (2: a
     user's error).
     """
-    from flows.clock import now
-    from flows.monitoring.status import present_of, status_blocks, status_of, status_page
+    from slackwater.flows.clock import now
+    from slackwater.flows.monitoring.status import present_of, status_blocks, status_of, status_page
 
     config = session.config
     given = now() if at == "now" else parsed_time(at, "--at")

@@ -10,23 +10,23 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.config import Settings
-from flows.ledger.jobs import stored_jobs
-from flows.ledger.records import STAGES
-from flows.show.formats import rows_of
-from flows.turn.context import Turn, places_of
-from flows.turn.following import find_market, step_of
-from optimization.job.request import JobRequest
-from warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
-from warehouse.documents import read_list
-from warehouse.errors import InputError, MarketError, SettingsError
-from warehouse.history import Market
-from warehouse.issued import read_rows
-from warehouse.observations import list_markets
-from warehouse.packaged import read_sql
-from warehouse.sources.contract import known_conventions
-from warehouse.store.connection import Store
-from warehouse.times import microseconds, moment
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import stored_jobs
+from slackwater.flows.ledger.records import STAGES
+from slackwater.flows.show.formats import rows_of
+from slackwater.flows.turn.context import Turn, places_of
+from slackwater.flows.turn.following import find_market, step_of
+from slackwater.optimization.job.request import JobRequest
+from slackwater.warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
+from slackwater.warehouse.documents import read_list
+from slackwater.warehouse.errors import InputError, MarketError, SettingsError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.packaged import read_sql
+from slackwater.warehouse.sources.contract import known_conventions
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import microseconds, moment
 
 # ---
 # Freshness: newest observation of each market and source, when the next is expected, and how late it is (M1.3).

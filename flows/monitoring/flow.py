@@ -10,19 +10,19 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.events import emit_event
 from pydantic import Field
 
-from flows.clock import now
-from flows.command import DEFAULT_DB, say
-from flows.config import read_settings
-from flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms, standing_alarms
-from flows.monitoring.alerts import send_alerts
-from flows.monitoring.completeness import followed_markets, window_of
-from flows.monitoring.status import status_of, status_page
-from flows.runs import Db, SettingsFile, named_flow, run_name, utc_time
-from flows.show.formats import plain
-from flows.show.page import write_page
-from flows.turn.context import Turn
-from warehouse.errors import SlackwaterError
-from warehouse.store.connection import open_reader, open_store
+from slackwater.flows.clock import now
+from slackwater.flows.command import DEFAULT_DB, say
+from slackwater.flows.config import read_settings
+from slackwater.flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms, standing_alarms
+from slackwater.flows.monitoring.alerts import send_alerts
+from slackwater.flows.monitoring.completeness import followed_markets, window_of
+from slackwater.flows.monitoring.status import status_of, status_page
+from slackwater.flows.runs import Db, SettingsFile, named_flow, run_name, utc_time
+from slackwater.flows.show.formats import plain
+from slackwater.flows.show.page import write_page
+from slackwater.flows.turn.context import Turn
+from slackwater.warehouse.errors import SlackwaterError
+from slackwater.warehouse.store.connection import open_reader, open_store
 
 # ---
 # Alarms as Prefect events, so that automations can react.

@@ -8,15 +8,15 @@ from typing import Any
 
 import pandas as pd
 
-from flows.config import AlarmSettings, Settings
-from flows.ledger.endings import ending_of
-from flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
-from flows.ledger.records import decisions_by_job
-from flows.show.formats import percent, plural, rows_of, usd, utc
-from warehouse.amounts import duration
-from warehouse.issued import read_rows
-from warehouse.store.connection import Store
-from warehouse.times import moment
+from slackwater.flows.config import AlarmSettings, Settings
+from slackwater.flows.ledger.endings import ending_of
+from slackwater.flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
+from slackwater.flows.ledger.records import decisions_by_job
+from slackwater.flows.show.formats import percent, plural, rows_of, usd, utc
+from slackwater.warehouse.amounts import duration
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import moment
 
 #: Shares of a budget, in percent, that raise an alarm.
 BUDGET_SHARES = (50, 80, 100)
@@ -177,7 +177,7 @@ def market_gone(facts: JobFacts) -> list[JobFinding]:
     ]
 
 
-#: Checks by kind of alarm; `flows.config.ALARM_KINDS` has meaning and severity of each.
+#: Checks by kind of alarm; `slackwater.flows.config.ALARM_KINDS` has meaning and severity of each.
 CHECKS: Mapping[str, Callable[[JobFacts], list[JobFinding]]] = {
     "job at risk": at_risk,
     "job infeasible": infeasible,

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import pandas as pd
 
-from flows.config import Settings
-from flows.ledger.jobs import unreadable_jobs
-from flows.ledger.records import STAGES
-from flows.monitoring.alarms import Alarm, alarms_of, standing_alarms
-from flows.monitoring.completeness import (
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import unreadable_jobs
+from slackwater.flows.ledger.records import STAGES
+from slackwater.flows.monitoring.alarms import Alarm, alarms_of, standing_alarms
+from slackwater.flows.monitoring.completeness import (
     DEFAULT_SPAN,
     NOT_DONE,
     STATES,
@@ -24,12 +24,23 @@ from flows.monitoring.completeness import (
     told_span,
     window_of,
 )
-from flows.show.blocks import Banner, Block, Column, Figure, Fold, Notes, Page, Section, Table, keyed
-from flows.show.formats import missing, rows_of, utc, whole
-from warehouse.asof import contradicting_sources
-from warehouse.errors import MarketError
-from warehouse.foreign import unreadable_rows
-from warehouse.store.connection import Store
+from slackwater.flows.show.blocks import (
+    Banner,
+    Block,
+    Column,
+    Figure,
+    Fold,
+    Notes,
+    Page,
+    Section,
+    Table,
+    keyed,
+)
+from slackwater.flows.show.formats import missing, rows_of, utc, whole
+from slackwater.warehouse.asof import contradicting_sources
+from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.foreign import unreadable_rows
+from slackwater.warehouse.store.connection import Store
 
 # ---
 # The status of a pipeline as a value, for the command, the page and programs.
@@ -45,7 +56,7 @@ SCHEMA: Final = "slackwater.status/1"
 class Status:
     """Status as known at ``at``; ``note`` explains the choice of that time, "" if it was given.
 
-    ``freshness`` and ``feeds`` are the tables of `flows.monitoring.completeness`. ``gone`` are
+    ``freshness`` and ``feeds`` are the tables of `slackwater.flows.monitoring.completeness`. ``gone`` are
     stored alarms that are no longer active. ``unreadable`` lists the stored rows that are ignored
     everywhere, ``contradicted`` the sources that contradict each other (M1.5).
     """
@@ -140,7 +151,7 @@ def status_of(
     """Return the status of a warehouse as known at ``at``; writes nothing.
 
     ``since`` and ``until`` bound the slots of the map (see
-    `flows.monitoring.completeness.completeness_of`); freshness and alarms are those at ``at``.
+    `slackwater.flows.monitoring.completeness.completeness_of`); freshness and alarms are those at ``at``.
     ``market`` selects a market (``key`` or ``key@source``); raises `MarketError` if it is not
     followed.
     """
@@ -364,7 +375,7 @@ def stage_map(
 
     Markets with the worst states come first; nothing is drawn where nothing was due.
     """
-    from flows.show.charts import cells
+    from slackwater.flows.show.charts import cells
 
     order = [*reversed(LOOKS), "not due"]
     worst: dict[str, int] = {}

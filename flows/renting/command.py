@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, MarketName, Session, option
+from slackwater.flows.command import Answer, MarketName, Session, option
 
 
 def rent(
@@ -38,8 +38,8 @@ def rent(
 
     With --market the price of a GPU-hour is computed from spot forecasts of that market.
     """
-    from flows.renting.page import rent_report
-    from flows.renting.rent import RentalRequest, rental_answer
+    from slackwater.flows.renting.page import rent_report
+    from slackwater.flows.renting.rent import RentalRequest, rental_answer
 
     asked = RentalRequest(
         types=types,

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flows.command import Answer
-from flows.renting.rent import widths_text
-from flows.show.blocks import Banner, Column, Figure, Fold, Notes, Section, numbers
-from flows.show.formats import decimals, percent, plural, price, usd
+from slackwater.flows.command import Answer
+from slackwater.flows.renting.rent import widths_text
+from slackwater.flows.show.blocks import Banner, Column, Figure, Fold, Notes, Section, numbers
+from slackwater.flows.show.formats import decimals, percent, plural, price, usd
 
 if TYPE_CHECKING:
-    from flows.show.charts import Axis
+    from slackwater.flows.show.charts import Axis
 
 MEANS = "Response time is the mean over all jobs: more of a type that is quicker than the others lowers it."
 
@@ -149,7 +149,7 @@ def _frontier(answer: Mapping[str, Any]) -> Section:
 
 def _frontier_specs(answer: Mapping[str, Any], key: str, label: str) -> list[Mapping[str, Any]]:
     """Plot ``key`` by budget for the optimum and for equal widths, with marks for this budget and simulated fixed clusters."""
-    from flows.show.charts import Axis, lines
+    from slackwater.flows.show.charts import Axis, lines
 
     budgets = [row["budget"] for row in answer["frontier"]]
     rows: list[dict[str, Any]] = [
@@ -178,7 +178,7 @@ def _frontier_specs(answer: Mapping[str, Any], key: str, label: str) -> list[Map
 
 def _log_axis(title: str, values: Sequence[float | None]) -> Axis:
     """Return a logarithmic axis with some room below and above the values."""
-    from flows.show.charts import Axis
+    from slackwater.flows.show.charts import Axis
 
     known = [value for value in values if value is not None and value == value]
     return Axis(title=title, low=0.9 * min(known), high=1.1 * max(known), log=True, format="~g")
@@ -213,7 +213,7 @@ def _arrivals(answer: Mapping[str, Any]) -> Section:
 
 def _sensitivity_specs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Plot response time relative to that at the given rates by arrival rate, with a line for each type and for all types."""
-    from flows.show.charts import Axis, lines
+    from slackwater.flows.show.charts import Axis, lines
 
     known = [row for row in rows if row["response_hours"] is not None]
     here = {row["arrivals_of"]: row["response_hours"] for row in known if row["factor"] == 1.0}

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from flows.command import Session, counted, say
-from flows.turn.context import Turn, market_of
-from flows.turn.forecast import forecasts_of, ready
-from optimization.job.units import catalogue_gpus
-from optimization.renting.budget import JobType, Rental, TypeRental
-from optimization.renting.price import (
+from slackwater.flows.command import Session, counted, say
+from slackwater.flows.turn.context import Turn, market_of
+from slackwater.flows.turn.forecast import forecasts_of, ready
+from slackwater.optimization.job.units import catalogue_gpus
+from slackwater.optimization.renting.budget import JobType, Rental, TypeRental
+from slackwater.optimization.renting.price import (
     DeadlineDelay,
     Delay,
     EffectivePrice,
@@ -26,7 +26,7 @@ from optimization.renting.price import (
     forecast_outlook,
     loss_rate,
 )
-from optimization.renting.simulation import (
+from slackwater.optimization.renting.simulation import (
     Estimate,
     Renting,
     StreamMeans,
@@ -43,7 +43,7 @@ from optimization.renting.simulation import (
     play_widths,
     sensitivity,
 )
-from optimization.renting.speedup import (
+from slackwater.optimization.renting.speedup import (
     SIZE_LAWS,
     AmdahlSpeedup,
     Exponential,
@@ -51,12 +51,12 @@ from optimization.renting.speedup import (
     Speedup,
     TableSpeedup,
 )
-from warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
-from warehouse.files import read_toml
-from warehouse.history import Market
+from slackwater.warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
+from slackwater.warehouse.files import read_toml
+from slackwater.warehouse.history import Market
 
 if TYPE_CHECKING:
-    from flows.schemas.forms import Elasticity, FrontierPoint, RentedType, Sensitivity
+    from slackwater.flows.schemas.forms import Elasticity, FrontierPoint, RentedType, Sensitivity
 
 
 # ---
@@ -172,7 +172,8 @@ class TypesFile(_RentPart):
 def read_types(path: Path, runs: pd.DataFrame | None = None) -> tuple[list[JobType], list[str]]:
     """Return the job types of a file, and notes on them.
 
-    ``runs``: measured runs as returned by `forecasting.configurations.runs.read_runs`. Raises `JobError` that names the file,
+    ``runs``: measured runs as returned by `slackwater.forecasting.configurations.runs.read_runs`. Raises `JobError` that names
+    the file,
     the key and the expected value.
     """
     values = read_toml(path, "types file", expected="valid TOML", remedy=EXAMPLE)
@@ -601,7 +602,7 @@ def rental_answer(asked: RentalRequest, session: Session) -> dict[str, Any]:
 def _types(asked: RentalRequest) -> tuple[list[JobType], list[str]]:
     if asked.runs is None:
         return read_types(asked.types)
-    from forecasting.configurations.runs import read_runs
+    from slackwater.forecasting.configurations.runs import read_runs
 
     return read_types(asked.types, read_runs(asked.runs))
 

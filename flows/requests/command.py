@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, Session, counted, option, say
+from slackwater.flows.command import Answer, Session, counted, option, say
 
 
 def fill(
@@ -33,14 +33,20 @@ def fill(
     """
     from dataclasses import replace
 
-    from flows.requests.fill import answer_of, configuration_model, run_filled, score_answer, write_job_file
-    from flows.requests.fill import fill as fill_request
-    from flows.requests.page import fill_report
-    from flows.turn.context import Turn, deciding_policy
-    from flows.turn.following import step_of
-    from optimization.policies.pool import policy_named
-    from optimization.requests.request import completed, read_tuning_request
-    from warehouse.errors import SettingsError
+    from slackwater.flows.requests.fill import (
+        answer_of,
+        configuration_model,
+        run_filled,
+        score_answer,
+        write_job_file,
+    )
+    from slackwater.flows.requests.fill import fill as fill_request
+    from slackwater.flows.requests.page import fill_report
+    from slackwater.flows.turn.context import Turn, deciding_policy
+    from slackwater.flows.turn.following import step_of
+    from slackwater.optimization.policies.pool import policy_named
+    from slackwater.optimization.requests.request import completed, read_tuning_request
+    from slackwater.warehouse.errors import SettingsError
 
     if run and session.at is None:
         raise SettingsError(

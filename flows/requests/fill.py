@@ -13,26 +13,37 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
-from flows.ledger.fields import BASELINES, decision_row
-from flows.ledger.jobs import MeasuredRun, OpenJob, measured_run, reports_by_job, stored_jobs, stretches
-from flows.ledger.records import allocations_of, decisions_of
-from flows.turn.context import Turn, deciding_policy, market_of, peers_of, read_all
-from flows.turn.following import LEAST_SPAN, Followed, counted_or_priced, own_time, step_of
-from flows.turn.forecast import forecasts_of, ready
-from flows.turn.stages import effort_of
-from forecasting.configurations.model import ConfigurationModel, fit_configurations, load_configurations
-from forecasting.configurations.runs import runs_frame
-from optimization.job.gpus import GpuType
-from optimization.job.request import JobRequest, first_slot, job_on
-from optimization.market.lately import LATELY
-from optimization.policies import OnDemandOnly
-from optimization.policies.contract import Policy
-from optimization.policies.pool import policy_named
-from optimization.replay.decision import Expected, record_start
-from optimization.replay.run import PlanMemo, replay_pool
-from optimization.replay.score import EndedJob, Scored, ended_job, score_job
-from optimization.requests import choice as filling
-from optimization.requests.candidates import (
+from slackwater.flows.ledger.fields import BASELINES, decision_row
+from slackwater.flows.ledger.jobs import (
+    MeasuredRun,
+    OpenJob,
+    measured_run,
+    reports_by_job,
+    stored_jobs,
+    stretches,
+)
+from slackwater.flows.ledger.records import allocations_of, decisions_of
+from slackwater.flows.turn.context import Turn, deciding_policy, market_of, peers_of, read_all
+from slackwater.flows.turn.following import LEAST_SPAN, Followed, counted_or_priced, own_time, step_of
+from slackwater.flows.turn.forecast import forecasts_of, ready
+from slackwater.flows.turn.stages import effort_of
+from slackwater.forecasting.configurations.model import (
+    ConfigurationModel,
+    fit_configurations,
+    load_configurations,
+)
+from slackwater.forecasting.configurations.runs import runs_frame
+from slackwater.optimization.job.gpus import GpuType
+from slackwater.optimization.job.request import JobRequest, first_slot, job_on
+from slackwater.optimization.market.lately import LATELY
+from slackwater.optimization.policies import OnDemandOnly
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.decision import Expected, record_start
+from slackwater.optimization.replay.run import PlanMemo, replay_pool
+from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from slackwater.optimization.requests import choice as filling
+from slackwater.optimization.requests.candidates import (
     NO_GPU,
     Candidate,
     Knowledge,
@@ -46,16 +57,16 @@ from optimization.requests.candidates import (
     rated_gpu,
     with_rates,
 )
-from optimization.requests.choice import RULES, Loser, MarketNow, Misjudged, Planned
-from optimization.requests.request import Completed
-from optimization.window.plan import Outcome
-from warehouse.errors import InputError, MarketError
-from warehouse.history import Market
-from warehouse.observations import list_markets
-from warehouse.store.connection import Store
+from slackwater.optimization.requests.choice import RULES, Loser, MarketNow, Misjudged, Planned
+from slackwater.optimization.requests.request import Completed
+from slackwater.optimization.window.plan import Outcome
+from slackwater.warehouse.errors import InputError, MarketError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.store.connection import Store
 
 if TYPE_CHECKING:
-    from flows.schemas.forms import (
+    from slackwater.flows.schemas.forms import (
         Configuration,
         Expectation,
         OnDemandAlone,
@@ -510,7 +521,7 @@ def write_job_file(request: JobRequest, path: Path, *, notes: Sequence[str]) -> 
 
 
 def job_text(request: JobRequest, *, notes: Sequence[str] = ()) -> str:
-    """Return a request as TOML text; `optimization.job.request.read_request` reads the same request back."""
+    """Return a request as TOML text; `slackwater.optimization.job.request.read_request` reads the same request back."""
     values = request.model_dump(mode="json", exclude_none=True)
     for name, moment in (("start", request.start), ("deadline", request.deadline)):
         if moment is not None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from flows.command import Answer
-from flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
-from flows.show.charts import Axis, dots, lines, stacks
-from flows.show.formats import percent, plural, usd, utc, whole
+from slackwater.flows.command import Answer
+from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
+from slackwater.flows.show.charts import Axis, dots, lines, stacks
+from slackwater.flows.show.formats import percent, plural, usd, utc, whole
 
 #: Printed for a market whose availability was not observed.
 NOT_OBSERVED = (

@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, Output, option
-from flows.show.blocks import Table, Verbatim
+from slackwater.flows.command import Answer, Output, option
+from slackwater.flows.show.blocks import Table, Verbatim
 
 #: Deployments and automations shipped with the program; tests compare them with
-#: `flows.engine.serving`.
+#: `slackwater.flows.engine.serving`.
 DEPLOYMENTS_FILE = Path(__file__).parents[2] / "prefect.yaml"
 AUTOMATIONS_FILE = DEPLOYMENTS_FILE.with_name("automations.yaml")
 
@@ -26,7 +26,7 @@ def schema(
     """Print the JSON Schema of a command's JSON answer: its keys, their types and meanings."""
     import json
 
-    from flows.schemas import forms
+    from slackwater.flows.schemas import forms
 
     if name is not None:
         value = forms.schema(name)
@@ -57,8 +57,8 @@ def init(
 
     Existing files are not overwritten.
     """
-    from flows.config import SETTINGS_FILE, commented_settings
-    from warehouse.errors import SettingsError
+    from slackwater.flows.config import SETTINGS_FILE, commented_settings
+    from slackwater.warehouse.errors import SettingsError
 
     if deployments:
         path = out or Path(DEPLOYMENTS_FILE.name)

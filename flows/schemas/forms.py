@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
-from flows.ledger.fields import (
+from slackwater.flows.ledger.fields import (
     BOARD,
     DECISION,
     DELIVERED,
@@ -28,7 +28,7 @@ from flows.ledger.fields import (
     Time,
     row_type,
 )
-from warehouse.errors import InputError
+from slackwater.warehouse.errors import InputError
 
 Share = Annotated[float, Keys(**SHARE)]
 #: Each item is a sentence.

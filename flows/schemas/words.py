@@ -1,6 +1,6 @@
 """The page that explains every name and figure of the output, generated from the declarations of the fields.
 
-``python -m flows.schemas.words > docs/words.md`` writes the page; a test compares the file with
+``python -m slackwater.flows.schemas.words > docs/words.md`` writes the page; a test compares the file with
 this module.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from flows.ledger.fields import BOARD, DECISION, OUTCOME, Field
-from flows.schemas import forms
+from slackwater.flows.ledger.fields import BOARD, DECISION, OUTCOME, Field
+from slackwater.flows.schemas import forms
 
 HEAD: Final = """# What the program prints
 
@@ -20,7 +20,7 @@ and what it means. The words of these pages are explained in [the vocabulary](RE
 [forecasting.md](forecasting.md). Money is USD, times are UTC; what is not known or not defined is null in JSON and a dash on tables
 and pages. The other answers: `slackwater schema` lists them, with the meaning of every key.
 
-This page is made from what is declared: `python -m flows.schemas.words > docs/words.md`.
+This page is made from what is declared: `python -m slackwater.flows.schemas.words > docs/words.md`.
 """
 #: Heading of each forecast error in tables and on pages.
 HEADINGS: Final = {

@@ -1,12 +1,12 @@
 """Output as values: tables, charts, sections and pages, and the only code that depends on terminals or HTML.
 
 An answer consists of blocks: sentences (plain ``str``), `Notes`, `Verbatim`, `Table`, `Figure`,
-`Figures`, `Fold`, `Banner` and `Section`. `flows.show.terminal` prints them, `flows.show.page`
+`Figures`, `Fold`, `Banner` and `Section`. `slackwater.flows.show.terminal` prints them, `slackwater.flows.show.page`
 writes them as an HTML file. Both take headings, units and number formats from the blocks, so each
 column is described in a single place.
 """
 
-from flows.show.blocks import (
+from slackwater.flows.show.blocks import (
     Banner,
     Block,
     Column,

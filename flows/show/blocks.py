@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
-from flows.show.formats import auto, decimals, missing, plain_scalar
+from slackwater.flows.show.formats import auto, decimals, missing, plain_scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,7 @@ class Page:
 
 
 # ---
-# Charts with titles and captions; `flows.show.charts` makes the Vega-Lite specifications.
+# Charts with titles and captions; `slackwater.flows.show.charts` makes the Vega-Lite specifications.
 
 
 #: Default text shown in place of a chart without values.

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import altair as alt
 from altair.utils.schemapi import debug_mode
 
-from flows.show.formats import listed, plain_scalar, significant
-from flows.show.page import DASHES, SERIES, SHAPES, colour
+from slackwater.flows.show.formats import listed, plain_scalar, significant
+from slackwater.flows.show.page import DASHES, SERIES, SHAPES, colour
 
 Rows = Iterable[Mapping[str, Any]]
 

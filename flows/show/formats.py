@@ -1,6 +1,6 @@
 """Formats of values on terminals and pages: one format per kind of value, a dash for missing values.
 
-Numbers, money, shares and durations come from `warehouse.amounts`, which all layers share. This
+Numbers, money, shares and durations come from `slackwater.warehouse.amounts`, which all layers share. This
 module imports neither pandas nor NumPy, so that help texts load quickly.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from warehouse.amounts import (
+from slackwater.warehouse.amounts import (
     MISSING,
     as_number,
     duration,

@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flows.show.blocks import Block, Figure, Figures, Fold, Page, Section, Table
-from warehouse.errors import InputError
+from slackwater.flows.show.blocks import Block, Figure, Figures, Fold, Page, Section, Table
+from slackwater.warehouse.errors import InputError
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -176,7 +176,7 @@ def has_sortable(blocks: Iterable[Block]) -> bool:
 @cache
 def asset(name: str) -> str:
     """Return the text of a file of this folder: the Vega bundle, or a script that draws or sorts."""
-    return files("flows.show").joinpath(name).read_text(encoding="utf-8")
+    return files("slackwater.flows.show").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
@@ -185,7 +185,7 @@ def environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
-        loader=PackageLoader("flows", "show"),
+        loader=PackageLoader("slackwater.flows", "show"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flows.show.formats import plural, ranges
-from forecasting.accuracy.intervals import BETTER, EVEN, LEAST_BLOCKS, TOO_FEW, WORSE
+from slackwater.flows.show.formats import plural, ranges
+from slackwater.forecasting.accuracy.intervals import BETTER, EVEN, LEAST_BLOCKS, TOO_FEW, WORSE
 
 #: Explanation of the verdicts.
 ABOUT_VERDICTS = (
@@ -17,7 +17,7 @@ _NO_ERROR = "last value made no error"
 
 
 def compared(row: Mapping[Any, Any]) -> str:
-    """Describe how a model compares with last value; the row has `forecasting.accuracy.intervals.SKILL_COLUMNS`.
+    """Describe how a model compares with last value; the row has `slackwater.forecasting.accuracy.intervals.SKILL_COLUMNS`.
 
     >>> compared({"verdict": "better", "skill_pinball": 0.21, "skill_low": 0.1, "skill_high": 0.3, "days": 9})
     '21 % better (10 to 30 %)'

@@ -15,8 +15,8 @@ from typing import Final
 
 from rich.cells import cell_len
 
-from flows.show.blocks import Banner, Block, Column, Fold, Notes, Section, Table, Tiles, Verbatim
-from flows.show.formats import MISSING
+from slackwater.flows.show.blocks import Banner, Block, Column, Fold, Notes, Section, Table, Tiles, Verbatim
+from slackwater.flows.show.formats import MISSING
 
 _GAP: Final = "  "
 #: Minimum width of a column of sentences; if it does not fit, each row becomes a paragraph.

@@ -12,40 +12,40 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pandas as pd
 
-from flows.config import Settings
-from flows.ledger.jobs import (
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import (
     OpenMovable,
 )
-from flows.show.formats import rows_of, utc
-from flows.turn.context import Turn, market_of, peers_of, placed_among, read_all, read_pool
-from flows.turn.following import Followed, choose_markets, step_of, why_not_followed
-from flows.turn.forecast import forecasts_of, ready
-from flows.turn.planning import AskedJob, opened_to_decide
-from forecasting.quantiles import Forecast
-from optimization.job.definition import check_job
-from optimization.job.request import JobRequest, first_slot, job_on
-from optimization.job.units import job_work_words, works_words
-from optimization.moving.live import ranked_markets
-from optimization.moving.movers import Alone
-from optimization.moving.replay import MovedOutcome
-from optimization.moving.score import MOVERS, EndedMovable, score_movable
-from optimization.moving.terms import movable_job
-from optimization.policies.pool import policy_named
-from optimization.policies.stochastic import Stochastic
-from optimization.replay.decision import record_start
-from optimization.replay.score import (
+from slackwater.flows.show.formats import rows_of, utc
+from slackwater.flows.turn.context import Turn, market_of, peers_of, placed_among, read_all, read_pool
+from slackwater.flows.turn.following import Followed, choose_markets, step_of, why_not_followed
+from slackwater.flows.turn.forecast import forecasts_of, ready
+from slackwater.flows.turn.planning import AskedJob, opened_to_decide
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.job.definition import check_job
+from slackwater.optimization.job.request import JobRequest, first_slot, job_on
+from slackwater.optimization.job.units import job_work_words, works_words
+from slackwater.optimization.moving.live import ranked_markets
+from slackwater.optimization.moving.movers import Alone
+from slackwater.optimization.moving.replay import MovedOutcome
+from slackwater.optimization.moving.score import MOVERS, EndedMovable, score_movable
+from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.replay.decision import record_start
+from slackwater.optimization.replay.score import (
     EndedJob,
     Scored,
     ended_job,
     perfect_forecasts,
     score_job,
 )
-from warehouse.errors import JobError, MarketError, PolicyError
-from warehouse.history import Market
-from warehouse.issued import write_forecasts
+from slackwater.warehouse.errors import JobError, MarketError, PolicyError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import write_forecasts
 
 if TYPE_CHECKING:
-    from flows.schemas.forms import (
+    from slackwater.flows.schemas.forms import (
         ForecastRow,
         Held,
         MovedSlot,
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
         ReplayedSlots,
         SlotQuantiles,
     )
-    from optimization.market.window import MarketWindow
-    from optimization.window.plan import Allocation
+    from slackwater.optimization.market.window import MarketWindow
+    from slackwater.optimization.window.plan import Allocation
 
 #: Name of the forecaster with perfect foresight: a bound, not a policy.
 PERFECT = "perfect"

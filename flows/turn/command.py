@@ -11,8 +11,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from flows.command import Answer, MarketName, Query, QueryAt, Session, counted, option, parsed_time, say
-from flows.ledger.fields import (
+from slackwater.flows.command import (
+    Answer,
+    MarketName,
+    Query,
+    QueryAt,
+    Session,
+    counted,
+    option,
+    parsed_time,
+    say,
+)
+from slackwater.flows.ledger.fields import (
     BASELINES,
     BOARD_SHOWN,
     DECISION,
@@ -32,8 +42,8 @@ from flows.ledger.fields import (
     stale_told,
     stands_alone,
 )
-from flows.show.blocks import Block, Column, Notes, Table, Verbatim
-from flows.show.formats import plural, price, significant, utc
+from slackwater.flows.show.blocks import Block, Column, Notes, Table, Verbatim
+from slackwater.flows.show.formats import plural, price, significant, utc
 
 BOARD_ROWS = 10
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
@@ -45,8 +55,8 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
     Forecast errors are those of the ``planner``, whose forecasts the decisions used; the page and
     the JSON have all models.
     """
-    from flows.ledger.headline import missed_apart
-    from flows.show.skills import compared
+    from slackwater.flows.ledger.headline import missed_apart
+    from slackwater.flows.show.skills import compared
 
     missed, notes = missed_apart(value["notes"])
     errors = value["forecast_errors"]
@@ -119,7 +129,7 @@ def report(
     session: QueryAt = QueryAt(),
 ) -> Answer:
     """Write the HTML report of the newest run (or of the run at --at) again from the warehouse."""
-    from flows.turn.report import report_page, stored_report, write_report
+    from slackwater.flows.turn.report import report_page, stored_report, write_report
 
     with session.reading() as store:
         data = stored_report(store, session.config, at=session.time)
@@ -142,8 +152,8 @@ def forecast(
     session: Session = Session(),
 ) -> Answer:
     """Issue and store forecasts of price and count for one market, or for all followed markets."""
-    from flows.turn.answer import forecast_row, issue_forecasts
-    from flows.turn.context import Turn
+    from slackwater.flows.turn.answer import forecast_row, issue_forecasts
+    from slackwater.flows.turn.context import Turn
 
     config = session.config
     models = [model] if model else list(dict.fromkeys([*config.models, config.planner]))
@@ -227,12 +237,12 @@ def plan(
     is the present slot if the job is open and the data are newer than the newest turn, else the
     slot of the newest turn.
     """
-    from flows.clock import now
-    from flows.delivery import document
-    from flows.ledger.headline import issued_told, over_since
-    from flows.turn.context import Turn
-    from flows.turn.planning import PlanQuery, asked_job, named_moment, plan_job
-    from optimization.window.plan import Allocation
+    from slackwater.flows.clock import now
+    from slackwater.flows.delivery import document
+    from slackwater.flows.ledger.headline import issued_told, over_since
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.planning import PlanQuery, asked_job, named_moment, plan_job
+    from slackwater.optimization.window.plan import Allocation
 
     clock, held = now(), None
     if held_spot is not None or held_on_demand is not None:
@@ -255,7 +265,7 @@ def plan(
 
 def plan_answer(row: Mapping[str, Any], told: Sequence[str], notes: Sequence[str], clock: datetime) -> Answer:
     """Return the answer of ``plan``: what to run, until when and at what cost, then the reason and the details."""
-    from flows.ledger.headline import details, headline, outlook, over_since
+    from slackwater.flows.ledger.headline import details, headline, outlook, over_since
 
     first, over = headline(row, clock), over_since(row, clock)
     if row.get("shortfall"):
@@ -316,11 +326,11 @@ def replay(
     session: Session = Session(),
 ) -> Answer:
     """Simulate a policy on recorded market data and compare it with the hindsight optimum."""
-    from flows.schemas.forms import REPLAY
-    from flows.turn.answer import replayed, replayed_over_markets
-    from flows.turn.context import Turn, proposed
-    from optimization.job.request import may_move_among, read_request, stays_in
-    from optimization.policies.pool import is_policy
+    from slackwater.flows.schemas.forms import REPLAY
+    from slackwater.flows.turn.answer import replayed, replayed_over_markets
+    from slackwater.flows.turn.context import Turn, proposed
+    from slackwater.optimization.job.request import may_move_among, read_request, stays_in
+    from slackwater.optimization.policies.pool import is_policy
 
     request, first = read_request(job), parsed_time(start, "--from")
     if markets is not None:
@@ -366,7 +376,7 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     best = rows[0]
     gpus = best["gpus_per_instance"]
     told = [*folded(rows), in_hindsight(best["hindsight"]["cost_usd"], best["on_demand_only_usd"])]
-    from flows.ledger.headline import SPOT_NEVER_LOST
+    from slackwater.flows.ledger.headline import SPOT_NEVER_LOST
 
     blocks: list[Block] = [
         Table(title, told, columns_of(OUTCOME, rows=told), most=REPLAY_ROWS, marked=stands_alone),
@@ -388,8 +398,8 @@ def leaderboard(*, session: Query = Query()) -> Answer:
     """Show the result of every policy over the jobs that ended, and its weight in the selection."""
     import pandas as pd
 
-    from flows.turn.context import Turn
-    from flows.turn.report import learned
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.report import learned
 
     with session.reading() as store:
         at = pd.Timestamp(0, tz="UTC")  # any time will do: the leaderboard does not depend on it

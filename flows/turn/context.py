@@ -15,11 +15,11 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 import pandas as pd
 
-from flows.config import Settings
-from flows.ledger.jobs import Freshness, StoredJob, save_jobs, stored_jobs, unreadable_jobs
-from flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
-from flows.show.formats import listed, plural, rows_of
-from flows.turn.following import (
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import Freshness, StoredJob, save_jobs, stored_jobs, unreadable_jobs
+from slackwater.flows.ledger.records import LIVE, RunRow, failure_kept, stored_rounds
+from slackwater.flows.show.formats import listed, plural, rows_of
+from slackwater.flows.turn.following import (
     Followed,
     choose_markets,
     counted_or_priced,
@@ -29,9 +29,9 @@ from flows.turn.following import (
     step_of,
     trust_rank,
 )
-from forecasting.quantiles import Forecast
-from optimization.job.gpus import gpu_type_of
-from optimization.job.request import (
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.job.gpus import gpu_type_of
+from slackwater.optimization.job.request import (
     JobRequest,
     check_bounds,
     first_slot,
@@ -39,20 +39,26 @@ from optimization.job.request import (
     read_request,
     run_on,
 )
-from optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
-from optimization.market.lately import LATELY, shown_lately
-from optimization.moving.definition import Mover
-from optimization.moving.score import MOVERS
-from optimization.moving.terms import check_types, fits, may_run_in
-from optimization.policies.contract import Policy
-from optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
-from optimization.replay.decision import Fan, in_turn
-from optimization.selection.contract import Learner, Weights, weigh
-from optimization.selection.learned import Rounds, leading
-from optimization.selection.learners import learner_named
-from optimization.selection.prior import DEFAULT_PRIOR, MeasuredWorld, informed, prior_rounds, read_prior
-from warehouse.amounts import price
-from warehouse.asof import (
+from slackwater.optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
+from slackwater.optimization.market.lately import LATELY, shown_lately
+from slackwater.optimization.moving.definition import Mover
+from slackwater.optimization.moving.score import MOVERS
+from slackwater.optimization.moving.terms import check_types, fits, may_run_in
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
+from slackwater.optimization.replay.decision import Fan, in_turn
+from slackwater.optimization.selection.contract import Learner, Weights, weigh
+from slackwater.optimization.selection.learned import Rounds, leading
+from slackwater.optimization.selection.learners import learner_named
+from slackwater.optimization.selection.prior import (
+    DEFAULT_PRIOR,
+    MeasuredWorld,
+    informed,
+    prior_rounds,
+    read_prior,
+)
+from slackwater.warehouse.amounts import price
+from slackwater.warehouse.asof import (
     HistoryAssumptions,
     HistoryRequest,
     MovingReader,
@@ -60,12 +66,12 @@ from warehouse.asof import (
     Span,
     load_histories,
 )
-from warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
-from warehouse.history import History, Market
-from warehouse.issued import read_forecasts, read_vintages
-from warehouse.observations import list_markets, list_markets_at
-from warehouse.store.connection import Store
-from warehouse.times import microseconds
+from slackwater.warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
+from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.issued import read_forecasts, read_vintages
+from slackwater.warehouse.observations import list_markets, list_markets_at
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import microseconds
 
 # ---
 # Input of every stage: the warehouse, the logical time, the settings, cached reads, and the parallel map.

@@ -8,17 +8,17 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from flows.config import Settings
-from flows.show.formats import rows_of, utc
-from optimization.job.request import JobRequest, on_demand_terms
-from warehouse.amounts import duration
-from warehouse.asof import not_known_yet
-from warehouse.catalogue import OnDemandTerms
-from warehouse.errors import unknown_market
-from warehouse.history import Market
-from warehouse.observations import list_markets
-from warehouse.sources.contract import matches
-from warehouse.store.connection import Store
+from slackwater.flows.config import Settings
+from slackwater.flows.show.formats import rows_of, utc
+from slackwater.optimization.job.request import JobRequest, on_demand_terms
+from slackwater.warehouse.amounts import duration
+from slackwater.warehouse.asof import not_known_yet
+from slackwater.warehouse.catalogue import OnDemandTerms
+from slackwater.warehouse.errors import unknown_market
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.sources.contract import matches
+from slackwater.warehouse.store.connection import Store
 
 #: Least history of a market that is followed although no job names it.
 LEAST_SPAN = pd.Timedelta(days=3)

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.config import Settings
-from flows.ledger.jobs import StoredJob
-from flows.ledger.records import LIVE, RunRow, save_accuracy, save_runs
-from flows.turn.context import Turn, Work, panel_mates, turn_histories
-from flows.turn.following import Followed, step_of
-from forecasting.accuracy.losses import Windows, window_scores
-from forecasting.origins import (
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.ledger.records import LIVE, RunRow, save_accuracy, save_runs
+from slackwater.flows.turn.context import Turn, Work, panel_mates, turn_histories
+from slackwater.flows.turn.following import Followed, step_of
+from slackwater.forecasting.accuracy.losses import Windows, window_scores
+from slackwater.forecasting.origins import (
     VARIABLES,
     Basis,
     Cadence,
@@ -39,14 +39,14 @@ from forecasting.origins import (
     estimations,
     forecasts_from,
 )
-from forecasting.predictor import FittedPredictor, restored, state_text
-from forecasting.predictors import make_predictor
-from forecasting.quantiles import Forecast, Variable
-from forecasting.series import EPOCH, Series, series_of
-from optimization.replay.decision import RAISED, record_start
-from warehouse.errors import ForecastError, why_raised
-from warehouse.history import ROW_KNOWN_AT, History, Market
-from warehouse.issued import (
+from slackwater.forecasting.predictor import FittedPredictor, restored, state_text
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.quantiles import Forecast, Variable
+from slackwater.forecasting.series import EPOCH, Series, series_of
+from slackwater.optimization.replay.decision import RAISED, record_start
+from slackwater.warehouse.errors import ForecastError, why_raised
+from slackwater.warehouse.history import ROW_KNOWN_AT, History, Market
+from slackwater.warehouse.issued import (
     FittedState,
     forget_fitted,
     load_fitted,
@@ -56,7 +56,7 @@ from warehouse.issued import (
     vintage_times,
     write_forecasts,
 )
-from warehouse.store.connection import Store
+from slackwater.warehouse.store.connection import Store
 
 #: Single-market estimations per call: each takes a fraction of a second.
 ALONE_A_CALL = 24
@@ -308,7 +308,7 @@ def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> dict[Wanted, str]:
     """Return the required estimates as text: those on a panel in a single call, single markets in batches.
 
     Estimations on the same panel share parts, which are computed once
-    (`forecasting.predictors.lightgbm`).
+    (`slackwater.forecasting.predictors.lightgbm`).
     """
     pooled = {one.model: make_predictor(one.model).pooled for one in wanted}
     shared: dict[tuple[str, int], list[Wanted]] = {}

@@ -12,18 +12,26 @@ from typing import Any
 
 import pandas as pd
 
-from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, every_report, open_job, open_movable
-from flows.ledger.records import allocations_of, decisions_by_job, places_held
-from flows.turn.context import Turn, peers_of, planned_forecasts, try_histories
-from flows.turn.following import Followed, step_of
-from flows.turn.forecast import forecasts_of, ready
-from forecasting.quantiles import Forecast
-from optimization.moving.definition import Mover
-from optimization.moving.live import LIVE_MOVER
-from optimization.replay.decision import RAISED, record_start
-from warehouse.errors import MarketError
-from warehouse.history import History
-from warehouse.store.connection import Store
+from slackwater.flows.ledger.jobs import (
+    OpenJob,
+    OpenMovable,
+    Report,
+    StoredJob,
+    every_report,
+    open_job,
+    open_movable,
+)
+from slackwater.flows.ledger.records import allocations_of, decisions_by_job, places_held
+from slackwater.flows.turn.context import Turn, peers_of, planned_forecasts, try_histories
+from slackwater.flows.turn.following import Followed, step_of
+from slackwater.flows.turn.forecast import forecasts_of, ready
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.moving.definition import Mover
+from slackwater.optimization.moving.live import LIVE_MOVER
+from slackwater.optimization.replay.decision import RAISED, record_start
+from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.history import History
+from slackwater.warehouse.store.connection import Store
 
 #: A job and its markets, the home market first.
 PlacedJob = tuple[StoredJob, tuple[Followed, ...]]

@@ -10,12 +10,20 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from flows.config import Settings
-from flows.ledger.endings import Ending, ending_of
-from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, counting, find_job, stored_jobs
-from flows.ledger.records import stored_decisions
-from flows.show.formats import listed, plural, rows_of, utc
-from flows.turn.context import (
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.endings import Ending, ending_of
+from slackwater.flows.ledger.jobs import (
+    OpenJob,
+    OpenMovable,
+    Report,
+    StoredJob,
+    counting,
+    find_job,
+    stored_jobs,
+)
+from slackwater.flows.ledger.records import stored_decisions
+from slackwater.flows.show.formats import listed, plural, rows_of, utc
+from slackwater.flows.turn.context import (
     Pool,
     Turn,
     as_filed,
@@ -26,8 +34,8 @@ from flows.turn.context import (
     read_pool,
     sorted_jobs,
 )
-from flows.turn.following import Followed, live_for, step_of
-from flows.turn.opening import (
+from slackwater.flows.turn.following import Followed, live_for, step_of
+from slackwater.flows.turn.opening import (
     JobLedger,
     PlacedJob,
     forecasts_in_force,
@@ -35,19 +43,19 @@ from flows.turn.opening import (
     opened,
     read_ledger,
 )
-from flows.turn.stages import Decided, Row, decide_together, effort_of, undecided
-from optimization.fleet.competition import connected
-from optimization.job.request import JobRequest, read_request, run_on
-from optimization.moving.score import mover_named
-from optimization.moving.terms import fits
-from optimization.policies.pool import policy_named
-from optimization.replay.decision import RAISED
-from optimization.window.plan import Allocation
-from warehouse.errors import JobError, MarketError, SlackwaterError
-from warehouse.files import names_file
-from warehouse.history import Market
-from warehouse.observations import list_markets
-from warehouse.store.connection import Store
+from slackwater.flows.turn.stages import Decided, Row, decide_together, effort_of, undecided
+from slackwater.optimization.fleet.competition import connected
+from slackwater.optimization.job.request import JobRequest, read_request, run_on
+from slackwater.optimization.moving.score import mover_named
+from slackwater.optimization.moving.terms import fits
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.decision import RAISED
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import JobError, MarketError, SlackwaterError
+from slackwater.warehouse.files import names_file
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.store.connection import Store
 
 # ---
 # The slot to plan if no time is given.

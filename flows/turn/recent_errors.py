@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.config import Settings
-from flows.ledger.records import measured_errors
-from forecasting.accuracy.intervals import SKILL_COLUMNS, TOO_FEW, skills_by_block
-from forecasting.accuracy.tables import COMMON, pooled_by, scaled_losses, sourced, with_common
-from forecasting.predictors import FLOOR
-from warehouse.store.connection import Store
-from warehouse.times import moment, utc_index
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.records import measured_errors
+from slackwater.forecasting.accuracy.intervals import SKILL_COLUMNS, TOO_FEW, skills_by_block
+from slackwater.forecasting.accuracy.tables import COMMON, pooled_by, scaled_losses, sourced, with_common
+from slackwater.forecasting.predictors import FLOOR
+from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.times import moment, utc_index
 
 #: Period over which forecasts are compared, and the lead times in the table of a turn.
 RECENT = pd.Timedelta(days=14)
@@ -50,7 +50,7 @@ def errors_of(rows: pd.DataFrame, *, steps: Sequence[int] | None = None) -> list
     """Return the errors per variable, model and lead time of rows as `recent_rows` returns them, pooled over markets.
 
     ``skill_pinball`` is the share of last value's pinball loss that the model saves, with the ends
-    of its 95 % interval over days and their `forecasting.accuracy.intervals.verdict`. ``steps`` are
+    of its 95 % interval over days and their `slackwater.forecasting.accuracy.intervals.verdict`. ``steps`` are
     the requested lead times, None for all.
     """
     rows = rows if steps is None else rows[rows["step"].isin(list(steps))]

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.config import Settings
-from flows.ledger.endings import ReportedOutcomes, missed_jobs, reported_outcomes
-from flows.ledger.fields import (
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.endings import ReportedOutcomes, missed_jobs, reported_outcomes
+from slackwater.flows.ledger.fields import (
     BASELINES,
     BOARD_SHOWN,
     DECISION,
@@ -28,11 +28,11 @@ from flows.ledger.fields import (
     stale_told,
     zone_of,
 )
-from flows.ledger.fields import chance as chance_told
-from flows.ledger.headline import WORRYING, missed_apart, overview, risk_mark, savings
-from flows.ledger.jobs import find_job, stored_jobs
-from flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
-from flows.show.blocks import (
+from slackwater.flows.ledger.fields import chance as chance_told
+from slackwater.flows.ledger.headline import WORRYING, missed_apart, overview, risk_mark, savings
+from slackwater.flows.ledger.jobs import find_job, stored_jobs
+from slackwater.flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
+from slackwater.flows.show.blocks import (
     UNMEASURED,
     Banner,
     Block,
@@ -45,9 +45,20 @@ from flows.show.blocks import (
     Section,
     Table,
 )
-from flows.show.charts import Axis, Fan, area, cut_told, dots, error_ceiling, fan, held, lines, skill_floor
-from flows.show.charts import route as route_chart
-from flows.show.formats import (
+from slackwater.flows.show.charts import (
+    Axis,
+    Fan,
+    area,
+    cut_told,
+    dots,
+    error_ceiling,
+    fan,
+    held,
+    lines,
+    skill_floor,
+)
+from slackwater.flows.show.charts import route as route_chart
+from slackwater.flows.show.formats import (
     MISSING,
     as_number,
     duration,
@@ -64,26 +75,41 @@ from flows.show.formats import (
     utc,
     whole,
 )
-from flows.show.page import write_page
-from flows.show.skills import ABOUT_VERDICTS, compared, nothing_compared, steps_compared
-from flows.turn.context import Counts, Group, Pool, Turn, market_of, read_all, read_pool, stored_forecasts
-from flows.turn.following import step_of
-from flows.turn.recent_errors import RECENT, STEPS, errors_of, measured_window, recent_rows
-from forecasting.accuracy.intervals import TOO_FEW, skills_by_block
-from forecasting.accuracy.tables import COMMON, pooled_scores, scaled_losses, shared_scores, with_common
-from forecasting.predictors import FLOOR
-from forecasting.quantiles import Forecast
-from optimization.job.request import JobRequest
-from optimization.job.units import instance_range
-from optimization.moving.score import BEST_MARKET
-from optimization.moving.terms import fits
-from optimization.replay.score import leaderboard
-from optimization.selection.learned import learner_regret, why_leader_changed
-from warehouse.documents import read_object
-from warehouse.errors import InputError, JobError
-from warehouse.history import AVAILABLE, PRICE, History, Market
-from warehouse.issued import read_rows
-from warehouse.store.connection import Store
+from slackwater.flows.show.page import write_page
+from slackwater.flows.show.skills import ABOUT_VERDICTS, compared, nothing_compared, steps_compared
+from slackwater.flows.turn.context import (
+    Counts,
+    Group,
+    Pool,
+    Turn,
+    market_of,
+    read_all,
+    read_pool,
+    stored_forecasts,
+)
+from slackwater.flows.turn.following import step_of
+from slackwater.flows.turn.recent_errors import RECENT, STEPS, errors_of, measured_window, recent_rows
+from slackwater.forecasting.accuracy.intervals import TOO_FEW, skills_by_block
+from slackwater.forecasting.accuracy.tables import (
+    COMMON,
+    pooled_scores,
+    scaled_losses,
+    shared_scores,
+    with_common,
+)
+from slackwater.forecasting.predictors import FLOOR
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.job.request import JobRequest
+from slackwater.optimization.job.units import instance_range
+from slackwater.optimization.moving.score import BEST_MARKET
+from slackwater.optimization.moving.terms import fits
+from slackwater.optimization.replay.score import leaderboard
+from slackwater.optimization.selection.learned import learner_regret, why_leader_changed
+from slackwater.warehouse.documents import read_object
+from slackwater.warehouse.errors import InputError, JobError
+from slackwater.warehouse.history import AVAILABLE, PRICE, History, Market
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import Store
 
 # ---
 # Results of a turn as a report: the leaderboard, findings as sentences, and the data of the page (M5.5).
@@ -444,7 +470,7 @@ class ReportData:
     ``accuracy`` is a long table with columns market, variable ("price" | "count"), model, step
     (1-based), n, mae, rmse, mase, pinball, skill_mae, skill_pinball, coverage_80, brier and
     fallback_share; a table of several days also has ``day`` and
-    `forecasting.accuracy.tables.COMMON`. ``weights`` has one row per round (in order) and one
+    `slackwater.forecasting.accuracy.tables.COMMON`. ``weights`` has one row per round (in order) and one
     column per policy, each row summing to 1; ``round_jobs`` names the job of each round.
     ``simulated``: the market is simulated. ``notes`` are findings as sentences; ``movers`` is the
     leaderboard of the multi-market policies, and ``routes`` are the routes of multi-market jobs.

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, cast
 import pandas as pd
 import pyarrow as pa
 
-from flows.config import Settings
-from flows.delivery import deliver as hand_over
-from flows.feeds.fetch import fetch_due
-from flows.ledger.fields import decision_row
-from flows.ledger.jobs import (
+from slackwater.flows.config import Settings
+from slackwater.flows.delivery import deliver as hand_over
+from slackwater.flows.feeds.fetch import fetch_due
+from slackwater.flows.ledger.fields import decision_row
+from slackwater.flows.ledger.jobs import (
     OpenJob,
     OpenMovable,
     StoredJob,
 )
-from flows.ledger.records import (
+from slackwater.flows.ledger.records import (
     LIVE,
     save_decisions,
     save_runs,
     save_scored,
 )
-from flows.turn.context import (
+from slackwater.flows.turn.context import (
     Counts,
     Pool,
     Reads,
@@ -41,36 +41,36 @@ from flows.turn.context import (
     require_markets,
     try_histories,
 )
-from flows.turn.following import Followed
-from flows.turn.forecast import MeasuredErrors, forecast_turns
-from flows.turn.opening import JobForecasts, JobLedger, PlacedJob, open_jobs, read_ledger
-from flows.turn.recent_errors import STEPS, errors_of
-from optimization.fleet.competition import Course, MovingCourse, decide_all
-from optimization.job.request import JobRequest, job_on
-from optimization.moving.definition import Mover
-from optimization.moving.live import MovedDecision
-from optimization.moving.score import EndedMovable, ended_movable, score_movable
-from optimization.moving.terms import movable_job
-from optimization.policies.contract import Policy
-from optimization.replay.decision import RAISED, Decision, Effort, Fan, Undecided, record_start
-from optimization.replay.score import EndedJob, Scored, ended_job, score_job
-from optimization.window.plan import Allocation
-from warehouse.amounts import plural
-from warehouse.errors import InputError, MarketError, why_raised
-from warehouse.history import History
-from warehouse.observations import (
+from slackwater.flows.turn.following import Followed
+from slackwater.flows.turn.forecast import MeasuredErrors, forecast_turns
+from slackwater.flows.turn.opening import JobForecasts, JobLedger, PlacedJob, open_jobs, read_ledger
+from slackwater.flows.turn.recent_errors import STEPS, errors_of
+from slackwater.optimization.fleet.competition import Course, MovingCourse, decide_all
+from slackwater.optimization.job.request import JobRequest, job_on
+from slackwater.optimization.moving.definition import Mover
+from slackwater.optimization.moving.live import MovedDecision
+from slackwater.optimization.moving.score import EndedMovable, ended_movable, score_movable
+from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.replay.decision import RAISED, Decision, Effort, Fan, Undecided, record_start
+from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.amounts import plural
+from slackwater.warehouse.errors import InputError, MarketError, why_raised
+from slackwater.warehouse.history import History
+from slackwater.warehouse.observations import (
     Appended,
     append,
     find_source,
     observed_sources,
     observed_span,
 )
-from warehouse.observations import ingest as read_files
-from warehouse.sources.contract import Batch, Kind, SourceOptions
-from warehouse.sources.simulated import generate, said
+from slackwater.warehouse.observations import ingest as read_files
+from slackwater.warehouse.sources.contract import Batch, Kind, SourceOptions
+from slackwater.warehouse.sources.simulated import generate, said
 
 if TYPE_CHECKING:
-    from flows.schemas.forms import Ingested, RecentError, TurnAnswer, TurnError
+    from slackwater.flows.schemas.forms import Ingested, RecentError, TurnAnswer, TurnError
 
 
 # ---
@@ -652,7 +652,7 @@ def score(turn: Turn, found: Found) -> Found:
 def report(turn: Turn, found: Found) -> Found:
     """Summarise the results over ended jobs, and write the report page."""
     # Imported here because the drawing modules load slowly and other stages do not need them.
-    from flows.turn.report import learned, panel, report_data, write_report
+    from slackwater.flows.turn.report import learned, panel, report_data, write_report
 
     turn.say("report")
     known, measured = know(turn, found), found.measured
@@ -738,7 +738,7 @@ def whole_turn(
     run: Callable[[Stage, Turn, Found], Found] = run_stage,
 ) -> TurnResult:
     """Run every stage of a turn in order, each by ``run``, which has the interface of `run_stage`."""
-    from flows.turn.report import accuracy_rows  # loads slowly, as in `report`
+    from slackwater.flows.turn.report import accuracy_rows  # loads slowly, as in `report`
 
     found = run(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
     # All later stages share a cache of the ingested observations.

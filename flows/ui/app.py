@@ -18,13 +18,20 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from flows.guard import Guard
-from flows.show.formats import plain
-from flows.show.page import asset, properties
-from flows.ui.metrics import MEDIA_TYPE, metrics_text
-from flows.ui.pages import VIEWS, Data, PageView, Query, render, values_of
-from flows.ui.reading import Snapshots
-from warehouse.errors import InputError, JobError, MarketError, SlackwaterError, StoreError, StoreLockedError
+from slackwater.flows.guard import Guard
+from slackwater.flows.show.formats import plain
+from slackwater.flows.show.page import asset, properties
+from slackwater.flows.ui.metrics import MEDIA_TYPE, metrics_text
+from slackwater.flows.ui.pages import VIEWS, Data, PageView, Query, render, values_of
+from slackwater.flows.ui.reading import Snapshots
+from slackwater.warehouse.errors import (
+    InputError,
+    JobError,
+    MarketError,
+    SlackwaterError,
+    StoreError,
+    StoreLockedError,
+)
 
 #: Static files and their media types.
 STATIC: Final = {
@@ -146,13 +153,13 @@ def _static(request: Request) -> Response:
         raise HTTPException(404)
     if name == "ui.css":
         return Response(style_sheet(), media_type=STATIC[name], headers=_FRESH)
-    content = (files("flows") / "ui" / "static" / name).read_bytes()
+    content = (files("slackwater.flows") / "ui" / "static" / name).read_bytes()
     return Response(content, media_type=STATIC[name], headers=_FRESH)
 
 
 def style_sheet() -> str:
     """Return the style sheet of all pages: colours, styles of the blocks, then styles of the UI."""
-    own = (files("flows") / "ui" / "static" / "ui.css").read_text(encoding="utf-8")
+    own = (files("slackwater.flows") / "ui" / "static" / "ui.css").read_text(encoding="utf-8")
     return f"{properties()}\n{asset('blocks.css')}\n{own}"
 
 

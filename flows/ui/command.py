@@ -13,13 +13,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
-from flows.command import Warehouse, option, parsed_time
-from warehouse.errors import SettingsError
+from slackwater.flows.command import Warehouse, option, parsed_time
+from slackwater.warehouse.errors import SettingsError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from flows.config import Settings
+    from slackwater.flows.config import Settings
 
 
 def ui(
@@ -37,7 +37,7 @@ def ui(
     warehouse: Warehouse = Warehouse(),
 ) -> None:
     """Serve a read-only web app with jobs, markets, accuracy, policies, completeness and runs, until Ctrl-C."""
-    from flows.clock import now
+    from slackwater.flows.clock import now
 
     fixed = parsed_time(at, "--at")
     serve(
@@ -114,10 +114,10 @@ def _serve(
 ) -> None:
     import uvicorn
 
-    from flows.guard import is_loopback
-    from flows.ui.app import make_app, warm_up
-    from flows.ui.connections import ClosingProtocol
-    from flows.ui.reading import Snapshots
+    from slackwater.flows.guard import is_loopback
+    from slackwater.flows.ui.app import make_app, warm_up
+    from slackwater.flows.ui.connections import ClosingProtocol
+    from slackwater.flows.ui.reading import Snapshots
 
     if not is_loopback(host):
         print(

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.command import all_fit
-from flows.jobs.predicted import reports_shown
-from flows.ledger.endings import ending_of
-from flows.ledger.fields import (
+from slackwater.flows.command import all_fit
+from slackwater.flows.jobs.predicted import reports_shown
+from slackwater.flows.ledger.endings import ending_of
+from slackwater.flows.ledger.fields import (
     BASELINES,
     DECISION,
     JOB,
@@ -24,16 +24,24 @@ from flows.ledger.fields import (
     folded,
     outcome_table,
 )
-from flows.ledger.headline import headline, outlook, over_since, risk_mark
-from flows.ledger.jobs import OpenJob, OpenMovable, Report, StoredJob, find_job, reports_by_job, stored_jobs
-from flows.ledger.records import outcomes_of, stored_decisions
-from flows.show.blocks import Block, Figure, Fold, Table
-from flows.show.charts import Axis, holdings, lines
-from flows.show.formats import percent, plural, usd, utc
-from flows.turn.context import places_of, try_histories
-from flows.turn.following import Followed, find_market
-from flows.turn.opening import PlacedJob, open_jobs, read_ledger
-from flows.turn.report import (
+from slackwater.flows.ledger.headline import headline, outlook, over_since, risk_mark
+from slackwater.flows.ledger.jobs import (
+    OpenJob,
+    OpenMovable,
+    Report,
+    StoredJob,
+    find_job,
+    reports_by_job,
+    stored_jobs,
+)
+from slackwater.flows.ledger.records import outcomes_of, stored_decisions
+from slackwater.flows.show.blocks import Block, Figure, Fold, Table
+from slackwater.flows.show.charts import Axis, holdings, lines
+from slackwater.flows.show.formats import percent, plural, usd, utc
+from slackwater.flows.turn.context import places_of, try_histories
+from slackwater.flows.turn.following import Followed, find_market
+from slackwater.flows.turn.opening import PlacedJob, open_jobs, read_ledger
+from slackwater.flows.turn.report import (
     ROUTE_SLOTS,
     ROUTE_TOLD,
     JobRoute,
@@ -41,16 +49,16 @@ from flows.turn.report import (
     panel,
     route_figure,
 )
-from flows.ui.reading import Reading
-from optimization.job.definition import Job, Progress, finished
-from optimization.job.units import asked_words
-from optimization.moving.definition import MovingHold
-from optimization.moving.live import LiveMovable
-from optimization.moving.score import BEST_MARKET
-from optimization.replay.decision import NOTHING
-from optimization.window.plan import Allocation
-from warehouse.errors import SlackwaterError
-from warehouse.history import History, Market
+from slackwater.flows.ui.reading import Reading
+from slackwater.optimization.job.definition import Job, Progress, finished
+from slackwater.optimization.job.units import asked_words
+from slackwater.optimization.moving.definition import MovingHold
+from slackwater.optimization.moving.live import LiveMovable
+from slackwater.optimization.moving.score import BEST_MARKET
+from slackwater.optimization.replay.decision import NOTHING
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import SlackwaterError
+from slackwater.warehouse.history import History, Market
 
 Decisions = Mapping[str, Sequence[Mapping[str, Any]]]
 #: Outcomes of a job that are shown unfolded.

@@ -9,20 +9,20 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.command import all_fit
-from flows.monitoring.completeness import freshness, promises_of
-from flows.show.blocks import Figure
-from flows.show.charts import Fan, fan, held
-from flows.show.formats import number, plural, price, rows_of, utc
-from flows.turn.context import read_history, stored_forecasts
-from flows.turn.following import Followed, find_market
-from flows.turn.report import gap_rows
-from flows.ui.reading import Reading
-from forecasting.quantiles import LEVELS, Forecast
-from warehouse.errors import InputError, SlackwaterError
-from warehouse.history import History, Market
-from warehouse.issued import read_rows
-from warehouse.observations import list_markets, with_on_demand
+from slackwater.flows.command import all_fit
+from slackwater.flows.monitoring.completeness import freshness, promises_of
+from slackwater.flows.show.blocks import Figure
+from slackwater.flows.show.charts import Fan, fan, held
+from slackwater.flows.show.formats import number, plural, price, rows_of, utc
+from slackwater.flows.turn.context import read_history, stored_forecasts
+from slackwater.flows.turn.following import Followed, find_market
+from slackwater.flows.turn.report import gap_rows
+from slackwater.flows.ui.reading import Reading
+from slackwater.forecasting.quantiles import LEVELS, Forecast
+from slackwater.warehouse.errors import InputError, SlackwaterError
+from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import list_markets, with_on_demand
 
 #: Slots drawn before a forecast, and the number of forecasts to select from.
 PAST_SLOTS: Final = 72

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from flows.ledger.records import STAGES
-from flows.ledger.seconds import read_seconds
-from flows.turn.recent_errors import RECENT, errors_of
-from flows.turn.report import measured_rows
-from flows.ui.jobs import open_rows
-from flows.ui.reading import Reading
-from flows.ui.record import accuracy_table
-from flows.ui.runs import alarm_rows, run_rows
-from forecasting.accuracy.intervals import LEAST_BLOCKS
-from forecasting.accuracy.tables import shared_scores, with_common
-from forecasting.predictors import FLOOR
-from warehouse.observations import list_markets
+from slackwater.flows.ledger.records import STAGES
+from slackwater.flows.ledger.seconds import read_seconds
+from slackwater.flows.turn.recent_errors import RECENT, errors_of
+from slackwater.flows.turn.report import measured_rows
+from slackwater.flows.ui.jobs import open_rows
+from slackwater.flows.ui.reading import Reading
+from slackwater.flows.ui.record import accuracy_table
+from slackwater.flows.ui.runs import alarm_rows, run_rows
+from slackwater.forecasting.accuracy.intervals import LEAST_BLOCKS
+from slackwater.forecasting.accuracy.tables import shared_scores, with_common
+from slackwater.forecasting.predictors import FLOOR
+from slackwater.warehouse.observations import list_markets
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

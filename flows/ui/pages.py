@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 
 import pandas as pd
 
-from flows.clock import parse_time
-from flows.ledger.headline import overview, risk_unknown, savings
-from flows.ledger.records import LIVE
-from flows.show.formats import (
+from slackwater.flows.clock import parse_time
+from slackwater.flows.ledger.headline import overview, risk_unknown, savings
+from slackwater.flows.ledger.records import LIVE
+from slackwater.flows.show.formats import (
     as_number,
     duration,
     number,
@@ -25,13 +25,19 @@ from flows.show.formats import (
     usd,
     utc,
 )
-from flows.show.page import show_filters, vega_config
-from flows.ui.jobs import STATES, job_data, job_values, jobs_data, open_rows
-from flows.ui.markets import market_data, market_values, market_view, markets_data, nearest_market
-from flows.ui.reading import Reading
-from flows.ui.record import accuracy_data, accuracy_table, accuracy_values, policies_data, policies_values
-from flows.ui.runs import alarm_rows, completeness_data, completeness_values, run_rows, runs_data
-from warehouse.errors import InputError, MarketError
+from slackwater.flows.show.page import show_filters, vega_config
+from slackwater.flows.ui.jobs import STATES, job_data, job_values, jobs_data, open_rows
+from slackwater.flows.ui.markets import market_data, market_values, market_view, markets_data, nearest_market
+from slackwater.flows.ui.reading import Reading
+from slackwater.flows.ui.record import (
+    accuracy_data,
+    accuracy_table,
+    accuracy_values,
+    policies_data,
+    policies_values,
+)
+from slackwater.flows.ui.runs import alarm_rows, completeness_data, completeness_values, run_rows, runs_data
+from slackwater.warehouse.errors import InputError, MarketError
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -262,7 +268,9 @@ def environment() -> Environment:
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     made = Environment(
-        loader=ChoiceLoader([PackageLoader("flows", "templates/ui"), PackageLoader("flows", "show")]),
+        loader=ChoiceLoader(
+            [PackageLoader("slackwater.flows", "templates/ui"), PackageLoader("slackwater.flows", "show")]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

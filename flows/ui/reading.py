@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from flows.config import Settings
-from flows.turn.context import Turn
-from warehouse.issued import read_rows
-from warehouse.store.connection import Store, open_reader
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.context import Turn
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import Store, open_reader
 
 #: Number of cached pages; all are dropped when the warehouse changes.
 KEPT_PAGES = 128

@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.show.blocks import Figure, Notes, Section
-from flows.show.charts import Axis, lines
-from flows.show.formats import utc
-from flows.show.skills import ABOUT_VERDICTS
-from flows.turn.recent_errors import RECENT, errors_of, market_errors, measured_window, recent_rows
-from flows.turn.report import (
+from slackwater.flows.show.blocks import Figure, Notes, Section
+from slackwater.flows.show.charts import Axis, lines
+from slackwater.flows.show.formats import utc
+from slackwater.flows.show.skills import ABOUT_VERDICTS
+from slackwater.flows.turn.recent_errors import RECENT, errors_of, market_errors, measured_window, recent_rows
+from slackwater.flows.turn.report import (
     LAST_VALUE,
     TITLES,
     accuracy_rows,
@@ -27,7 +27,7 @@ from flows.turn.report import (
     variable_parts,
     weights_section,
 )
-from flows.ui.reading import Reading
+from slackwater.flows.ui.reading import Reading
 
 #: Number of measurements that can be selected.
 MOST_MEASURED: Final = 96

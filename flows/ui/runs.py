@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 import pandas as pd
 
-from flows.ledger.records import STAGES
-from flows.monitoring.alarms import standing_alarms
-from flows.monitoring.completeness import DEFAULT_SPAN, STATES, completeness_of
-from flows.monitoring.status import legend, stage_map
-from flows.show.formats import rows_of
-from flows.ui.reading import Reading
-from warehouse.documents import read_object
-from warehouse.issued import read_rows
+from slackwater.flows.ledger.records import STAGES
+from slackwater.flows.monitoring.alarms import standing_alarms
+from slackwater.flows.monitoring.completeness import DEFAULT_SPAN, STATES, completeness_of
+from slackwater.flows.monitoring.status import legend, stage_map
+from slackwater.flows.show.formats import rows_of
+from slackwater.flows.ui.reading import Reading
+from slackwater.warehouse.documents import read_object
+from slackwater.warehouse.issued import read_rows
 
 # ---
 # The completeness map: the state of every market, stage and slot, and a list of the problems.

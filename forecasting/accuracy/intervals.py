@@ -12,7 +12,7 @@ import pandas as pd
 #: Minimal number of blocks (days, zones, starts) for an interval and a verdict.
 LEAST_BLOCKS: Final = 3
 BETTER, WORSE, EVEN, TOO_FEW = "better", "worse", "even", "too few"
-#: Reference model; equals `forecasting.predictors.FLOOR`, which is too slow to import for the layers above.
+#: Reference model; equals `slackwater.forecasting.predictors.FLOOR`, which is too slow to import for the layers above.
 _FLOOR: Final = "last_value"
 #: Columns of `skills_by_block`.
 SKILL_COLUMNS: Final = ("skill_pinball", "skill_low", "skill_high", "days", "verdict")

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from forecasting.accuracy.intervals import block_interval, skills_of
-from forecasting.accuracy.tables import (
+from slackwater.forecasting.accuracy.intervals import block_interval, skills_of
+from slackwater.forecasting.accuracy.tables import (
     CHOICE_COLUMNS,
     LEFT_OUT_COLUMNS,
     LeftOut,
@@ -21,7 +21,7 @@ from forecasting.accuracy.tables import (
     scaled_losses,
     with_common,
 )
-from forecasting.predictors import FLOOR
+from slackwater.forecasting.predictors import FLOOR
 
 #: Origin of the model in a row of `LeftOut.classes`.
 CHOSEN, BY_DEFAULT, HINDSIGHT = "left out", "default", "hindsight"
@@ -54,7 +54,8 @@ def left_out(
 ) -> LeftOut:
     """Choose a model for every market among ``models`` (the first of equals) and score it on the market's later half.
 
-    ``earlier`` and ``later`` are tables of `forecasting.accuracy.tables.Accuracy.scores` of the two halves; ``by`` is a key of
+    ``earlier`` and ``later`` are tables of `slackwater.forecasting.accuracy.tables.Accuracy.scores` of the two halves; ``by``
+    is a key of
     `LEAVABLE`. The model of a market has the highest mean over steps of the skill pooled over the earlier halves of all markets
     of its class outside its zone (source). If there are none, or last value never erred on them, it is ``default``. The class
     of a market is that of its later half, known at its first origin. The choice therefore uses no data of the market except its

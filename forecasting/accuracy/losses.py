@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from numba import njit
 
-from forecasting.accuracy import losses as measures
-from forecasting.origins import Timetable
-from forecasting.predictors import FLOOR
-from forecasting.quantiles import LEVELS, WIDEST_LAW, Forecast, Variable, count_law
-from forecasting.series import Series, series_of, slot_at
-from warehouse.errors import ForecastError
-from warehouse.history import History
+from slackwater.forecasting.accuracy import losses as measures
+from slackwater.forecasting.origins import Timetable
+from slackwater.forecasting.predictors import FLOOR
+from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW, Forecast, Variable, count_law
+from slackwater.forecasting.series import Series, series_of, slot_at
+from slackwater.warehouse.errors import ForecastError
+from slackwater.warehouse.history import History
 
 #: Central intervals: per cent -> indices of their ends in `LEVELS`.
 ENDS = {50: (4, 14), 80: (1, 17), 90: (0, 18)}

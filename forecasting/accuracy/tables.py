@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from forecasting.accuracy.intervals import SKILL_COLUMNS, skills_of
-from forecasting.accuracy.losses import (
+from slackwater.forecasting.accuracy.intervals import SKILL_COLUMNS, skills_of
+from slackwater.forecasting.accuracy.losses import (
     REPORTED,
     Scale,
     actual_after,
@@ -25,12 +25,12 @@ from forecasting.accuracy.losses import (
     shares_below,
     transform_span,
 )
-from forecasting.origins import Block, Timetable
-from forecasting.predictor import Outlook, Panel
-from forecasting.predictors import FLOOR
-from forecasting.quantiles import LEVELS, WIDEST_LAW
-from forecasting.series import Series
-from warehouse.errors import ForecastError
+from slackwater.forecasting.origins import Block, Timetable
+from slackwater.forecasting.predictor import Outlook, Panel
+from slackwater.forecasting.predictors import FLOOR
+from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW
+from slackwater.forecasting.series import Series
+from slackwater.warehouse.errors import ForecastError
 
 # ---
 # Blocks of forecasts are reduced to sums immediately, so that a backtest of any length fits in memory (M6.5).
@@ -88,7 +88,8 @@ class Tested(Protocol):
 class Yardstick:
     """Reference values for scoring a series, all known at its first origin.
 
-    ``scale``: units of its errors. ``kind``: its class among `forecasting.accuracy.tables.CLASSES`. ``start``: first slot of the
+    ``scale``: units of its errors. ``kind``: its class among `slackwater.forecasting.accuracy.tables.CLASSES`. ``start``:
+    first slot of the
     look-back before the first origin. ``periods`` and ``days`` number each origin's period and day from 0; ``first_day`` is the
     number of the first day since the epoch.
     """
@@ -337,7 +338,7 @@ FAN_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Scores of models chosen on earlier data of other zones or sources (`forecasting.accuracy.left_out`).
+    """Scores of models chosen on earlier data of other zones or sources (`slackwater.forecasting.accuracy.left_out`).
 
     ``by``: the unit left out, a zone or a source. ``choices`` (`CHOICE_COLUMNS`): a row for every variable, class and unit;
     ``skill`` is the mean over steps by which the model was chosen, on the earlier halves of ``others`` markets. ``classes``
@@ -363,13 +364,14 @@ class Accuracy:
     P(y(t+k) >= n | [y(t) >= n]) in the training part. ``dm`` and ``dm_p``: statistic (positive = better than `FLOOR`) and
     two-sided p value of the Diebold-Mariano test of the pinball loss. ``skill_low`` and ``skill_high``: 95 % interval of
     ``skill_pinball`` with ``days`` as blocks (those on which the model or `FLOOR` erred), with its
-    `forecasting.accuracy.intervals.verdict`, "" for `FLOOR`. ``coverage_P``: mean share of the
+    `slackwater.forecasting.accuracy.intervals.verdict`, "" for `FLOOR`. ``coverage_P``: mean share of the
     randomised probability integral transform of the value within the central P % of levels
-    (`forecasting.accuracy.losses.covered`): P for a correct distribution, with or without point
+    (`slackwater.forecasting.accuracy.losses.covered`): P for a correct distribution, with or without point
     masses. ``coverage_P_closed``: share of values in the closed interval of the quantiles,
     which point masses raise above P even for a correct distribution. ``absent`` and ``unpredicted``: mean instances forecast
     but not available, and available but not forecast. ``cover``: contribution of the step to the cover error of the path, in
-    which an instance at a nearby slot is less than two errors (`forecasting.accuracy.losses`). ``scale``: divisor of pooled
+    which an instance at a nearby slot is less than two errors (`slackwater.forecasting.accuracy.losses`). ``scale``: divisor
+    of pooled
     losses, the capacity for counts and the mean price of the training part for prices. ``class``: a class of `CLASSES` (counts
     by their stated capacity, "offers" without it; a price is "moving" if it changed once a day or more in the training part). A
     skill is NaN where last value never erred.

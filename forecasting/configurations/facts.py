@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from scipy.optimize import minimize
 
-from warehouse.errors import InputError, nearest
+from slackwater.warehouse.errors import InputError, nearest
 
 # ---
 # Data known before any measurement, and the value types of configurations (M9).
@@ -81,7 +81,7 @@ class Gpu:
 
 
 def _read(name: str) -> dict[str, dict[str, Any]]:
-    return tomllib.loads((files("forecasting") / "data" / name).read_text(encoding="utf-8"))
+    return tomllib.loads((files("slackwater.forecasting") / "data" / name).read_text(encoding="utf-8"))
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from forecasting.configurations.facts import (
+from slackwater.forecasting.configurations.facts import (
     METHODS,
     Configuration,
     MemoryModel,
@@ -30,8 +30,14 @@ from forecasting.configurations.facts import (
     known_models,
     memory_parts,
 )
-from forecasting.configurations.runs import COLUMNS, checked_runs, configurations_of, read_runs, runs_frame
-from forecasting.configurations.throughput import (
+from slackwater.forecasting.configurations.runs import (
+    COLUMNS,
+    checked_runs,
+    configurations_of,
+    read_runs,
+    runs_frame,
+)
+from slackwater.forecasting.configurations.throughput import (
     CONSTANTS,
     Calibration,
     ThroughputModel,
@@ -40,7 +46,7 @@ from forecasting.configurations.throughput import (
     restore,
     start,
 )
-from forecasting.configurations.validity import (
+from slackwater.forecasting.configurations.validity import (
     Classifier,
     ValidityModel,
     fit_classifier,
@@ -48,7 +54,7 @@ from forecasting.configurations.validity import (
     label_configurations,
     read_labels,
 )
-from warehouse.errors import InputError, SourceFileError
+from slackwater.warehouse.errors import InputError, SourceFileError
 
 if TYPE_CHECKING:
     from lightgbm import Booster

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from forecasting.configurations.facts import Configuration, architecture, gpu
-from warehouse.errors import InputError, SourceFileError
+from slackwater.forecasting.configurations.facts import Configuration, architecture, gpu
+from slackwater.warehouse.errors import InputError, SourceFileError
 
 # ---
 # Measured fine-tuning runs: reading, exclusions and their reasons (M9.2).

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from forecasting.configurations.facts import calibrate_memory, memory_parts
-from forecasting.configurations.runs import IDENTITY, configurations_of
-from forecasting.configurations.throughput import fit_throughput
-from forecasting.configurations.validity import (
+from slackwater.forecasting.configurations.facts import calibrate_memory, memory_parts
+from slackwater.forecasting.configurations.runs import IDENTITY, configurations_of
+from slackwater.forecasting.configurations.throughput import fit_throughput
+from slackwater.forecasting.configurations.validity import (
     ValidityModel,
     label_configurations,
     name_columns,

@@ -13,9 +13,9 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotri
 from scipy.optimize import least_squares, minimize
 
-from forecasting.configurations import throughput as process
-from forecasting.configurations.facts import Configuration, Features, Predicted, features
-from forecasting.configurations.runs import Ranges, configurations_of, ranges_of
+from slackwater.forecasting.configurations import throughput as process
+from slackwater.forecasting.configurations.facts import Configuration, Features, Predicted, features
+from slackwater.forecasting.configurations.runs import Ranges, configurations_of, ranges_of
 
 # ---
 # Physical model of a training step: expected throughput from peak figures and a few constants (M9.2, ours).
@@ -388,7 +388,7 @@ class ThroughputModel:
     def with_runs(self, runs: pd.DataFrame) -> ThroughputModel:
         """Return the model conditioned on additional ``runs``.
 
-        ``runs`` has the columns `forecasting.configurations.runs.COLUMNS`.
+        ``runs`` has the columns `slackwater.forecasting.configurations.runs.COLUMNS`.
 
         Constants and calibration are unchanged. Conditioning can only lower the variance of the process: a reported run pulls
         its configuration's prediction towards it and never widens its interval. A model or group reported for the first time

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from forecasting.configurations.facts import (
+from slackwater.forecasting.configurations.facts import (
     Configuration,
     MemoryModel,
     MemoryParts,
     architecture,
     memory_parts,
 )
-from warehouse.amounts import percent
-from warehouse.errors import SourceFileError
+from slackwater.warehouse.amounts import percent
+from slackwater.warehouse.errors import SourceFileError
 
 if TYPE_CHECKING:
     from lightgbm import Booster
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 from dataclasses import replace
 
-from forecasting.configurations.facts import METHODS, Validity, gpu
+from slackwater.forecasting.configurations.facts import METHODS, Validity, gpu
 
 # ---
 # Validity predicted by the published classifier: SYNTHETIC labels on a grid, not measurements (M9.3).

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from forecasting.series import Series
+from slackwater.forecasting.series import Series
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forecasting.accuracy.intervals import LEAST_BLOCKS
-from forecasting.series import Series
-from warehouse.errors import ForecastError
+from slackwater.forecasting.accuracy.intervals import LEAST_BLOCKS
+from slackwater.forecasting.series import Series
+from slackwater.warehouse.errors import ForecastError
 
 # ---
 # Predictability without a model: persistence, cycles, stillness, information (M6.7).
@@ -260,7 +260,8 @@ _NEEDED = ("variable", "market", "model", "step", "skill_pinball", "dm", "dm_p",
 
 
 def answers(scores: pd.DataFrame, *, models: Sequence[str], level: float = LEVEL) -> pd.DataFrame:
-    """Return a row per variable, market and model, and a row for `ANY` model, from `forecasting.accuracy.tables.Accuracy.scores`.
+    """Return a row per variable, market and model, and a row for `ANY` model, from
+    `slackwater.forecasting.accuracy.tables.Accuracy.scores`.
 
     ``up_to``: the last of the steps 1, 2, ... that are predictable without a break (0: not even the first). ``steps`` and
     ``worse_steps``: tuples of steps at which the model is significantly better, and worse, than last value (``worse_steps`` of

@@ -8,10 +8,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 if TYPE_CHECKING:
-    from forecasting.predictor import Predictor
+    from slackwater.forecasting.predictor import Predictor
 
 #: Tags of a predictor: measured in every turn by default, compared with the default predictor on the report page, part of the
 #: experiment on choosing among forecasters, and part of the quick version of that experiment.
@@ -36,7 +36,7 @@ class Entry:
 
 
 def _own(place: str, *tags: str) -> Entry:
-    return Entry(f"forecasting.predictors.{place}", frozenset({TURN, *tags}))
+    return Entry(f"slackwater.forecasting.predictors.{place}", frozenset({TURN, *tags}))
 
 
 #: The reference of every skill (M6.5), and the default forecaster of plans.
@@ -51,9 +51,9 @@ PREDICTORS: dict[str, Entry] = {
     "smoothing": _own("combined:smoothing", EXPERIMENTS, FAST),
     "combined": _own("combined:combined", EXPERIMENTS),
     # `combined` without recalibration by past values: shown on the report page for comparison, never used for plans (M6.6).
-    "uncalibrated": Entry("forecasting.predictors.combined:uncalibrated", frozenset()),
+    "uncalibrated": Entry("slackwater.forecasting.predictors.combined:uncalibrated", frozenset()),
     # A diffusion variational autoencoder, used only when requested by name.
-    "dva": Entry("forecasting.predictors.dva:dva", frozenset(), needs="jax"),
+    "dva": Entry("slackwater.forecasting.predictors.dva:dva", frozenset(), needs="jax"),
 }
 
 

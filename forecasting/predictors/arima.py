@@ -11,11 +11,19 @@ from numba import njit
 from numba.extending import register_jitable
 from scipy.optimize import minimize
 
-from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed, stored
-from forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
-from forecasting.predictors.laws import MIN_ERRORS, ahead
-from forecasting.quantiles import LEVELS
-from forecasting.series import Series
+from slackwater.forecasting.predictor import (
+    ByVariable,
+    FallsBack,
+    FittedSeriesModel,
+    Outlook,
+    each_alone,
+    mixed,
+    stored,
+)
+from slackwater.forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
+from slackwater.forecasting.predictors.laws import MIN_ERRORS, ahead
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import Series
 
 #: Half-life of past errors in days, and its minimum in slots.
 HALF_LIFE_DAYS = 1.5

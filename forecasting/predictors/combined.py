@@ -11,8 +11,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import NEVER_SEEN, ByVariable, FittedPredictor, Model, Outlook, Panel, stored
-from forecasting.predictors.count_members import (
+from slackwater.forecasting.predictor import (
+    NEVER_SEEN,
+    ByVariable,
+    FittedPredictor,
+    Model,
+    Outlook,
+    Panel,
+    stored,
+)
+from slackwater.forecasting.predictors.count_members import (
     MEMBERS,
     Expectations,
     expectations,
@@ -20,9 +28,9 @@ from forecasting.predictors.count_members import (
     member_laws,
     situation_of,
 )
-from forecasting.predictors.last_value import is_stale
-from forecasting.predictors.laws import MOST_STATES, ahead
-from forecasting.predictors.lightgbm import (
+from slackwater.forecasting.predictors.last_value import is_stale
+from slackwater.forecasting.predictors.laws import MOST_STATES, ahead
+from slackwater.forecasting.predictors.lightgbm import (
     BoostedPrice,
     CountTrees,
     answered,
@@ -30,9 +38,9 @@ from forecasting.predictors.lightgbm import (
     peers_of,
     trees_laws,
 )
-from forecasting.predictors.price_changes import ChangeProcess, price_state
-from forecasting.quantiles import LEVELS
-from forecasting.series import Series
+from slackwater.forecasting.predictors.price_changes import ChangeProcess, price_state
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import Series
 
 # ---
 # Counts: a mixture of distributions with weights from recent accuracy and recalibrated coverage (M6.2, M6.6, ours).

@@ -13,9 +13,9 @@ import numba
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import Panel, stored
-from forecasting.predictors.laws import ahead, indicator
-from forecasting.series import Series, newest_observed
+from slackwater.forecasting.predictor import Panel, stored
+from slackwater.forecasting.predictors.laws import ahead, indicator
+from slackwater.forecasting.series import Series, newest_observed
 
 # ---
 # Analog forecasts: distributions from past pairs (slot, slot + k), weighted by similarity and by age (ours).

@@ -1,7 +1,7 @@
 """Predictor `dva`: a diffusion variational autoencoder over all markets of a source, installed by the extra of that name (M6.2).
 
 This module holds windows and targets, training with held-out hours, and the models of counts and prices. The network is in
-`forecasting.predictors.dva_network`, which imports JAX and is imported only for training and prediction.
+`slackwater.forecasting.predictors.dva_network`, which imports JAX and is imported only for training and prediction.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import ndtr
 
-from forecasting.predictor import NEVER_SEEN, ByVariable, FallsBack, Outlook, Panel, mixed, stored
-from forecasting.predictors.combined import (
+from slackwater.forecasting.predictor import NEVER_SEEN, ByVariable, FallsBack, Outlook, Panel, mixed, stored
+from slackwater.forecasting.predictors.combined import (
     COUNT_BINS,
     NODES,
     PRICE_BINS,
@@ -23,13 +23,13 @@ from forecasting.predictors.combined import (
     price_transforms,
     transforms,
 )
-from forecasting.predictors.count_members import in_slots
-from forecasting.predictors.last_value import LastValue, is_stale
-from forecasting.predictors.laws import MOST_STATES, ahead
-from forecasting.predictors.lightgbm import answered, with_law
-from forecasting.predictors.price_changes import LEAST_PRICE, price_state
-from forecasting.quantiles import LEVELS
-from forecasting.series import Series
+from slackwater.forecasting.predictors.count_members import in_slots
+from slackwater.forecasting.predictors.last_value import LastValue, is_stale
+from slackwater.forecasting.predictors.laws import MOST_STATES, ahead
+from slackwater.forecasting.predictors.lightgbm import answered, with_law
+from slackwater.forecasting.predictors.price_changes import LEAST_PRICE, price_state
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import Series
 
 # ---
 # Windows and targets: the input of the network at an origin, and the values after it.
@@ -201,7 +201,9 @@ def taught(panel: Panel, how: Training, begin: Parameters | None = None) -> Para
     known = np.isfinite(given.y)
     if len(given.x) < FEWEST or not (np.abs(given.y[known]) > 0).any():
         return {}
-    from forecasting.predictors import dva_network  # deferred: JAX is large, and not always installed
+    from slackwater.forecasting.predictors import (
+        dva_network,  # deferred: JAX is large, and not always installed
+    )
 
     batches = min(how.epochs * len(given.x) / dva_network.BATCH, how.batches)
     again = begin is not None
@@ -264,7 +266,7 @@ def learned(form: type[Fitted], panel: Panel, how: Training, fallen: Fallen) -> 
 
 def paths(params: Parameters, series: Series, origins: np.ndarray, seed: int) -> np.ndarray:
     """Return drawn and cleaned paths on the scale of the network, shape (origins, draws, `LENGTH`)."""
-    from forecasting.predictors import dva_network
+    from slackwater.forecasting.predictors import dva_network
 
     told = dva_network.drawn(params, windows_at(series, origins), seed=seed)
     return units_at(series, origins).back(np.clip(told.astype(float), -_MOST_UNITS, _MOST_UNITS))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import ByVariable, Outlook, each_alone, stored
-from forecasting.predictors.laws import MAX_STEP, ErrorQuantiles, ahead, error_quantiles
-from forecasting.series import Series
+from slackwater.forecasting.predictor import ByVariable, Outlook, each_alone, stored
+from slackwater.forecasting.predictors.laws import MAX_STEP, ErrorQuantiles, ahead, error_quantiles
+from slackwater.forecasting.series import Series
 
 #: Maximal age of a newest value used as the present value (ours); at least one slot.
 STALE = pd.Timedelta(hours=6)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.predictor import Outlook, stored
-from forecasting.quantiles import LEVELS
+from slackwater.forecasting.predictor import Outlook, stored
+from slackwater.forecasting.quantiles import LEVELS
 
 #: More states would need more data than the histories contain.
 MOST_STATES = 128

@@ -17,8 +17,8 @@ import lightgbm
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import NEVER_SEEN, ByVariable, Outlook, Panel, mixed, stored
-from forecasting.predictors.count_members import (
+from slackwater.forecasting.predictor import NEVER_SEEN, ByVariable, Outlook, Panel, mixed, stored
+from slackwater.forecasting.predictors.count_members import (
     Expectations,
     Situation,
     expectations,
@@ -28,9 +28,16 @@ from forecasting.predictors.count_members import (
     situation_of,
     smoothed,
 )
-from forecasting.predictors.last_value import LastValue, is_stale
-from forecasting.predictors.laws import MOST_STATES, at_least, exceeded, indicator, law_of, outlook_of
-from forecasting.predictors.price_changes import (
+from slackwater.forecasting.predictors.last_value import LastValue, is_stale
+from slackwater.forecasting.predictors.laws import (
+    MOST_STATES,
+    at_least,
+    exceeded,
+    indicator,
+    law_of,
+    outlook_of,
+)
+from slackwater.forecasting.predictors.price_changes import (
     STATE_COLUMNS,
     ChangeProcess,
     FittedChangeProcess,
@@ -38,8 +45,8 @@ from forecasting.predictors.price_changes import (
     price_rows,
     price_state,
 )
-from forecasting.quantiles import LEVELS
-from forecasting.series import Series
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import Series
 
 # ---
 # Estimations shared by several predictors: computed once per panel and process (ours).

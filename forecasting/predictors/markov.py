@@ -14,10 +14,18 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed, stored
-from forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
-from forecasting.predictors.laws import MOST_STATES, outlook_of
-from forecasting.series import Series
+from slackwater.forecasting.predictor import (
+    ByVariable,
+    FallsBack,
+    FittedSeriesModel,
+    Outlook,
+    each_alone,
+    mixed,
+    stored,
+)
+from slackwater.forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
+from slackwater.forecasting.predictors.laws import MOST_STATES, outlook_of
+from slackwater.forecasting.series import Series
 
 #: Candidate half-lives of the transition counts.
 HALF_LIVES = (pd.Timedelta(hours=12), pd.Timedelta(days=1), pd.Timedelta(days=3), pd.Timedelta(days=10))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from forecasting.predictor import Outlook, Panel, stored
-from forecasting.quantiles import LEVELS
-from forecasting.series import Series
+from slackwater.forecasting.predictor import Outlook, Panel, stored
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import Series
 
 #: A price without changes for this long is treated as constant (ours).
 DORMANT = pd.Timedelta(days=7)

@@ -6,10 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.predictor import ByVariable, FallsBack, FittedSeriesModel, Outlook, each_alone, mixed, stored
-from forecasting.predictors.last_value import FittedLastValue, LastValue
-from forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ErrorQuantiles, error_quantiles
-from forecasting.series import Series
+from slackwater.forecasting.predictor import (
+    ByVariable,
+    FallsBack,
+    FittedSeriesModel,
+    Outlook,
+    each_alone,
+    mixed,
+    stored,
+)
+from slackwater.forecasting.predictors.last_value import FittedLastValue, LastValue
+from slackwater.forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ErrorQuantiles, error_quantiles
+from slackwater.forecasting.series import Series
 
 
 @stored("seasonal_naive.model")

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from optimization.job.definition import rates
-from optimization.kernels.rules import spot_is_cheaper
-from optimization.moving.definition import MarketsView, MovingHold
-from optimization.moving.live import (
+from slackwater.optimization.job.definition import rates
+from slackwater.optimization.kernels.rules import spot_is_cheaper
+from slackwater.optimization.moving.definition import MarketsView, MovingHold
+from slackwater.optimization.moving.live import (
     LiveMovable,
     MovedDecision,
     capped_worth,
@@ -30,11 +30,11 @@ from optimization.moving.live import (
     seen_by_mover,
     slack_of,
 )
-from optimization.moving.tables import MovingTables
-from optimization.policies.contract import Policy, forgetting_of
-from optimization.policies.pace import slack_slots, slot_gain, work_left
-from optimization.policies.stochastic import tables_in_force
-from optimization.replay.decision import (
+from slackwater.optimization.moving.tables import MovingTables
+from slackwater.optimization.policies.contract import Policy, forgetting_of
+from slackwater.optimization.policies.pace import slack_slots, slot_gain, work_left
+from slackwater.optimization.policies.stochastic import tables_in_force
+from slackwater.optimization.replay.decision import (
     RAISED,
     Decision,
     Effort,
@@ -44,10 +44,10 @@ from optimization.replay.decision import (
     decide,
     in_turn,
 )
-from optimization.replay.run import catch_up, checked
-from optimization.window.plan import Allocation
-from warehouse.amounts import usd
-from warehouse.errors import PolicyError, why_raised
+from slackwater.optimization.replay.run import catch_up, checked
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.amounts import usd
+from slackwater.warehouse.errors import PolicyError, why_raised
 
 # ---
 # Allocation of spot: a pure function of the value of each job with fewer instances.

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from optimization.kernels.rules import (
+from slackwater.optimization.kernels.rules import (
     MOST_SLOTS,
     Restart,
     Value,
@@ -20,7 +20,7 @@ from optimization.kernels.rules import (
     slots_needed,
     value_at,
 )
-from warehouse.errors import JobError
+from slackwater.warehouse.errors import JobError
 
 #: Relative tolerance on the workload at which a job counts as finished. Sums of slot gains carry
 #: rounding errors of about 1e-15 each, and a plan that finishes exactly must not fail by them.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from warehouse.catalogue import SIZES, catalogue, is_named, rows_of
-from warehouse.errors import JobError
-from warehouse.history import Market
+from slackwater.warehouse.catalogue import SIZES, catalogue, is_named, rows_of
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.history import Market
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

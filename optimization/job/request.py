@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from optimization.job.definition import (
+from slackwater.optimization.job.definition import (
     TOLERANCE,
     Amdahl,
     Job,
@@ -25,8 +25,8 @@ from optimization.job.definition import (
     rates,
     shortfall,
 )
-from optimization.job.gpus import check_gpu
-from optimization.job.units import (
+from slackwater.optimization.job.gpus import check_gpu
+from slackwater.optimization.job.units import (
     MOST_GPUS,
     MOST_INSTANCES,
     PER_GPU,
@@ -38,12 +38,12 @@ from optimization.job.units import (
     work_amount,
     work_market_of,
 )
-from optimization.kernels.rules import after_growing, after_shrinking, slots_needed_each
-from warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR, duration, parsed_duration
-from warehouse.catalogue import OnDemandTerms
-from warehouse.errors import JobError, nearest
-from warehouse.files import VALID_JOB, read_toml
-from warehouse.history import History, Market
+from slackwater.optimization.kernels.rules import after_growing, after_shrinking, slots_needed_each
+from slackwater.warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR, duration, parsed_duration
+from slackwater.warehouse.catalogue import OnDemandTerms
+from slackwater.warehouse.errors import JobError, nearest
+from slackwater.warehouse.files import VALID_JOB, read_toml
+from slackwater.warehouse.history import History, Market
 
 #: Longest name of a job, in characters.
 LONGEST_NAME = 200
@@ -325,7 +325,7 @@ class JobRequest(_Part):
 
     Sizes are numbers of instances (``n_min``, ``n_max``) or of GPUs (``gpus_min``, ``gpus_max``),
     never both; the other pair is None. ``gpus_per_instance``, a number or a mapping by instance
-    type, takes precedence over the catalogue (`optimization.job.units.gpus_per_instance`).
+    type, takes precedence over the catalogue (`slackwater.optimization.job.units.gpus_per_instance`).
 
     With ``markets``, patterns of names, the job may move among the matching markets (M11), limited
     to instances with the GPU ``gpu_type`` and to ``regions``, if given. ``market`` is then the

@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, get_args
 
-from optimization.job.gpus import gpu_type_of
-from warehouse.amounts import plural
-from warehouse.errors import JobError
-from warehouse.history import Market
+from slackwater.optimization.job.gpus import gpu_type_of
+from slackwater.warehouse.amounts import plural
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.history import Market
 
 if TYPE_CHECKING:
-    from optimization.job.definition import Job, Throughput
-    from optimization.job.request import JobRequest
+    from slackwater.optimization.job.definition import Job, Throughput
+    from slackwater.optimization.job.request import JobRequest
 
 #: Largest numbers of instances and of GPUs of a job.
 MOST_INSTANCES, MOST_GPUS = 1024, 8192
@@ -122,7 +122,7 @@ def workload_units(
     is H(1) Delta, and a GPU-hour H(1) / ``gpus``, with ``gpus`` the GPUs of an instance. Raises
     `JobError` for an amount that is not positive, an unknown unit, or GPU-hours without ``gpus``.
 
-    >>> from optimization.job.definition import Linear
+    >>> from slackwater.optimization.job.definition import Linear
     >>> workload_units(20, "slots", Linear(alpha=2.0), 0.5), workload_units(320, "gpu_hours", Linear(), 0.5, gpus=8)
     (20.0, 40.0)
     """

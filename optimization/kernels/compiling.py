@@ -2,7 +2,7 @@
 
 numba keys compiled code by the file that contains the function: if a function that it calls changes
 in another file, the old machine code is still loaded. Here the name of the cache folder contains a
-hash of all sources of `optimization.kernels`, so that kernels may call each other and the functions
+hash of all sources of `slackwater.optimization.kernels`, so that kernels may call each other and the functions
 they consist of (`part`). The folder is in ``NUMBA_CACHE_DIR`` if that is set, else in the package,
 else in the user's cache. If none of these is writable, every process compiles for itself.
 """
@@ -28,7 +28,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.types import unliteral
 from numba.extending import register_jitable
 
-from optimization.kernels.rules import RULES
+from slackwater.optimization.kernels.rules import RULES
 
 #: numba's settings, which its type hints do not declare.
 _NUMBA: Any = config

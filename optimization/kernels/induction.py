@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optimization.kernels.compiling import fast_part, kernel, part
-from optimization.kernels.rules import (
+from slackwater.optimization.kernels.compiling import fast_part, kernel, part
+from slackwater.optimization.kernels.rules import (
     Restart,
     Value,
     after_growing,

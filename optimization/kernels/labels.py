@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optimization.kernels.compiling import kernel, part
-from optimization.kernels.rules import (
+from slackwater.optimization.kernels.compiling import kernel, part
+from slackwater.optimization.kernels.rules import (
     Restart,
     Value,
     after_growing,

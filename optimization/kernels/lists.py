@@ -12,7 +12,7 @@ from typing import Any
 
 from numba.typed import List
 
-from optimization.kernels.compiling import kernel
+from slackwater.optimization.kernels.compiling import kernel
 
 
 def listed(items: Sequence[Any]) -> List:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba.typed import List
 
-from optimization.kernels.compiling import fast_part, kernel, part
-from optimization.kernels.induction import (
+from slackwater.optimization.kernels.compiling import fast_part, kernel, part
+from slackwater.optimization.kernels.induction import (
     TOGETHER,
     Ends,
     Firsts,
@@ -28,7 +28,7 @@ from optimization.kernels.induction import (
     shifts_by,
     slot_shifts,
 )
-from optimization.kernels.rules import (
+from slackwater.optimization.kernels.rules import (
     Restart,
     Value,
     after_growing,

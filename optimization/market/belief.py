@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from forecasting.quantiles import LEVELS, WIDEST_LAW, count_law, share_below
-from optimization.kernels.induction import tilt
-from optimization.kernels.rules import spot_is_cheaper
-from optimization.market.window import Past, PointForecast, Record
-from warehouse.errors import SettingsError
+from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW, count_law, share_below
+from slackwater.optimization.kernels.induction import tilt
+from slackwater.optimization.kernels.rules import spot_is_cheaper
+from slackwater.optimization.market.window import Past, PointForecast, Record
+from slackwater.warehouse.errors import SettingsError
 
 #: Largest number of count states of a chain and of sizes of a table: 20 captured 0.002 more of E1's
 #: headroom at seven times the work.
@@ -239,7 +239,7 @@ class Belief:
     no forecast), with prices in USD per instance-hour. ``count_now`` (S,) and ``price_now`` (K,)
     are the state probabilities in the present slot, which is unknown in a gap; ``count_steps`` (h,
     S, S) and ``price_steps`` (h, K, K) the transitions into each slot of the horizon. ``count_law``
-    (h, counts) is the forecast's count distribution (`forecasting.quantiles.count_law`),
+    (h, counts) is the forecast's count distribution (`slackwater.forecasting.quantiles.count_law`),
     ``price_quantiles`` (h, 19) its price quantiles at `LEVELS`. ``slot`` counts from the first slot
     of the job or market.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from warehouse.history import AVAILABLE, OBSERVED, PRICE, History, Market, OnDemandOrigin
+from slackwater.warehouse.history import AVAILABLE, OBSERVED, PRICE, History, Market, OnDemandOrigin
 
 #: Length of the recent period.
 LATELY = pd.Timedelta(days=1)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from forecasting.quantiles import LEVELS, TAIL, Forecast
-from optimization.job.definition import ROUNDING_USD, Job, Progress, guard_usd
-from warehouse.errors import MarketError
-from warehouse.history import AVAILABLE, NOT_SOLD, OBSERVED, PRICE, History, OnDemandOrigin
+from slackwater.forecasting.quantiles import LEVELS, TAIL, Forecast
+from slackwater.optimization.job.definition import ROUNDING_USD, Job, Progress, guard_usd
+from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.history import AVAILABLE, NOT_SOLD, OBSERVED, PRICE, History, OnDemandOrigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

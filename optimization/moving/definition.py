@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from optimization.job.definition import (
+from slackwater.optimization.job.definition import (
     ROUNDING_USD,
     Job,
     Progress,
@@ -24,12 +24,12 @@ from optimization.job.definition import (
     needed,
     rates,
 )
-from optimization.kernels.moving import Ground, KeptDeadline, arrival, ending_at
-from optimization.kernels.rules import efficiency_table, spot_held
-from optimization.policies.contract import View
-from optimization.policies.pace import WORK_TOLERANCE
-from optimization.window.plan import Allocation, spot_alone
-from warehouse.errors import JobError, PolicyError
+from slackwater.optimization.kernels.moving import Ground, KeptDeadline, arrival, ending_at
+from slackwater.optimization.kernels.rules import efficiency_table, spot_held
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.pace import WORK_TOLERANCE
+from slackwater.optimization.window.plan import Allocation, spot_alone
+from slackwater.warehouse.errors import JobError, PolicyError
 
 S = TypeVar("S")
 NOTHING = Allocation(0, 0)

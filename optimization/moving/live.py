@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from optimization.job.definition import Progress, finished
-from optimization.kernels.rules import spot_held, spot_is_cheaper
-from optimization.moving.definition import IDLE, MarketsView, MovableJob, Mover, MovingHold, checked, step
-from optimization.moving.movers import MeanField
-from optimization.moving.tables import MovingTables
-from optimization.policies.contract import View
-from optimization.policies.pace import LETS_GO, narrate, price_text
-from optimization.replay.decision import (
+from slackwater.optimization.job.definition import Progress, finished
+from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper
+from slackwater.optimization.moving.definition import (
+    IDLE,
+    MarketsView,
+    MovableJob,
+    Mover,
+    MovingHold,
+    checked,
+    step,
+)
+from slackwater.optimization.moving.movers import MeanField
+from slackwater.optimization.moving.tables import MovingTables
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.pace import LETS_GO, narrate, price_text
+from slackwater.optimization.replay.decision import (
     Decision,
     Effort,
     Expected,
@@ -26,10 +34,10 @@ from optimization.replay.decision import (
     held,
     summary,
 )
-from optimization.window.plan import Allocation
-from warehouse.amounts import price as usd_price
-from warehouse.amounts import usd
-from warehouse.errors import JobError
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.amounts import price as usd_price
+from slackwater.warehouse.amounts import usd
+from slackwater.warehouse.errors import JobError
 
 #: Policy that decides unless another policy leads, and that gives the expected outcome.
 LIVE_MOVER = MeanField()

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from optimization.kernels.rules import after_growing, on_demand_stays, spot_held
-from optimization.market.belief import Forgetting
-from optimization.moving.definition import (
+from slackwater.optimization.kernels.rules import after_growing, on_demand_stays, spot_held
+from slackwater.optimization.market.belief import Forgetting
+from slackwater.optimization.moving.definition import (
     IDLE,
     MarketsView,
     MovableJob,
@@ -22,12 +22,12 @@ from optimization.moving.definition import (
     net,
     priced_net,
 )
-from optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
-from optimization.policies.baselines import behind, changeovers, kept
-from optimization.policies.contract import Believing, Policy
-from optimization.policies.pace import WORK_TOLERANCE, expected_progress
-from optimization.policies.stochastic import Stochastic, tables_in_force
-from optimization.window.plan import Allocation
+from slackwater.optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
+from slackwater.optimization.policies.baselines import behind, changeovers, kept
+from slackwater.optimization.policies.contract import Believing, Policy
+from slackwater.optimization.policies.pace import WORK_TOLERANCE, expected_progress
+from slackwater.optimization.policies.stochastic import Stochastic, tables_in_force
+from slackwater.optimization.window.plan import Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from optimization.job.definition import Progress, finished, needed
-from optimization.kernels.moving import CHEAPER, ending_at, hindsight_ways
-from optimization.kernels.rules import spot_held
-from optimization.market.window import MarketWindow, Record
-from optimization.moving.definition import (
+from slackwater.optimization.job.definition import Progress, finished, needed
+from slackwater.optimization.kernels.moving import CHEAPER, ending_at, hindsight_ways
+from slackwater.optimization.kernels.rules import spot_held
+from slackwater.optimization.market.window import MarketWindow, Record
+from slackwater.optimization.moving.definition import (
     IDLE,
     MarketsView,
     MovableJob,
@@ -24,9 +24,9 @@ from optimization.moving.definition import (
     checked,
     step,
 )
-from optimization.replay.run import Forecasts, Seen, see
-from optimization.window.plan import Allocation, Outcome
-from warehouse.errors import AuditError, MarketError
+from slackwater.optimization.replay.run import Forecasts, Seen, see
+from slackwater.optimization.window.plan import Allocation, Outcome
+from slackwater.warehouse.errors import AuditError, MarketError
 
 S = TypeVar("S")
 #: Partial solutions per state in the first search for the hindsight optimum; it finds a good bound,

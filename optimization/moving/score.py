@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
-from forecasting.quantiles import Forecast
-from optimization.market.window import MarketWindow
-from optimization.moving.definition import MovableJob, Mover
-from optimization.moving.movers import (
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.market.window import MarketWindow
+from slackwater.optimization.moving.definition import MovableJob, Mover
+from slackwater.optimization.moving.movers import (
     Alone,
     DeadlinePressure,
     Failover,
@@ -20,7 +20,7 @@ from optimization.moving.movers import (
     OneStep,
     stochastic_at_the_start,
 )
-from optimization.moving.replay import (
+from slackwater.optimization.moving.replay import (
     Grounds,
     MovedOutcome,
     audit_moved,
@@ -28,13 +28,13 @@ from optimization.moving.replay import (
     replay_mover,
     walk,
 )
-from optimization.policies.stochastic import Stochastic
-from optimization.replay.score import EndedJob, Scored, ended_job, ledger_row, on_demand_only_cost
-from warehouse.errors import PolicyError
-from warehouse.history import History
+from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, ledger_row, on_demand_only_cost
+from slackwater.warehouse.errors import PolicyError
+from slackwater.warehouse.history import History
 
 if TYPE_CHECKING:
-    from optimization.market.window import Record
+    from slackwater.optimization.market.window import Record
 
 #: Policies with which jobs are scored, and from which the deciding policy is selected. The first
 #: decides on a tie.

@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 from numba.typed import List
 
-from optimization.job.definition import Job, needed, rates
-from optimization.kernels.lists import listed
-from optimization.kernels.moving import (
+from slackwater.optimization.job.definition import Job, needed, rates
+from slackwater.optimization.kernels.lists import listed
+from slackwater.optimization.kernels.moving import (
     Futures,
     Ground,
     MarketLaw,
@@ -23,10 +23,10 @@ from optimization.kernels.moving import (
     options,
     walk_futures,
 )
-from optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain, marginals
-from optimization.moving.definition import MarketsView, MovableJob
-from optimization.policies.stochastic import FEWEST_POINTS, spread_sizes, work_grid
-from optimization.window.plan import sizes
+from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain, marginals
+from slackwater.optimization.moving.definition import MarketsView, MovableJob
+from slackwater.optimization.policies.stochastic import FEWEST_POINTS, spread_sizes, work_grid
+from slackwater.optimization.window.plan import sizes
 
 #: Share of the job's value by which an option must exceed an earlier option to replace it.
 ROUNDING = 1e-9

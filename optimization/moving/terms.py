@@ -9,13 +9,13 @@ from fnmatch import fnmatchcase
 import numpy as np
 import pandas as pd
 
-from optimization.job.gpus import gpu_type_of, has_gpu
-from optimization.job.request import JobRequest, MovingTerms, pattern_parts, slot_job
-from optimization.job.units import catalogue_gpus, has_room, work_market_of
-from optimization.moving.definition import MovableJob, Moving
-from warehouse.errors import JobError
-from warehouse.history import History, Market
-from warehouse.packaged import read_data
+from slackwater.optimization.job.gpus import gpu_type_of, has_gpu
+from slackwater.optimization.job.request import JobRequest, MovingTerms, pattern_parts, slot_job
+from slackwater.optimization.job.units import catalogue_gpus, has_room, work_market_of
+from slackwater.optimization.moving.definition import MovableJob, Moving
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.packaged import read_data
 
 
 def fits(request: JobRequest, market: Market, source: str) -> bool:
@@ -71,7 +71,7 @@ def check_types(request: JobRequest, markets: Sequence[Market]) -> None:
 
 def egress_usd_per_gb(a: Market, b: Market) -> float:
     """Return the list price of moving a GB from market ``a`` to market ``b``, USD; 0 inside a zone."""
-    known = read_data("optimization", "egress")
+    known = read_data("slackwater.optimization", "egress")
     prices = known.get(a.provider, known["other"])
     if a.provider != b.provider:
         return float(prices["leaving"])

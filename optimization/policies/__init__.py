@@ -6,17 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from optimization.policies.ada_switch import AdaSwitch
-from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
-from optimization.policies.committed_horizon import Ahap
-from optimization.policies.contract import Policy
-from optimization.policies.reactive import Ahanp
-from optimization.policies.receding_gradient import RecedingGradient
-from optimization.policies.ross import Ross
-from optimization.policies.single_cluster import SingleCluster
-from optimization.policies.stochastic import Stochastic
-from optimization.policies.trust import Trust
-from optimization.policies.uncertain_window import UncertainWindow
+from slackwater.optimization.policies.ada_switch import AdaSwitch
+from slackwater.optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
+from slackwater.optimization.policies.committed_horizon import Ahap
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.reactive import Ahanp
+from slackwater.optimization.policies.receding_gradient import RecedingGradient
+from slackwater.optimization.policies.ross import Ross
+from slackwater.optimization.policies.single_cluster import SingleCluster
+from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.policies.trust import Trust
+from slackwater.optimization.policies.uncertain_window import UncertainWindow
 
 #: Maps a family name to the constructor of its policies.
 POLICIES: dict[str, Callable[..., Policy[Any]]] = {

@@ -9,14 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from optimization.job.definition import Job, Progress, check_job, finished, on_demand_to_go
-from optimization.policies.baselines import MaximalSpot, UniformProgress
-from optimization.policies.committed_horizon import Ahap, Solve, expected_by_chains, solve_by_labels
-from optimization.policies.contract import Policy, View
-from optimization.policies.pace import HOLD_NOTHING, is_done, narrate, step, work_price
-from optimization.window.plan import Allocation, EndRule
-from warehouse.amounts import usd
-from warehouse.errors import SettingsError
+from slackwater.optimization.job.definition import Job, Progress, check_job, finished, on_demand_to_go
+from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
+from slackwater.optimization.policies.committed_horizon import (
+    Ahap,
+    Solve,
+    expected_by_chains,
+    solve_by_labels,
+)
+from slackwater.optimization.policies.contract import Policy, View
+from slackwater.optimization.policies.pace import HOLD_NOTHING, is_done, narrate, step, work_price
+from slackwater.optimization.window.plan import Allocation, EndRule
+from slackwater.warehouse.amounts import usd
+from slackwater.warehouse.errors import SettingsError
 
 #: Robust policies by name; none of them reads a forecast.
 ROBUST: dict[str, Policy[Any]] = {"UP": UniformProgress(), "MSU-trim": MaximalSpot(trim=True)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from optimization.job.definition import Job, check_job
-from optimization.kernels.rules import after_growing, on_demand_stays
-from optimization.policies.contract import View
-from optimization.policies.pace import (
+from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.kernels.rules import after_growing, on_demand_stays
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     all_spot,
@@ -25,7 +25,7 @@ from optimization.policies.pace import (
     spot_is_cheaper,
     work_left,
 )
-from optimization.window.plan import Allocation
+from slackwater.optimization.window.plan import Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class UniformProgress:
     running. Apart from this only the safety net acts in a gap (ours).
 
     The published form of the policy, a single cluster of N instances, is
-    `optimization.policies.single_cluster`. The state is the number of on-demand instances in the
+    `slackwater.optimization.policies.single_cluster`. The state is the number of on-demand instances in the
     previous slot.
     """
 

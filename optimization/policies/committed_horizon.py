@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from optimization.job.definition import Job, check_job
-from optimization.policies.contract import View
-from optimization.policies.pace import (
+from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     all_spot,
@@ -21,8 +21,8 @@ from optimization.policies.pace import (
     split,
     spot_is_cheaper,
 )
-from optimization.window.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, Plan
-from warehouse.errors import SettingsError
+from slackwater.optimization.window.plan import Allocation, EndRule, ExpectedToGo, HorizonProblem, Plan
+from slackwater.warehouse.errors import SettingsError
 
 Solve = Callable[[HorizonProblem], Plan]
 #: Returns the expected value of the job from a later slot on, given the information of the view
@@ -47,14 +47,14 @@ END_RULE_NAMES = {
 
 def solve_by_labels(problem: HorizonProblem) -> Plan:
     """Solve the problem with the label-setting solver (M3.2), imported on first use because it is slow to load."""
-    from optimization.window.twin import solve_window
+    from slackwater.optimization.window.twin import solve_window
 
     return solve_window(problem)
 
 
 def expected_by_chains(view: View, slot: int) -> ExpectedToGo:
     """Return the value function of the stochastic policy (M4.6), imported on first use."""
-    from optimization.policies.stochastic import expected_to_go
+    from slackwater.optimization.policies.stochastic import expected_to_go
 
     return expected_to_go(view, slot)
 

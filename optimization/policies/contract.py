@@ -7,11 +7,11 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from optimization.job.definition import Job, Progress
-from optimization.market.belief import Belief, Believed, Forgetting
-from optimization.market.window import MarketWindow, Past, PointForecast
-from optimization.window.plan import Allocation
-from warehouse.history import OBSERVED, OnDemandOrigin
+from slackwater.optimization.job.definition import Job, Progress
+from slackwater.optimization.market.belief import Belief, Believed, Forgetting
+from slackwater.optimization.market.window import MarketWindow, Past, PointForecast
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.history import OBSERVED, OnDemandOrigin
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)

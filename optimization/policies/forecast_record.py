@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from optimization.market.window import Past
-from optimization.policies.contract import View
+from slackwater.optimization.market.window import Past
+from slackwater.optimization.policies.contract import View
 
 #: Weight of an observation one slot later; the weight halves after about eleven slots.
 MEMORY = 0.94

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from optimization.job.definition import (
+from slackwater.optimization.job.definition import (
     TOLERANCE,
     Job,
     Progress,
@@ -17,7 +17,7 @@ from optimization.job.definition import (
     on_demand_to_go,
     rates,
 )
-from optimization.kernels.rules import (
+from slackwater.optimization.kernels.rules import (
     Restart,
     after_growing,
     efficiency_table,
@@ -25,9 +25,9 @@ from optimization.kernels.rules import (
     spot_held,
     usable_spot,
 )
-from optimization.policies.contract import View
-from optimization.window.plan import Allocation
-from warehouse.amounts import price as usd_price
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.amounts import price as usd_price
 
 #: Relative tolerance of comparisons of work; below the tolerance that declares a job finished, so
 #: that the safety net errs on the safe side.

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from optimization.policies import POLICIES
-from optimization.policies.ada_switch import ROBUST
-from optimization.policies.committed_horizon import END_RULE_NAMES, Commit
-from optimization.policies.contract import Policy
-from optimization.window.plan import EndRule
-from warehouse.errors import SettingsError
+from slackwater.optimization.policies import POLICIES
+from slackwater.optimization.policies.ada_switch import ROBUST
+from slackwater.optimization.policies.committed_horizon import END_RULE_NAMES, Commit
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.window.plan import EndRule
+from slackwater.warehouse.errors import SettingsError
 
 DEFAULT_POOL = Path(__file__).parents[1] / "data" / "pool.toml"
 #: Required parameters in the order of canonical names, by family.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from optimization.job.definition import Job, check_job
-from optimization.policies.contract import View
-from optimization.policies.pace import (
+from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     all_spot,
@@ -18,8 +18,8 @@ from optimization.policies.pace import (
     slot_gain,
     split,
 )
-from optimization.window.plan import Allocation
-from warehouse.errors import SettingsError
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

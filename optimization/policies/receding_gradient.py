@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from optimization.job.definition import Job, check_job
-from optimization.kernels.rules import after_growing, spot_is_cheaper
-from optimization.policies.contract import View
-from optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
-from optimization.policies.pace import (
+from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.kernels.rules import after_growing, spot_is_cheaper
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
+from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     expected_progress,
@@ -23,8 +23,8 @@ from optimization.policies.pace import (
     safety_net,
     split,
 )
-from optimization.window.plan import Allocation
-from warehouse.errors import SettingsError
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import SettingsError
 
 #: Minimal weight of the switching cost: keeps the problem strongly convex where a change is free.
 LEAST_SMOOTHING = 0.05

@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from optimization.job.definition import Job, check_job
-from optimization.kernels.rules import usable_spot
-from optimization.policies.contract import View
-from optimization.policies.pace import (
+from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.kernels.rules import usable_spot
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     all_spot,
     is_done,
@@ -24,8 +24,8 @@ from optimization.policies.pace import (
     split,
     work_left,
 )
-from optimization.window.plan import Allocation
-from warehouse.errors import SettingsError
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from optimization.job.definition import Job, check_job
-from optimization.kernels.rules import after_growing, on_demand_stays
-from optimization.policies.baselines import LEFT_FOR_SPOT
-from optimization.policies.contract import View
-from optimization.policies.pace import (
+from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.kernels.rules import after_growing, on_demand_stays
+from slackwater.optimization.policies.baselines import LEFT_FOR_SPOT
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     expected_progress,
@@ -22,8 +22,8 @@ from optimization.policies.pace import (
     spot_is_cheaper,
     work_left,
 )
-from optimization.window.plan import Allocation
-from warehouse.errors import SettingsError
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import SettingsError
 
 
 class Holding(StrEnum):

@@ -11,12 +11,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from optimization.job.definition import Job, check_job, needed, rates
-from optimization.kernels.induction import Game, SlotState, chosen_size, chosen_sizes, induct
-from optimization.kernels.rules import least_efficiency
-from optimization.market.belief import MOST_STATES, Belief, CountChain, Forgetting, PriceChain
-from optimization.policies.contract import Paths, View, on_path
-from optimization.policies.pace import (
+from slackwater.optimization.job.definition import Job, check_job, needed, rates
+from slackwater.optimization.kernels.induction import Game, SlotState, chosen_size, chosen_sizes, induct
+from slackwater.optimization.kernels.rules import least_efficiency
+from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, Forgetting, PriceChain
+from slackwater.optimization.policies.contract import Paths, View, on_path
+from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     LETS_GO,
     WORK_TOLERANCE,
@@ -33,8 +33,8 @@ from optimization.policies.pace import (
     work_left,
     worth_finishing,
 )
-from optimization.window.plan import Allocation, ExpectedToGo, sizes
-from warehouse.errors import SettingsError
+from slackwater.optimization.window.plan import Allocation, ExpectedToGo, sizes
+from slackwater.warehouse.errors import SettingsError
 
 #: Maximal number of grid points of the work left with steps finer than a slot of one instance.
 FINE_POINTS = 240

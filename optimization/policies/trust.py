@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from optimization.job.definition import Job, check_job
-from optimization.kernels.rules import after_growing, spot_is_cheaper
-from optimization.policies.contract import View
-from optimization.policies.pace import (
+from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.kernels.rules import after_growing, spot_is_cheaper
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     all_spot,
     is_done,
@@ -24,9 +24,9 @@ from optimization.policies.pace import (
     split,
     work_price,
 )
-from optimization.window.plan import Allocation
-from warehouse.amounts import usd
-from warehouse.errors import SettingsError
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.amounts import usd
+from slackwater.warehouse.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

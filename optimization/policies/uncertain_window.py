@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from optimization.job.definition import Job, check_job
-from optimization.policies.committed_horizon import Ahap, Commit, Commitments, Solve, solve_by_labels
-from optimization.policies.contract import View
-from optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
-from optimization.policies.pace import HOLD_NOTHING, is_done, narrate
-from optimization.policies.trust import growth_cost
-from optimization.window.plan import Allocation, EndRule
-from warehouse.errors import SettingsError
+from slackwater.optimization.job.definition import Job, check_job
+from slackwater.optimization.policies.committed_horizon import (
+    Ahap,
+    Commit,
+    Commitments,
+    Solve,
+    solve_by_labels,
+)
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
+from slackwater.optimization.policies.pace import HOLD_NOTHING, is_done, narrate
+from slackwater.optimization.policies.trust import growth_cost
+from slackwater.optimization.window.plan import Allocation, EndRule
+from slackwater.warehouse.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
-from optimization.renting.price import Delay, PricedDelay
-from optimization.renting.speedup import ConcaveSpeedup, Speedup, TableSpeedup
-from warehouse.errors import JobError, SettingsError
+from slackwater.optimization.renting.price import Delay, PricedDelay
+from slackwater.optimization.renting.speedup import ConcaveSpeedup, Speedup, TableSpeedup
+from slackwater.warehouse.errors import JobError, SettingsError
 
 #: Maximal width to consider for a speedup without a largest width.
 WIDEST = 2**17

@@ -9,12 +9,12 @@ from typing import Protocol
 
 import numpy as np
 
-from optimization.kernels.rules import spot_is_cheaper
-from optimization.market.window import MarketWindow
-from optimization.renting.budget import JobType, Rental, rent
-from optimization.renting.price import PriceOutlook, affordable
-from optimization.renting.simulation import Stream, shared_pace
-from warehouse.errors import SettingsError
+from slackwater.optimization.kernels.rules import spot_is_cheaper
+from slackwater.optimization.market.window import MarketWindow
+from slackwater.optimization.renting.budget import JobType, Rental, rent
+from slackwater.optimization.renting.price import PriceOutlook, affordable
+from slackwater.optimization.renting.simulation import Stream, shared_pace
+from slackwater.warehouse.errors import SettingsError
 
 # ---
 # Price of the budget, learned while the budget is spent: dual prices for an average budget (M10).

@@ -23,12 +23,12 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import brentq
 
-from forecasting.quantiles import Forecast
-from optimization.kernels.rules import spot_is_cheaper
-from optimization.market.belief import CountChain, Forgetting, count_chain, even_levels
-from optimization.market.window import Record
-from optimization.renting.speedup import Exponential, SizeLaw
-from warehouse.errors import SettingsError
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.kernels.rules import spot_is_cheaper
+from slackwater.optimization.market.belief import CountChain, Forgetting, count_chain, even_levels
+from slackwater.optimization.market.window import Record
+from slackwater.optimization.renting.speedup import Exponential, SizeLaw
+from slackwater.warehouse.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ import numpy as np
 from numba import njit
 from scipy.optimize import brentq
 
-from optimization.renting.budget import JobType, Rental, Share, TypeRental, rent
-from optimization.renting.speedup import ArrivalLaw, SizeLaw, Speedup, TableSpeedup, arrival_times
-from warehouse.errors import SettingsError
+from slackwater.optimization.renting.budget import JobType, Rental, Share, TypeRental, rent
+from slackwater.optimization.renting.speedup import ArrivalLaw, SizeLaw, Speedup, TableSpeedup, arrival_times
+from slackwater.warehouse.errors import SettingsError
 
 #: Share of a stream that is excluded from measurements as warm-up, so that the system is in steady
 #: state.
@@ -241,7 +241,7 @@ class Renting:
         return self.budget > self.least_budget * (1.0 + 1e-9)
 
     def rental(self) -> Rental:
-        """Return the optimal rental; raises as `optimization.renting.budget.rent`."""
+        """Return the optimal rental; raises as `slackwater.optimization.renting.budget.rent`."""
         prices = None if self.price == 1.0 else [self.price] * len(self.types)
         return rent(self.types, self.budget, whole=self.whole, prices=prices)
 

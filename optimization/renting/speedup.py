@@ -10,7 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 # ---
 # Speedup of a job on k GPUs relative to one GPU: s(k), for renting on a budget (M8.1).

@@ -6,10 +6,10 @@ from typing import Any
 
 
 class _Verb(ModuleType):
-    """Type of this package: calling ``optimization.replay`` calls `optimization.replay.run.replay`."""
+    """Type of this package: calling ``slackwater.optimization.replay`` calls `slackwater.optimization.replay.run.replay`."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        from optimization.replay.run import replay
+        from slackwater.optimization.replay.run import replay
 
         return replay(*args, **options)
 

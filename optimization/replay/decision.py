@@ -10,16 +10,23 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from forecasting.quantiles import Forecast
-from optimization.job.definition import Job, Progress, finished, needed
-from optimization.job.request import shortfall_told
-from optimization.kernels.rules import usable_spot
-from optimization.market.belief import Belief, Believed, Forgetting
-from optimization.market.window import MarketWindow, Record, payable, point_forecast, record_of, spot_ceiling
-from optimization.policies import OnDemandOnly
-from optimization.policies.contract import Paths, Policy, Together, View, belief_of
-from optimization.policies.pace import always_worth_finishing, pace, slot_gain, step
-from optimization.replay.run import (
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.job.definition import Job, Progress, finished, needed
+from slackwater.optimization.job.request import shortfall_told
+from slackwater.optimization.kernels.rules import usable_spot
+from slackwater.optimization.market.belief import Belief, Believed, Forgetting
+from slackwater.optimization.market.window import (
+    MarketWindow,
+    Record,
+    payable,
+    point_forecast,
+    record_of,
+    spot_ceiling,
+)
+from slackwater.optimization.policies import OnDemandOnly
+from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
+from slackwater.optimization.policies.pace import always_worth_finishing, pace, slot_gain, step
+from slackwater.optimization.replay.run import (
     PlanMemo,
     Planning,
     Seen,
@@ -30,9 +37,9 @@ from optimization.replay.run import (
     settle,
     with_shared_plans,
 )
-from optimization.window.plan import Allocation, Outcome, spot_alone
-from warehouse.errors import MarketError, SlackwaterError
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
+from slackwater.optimization.window.plan import Allocation, Outcome, spot_alone
+from slackwater.warehouse.errors import MarketError, SlackwaterError
+from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
 # ---
 # The record of a job: observations of its market and peers by slot, for policies that learn from
@@ -129,7 +136,7 @@ class Reported:
 def held(job: Job, decided: Allocation, available: int) -> Allocation:
     """Return the feasible part of a decision: spot limited to the available count, no instances at all below ``n_min``.
 
-    >>> from optimization.job.definition import Linear
+    >>> from slackwater.optimization.job.definition import Linear
     >>> job = Job(name="j", workload=9, deadline_slots=9, n_min=1, n_max=8, throughput=Linear(), value=1)
     >>> held(job, Allocation(1, 4), 2)
     Allocation(on_demand=1, spot=2)
@@ -606,7 +613,7 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
     solver, asked = None, policy
     if isinstance(policy, Planning):
         # Import Pyomo only for a policy that plans: the import takes as long as the rest of a plan.
-        from optimization.window.solver import LiveSolver
+        from slackwater.optimization.window.solver import LiveSolver
 
         solver = LiveSolver(seconds=effort.solver_seconds)
         asked = policy.with_solver(solver)

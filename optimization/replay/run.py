@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from optimization.job.definition import (
+from slackwater.optimization.job.definition import (
     ROUNDING_USD,
     Job,
     Progress,
@@ -28,15 +28,15 @@ from optimization.job.definition import (
     guard_usd,
     on_demand_to_go,
 )
-from optimization.kernels.rules import usable_spot
-from optimization.market.belief import Believed
-from optimization.market.window import MarketWindow, PointForecast, Record
-from optimization.policies.committed_horizon import Solve, solve_by_labels
-from optimization.policies.contract import Memoryless, Policy, View, Windows
-from optimization.policies.pace import step
-from optimization.window.plan import Allocation, HorizonProblem, Outcome, Plan, spot_alone
-from warehouse.errors import JobError, MarketError, PolicyError, SettingsError
-from warehouse.history import OBSERVED, OnDemandOrigin
+from slackwater.optimization.kernels.rules import usable_spot
+from slackwater.optimization.market.belief import Believed
+from slackwater.optimization.market.window import MarketWindow, PointForecast, Record
+from slackwater.optimization.policies.committed_horizon import Solve, solve_by_labels
+from slackwater.optimization.policies.contract import Memoryless, Policy, View, Windows
+from slackwater.optimization.policies.pace import step
+from slackwater.optimization.window.plan import Allocation, HorizonProblem, Outcome, Plan, spot_alone
+from slackwater.warehouse.errors import JobError, MarketError, PolicyError, SettingsError
+from slackwater.warehouse.history import OBSERVED, OnDemandOrigin
 
 S = TypeVar("S")
 Forecasts = Sequence[PointForecast | None]
@@ -384,7 +384,7 @@ PARCELS_A_PROCESS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job on a market: the arguments of `optimization.replay.run.replay_pool`."""
+    """A job on a market: the arguments of `slackwater.optimization.replay.run.replay_pool`."""
 
     job: Job
     window: MarketWindow

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forecasting.quantiles import Forecast
-from optimization.job.definition import Job, Progress, finished
-from optimization.market.window import (
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.job.definition import Job, Progress, finished
+from slackwater.optimization.market.window import (
     MarketWindow,
     PointForecast,
     Record,
@@ -20,17 +20,17 @@ from optimization.market.window import (
     point_forecast,
     spot_ceiling,
 )
-from optimization.policies.baselines import OnDemandOnly
-from optimization.policies.contract import Policy
-from optimization.policies.pace import step
-from optimization.replay.decision import market_record
-from optimization.replay.run import Case, Forecasts, PlanMemo, replay, replay_pool, see, settle
-from optimization.selection.contract import Weights, normalised, utility_bounds
-from optimization.window.audit import audit_outcome
-from optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome
-from optimization.window.twin import solve_window
-from warehouse.errors import MarketError, SettingsError
-from warehouse.history import OBSERVED, History
+from slackwater.optimization.policies.baselines import OnDemandOnly
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.pace import step
+from slackwater.optimization.replay.decision import market_record
+from slackwater.optimization.replay.run import Case, Forecasts, PlanMemo, replay, replay_pool, see, settle
+from slackwater.optimization.selection.contract import Weights, normalised, utility_bounds
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome
+from slackwater.optimization.window.twin import solve_window
+from slackwater.warehouse.errors import MarketError, SettingsError
+from slackwater.warehouse.history import OBSERVED, History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

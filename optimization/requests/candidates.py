@@ -8,16 +8,29 @@ from typing import Protocol
 
 import pandas as pd
 
-from forecasting.configurations.facts import Configuration, Predicted, Validity, architecture, gpu, known_gpus
-from optimization.job.definition import Job, RateTable, needed, rates
-from optimization.job.gpus import GpuType, gpu_type_of
-from optimization.job.request import FilledConfiguration, JobRequest, MovingTerms, parse_request, slot_job
-from optimization.kernels.rules import after_growing, slots_needed
-from optimization.market.lately import Lately, shown_lately
-from optimization.requests.request import Completed
-from warehouse.amounts import price
-from warehouse.errors import JobError, MarketError
-from warehouse.history import History, Market
+from slackwater.forecasting.configurations.facts import (
+    Configuration,
+    Predicted,
+    Validity,
+    architecture,
+    gpu,
+    known_gpus,
+)
+from slackwater.optimization.job.definition import Job, RateTable, needed, rates
+from slackwater.optimization.job.gpus import GpuType, gpu_type_of
+from slackwater.optimization.job.request import (
+    FilledConfiguration,
+    JobRequest,
+    MovingTerms,
+    parse_request,
+    slot_job,
+)
+from slackwater.optimization.kernels.rules import after_growing, slots_needed
+from slackwater.optimization.market.lately import Lately, shown_lately
+from slackwater.optimization.requests.request import Completed
+from slackwater.warehouse.amounts import price
+from slackwater.warehouse.errors import JobError, MarketError
+from slackwater.warehouse.history import History, Market
 
 # ---
 # Markets in which a request could run: the GPUs of their instances and their recent spot data
@@ -167,7 +180,7 @@ class Width:
 
 
 class Predictions(Protocol):
-    """Predictions for configurations, implemented by `forecasting.configurations.model.ConfigurationModel`."""
+    """Predictions for configurations, implemented by `slackwater.forecasting.configurations.model.ConfigurationModel`."""
 
     def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
         """Return the tokens per second of each configuration."""

@@ -9,14 +9,14 @@ from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
-from forecasting.quantiles import Forecast
-from optimization.job.definition import Job
-from optimization.job.request import job_on
-from optimization.policies.committed_horizon import Solve
-from optimization.policies.contract import Policy, View
-from optimization.replay.decision import Decision, Effort, Expected, LiveJob, decide, live_job
-from optimization.replay.run import Planning
-from optimization.requests.candidates import (
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.job.definition import Job
+from slackwater.optimization.job.request import job_on
+from slackwater.optimization.policies.committed_horizon import Solve
+from slackwater.optimization.policies.contract import Policy, View
+from slackwater.optimization.replay.decision import Decision, Effort, Expected, LiveJob, decide, live_job
+from slackwater.optimization.replay.run import Planning
+from slackwater.optimization.requests.candidates import (
     Candidate,
     Knowledge,
     Offer,
@@ -25,11 +25,11 @@ from optimization.requests.candidates import (
     candidates_of,
     offer_of,
 )
-from optimization.requests.request import Completed, TuningRequest, completed
-from optimization.window.plan import Allocation
-from warehouse.amounts import duration, percent, usd
-from warehouse.errors import JobError
-from warehouse.history import History
+from slackwater.optimization.requests.request import Completed, TuningRequest, completed
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.amounts import duration, percent, usd
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.history import History
 
 # ---
 # Policy with a wrong H(n): the cost of an error of the predicted throughput while progress is
@@ -396,7 +396,7 @@ def fill(
     """Choose GPU, market, number of instances and batch of a fine-tuning, and plan it on current market data.
 
     The histories share a slot length. ``predictions`` give the throughput of a configuration and
-    whether it fits into memory (see `forecasting.configurations.model.fit_configurations`). Raises
+    whether it fits into memory (see `slackwater.forecasting.configurations.model.fit_configurations`). Raises
     `JobError` if nothing can run, nothing is in time or nothing is within the budget; `MarketError`
     for a market with an unknown GPU.
     """

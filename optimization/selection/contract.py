@@ -9,9 +9,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from optimization.job.definition import Job, rates
-from optimization.kernels.rules import least_efficiency
-from warehouse.errors import SettingsError
+from slackwater.optimization.job.definition import Job, rates
+from slackwater.optimization.kernels.rules import least_efficiency
+from slackwater.warehouse.errors import SettingsError
 
 # ---
 # Selection by exponentiated gradient with full information, and its regret (M5). Three schedules of

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from optimization.selection.contract import (
+from slackwater.optimization.selection.contract import (
     Learner,
     Played,
     Rate,
@@ -21,7 +21,7 @@ from optimization.selection.contract import (
     static_bound,
     weigh,
 )
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 # ---
 # Utility of each policy on each ended job, and the leading policy. A utility belongs to a policy

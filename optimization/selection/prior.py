@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from optimization.selection.contract import Learner, Played, Weights, play
-from optimization.selection.learned import awakened
-from optimization.selection.learners.blend import Blend
-from warehouse.errors import SettingsError
+from slackwater.optimization.selection.contract import Learner, Played, Weights, play
+from slackwater.optimization.selection.learned import awakened
+from slackwater.optimization.selection.learners.blend import Blend
+from slackwater.warehouse.errors import SettingsError
 
 #: Measurements of `slackwater experiment selection --prior` and ``experiment markets``.
 DEFAULT_PRIOR = Path(__file__).parents[1] / "data" / "prior.toml"

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from optimization.job.definition import Job, rates
-from optimization.kernels.rules import usable_spot
-from optimization.market.window import MarketWindow
-from optimization.selection.contract import (
+from slackwater.optimization.job.definition import Job, rates
+from slackwater.optimization.kernels.rules import usable_spot
+from slackwater.optimization.market.window import MarketWindow
+from slackwater.optimization.selection.contract import (
     BanditFeedback,
     BanditLearner,
     Learner,
@@ -27,8 +27,8 @@ from optimization.selection.contract import (
     play_bandit,
     weigh,
 )
-from optimization.selection.learners import LEARNERS, learner_named
-from warehouse.errors import SettingsError
+from slackwater.optimization.selection.learners import LEARNERS, learner_named
+from slackwater.warehouse.errors import SettingsError
 
 # ---
 # Results of a learner on a sequence of jobs: utility, regret, weights, and the choice among

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm, t
 
-from forecasting.accuracy.intervals import LEAST_BLOCKS
-from warehouse.errors import SettingsError
+from slackwater.forecasting.accuracy.intervals import LEAST_BLOCKS
+from slackwater.warehouse.errors import SettingsError
 
 #: Number of resamples for an interval, and its level.
 REPEATS, LEVEL = 2000, 0.95

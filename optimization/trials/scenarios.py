@@ -11,13 +11,19 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from forecasting.quantiles import Variable
-from optimization.job.definition import Job, Linear
-from optimization.market.window import MarketWindow, PointForecast, Record, market_window, record_of
-from optimization.replay.score import on_demand_only_cost
-from optimization.trials.comparison import day_blocks
-from warehouse.errors import MarketError, SettingsError
-from warehouse.history import Market
+from slackwater.forecasting.quantiles import Variable
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import (
+    MarketWindow,
+    PointForecast,
+    Record,
+    market_window,
+    record_of,
+)
+from slackwater.optimization.replay.score import on_demand_only_cost
+from slackwater.optimization.trials.comparison import day_blocks
+from slackwater.warehouse.errors import MarketError, SettingsError
+from slackwater.warehouse.history import Market
 
 Part = Literal["train", "test"]
 #: Slots of the training half before its first job, which provide data to learn from (ours).

@@ -9,10 +9,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from optimization.job.definition import TOLERANCE, Job, check_job, finished, on_demand_to_go, rates
-from optimization.kernels.rules import slot_cost, spot_held, usable_spot
-from optimization.market.window import MarketWindow
-from warehouse.errors import JobError, MarketError
+from slackwater.optimization.job.definition import TOLERANCE, Job, check_job, finished, on_demand_to_go, rates
+from slackwater.optimization.kernels.rules import slot_cost, spot_held, usable_spot
+from slackwater.optimization.market.window import MarketWindow
+from slackwater.warehouse.errors import JobError, MarketError
 
 #: Share of the span of `ExpectedToGo` values within which a fall with growing work counts as
 #: rounding.
@@ -61,7 +61,7 @@ class ExpectedToGo:
 
     ``work`` (k,) is strictly ascending progress in work units. ``value_usd`` (k, sizes) is the
     value in USD by the size in the window's last slot, a column for each of
-    `optimization.window.plan.sizes` (0 and n_min..n_max). W is linear in z between points and
+    `slackwater.optimization.window.plan.sizes` (0 and n_min..n_max). W is linear in z between points and
     constant beyond the ends; the value of a finished job is V(its finish slot), whatever the table
     contains.
 

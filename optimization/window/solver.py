@@ -12,11 +12,16 @@ from pyomo.common.errors import PyomoException
 from pyomo.contrib.solver.common.results import Results, SolutionStatus, TerminationCondition
 from pyomo.contrib.solver.solvers.highs import Highs
 
-from optimization.job.definition import TOLERANCE, Job, Progress
-from optimization.kernels.rules import after_growing, after_shrinking, least_efficiency, slots_needed
-from optimization.market.window import MarketWindow
-from optimization.window.audit import AGREEMENT, audit_plan
-from optimization.window.plan import (
+from slackwater.optimization.job.definition import TOLERANCE, Job, Progress
+from slackwater.optimization.kernels.rules import (
+    after_growing,
+    after_shrinking,
+    least_efficiency,
+    slots_needed,
+)
+from slackwater.optimization.market.window import MarketWindow
+from slackwater.optimization.window.audit import AGREEMENT, audit_plan
+from slackwater.optimization.window.plan import (
     EndRule,
     HorizonProblem,
     Plan,
@@ -30,8 +35,8 @@ from optimization.window.plan import (
     validate_problem,
     worth,
 )
-from optimization.window.twin import solve_window
-from warehouse.errors import JobError, SettingsError
+from slackwater.optimization.window.twin import solve_window
+from slackwater.warehouse.errors import JobError, SettingsError
 
 # ---
 # The horizon program of M3.1 in Pyomo, in reading order: variables, a function per constraint

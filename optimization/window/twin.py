@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from optimization.job.definition import Job, needed
-from optimization.kernels.labels import (
+from slackwater.optimization.job.definition import Job, needed
+from slackwater.optimization.kernels.labels import (
     BEST_FOUND,
     EXPECTED,
     NOTHING_TO_DO,
@@ -17,7 +17,7 @@ from optimization.kernels.labels import (
     HorizonProgram,
     solve,
 )
-from optimization.window.plan import (
+from slackwater.optimization.window.plan import (
     Allocation,
     EndRule,
     HorizonProblem,

@@ -1,4 +1,4 @@
-"""Schedulers of a shared cluster (M9.5), all of which implement `studies.cluster.simulation.Scheduler`.
+"""Schedulers of a shared cluster (M9.5), all of which implement `slackwater.studies.cluster.simulation.Scheduler`.
 
 The schedulers are first in, first out; an order for partially predicted job sizes; and a Sia-like scheduler.
 """
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from studies.cluster.simulation import Active, Cluster, fits
-from warehouse.errors import SettingsError
+from slackwater.studies.cluster.simulation import Active, Cluster, fits
+from slackwater.warehouse.errors import SettingsError
 
 # ---
 # First in, first out with head-of-line blocking: no job starts before an earlier arrival has started (M9.5).
@@ -304,7 +304,8 @@ def _walk_back(choices: Sequence[Choice], picks: np.ndarray, gpus: int) -> list[
 def choice_model(choices: Sequence[Choice], gpus: int) -> Any:
     """Return the same program in Pyomo: minimise sum x_jo c_jo + sum_j (1 - sum_o x_jo) nothing_j (M9.5).
 
-    The constraints limit each job to one option and the sum of GPUs to ``gpus``. Solve it with `optimization.window.solver.solve`
+    The constraints limit each job to one option and the sum of GPUs to ``gpus``. Solve it with
+    `slackwater.optimization.window.solver.solve`
     and read it with `chosen_options`. It is the reference for tests of `choose`.
     """
     import pyomo.environ as pyo

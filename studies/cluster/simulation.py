@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from scipy.stats import t as student
 
-from warehouse.errors import AuditError, JobError, SettingsError
+from slackwater.warehouse.errors import AuditError, JobError, SettingsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from enum import Enum
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 
-from studies.cluster.simulation import Attempt, Cluster, ClusterJob
-from warehouse.errors import SettingsError
+from slackwater.studies.cluster.simulation import Attempt, Cluster, ClusterJob
+from slackwater.warehouse.errors import SettingsError
 
 #: Attempts of a user before the fastest configuration is used.
 PATIENCE = 40

@@ -13,27 +13,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.backfill.run import Backfill, backfill, stretch_of
-from flows.command import Answer, progress, say
-from flows.config import Settings
-from flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
-from flows.ledger.records import decisions_by_job
-from flows.show.blocks import Block, Figure, Figures, Notes, numbers
-from flows.show.charts import Axis, lines, scatter
-from flows.turn.context import Group, Turn, informed_learner, read_pool, run_id_of
-from flows.turn.following import Followed
-from flows.turn.stages import ended_jobs
-from forecasting.accuracy.intervals import verdict
-from optimization.job.request import JobRequest
-from optimization.policies.contract import Policy, View
-from optimization.policies.pool import policy_named
-from optimization.replay.run import PlanMemo, replay_pool, spread
-from optimization.replay.score import EndedJob, hindsight, on_demand_only_cost, perfect_forecasts
-from optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
-from optimization.trials.comparison import day_blocks, resampled
-from optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
-from optimization.window.plan import Allocation, Outcome
-from studies.experiments.material import (
+from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
+from slackwater.flows.ledger.records import decisions_by_job
+from slackwater.flows.show.blocks import Block, Figure, Figures, Notes, numbers
+from slackwater.flows.show.charts import Axis, lines, scatter
+from slackwater.flows.turn.context import Group, Turn, informed_learner, read_pool, run_id_of
+from slackwater.flows.turn.following import Followed
+from slackwater.flows.turn.stages import ended_jobs
+from slackwater.forecasting.accuracy.intervals import verdict
+from slackwater.optimization.job.request import JobRequest
+from slackwater.optimization.policies.contract import Policy, View
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
+from slackwater.optimization.replay.score import EndedJob, hindsight, on_demand_only_cost, perfect_forecasts
+from slackwater.optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
+from slackwater.optimization.trials.comparison import day_blocks, resampled
+from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
+from slackwater.optimization.window.plan import Allocation, Outcome
+from slackwater.studies.experiments.material import (
     COUNT_COLUMNS,
     LAUNCHABLE,
     LEAST_ZONES,
@@ -43,13 +43,13 @@ from studies.experiments.material import (
     price_tapes,
     read_table,
 )
-from studies.experiments.pool import FAST_PLANNER
-from studies.experiments.study import StudyOptions, quick_look
-from warehouse.errors import MarketError
-from warehouse.history import Market
-from warehouse.issued import read_rows
-from warehouse.observations import ingest
-from warehouse.store.connection import Store, open_store
+from slackwater.studies.experiments.pool import FAST_PLANNER
+from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import ingest
+from slackwater.warehouse.store.connection import Store, open_store
 
 # ---
 # Worlds: the markets of a source that a user could have rented in at the same time, and the jobs of that user.

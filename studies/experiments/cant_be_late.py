@@ -9,22 +9,22 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.command import Answer, say
-from flows.show.blocks import Figure, Fold, Section, numbers
-from flows.show.charts import Axis, dots
-from forecasting.accuracy.intervals import interval_words
-from optimization.job.definition import Job, Linear, Progress, finished
-from optimization.market.window import market_window, record_of
-from optimization.policies.contract import Policy
-from optimization.policies.pool import policy_named
-from optimization.replay.run import PlanMemo, Seen, replay_pool
-from optimization.replay.score import hindsight
-from optimization.trials.comparison import resampled
-from optimization.trials.scenarios import GAMMA, VALUE_FACTOR
-from optimization.window.audit import audit_outcome
-from studies.experiments.material import COUNT_COLUMNS, read_table
-from studies.experiments.study import StudyOptions
-from studies.single_instance import (
+from slackwater.flows.command import Answer, say
+from slackwater.flows.show.blocks import Figure, Fold, Section, numbers
+from slackwater.flows.show.charts import Axis, dots
+from slackwater.forecasting.accuracy.intervals import interval_words
+from slackwater.optimization.job.definition import Job, Linear, Progress, finished
+from slackwater.optimization.market.window import market_window, record_of
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import PlanMemo, Seen, replay_pool
+from slackwater.optimization.replay.score import hindsight
+from slackwater.optimization.trials.comparison import resampled
+from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.studies.experiments.material import COUNT_COLUMNS, read_table
+from slackwater.studies.experiments.study import StudyOptions
+from slackwater.studies.single_instance import (
     BLANK,
     DEADLINE_HOURS,
     DEFAULT,
@@ -44,8 +44,8 @@ from studies.single_instance import (
     single_traces,
     splits,
 )
-from studies.single_kernel import NONE, ON_DEMAND, SPOT
-from warehouse.errors import MarketError
+from slackwater.studies.single_kernel import NONE, ON_DEMAND, SPOT
+from slackwater.warehouse.errors import MarketError
 
 SLOT_MINUTES: Final = 10
 #: Hours between the starts of two runs in a trace.

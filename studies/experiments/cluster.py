@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 import pandas as pd
 
-from flows.command import Answer, progress, say
-from flows.show.blocks import Banner, Figure, Figures, Fold, Section, numbers
-from flows.show.charts import Axis, lines
-from forecasting.accuracy.intervals import interval_words
-from forecasting.configurations.facts import Configuration, Predicted, Validity
-from forecasting.configurations.runs import RUNS_FILE, read_runs
-from optimization.replay.run import spread
-from studies.cluster.schedulers import Fifo, PartialOrder, Sia, completion_times, partly_known
-from studies.cluster.simulation import (
+from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.show.blocks import Banner, Figure, Figures, Fold, Section, numbers
+from slackwater.flows.show.charts import Axis, lines
+from slackwater.forecasting.accuracy.intervals import interval_words
+from slackwater.forecasting.configurations.facts import Configuration, Predicted, Validity
+from slackwater.forecasting.configurations.runs import RUNS_FILE, read_runs
+from slackwater.optimization.replay.run import spread
+from slackwater.studies.cluster.schedulers import Fifo, PartialOrder, Sia, completion_times, partly_known
+from slackwater.studies.cluster.simulation import (
     Attempt,
     Cluster,
     Metrics,
@@ -31,7 +31,7 @@ from studies.cluster.simulation import (
     reduction_interval,
     simulate,
 )
-from studies.cluster.stream import (
+from slackwater.studies.cluster.stream import (
     BatchHabit,
     Default,
     Family,
@@ -48,12 +48,12 @@ from studies.cluster.stream import (
     stream,
     users_widths,
 )
-from studies.experiments.material import Progress
-from studies.experiments.study import StudyOptions
-from warehouse.errors import InputError
+from slackwater.studies.experiments.material import Progress
+from slackwater.studies.experiments.study import StudyOptions
+from slackwater.warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from studies.experiments.material import Progress
+    from slackwater.studies.experiments.material import Progress
 
 
 # ---
@@ -71,7 +71,7 @@ STAND_INS: Final = {"granite-3.3-8b": "granite-3.1-8b-instruct", "llama3.2-3b": 
 
 
 class ConfigurationPredictor(Protocol):
-    """Interface of a configuration model (`forecasting.configurations.model.ConfigurationModel`)."""
+    """Interface of a configuration model (`slackwater.forecasting.configurations.model.ConfigurationModel`)."""
 
     def predict(self, configurations: Sequence[Configuration]) -> list[Predicted]:
         """Return the throughput of every configuration."""
@@ -861,7 +861,7 @@ FAST = StudyScale(
 
 def fit_published(folder: Path, seed: int) -> ConfigurationPredictor:
     """Return the configuration model fitted on a folder of runs."""
-    from forecasting.configurations.model import fit_configurations
+    from slackwater.forecasting.configurations.model import fit_configurations
 
     return fit_configurations(folder, seed=seed)
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flows.command import Answer, option
-from studies.experiments.study import Processes, StudyOptions
+from slackwater.flows.command import Answer, option
+from slackwater.studies.experiments.study import Processes, StudyOptions
 
 
 def pool(*, study: StudyOptions, processes: Processes = None) -> Answer:
     """Run every policy of the pool on a grid of jobs: utility, gain over each baseline, share of the headroom captured."""
-    from studies.experiments.pool import pool_study
+    from slackwater.studies.experiments.pool import pool_study
 
     return pool_study(study, processes=processes)
 
 
 def error(*, study: StudyOptions, processes: Processes = None) -> Answer:
     """Measure utility under forecast errors of a known size, and find where planning without forecasts is better."""
-    from studies.experiments.error import error_study
+    from slackwater.studies.experiments.error import error_study
 
     return error_study(study, processes=processes)
 
@@ -38,14 +38,14 @@ def selection(
     study: StudyOptions,
 ) -> Answer:
     """Learn which policy to trust over a thousand jobs: regret compared with its bound, weights through a regime switch."""
-    from studies.experiments.selection import selection_study
+    from slackwater.studies.experiments.selection import selection_study
 
     return selection_study(study, prior=prior)
 
 
 def cant_be_late(*, study: StudyOptions) -> Answer:
     """Run the public single-instance benchmark (48 h of work, a deadline, a restart overhead) on 0/1 traces."""
-    from studies.experiments.cant_be_late import cant_be_late_study
+    from slackwater.studies.experiments.cant_be_late import cant_be_late_study
 
     return cant_be_late_study(study)
 
@@ -59,7 +59,7 @@ def predictors(
     study: StudyOptions,
 ) -> Answer:
     """Choose among forecasters of unknown accuracy by the utility that planning with each has earned."""
-    from studies.experiments.predictors import predictors_study
+    from slackwater.studies.experiments.predictors import predictors_study
 
     return predictors_study(study, models=tuple(models or ()))
 
@@ -69,21 +69,21 @@ def cluster(*, study: StudyOptions, processes: Processes = None) -> Answer:
 
     DIR is the folder of the fine-tuning measurements, or the folder that contains `finetune/`.
     """
-    from studies.experiments.cluster import cluster_study
+    from slackwater.studies.experiments.cluster import cluster_study
 
     return cluster_study(study, processes=processes)
 
 
 def renting(*, study: StudyOptions) -> Answer:
     """Rent for a stream of jobs on a budget in USD: list price, effective price, dual price and spending plan on real markets."""
-    from studies.experiments.renting import renting_study
+    from slackwater.studies.experiments.renting import renting_study
 
     return renting_study(study)
 
 
 def markets(*, study: StudyOptions, processes: Processes = None) -> Answer:
     """Run a job that may move between markets: multi-market policies compared with each single market and with hindsight."""
-    from studies.experiments.markets import markets_study
+    from slackwater.studies.experiments.markets import markets_study
 
     return markets_study(study, processes=processes)
 
@@ -101,6 +101,6 @@ def advice(
     ] = 1.5,
 ) -> Answer:
     """Replay the decisions that turns would have made from an empty warehouse on, and compare them with the best fixed policy."""
-    from studies.experiments.advice import advice_study
+    from slackwater.studies.experiments.advice import advice_study
 
     return advice_study(study, processes=processes, worth=worth)

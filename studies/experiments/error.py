@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from flows.accuracy.error_cost import join_note
-from flows.command import Answer, progress, say
-from flows.show.blocks import Figure, Figures, Fold, Section, Table, numbers
-from flows.show.charts import Axis, lines, scatter
-from forecasting.futures import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
-from optimization.market.window import PointForecast
-from optimization.policies.committed_horizon import Ahap
-from optimization.policies.contract import Policy
-from optimization.policies.pool import load_pool
-from optimization.policies.reactive import Ahanp
-from optimization.replay.run import PlanMemo, replay_pool, spread
-from optimization.replay.score import perfect_forecasts
-from optimization.trials.comparison import resampled
-from optimization.trials.scenarios import Grid, Scenario, blocks_of
-from studies.experiments.material import Progress, make_scenarios, read_tapes, run_pool
-from studies.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
-from studies.experiments.study import StudyOptions, join_banner
+from slackwater.flows.accuracy.error_cost import join_note
+from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.show.blocks import Figure, Figures, Fold, Section, Table, numbers
+from slackwater.flows.show.charts import Axis, lines, scatter
+from slackwater.forecasting.futures import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
+from slackwater.optimization.market.window import PointForecast
+from slackwater.optimization.policies.committed_horizon import Ahap
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.pool import load_pool
+from slackwater.optimization.policies.reactive import Ahanp
+from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.optimization.trials.comparison import resampled
+from slackwater.optimization.trials.scenarios import Grid, Scenario, blocks_of
+from slackwater.studies.experiments.material import Progress, make_scenarios, read_tapes, run_pool
+from slackwater.studies.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
+from slackwater.studies.experiments.study import StudyOptions, join_banner
 
 #: Windows of the experiment; commitments are all values up to the window, or with ``--fast`` 1 and the window.
 OMEGAS = (1, 2, 3, 4, 5)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.command import Answer, progress, say
-from flows.config import Settings
-from flows.show.blocks import Figure, Figures, Fold, Notes, Section, numbers
-from flows.show.charts import Axis, dots, heat, lines
-from forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
-from optimization.job.definition import Job, Linear
-from optimization.market.window import (
+from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.config import Settings
+from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, numbers
+from slackwater.flows.show.charts import Axis, dots, heat, lines
+from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import (
     MarketWindow,
     PointForecast,
     Quantiles,
@@ -26,8 +26,8 @@ from optimization.market.window import (
     of_quantiles,
     record_of,
 )
-from optimization.moving.definition import MovableJob, Mover, even_moving
-from optimization.moving.movers import (
+from slackwater.optimization.moving.definition import MovableJob, Mover, even_moving
+from slackwater.optimization.moving.movers import (
     Alone,
     DeadlinePressure,
     Failover,
@@ -37,7 +37,7 @@ from optimization.moving.movers import (
     best_alone,
     best_past,
 )
-from optimization.moving.replay import (
+from slackwater.optimization.moving.replay import (
     Grounds,
     MovedOutcome,
     Sight,
@@ -46,17 +46,17 @@ from optimization.moving.replay import (
     replay_mover,
     walk,
 )
-from optimization.policies.baselines import MaximalSpot, UniformProgress
-from optimization.policies.contract import Policy
-from optimization.policies.stochastic import Stochastic
-from optimization.replay.run import spread
-from optimization.replay.score import on_demand_only_cost
-from optimization.trials.comparison import headroom_captured, resampled
-from optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
-from studies.experiments.material import World, issued_quantiles, read_worlds
-from studies.experiments.pool import FAST_PLANNER
-from studies.experiments.study import StudyOptions, quick_look
-from warehouse.errors import MarketError
+from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.replay.run import spread
+from slackwater.optimization.replay.score import on_demand_only_cost
+from slackwater.optimization.trials.comparison import headroom_captured, resampled
+from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
+from slackwater.studies.experiments.material import World, issued_quantiles, read_worlds
+from slackwater.studies.experiments.pool import FAST_PLANNER
+from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.warehouse.errors import MarketError
 
 #: Parameters of every job: slots to its deadline, restart efficiencies, and the share of a slot that a move takes at the
 #: centre. Loads and sizes alternate over the jobs.

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.config import Settings
-from flows.turn.forecast import timetable_of
-from forecasting.origins import backtest, key_of
-from forecasting.predictor import FittedPredictor, Panel, Predictor
-from forecasting.predictors import FLOOR, make_predictor
-from forecasting.quantiles import Variable
-from optimization.market.window import PointForecast, Quantiles, of_quantiles
-from optimization.policies.contract import Policy
-from optimization.replay.run import replay_pool, spread
-from optimization.replay.score import hindsight
-from optimization.selection.contract import utility_bounds
-from optimization.trials.comparison import day_blocks
-from optimization.trials.scenarios import (
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.forecast import timetable_of
+from slackwater.forecasting.origins import backtest, key_of
+from slackwater.forecasting.predictor import FittedPredictor, Panel, Predictor
+from slackwater.forecasting.predictors import FLOOR, make_predictor
+from slackwater.forecasting.quantiles import Variable
+from slackwater.optimization.market.window import PointForecast, Quantiles, of_quantiles
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.replay.run import replay_pool, spread
+from slackwater.optimization.replay.score import hindsight
+from slackwater.optimization.selection.contract import utility_bounds
+from slackwater.optimization.trials.comparison import day_blocks
+from slackwater.optimization.trials.scenarios import (
     Draw,
     Grid,
     Part,
@@ -36,12 +36,12 @@ from optimization.trials.scenarios import (
     sample_and_hold,
     scenario_of,
 )
-from optimization.window.audit import audit_outcome
-from optimization.window.plan import Outcome
-from warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
-from warehouse.errors import MarketError, SettingsError, SourceFileError
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
-from warehouse.sources.contract import known_conventions
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.optimization.window.plan import Outcome
+from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from slackwater.warehouse.errors import MarketError, SettingsError, SourceFileError
+from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from slackwater.warehouse.sources.contract import known_conventions
 
 # ---
 # Read the two tidy tables of a folder and put their series on the slot grid (M1.3).

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from flows.accuracy.error_cost import join_note
-from flows.command import Answer, progress, say
-from flows.show.blocks import Figure, Figures, Fold, Notes, Section, Table, numbers
-from flows.show.charts import Axis, dots, heat
-from flows.turn.report import utility_range
-from forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
-from optimization.policies import PUBLISHED_IDEAS
-from optimization.policies.committed_horizon import Ahap, Commit
-from optimization.policies.contract import Policy
-from optimization.policies.pool import load_pool
-from optimization.replay.run import PlanMemo, replay_pool, spread
-from optimization.replay.score import perfect_forecasts
-from optimization.selection.rounds import select_over
-from optimization.trials.comparison import (
+from slackwater.flows.accuracy.error_cost import join_note
+from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, Table, numbers
+from slackwater.flows.show.charts import Axis, dots, heat
+from slackwater.flows.turn.report import utility_range
+from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
+from slackwater.optimization.policies import PUBLISHED_IDEAS
+from slackwater.optimization.policies.committed_horizon import Ahap, Commit
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.pool import load_pool
+from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.optimization.selection.rounds import select_over
+from slackwater.optimization.trials.comparison import (
     Comparison,
     compare,
     headroom_captured,
@@ -29,9 +29,9 @@ from optimization.trials.comparison import (
     resampled,
     shown_baselines,
 )
-from optimization.trials.scenarios import Grid, Part, Scenario, blocks_of
-from optimization.window.plan import EndRule
-from studies.experiments.material import (
+from slackwater.optimization.trials.scenarios import Grid, Part, Scenario, blocks_of
+from slackwater.optimization.window.plan import EndRule
+from slackwater.studies.experiments.material import (
     HORIZON,
     PoolRun,
     Progress,
@@ -40,7 +40,7 @@ from studies.experiments.material import (
     read_tapes,
     run_pool,
 )
-from studies.experiments.study import StudyOptions, join_banner
+from slackwater.studies.experiments.study import StudyOptions, join_banner
 
 #: Columns of a cell, and of the coarser cells of the promised comparison (deadline, load, overhead).
 CELL = ("deadline_slots", "load", "mu_up", "n_max")

@@ -9,22 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, join_note, replay_models
-from flows.accuracy.units import cores
-from flows.command import Answer, progress, say
-from flows.show.blocks import Figure, Fold, Notes, Section, numbers
-from flows.show.charts import Axis, dots
-from forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
-from forecasting.predictors import EXPERIMENTS, FAST, predictor_names
-from optimization.replay.run import spread
-from optimization.selection.contract import normalised, utility_bounds
-from optimization.selection.learners import BANDITS, LEARNERS
-from optimization.selection.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
-from optimization.trials.comparison import resampled
-from optimization.trials.scenarios import Grid, Scenario, blocks_of
-from studies.experiments.material import make_scenarios, read_tapes
-from studies.experiments.study import StudyOptions, join_banner, quick_look
-from warehouse.errors import SettingsError
+from slackwater.flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, join_note, replay_models
+from slackwater.flows.accuracy.units import cores
+from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.show.blocks import Figure, Fold, Notes, Section, numbers
+from slackwater.flows.show.charts import Axis, dots
+from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
+from slackwater.forecasting.predictors import EXPERIMENTS, FAST, predictor_names
+from slackwater.optimization.replay.run import spread
+from slackwater.optimization.selection.contract import normalised, utility_bounds
+from slackwater.optimization.selection.learners import BANDITS, LEARNERS
+from slackwater.optimization.selection.rounds import (
+    Spans,
+    follow_least_loss,
+    play_delayed,
+    play_delayed_bandit,
+)
+from slackwater.optimization.trials.comparison import resampled
+from slackwater.optimization.trials.scenarios import Grid, Scenario, blocks_of
+from slackwater.studies.experiments.material import make_scenarios, read_tapes
+from slackwater.studies.experiments.study import StudyOptions, join_banner, quick_look
+from slackwater.warehouse.errors import SettingsError
 
 #: Forecasters to choose from, and those used with ``--fast``.
 FORECASTERS = predictor_names(EXPERIMENTS)

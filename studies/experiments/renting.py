@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from flows.command import Answer, progress
-from flows.show.blocks import Figure, Figures, Notes, Section, numbers
-from flows.show.charts import Axis, dots
-from forecasting.accuracy.intervals import interval_words
-from optimization.market.window import market_window, record_of
-from optimization.renting.budget import JobType, Rental
-from optimization.renting.market import (
+from slackwater.flows.command import Answer, progress
+from slackwater.flows.show.blocks import Figure, Figures, Notes, Section, numbers
+from slackwater.flows.show.charts import Axis, dots
+from slackwater.forecasting.accuracy.intervals import interval_words
+from slackwater.optimization.market.window import market_window, record_of
+from slackwater.optimization.renting.budget import JobType, Rental
+from slackwater.optimization.renting.market import (
     DualPrice,
     EffectiveRenter,
     FixedRenter,
@@ -30,14 +30,14 @@ from optimization.renting.market import (
     daily_plan,
     rent_on_market,
 )
-from optimization.renting.price import DeadlineDelay, Outlooks, PricedDelay, affordable
-from optimization.renting.simulation import Stream, job_stream
-from optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
-from optimization.trials.comparison import resampled
-from optimization.trials.scenarios import Tape
-from studies.experiments.material import read_tapes
-from studies.experiments.study import StudyOptions
-from studies.experiments.study import joins as joins_banner
+from slackwater.optimization.renting.price import DeadlineDelay, Outlooks, PricedDelay, affordable
+from slackwater.optimization.renting.simulation import Stream, job_stream
+from slackwater.optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
+from slackwater.optimization.trials.comparison import resampled
+from slackwater.optimization.trials.scenarios import Tape
+from slackwater.studies.experiments.material import read_tapes
+from slackwater.studies.experiments.study import StudyOptions
+from slackwater.studies.experiments.study import joins as joins_banner
 
 #: Money is in on-demand instance-hours of the market. The budget pays for this many GPUs at list price; the load is 6 GPUs.
 BUDGET, WARM_SLOTS, RESTART_HOURS, WIDEST = 8.0, 48, 0.1, 16

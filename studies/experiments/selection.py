@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.accuracy.units import cores
-from flows.command import Answer, progress, say
-from flows.show.blocks import Block, Figure, Figures, Notes, Section, numbers
-from flows.show.charts import Axis, area, lines
-from optimization.policies.contract import Policy
-from optimization.policies.pool import load_pool
-from optimization.selection.contract import Learner, attainable_bounds, normalised, weigh
-from optimization.selection.learned import LeaderChange, why_leader_changed
-from optimization.selection.learners import BANDITS, DEFAULT_LEARNER, LEARNERS
-from optimization.selection.prior import MeasuredWorld, read_prior, write_prior
-from optimization.selection.rounds import (
+from slackwater.flows.accuracy.units import cores
+from slackwater.flows.command import Answer, progress, say
+from slackwater.flows.show.blocks import Block, Figure, Figures, Notes, Section, numbers
+from slackwater.flows.show.charts import Axis, area, lines
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.pool import load_pool
+from slackwater.optimization.selection.contract import Learner, attainable_bounds, normalised, weigh
+from slackwater.optimization.selection.learned import LeaderChange, why_leader_changed
+from slackwater.optimization.selection.learners import BANDITS, DEFAULT_LEARNER, LEARNERS
+from slackwater.optimization.selection.prior import MeasuredWorld, read_prior, write_prior
+from slackwater.optimization.selection.rounds import (
     BanditRuns,
     JobOrder,
     Realised,
@@ -31,10 +31,10 @@ from optimization.selection.rounds import (
     select_with_bandit,
     train_learners,
 )
-from optimization.trials.scenarios import Grid, Scenario
-from studies.experiments.material import PoolRun, Tapes, make_scenarios, read_tapes, run_pool
-from studies.experiments.pool import FAST_PLANNER, fast_pool
-from studies.experiments.study import StudyOptions, joins, quick_look
+from slackwater.optimization.trials.scenarios import Grid, Scenario
+from slackwater.studies.experiments.material import PoolRun, Tapes, make_scenarios, read_tapes, run_pool
+from slackwater.studies.experiments.pool import FAST_PLANNER, fast_pool
+from slackwater.studies.experiments.study import StudyOptions, joins, quick_look
 
 #: Jobs for each cell of the grid, in the test and the training part: 54 cells, so 1,080 and 540 jobs.
 JOBS_A_CELL, TRAIN_A_CELL = 20, 10

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from flows.command import Output, option, shared
-from flows.show.blocks import Banner
+from slackwater.flows.command import Output, option, shared
+from slackwater.flows.show.blocks import Banner
 
 
 @shared
@@ -20,7 +20,7 @@ class StudyOptions(Output):
 
     def workers(self, asked: int | None) -> int:
         """Return the number of processes: the requested number, else 1 with ``--fast`` and the number of cores without it."""
-        from flows.accuracy.units import cores
+        from slackwater.flows.accuracy.units import cores
 
         return asked or (1 if self.fast else cores())
 

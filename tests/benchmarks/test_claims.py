@@ -309,7 +309,7 @@ def test_what_was_counted_by_hand_is_not_run_and_a_folder_is_put_in(gridded, mon
     measure(replace(one, command=("fit-configurations", "DIR/finetune"), seed=None), tmp_path)
     measure(replace(one, command=("python", "script.py", "--n", "3")), tmp_path)
     assert ran == [
-        ["-m", "flows.cli", "fit-configurations", f"{tmp_path}/finetune", "--json"],
+        ["-m", "slackwater.flows.cli", "fit-configurations", f"{tmp_path}/finetune", "--json"],
         [str(ROOT / "script.py"), "--n", "3", "--seed", "7"],
     ]
     bare = replace(gridded, claims=(), grids=(replace(gridded.grids[0], paths={}),))

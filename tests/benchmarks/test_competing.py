@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.competition import CASES, WARM_SLOTS, alone, entrants, starts_of, together
-from studies.experiments.material import World
+from slackwater.studies.experiments.material import World
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.backtest_speed import HORIZON, STEPS, Group, accuracy, compared, hand_over, own_run
 from benchmarks.peers.nixtla import quantiles
-from forecasting.predictor import Panel
-from forecasting.quantiles import LEVELS
-from forecasting.series import Series, newest_observed
+from slackwater.forecasting.predictor import Panel
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import Series, newest_observed
 
 NAN = float("nan")
 

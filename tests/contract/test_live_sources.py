@@ -12,11 +12,11 @@ import pytest
 from live_fetching import items, rows_of
 from loopback import AT, Azure, Ec2, Gcp, Reply, Vast, azure_item, gcp_sku, serve, vast_offer
 
-from warehouse.errors import FetchError, SettingsError
-from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS
-from warehouse.sources.live.contract import FetchedPage, FetchRequest, Mark, PartFailed
-from warehouse.sources.live.transport import Retry, Transport
+from slackwater.warehouse.errors import FetchError, SettingsError
+from slackwater.warehouse.sources import LIVE_SOURCES
+from slackwater.warehouse.sources.contract import AVAILABILITY_COLUMNS, PRICE_COLUMNS, REJECTED_COLUMNS
+from slackwater.warehouse.sources.live.contract import FetchedPage, FetchRequest, Mark, PartFailed
+from slackwater.warehouse.sources.live.transport import Retry, Transport
 
 COLUMNS = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS, "rejected": REJECTED_COLUMNS}
 #: Every source with its example.

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optimization import Allocation, EndRule, Job, PointForecast, Progress, View
-from optimization.job.definition import Amdahl, Linear, Power, RateTable, Throughput
-from optimization.market.window import MarketWindow, Record, market_window, record_of
-from optimization.policies import POLICIES, PUBLISHED_IDEAS, AdaSwitch, UncertainWindow
-from optimization.policies.committed_horizon import Ahap
-from optimization.policies.contract import Policy
-from optimization.policies.pace import always_worth_finishing, pace, step
-from optimization.policies.pool import load_pool, policy_named
-from optimization.policies.stochastic import Stochastic
-from optimization.replay.run import replay, see
-from warehouse.errors import JobError
+from slackwater.optimization import Allocation, EndRule, Job, PointForecast, Progress, View
+from slackwater.optimization.job.definition import Amdahl, Linear, Power, RateTable, Throughput
+from slackwater.optimization.market.window import MarketWindow, Record, market_window, record_of
+from slackwater.optimization.policies import POLICIES, PUBLISHED_IDEAS, AdaSwitch, UncertainWindow
+from slackwater.optimization.policies.committed_horizon import Ahap
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.pace import always_worth_finishing, pace, step
+from slackwater.optimization.policies.pool import load_pool, policy_named
+from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.replay.run import replay, see
+from slackwater.warehouse.errors import JobError
 
 #: Every family and both ends of each parameter; AHAP and the families of M10 are sampled.
 POLICIES_UNDER_TEST: list[Policy[Any]] = [

@@ -18,11 +18,11 @@ from predictors_kit import PARTS, installed, registered
 from series_kit import HALF_HOUR, START, history, wandering
 from standing import standing as stand
 
-from forecasting.predictor import restored, state_text
-from forecasting.predictors import make_predictor
-from forecasting.quantiles import LEVELS
-from warehouse.errors import SettingsError
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT
+from slackwater.forecasting.predictor import restored, state_text
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT
 
 NAMES = [*registered(), "others_drift"]
 NAN = float("nan")

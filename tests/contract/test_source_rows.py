@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pandas as pd
 import pytest
 
-from warehouse.errors import SourceFileError
-from warehouse.observations import ingest, kind_of_reason, list_markets
-from warehouse.sources import SOURCES
-from warehouse.sources.files.vastai import COLUMNS as VAST_COLUMNS
-from warehouse.store.connection import open_store
+from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.observations import ingest, kind_of_reason, list_markets
+from slackwater.warehouse.sources import SOURCES
+from slackwater.warehouse.sources.files.vastai import COLUMNS as VAST_COLUMNS
+from slackwater.warehouse.store.connection import open_store
 
 
 @dataclass(frozen=True)

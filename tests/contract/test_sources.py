@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from warehouse.errors import InputError, SettingsError, SourceFileError
-from warehouse.sources import SOURCES
-from warehouse.sources.contract import (
+from slackwater.warehouse.errors import InputError, SettingsError, SourceFileError
+from slackwater.warehouse.sources import SOURCES
+from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
     NOT_UTF8,
     PRICE_COLUMNS,

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from fault_samples import OPTIONS, sample_files
 from fault_tables import digest_of, imported
 
-from warehouse.errors import InputError, SlackwaterError
-from warehouse.observations import Appended, ingest_file
-from warehouse.sources import SOURCES
-from warehouse.sources.contract import SourceOptions
-from warehouse.store.connection import Store, open_store
+from slackwater.warehouse.errors import InputError, SlackwaterError
+from slackwater.warehouse.observations import Appended, ingest_file
+from slackwater.warehouse.sources import SOURCES
+from slackwater.warehouse.sources.contract import SourceOptions
+from slackwater.warehouse.store.connection import Store, open_store
 
 ABSURD = (
     b"1e308", b"-1", b"NaN", b"inf", b"-Infinity", b"1e999", b"", b"9" * 400, b"0x10", b"-0.0", b"1_000", b"2147483648",

@@ -24,10 +24,10 @@ from fault_tables import (
     imported,
 )
 
-from flows.ledger.records import STAGES as STAGE_NAMES
-from warehouse.sources import SOURCES
-from warehouse.sources.contract import SourceOptions
-from warehouse.store.connection import open_reader, open_store
+from slackwater.flows.ledger.records import STAGES as STAGE_NAMES
+from slackwater.warehouse.sources import SOURCES
+from slackwater.warehouse.sources.contract import SourceOptions
+from slackwater.warehouse.store.connection import open_reader, open_store
 
 #: Largest number of kills between two complete runs.
 IN_A_ROW = 3

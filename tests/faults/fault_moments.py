@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from warehouse.store.connection import Store
+from slackwater.warehouse.store.connection import Store
 
 Work = Callable[[], object]
 #: File operations that create a snapshot, a lock, a backup or a report.

@@ -15,9 +15,9 @@ from fault_moments import Child, done
 from fault_stages import AT, DB, HOUR, credentials, ec2, fetch
 from loopback import Loopback, Reply, ec2_error, price_history, serve
 
-from warehouse.sources.live.aws import AwsAccess, AwsClients
-from warehouse.sources.live.transport import Transport
-from warehouse.store.connection import open_store
+from slackwater.warehouse.sources.live.aws import AwsAccess, AwsClients
+from slackwater.warehouse.sources.live.transport import Transport
+from slackwater.warehouse.store.connection import open_store
 
 REGION = "us-east-1"
 #: About one request in this many has a fault.

@@ -13,7 +13,7 @@ from fault_moments import Child, done
 from fault_stages import DB, Stage, copied
 from fault_tables import checked, read_digest
 
-from warehouse.errors import SlackwaterError
+from slackwater.warehouse.errors import SlackwaterError
 
 
 @dataclass(slots=True)

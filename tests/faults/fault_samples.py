@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from warehouse.sources import SOURCES
-from warehouse.sources.files.vastai import COLUMNS as VAST_COLUMNS
+from slackwater.warehouse.sources import SOURCES
+from slackwater.warehouse.sources.files.vastai import COLUMNS as VAST_COLUMNS
 
 #: Sources of files, and required options other than their files.
 OPTIONS: dict[str, dict[str, str]] = {name: {} for name, source in SOURCES.items() if source.has_files} | {

@@ -11,19 +11,19 @@ from fault_samples import OPTIONS, write_samples
 from loopback import Ec2, price_history
 from past_jobs import past_jobs
 
-from flows.backfill import run as backfill_run
-from flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
-from flows.config import Feed, Settings
-from flows.feeds.fetch import fetch_feed
-from flows.ledger.jobs import save_jobs
-from flows.turn import stages
-from flows.turn.context import Turn, require_markets, run_id_of
-from flows.turn.following import step_of
-from flows.turn.stages import Found, whole_turn
-from optimization.job.request import parse_request
-from warehouse.observations import ingest as read_files
-from warehouse.sources.live.transport import Retry, Transport
-from warehouse.store.connection import open_store
+from slackwater.flows.backfill import run as backfill_run
+from slackwater.flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
+from slackwater.flows.config import Feed, Settings
+from slackwater.flows.feeds.fetch import fetch_feed
+from slackwater.flows.ledger.jobs import save_jobs
+from slackwater.flows.turn import stages
+from slackwater.flows.turn.context import Turn, require_markets, run_id_of
+from slackwater.flows.turn.following import step_of
+from slackwater.flows.turn.stages import Found, whole_turn
+from slackwater.optimization.job.request import parse_request
+from slackwater.warehouse.observations import ingest as read_files
+from slackwater.warehouse.sources.live.transport import Retry, Transport
+from slackwater.warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2026-03-10T06:00Z")
 SLOT = pd.Timedelta("30min")

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
-from warehouse.issued import NATURAL_KEYS
-from warehouse.store.connection import Store, open_reader, open_store
+from slackwater.warehouse.issued import NATURAL_KEYS
+from slackwater.warehouse.store.connection import Store, open_reader, open_store
 
 #: Every table, and the columns in which no two rows may agree.
 UNIQUE = {

@@ -12,11 +12,11 @@ from fault_samples import tidy_prices
 from fault_stages import AT, DB, SLOT, copied, next_turn
 from fault_tables import checked, contents, differences
 
-from flows.ledger.jobs import save_jobs
-from optimization.job.request import parse_request
-from warehouse.observations import ingest
-from warehouse.store.connection import open_store
-from warehouse.store.files import WAIT_VARIABLE
+from slackwater.flows.ledger.jobs import save_jobs
+from slackwater.optimization.job.request import parse_request
+from slackwater.warehouse.observations import ingest
+from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.files import WAIT_VARIABLE
 
 #: The order of two writers decides the ids, never the rows.
 WITHOUT_IDS = ("sid", "mid", "vid", "batch")

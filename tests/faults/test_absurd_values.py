@@ -14,15 +14,23 @@ from command_kit import call
 from pydantic import BaseModel, ValidationError
 from storekit import count_row, counts, price_row, prices
 
-from flows.clock import parse_time
-from flows.config import AlarmSettings, BoundSettings, Feed, Settings, Sink
-from flows.renting.rent import AmdahlPart, DelayPart, LinearPart, MeasuredPart, PowerPart, TablePart, TypePart
-from flows.turn.context import Reads, Turn
-from flows.turn.following import choose_markets
-from flows.turn.forecast import forecast_market
-from flows.turn.stages import decide_jobs, find_work, forecast_turns, read_pool
-from optimization.fleet import competition
-from optimization.job.request import (
+from slackwater.flows.clock import parse_time
+from slackwater.flows.config import AlarmSettings, BoundSettings, Feed, Settings, Sink
+from slackwater.flows.renting.rent import (
+    AmdahlPart,
+    DelayPart,
+    LinearPart,
+    MeasuredPart,
+    PowerPart,
+    TablePart,
+    TypePart,
+)
+from slackwater.flows.turn.context import Reads, Turn
+from slackwater.flows.turn.following import choose_markets
+from slackwater.flows.turn.forecast import forecast_market
+from slackwater.flows.turn.stages import decide_jobs, find_work, forecast_turns, read_pool
+from slackwater.optimization.fleet import competition
+from slackwater.optimization.job.request import (
     LEAST,
     MOST,
     MOST_STATES,
@@ -31,13 +39,13 @@ from optimization.job.request import (
     shortfall_told,
     slot_job,
 )
-from optimization.requests.request import TuningRequest
-from warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP
-from warehouse.asof import load_history
-from warehouse.errors import JobError, SettingsError, SlackwaterError
-from warehouse.history import Market
-from warehouse.observations import append
-from warehouse.store.connection import open_store
+from slackwater.optimization.requests.request import TuningRequest
+from slackwater.warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP
+from slackwater.warehouse.asof import load_history
+from slackwater.warehouse.errors import JobError, SettingsError, SlackwaterError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import append
+from slackwater.warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2026-03-10T00:00Z")
 HALF = pd.Timedelta(minutes=30)
@@ -357,7 +365,7 @@ def test_a_lack_of_memory_costs_its_own_job(tmp_path, monkeypatch, error):
 
 
 def test_a_market_that_cannot_be_forecast_stops_no_other(tmp_path, monkeypatch):
-    module = __import__("flows.turn.forecast", fromlist=["issue_and_measure"])
+    module = __import__("slackwater.flows.turn.forecast", fromlist=["issue_and_measure"])
     real = module.issue_and_measure
 
     def forecast(history, **more):

@@ -14,12 +14,12 @@ import pytest
 from fault_hostile import CHANGES, TABLE_CHANGES, fuzz, fuzz_form, samples
 from fault_samples import OPTIONS, sample_files, tidy_prices
 
-from warehouse.errors import InputError, SlackwaterError, SourceFileError
-from warehouse.issued import read_rows
-from warehouse.observations import ingest, ingest_file, list_markets, rejected_rows
-from warehouse.sources import SOURCES
-from warehouse.sources.contract import SourceOptions
-from warehouse.store.connection import open_store
+from slackwater.warehouse.errors import InputError, SlackwaterError, SourceFileError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import ingest, ingest_file, list_markets, rejected_rows
+from slackwater.warehouse.sources import SOURCES
+from slackwater.warehouse.sources.contract import SourceOptions
+from slackwater.warehouse.store.connection import open_store
 
 NONE = SourceOptions(values={})
 ROOT = Path(__file__).resolve().parents[2]
@@ -263,11 +263,11 @@ BOMB = """
 import sys, resource
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 from pathlib import Path
-from warehouse.errors import SlackwaterError
-from warehouse.sources.contract import SourceOptions
-from warehouse.sources import SOURCES
-from warehouse.observations import ingest_file
-from warehouse.store.connection import open_store
+from slackwater.warehouse.errors import SlackwaterError
+from slackwater.warehouse.sources.contract import SourceOptions
+from slackwater.warehouse.sources import SOURCES
+from slackwater.warehouse.observations import ingest_file
+from slackwater.warehouse.store.connection import open_store
 with open_store(":memory:") as store:
     try:
         ingest_file(store, SOURCES[sys.argv[1]], Path(sys.argv[2]), options=SourceOptions(values={}))

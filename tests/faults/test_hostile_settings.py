@@ -10,14 +10,14 @@ import pytest
 from fault_hostile import CHANGES
 from fault_samples import tidy_prices
 
-from flows.config import Settings, read_settings
-from flows.ui.app import make_app
-from flows.ui.pages import VIEWS
-from flows.ui.reading import Snapshots
-from optimization.job.request import read_request, slot_job
-from warehouse.errors import SlackwaterError
-from warehouse.observations import ingest
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.ui.app import make_app
+from slackwater.flows.ui.pages import VIEWS
+from slackwater.flows.ui.reading import Snapshots
+from slackwater.optimization.job.request import read_request, slot_job
+from slackwater.warehouse.errors import SlackwaterError
+from slackwater.warehouse.observations import ingest
+from slackwater.warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2021-03-02T00:00Z")
 JOB = (Path(__file__).resolve().parents[2] / "examples" / "llama-8b-lora.toml").read_bytes()

@@ -32,10 +32,10 @@ sys.path[:0] = [str(HERE.parent / "kits"), str(HERE.parent / "flows" / "turn"), 
 from engine_kit import own_engine, process_of  # noqa: E402
 from test_turn import small_settings  # noqa: E402
 
-from flows.engine.serving import running_server  # noqa: E402
-from warehouse.errors import SlackwaterError  # noqa: E402
-from warehouse.issued import read_rows  # noqa: E402
-from warehouse.store.connection import open_reader  # noqa: E402
+from slackwater.flows.engine.serving import running_server  # noqa: E402
+from slackwater.warehouse.errors import SlackwaterError  # noqa: E402
+from slackwater.warehouse.issued import read_rows  # noqa: E402
+from slackwater.warehouse.store.connection import open_reader  # noqa: E402
 
 #: Victims, and how often each in ten rounds.
 VICTIMS = {"run": 4, "worker": 3, "both": 3}
@@ -44,8 +44,8 @@ VICTIMS = {"run": 4, "worker": 3, "both": 3}
 SILENCE, MOMENTS, PATIENCE = 40, 10.0, 240.0
 #: The command, with this shorter limit for silent runs.
 SERVE = f"""
-from flows.cli import main
-from flows.engine import serving
+from slackwater.flows.cli import main
+from slackwater.flows.engine import serving
 own = [serving.zombies({SILENCE}), serving.made_again()]
 serving.automations = lambda: own
 main()

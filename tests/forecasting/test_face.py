@@ -6,7 +6,7 @@ import sys
 import pandas as pd
 from series_kit import wandering
 
-import forecasting
+from slackwater import forecasting
 
 
 def test_the_face_is_what_it_is_said_to_be():

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from forecasting.accuracy.losses import brier_by_capacity, conditional_frequencies
-from forecasting.quantiles import LEVELS, WIDEST_LAW, count_law
-from optimization.fleet.competition import Claim, contender, share_out
-from optimization.market.belief import Forgetting, Now, make_belief
-from optimization.market.window import Past, Quantiles, of_quantiles
+from slackwater.forecasting.accuracy.losses import brier_by_capacity, conditional_frequencies
+from slackwater.forecasting.quantiles import LEVELS, WIDEST_LAW, count_law
+from slackwater.optimization.fleet.competition import Claim, contender, share_out
+from slackwater.optimization.market.belief import Forgetting, Now, make_belief
+from slackwater.optimization.market.window import Past, Quantiles, of_quantiles
 
 HUGE = 10**9
 

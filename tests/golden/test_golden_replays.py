@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from optimization import Allocation, Job, View
-from optimization.job.definition import Linear
-from optimization.market.window import market_window
-from optimization.replay.run import replay
+from slackwater.optimization import Allocation, Job, View
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.replay.run import replay
 
 CASES = json.loads((Path(__file__).parent / "replays.json").read_text(encoding="utf-8"))
 

@@ -13,19 +13,26 @@ import numpy as np
 import pyomo.environ as pyo
 import pytest
 
-from optimization.job.definition import TOLERANCE, Job, Linear, Progress, needed, on_demand_to_go
-from optimization.kernels import labels as bounds
-from optimization.kernels import rules
-from optimization.kernels.compiling import kernel
-from optimization.kernels.induction import Game, induct
-from optimization.kernels.labels import end_value
-from optimization.market.window import market_window
-from optimization.policies.contract import View
-from optimization.policies.pace import pace
-from optimization.policies.pace import split as policy_split
-from optimization.window.plan import EndRule, HorizonProblem, cheap_spot, slot_costs, slot_usd, split
-from optimization.window.solver import horizon_model, possible_endings
-from optimization.window.twin import terms_of
+from slackwater.optimization.job.definition import TOLERANCE, Job, Linear, Progress, needed, on_demand_to_go
+from slackwater.optimization.kernels import labels as bounds
+from slackwater.optimization.kernels import rules
+from slackwater.optimization.kernels.compiling import kernel
+from slackwater.optimization.kernels.induction import Game, induct
+from slackwater.optimization.kernels.labels import end_value
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.pace import pace
+from slackwater.optimization.policies.pace import split as policy_split
+from slackwater.optimization.window.plan import (
+    EndRule,
+    HorizonProblem,
+    cheap_spot,
+    slot_costs,
+    slot_usd,
+    split,
+)
+from slackwater.optimization.window.solver import horizon_model, possible_endings
+from slackwater.optimization.window.twin import terms_of
 
 #: Less than any rounding of work that matters: an amount that is exact in decimal may be slightly more in binary.
 HAIR = 1e-10

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from optimization.job.definition import Job, Linear
-from optimization.market.window import market_window
-from optimization.replay.score import hindsight
-from optimization.window.audit import audit_plan
-from optimization.window.plan import EndRule, HorizonProblem, PlanStatus
-from optimization.window.solver import plan_problem
-from optimization.window.twin import solve_window
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.replay.score import hindsight
+from slackwater.optimization.window.audit import audit_plan
+from slackwater.optimization.window.plan import EndRule, HorizonProblem, PlanStatus
+from slackwater.optimization.window.solver import plan_problem
+from slackwater.optimization.window.twin import solve_window
 
 HERE = Path(__file__).parent
 WINDOWS = json.loads((HERE / "windows.json").read_text())

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from flows.accuracy.error_cost import NONE, PERFECT, ErrorCost, summarise
-from flows.accuracy.page import About, accuracy_page
-from flows.show.page import render_page
-from forecasting.accuracy.intervals import verdict
-from forecasting.accuracy.tables import (
+from slackwater.flows.accuracy.error_cost import NONE, PERFECT, ErrorCost, summarise
+from slackwater.flows.accuracy.page import About, accuracy_page
+from slackwater.flows.show.page import render_page
+from slackwater.forecasting.accuracy.intervals import verdict
+from slackwater.forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
     DAILY_COLUMNS,
     FAN_COLUMNS,
@@ -24,7 +24,7 @@ from forecasting.accuracy.tables import (
     class_scores,
     pooled_scores,
 )
-from forecasting.diagnosis.predictability import predictability_columns
+from slackwater.forecasting.diagnosis.predictability import predictability_columns
 
 START = pd.Timestamp("2025-10-10T00:00Z")
 STEP = pd.Timedelta(minutes=30)

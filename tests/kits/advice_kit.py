@@ -8,20 +8,20 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 from tidy_folder import START, write_tidy
 
-from flows.config import Settings
-from flows.delivery import deliver
-from flows.ledger.fields import decision_row
-from flows.ledger.jobs import find_job, open_job, save_jobs
-from flows.ledger.records import allocations_of, decisions_of, save_decisions
-from flows.turn.context import Turn, read_history, run_id_of
-from flows.turn.following import find_market
-from flows.turn.stages import effort_of
-from optimization.job.request import parse_request
-from optimization.policies.pool import policy_named
-from optimization.replay.decision import decide, record_start
-from optimization.window.plan import Allocation
-from warehouse.observations import ingest
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Settings
+from slackwater.flows.delivery import deliver
+from slackwater.flows.ledger.fields import decision_row
+from slackwater.flows.ledger.jobs import find_job, open_job, save_jobs
+from slackwater.flows.ledger.records import allocations_of, decisions_of, save_decisions
+from slackwater.flows.turn.context import Turn, read_history, run_id_of
+from slackwater.flows.turn.following import find_market
+from slackwater.flows.turn.stages import effort_of
+from slackwater.optimization.job.request import parse_request
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.decision import decide, record_start
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.observations import ingest
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
 BEGIN = START.ceil("30min") + pd.Timedelta(days=6)
@@ -116,7 +116,7 @@ def turn_at(store, slot=0, *, sinks=(), made="live", said=None):
 
 def keep(store, turn, rows):
     """Store decisions as the allocate stage does."""
-    from flows.ledger.records import save_run
+    from slackwater.flows.ledger.records import save_run
 
     with store.transaction():
         save_decisions(store, [(turn.run_id, row) for row in rows])

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from studies.cluster.simulation import ClusterRun, Segment
-from warehouse.errors import AuditError
+from slackwater.studies.cluster.simulation import ClusterRun, Segment
+from slackwater.warehouse.errors import AuditError
 
 #: Permitted relative error of floating-point sums.
 ROUNDING = 1e-6

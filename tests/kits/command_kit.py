@@ -6,8 +6,8 @@ import re
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 
-from flows.cli import PROGRAM
-from flows.show.terminal import Style, lines_of
+from slackwater.flows.cli import PROGRAM
+from slackwater.flows.show.terminal import Style, lines_of
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from forecasting.configurations.facts import Configuration, MemoryModel, features, memory_parts
-from forecasting.configurations.runs import RUNS_FILE
-from forecasting.configurations.throughput import log_rate
-from forecasting.configurations.validity import LABELS_FILE, STATISTICS_FILE
+from slackwater.forecasting.configurations.facts import Configuration, MemoryModel, features, memory_parts
+from slackwater.forecasting.configurations.runs import RUNS_FILE
+from slackwater.forecasting.configurations.throughput import log_rate
+from slackwater.forecasting.configurations.validity import LABELS_FILE, STATISTICS_FILE
 
 REAL = (
     Path(os.environ.get("SLACKWATER_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))

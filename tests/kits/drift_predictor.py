@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.predictor import Outlook, Panel, stored
-from forecasting.quantiles import LEVELS
+from slackwater.forecasting.predictor import Outlook, Panel, stored
+from slackwater.forecasting.quantiles import LEVELS
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import subprocess
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from flows.engine.run import ENGINE_SETTINGS, prepare_engine
-from flows.engine.serving import CLIENT_PASSWORD, running_server
-from flows.paths import ALLOWED
+from slackwater.flows.engine.run import ENGINE_SETTINGS, prepare_engine
+from slackwater.flows.engine.serving import CLIENT_PASSWORD, running_server
+from slackwater.flows.paths import ALLOWED
 
 
 @contextmanager

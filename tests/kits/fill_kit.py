@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 from tidy_folder import START, write_tidy
 
-from flows.config import Settings
-from flows.turn.context import Turn
-from forecasting.configurations.validity import LABELS_FILE
-from optimization.requests.request import completed, parse_tuning_request
-from warehouse.observations import ingest
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.context import Turn
+from slackwater.forecasting.configurations.validity import LABELS_FILE
+from slackwater.optimization.requests.request import completed, parse_tuning_request
+from slackwater.warehouse.observations import ingest
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
 #: Seven days into eight of record.

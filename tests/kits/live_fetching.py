@@ -4,9 +4,9 @@ import datetime as dt
 
 from loopback import AT
 
-from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.contract import FetchedPage, FetchRequest, Mark, PartFailed
-from warehouse.sources.live.transport import Retry, Transport
+from slackwater.warehouse.sources import LIVE_SOURCES
+from slackwater.warehouse.sources.live.contract import FetchedPage, FetchRequest, Mark, PartFailed
+from slackwater.warehouse.sources.live.transport import Retry, Transport
 
 EVERY = dt.timedelta(hours=1)
 
@@ -36,7 +36,7 @@ def rows_of(found, kind: str) -> list[dict]:
 
 def marked(page: FetchedPage) -> dict[str, Mark]:
     """Return the mark of a snapshot's part that was cut after a page, at the same logical time."""
-    from warehouse.sources.live.contract import Listing
+    from slackwater.warehouse.sources.live.contract import Listing
 
     listing = Listing(opened_at=AT.to_pydatetime(), token=page.token)
     return {page.part: Mark(listing=listing, memory=page.memory or ())}

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from window_cases import allowed
 
-from optimization.job.definition import (
+from slackwater.optimization.job.definition import (
     TOLERANCE,
     Amdahl,
     Job,
@@ -16,9 +16,9 @@ from optimization.job.definition import (
     on_demand_to_go,
     rates,
 )
-from optimization.kernels.induction import Game
-from optimization.kernels.rules import least_efficiency
-from optimization.window.plan import sizes
+from slackwater.optimization.kernels.induction import Game
+from slackwater.optimization.kernels.rules import least_efficiency
+from slackwater.optimization.window.plan import sizes
 
 #: Throughputs whose gains at the efficiencies below are whole steps of half-hour slots: (H, step).
 ON_GRID = [

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from optimization.job.definition import Job, Linear
-from optimization.market.window import market_window, record_of
-from optimization.moving.definition import MovableJob, even_moving
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import market_window, record_of
+from slackwater.optimization.moving.definition import MovableJob, even_moving
 
 ON_DEMAND = (3.0, 3.2, 2.8)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 
-from optimization.moving.definition import MovableJob
+from slackwater.optimization.moving.definition import MovableJob
 
 #: State of every market in a slot: (price in USD per instance-hour, available spot).
 State = tuple[tuple[float, int], ...]

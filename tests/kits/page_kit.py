@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import altair as alt
 
-from flows.show.page import asset, render_page, specification
+from slackwater.flows.show.page import asset, render_page, specification
 
 
 class _Parts(HTMLParser):

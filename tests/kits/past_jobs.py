@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from optimization.job.request import JobRequest, read_request
+from slackwater.optimization.job.request import JobRequest, read_request
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llama-8b-lora.toml"
 #: The markets that turns follow first.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forecasting.predictors import PREDICTORS
+from slackwater.forecasting.predictors import PREDICTORS
 
 #: Parts of another predictor that share its forecast code: only the long form tests them separately as well.
 PARTS = ("uncalibrated",)

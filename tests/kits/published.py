@@ -5,8 +5,8 @@ from functools import cache
 
 import jsonschema
 
-from flows.schemas.forms import schema
-from flows.show.formats import as_json
+from slackwater.flows.schemas.forms import schema
+from slackwater.flows.show.formats import as_json
 
 CHECKER = jsonschema.Draft202012Validator
 

@@ -184,7 +184,7 @@ def walk(folder: Path, steps: tuple[Step, ...] = STEPS) -> dict[str, str]:
             for step in steps:
                 begun = time.perf_counter()
                 now = pd.Timestamp(NOW + timedelta(minutes=step.minute))
-                with patch("flows.clock.now", lambda now=now: now):
+                with patch("slackwater.flows.clock.now", lambda now=now: now):
                     called = call(*step.words.split())
                 print(f"{time.perf_counter() - begun:6.1f} s  slackwater {step.words}", file=sys.stderr)
                 if called.code:

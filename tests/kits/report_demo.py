@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from flows.turn.report import MarketPanel, ReportData
-from forecasting.accuracy.tables import with_common
-from forecasting.quantiles import LEVELS, Forecast
-from warehouse.history import Market
+from slackwater.flows.turn.report import MarketPanel, ReportData
+from slackwater.forecasting.accuracy.tables import with_common
+from slackwater.forecasting.quantiles import LEVELS, Forecast
+from slackwater.warehouse.history import Market
 
 NOW = pd.Timestamp("2026-05-04T12:00Z")
 STEP = pd.Timedelta(minutes=30)
@@ -168,7 +168,7 @@ def demo_data(*, markets: int = 24, seed: int = 7, simulated: bool = True, round
 
 
 if __name__ == "__main__":
-    from flows.turn.report import write_report
+    from slackwater.flows.turn.report import write_report
 
     made = demo_data()
     began = time.perf_counter()

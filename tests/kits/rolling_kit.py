@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 from series_kit import HALF_HOUR, wandering
 
-from forecasting.accuracy.tables import accuracy_of, tally
-from forecasting.origins import Cadence, Rolling, Timetable, forecast_blocks, second_half, units_of
-from forecasting.predictor import Outlook, Panel
-from forecasting.predictors import make_predictor
-from forecasting.series import Series, series_of
-from warehouse.history import Market
+from slackwater.forecasting.accuracy.tables import accuracy_of, tally
+from slackwater.forecasting.origins import Cadence, Rolling, Timetable, forecast_blocks, second_half, units_of
+from slackwater.forecasting.predictor import Outlook, Panel
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.series import Series, series_of
+from slackwater.warehouse.history import Market
 
 
 def a_series(slots, *, variable="count", zone="a", later=0, source="lab", **options):

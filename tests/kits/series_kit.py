@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
+from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
 MARKET = Market(provider="aws", region="us-east-1", zone="us-east-1a", instance_type="p3.2xlarge")
 START = pd.Timestamp("2025-10-04", tz="UTC")

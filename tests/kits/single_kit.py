@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from studies.single_instance import LEARNED, PLAIN, MarketStates
+from slackwater.studies.single_instance import LEARNED, PLAIN, MarketStates
 
 COARSE = MarketStates(ages=(1, 4, 19, 95), shares=(0.4, 0.8))
 

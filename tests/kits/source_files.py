@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from warehouse.sources.contract import SourceOptions
+from slackwater.warehouse.sources.contract import SourceOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("SLACKWATER_DATA", ROOT.parent / "shared" / "data"))

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from forecasting.origins import Basis, OriginBatch, forecasts_from
-from forecasting.predictor import FittedEachAlone, Panel
-from forecasting.predictors import make_predictor
-from forecasting.quantiles import Forecast
-from forecasting.series import series_of
-from warehouse.history import History
+from slackwater.forecasting.origins import Basis, OriginBatch, forecasts_from
+from slackwater.forecasting.predictor import FittedEachAlone, Panel
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.forecasting.series import series_of
+from slackwater.warehouse.history import History
 
 #: Before every slot: these forecasts look back over the whole history.
 ALL = -(10**9)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pandas as pd
 import pyarrow as pa
 
-from warehouse.sources.contract import Batch, SourceOptions
+from slackwater.warehouse.sources.contract import Batch, SourceOptions
 
 MARKET = {"provider": "aws", "region": "us-west-2", "zone": "us-west-2a", "instance_type": "p3.2xlarge"}
 T0 = pd.Timestamp("2023-03-01", tz="UTC")

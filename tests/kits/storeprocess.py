@@ -12,7 +12,7 @@ import threading
 from contextlib import contextmanager, suppress
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["warehouse.store.connection", "warehouse.observations"])
+FORKS.set_forkserver_preload(["slackwater.warehouse.store.connection", "slackwater.warehouse.observations"])
 
 
 def _run(code, arguments, variables, *streams):
@@ -77,7 +77,7 @@ def run_python(code, *arguments, **variables):
 
 HOLD = """
     import sys
-    from warehouse.store.connection import open_store
+    from slackwater.warehouse.store.connection import open_store
     with open_store(sys.argv[1]) as store:
         for statement in sys.argv[2:]:
             store.execute(statement)

@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 
-from optimization.job.definition import Amdahl, Job, Linear, Power, RateTable
-from optimization.market.window import market_window
-from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
+from slackwater.optimization.job.definition import Amdahl, Job, Linear, Power, RateTable
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
 
 NEAR = 1e-9
 

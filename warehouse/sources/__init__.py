@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from warehouse.errors import InputError
+from slackwater.warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from warehouse.sources.contract import Source
-    from warehouse.sources.live.contract import LiveSource
+    from slackwater.warehouse.sources.contract import Source
+    from slackwater.warehouse.sources.live.contract import LiveSource
 
 SourceT = TypeVar("SourceT")
 

@@ -24,8 +24,8 @@ import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from warehouse.errors import SettingsError
-from warehouse.packaged import read_data
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.packaged import read_data
 
 Kind = Literal["price", "availability", "rejected"]
 

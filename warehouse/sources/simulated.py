@@ -34,9 +34,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from warehouse.errors import SettingsError, SourceFileError
-from warehouse.packaged import read_data
-from warehouse.sources.contract import (
+from slackwater.warehouse.errors import SettingsError, SourceFileError
+from slackwater.warehouse.packaged import read_data
+from slackwater.warehouse.sources.contract import (
     Batch,
     Moment,
     Options,

@@ -27,8 +27,14 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from warehouse.errors import DamagedStoreError, OldSchemaError, SchemaError, SettingsError, StoreError
-from warehouse.store.files import (
+from slackwater.warehouse.errors import (
+    DamagedStoreError,
+    OldSchemaError,
+    SchemaError,
+    SettingsError,
+    StoreError,
+)
+from slackwater.warehouse.store.files import (
     Identity,
     Patience,
     Say,
@@ -52,8 +58,8 @@ from warehouse.store.files import (
     take_lock,
     try_lock,
 )
-from warehouse.store.folders import current_generation, is_shared, read_manifest, table_file
-from warehouse.store.schema import (
+from slackwater.warehouse.store.folders import current_generation, is_shared, read_manifest, table_file
+from slackwater.warehouse.store.schema import (
     MIGRATIONS,
     applied_steps,
     as_name,
@@ -290,7 +296,7 @@ def _made_by_reader(lock: WriterLock, settle: Callable[[], None]) -> Path:
 #
 # `open_store`: one DuckDB file, one writing process at a time (decision 1). `open_reader`: reads snapshots, so
 # that readers and writers never wait for each other, or a folder published for many readers (decision 16).
-# Only this module and `warehouse.store.schema` import DuckDB.
+# Only this module and `slackwater.warehouse.store.schema` import DuckDB.
 
 #: Storage format of new files, readable by all DuckDB releases from 1.5 on. DuckDB's default is its
 #: newest format, which older releases cannot read. A file keeps the format it was created in.
@@ -728,7 +734,7 @@ def open_store(
     extensions.
 
     While another process writes, the call waits up to ``wait`` seconds (None:
-    `warehouse.store.files.default_wait`) and reports this once through ``say``. Several stores of
+    `slackwater.warehouse.store.files.default_wait`) and reports this once through ``say``. Several stores of
     one process share the right to write. ``read_only`` opens the file itself, which blocks writers
     and does not wait; use `open_reader` for reading.
 

@@ -16,7 +16,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from warehouse.errors import DamagedStoreError, SchemaError, SettingsError, StoreError, StoreLockedError
+from slackwater.warehouse.errors import (
+    DamagedStoreError,
+    SchemaError,
+    SettingsError,
+    StoreError,
+    StoreLockedError,
+)
 
 # ---
 # The files of a warehouse: their states, safe copying, and errors for damaged files.

@@ -1,4 +1,4 @@
-"""Readers for a warehouse stored as folders of Parquet files; `warehouse.exchange` writes them.
+"""Readers for a warehouse stored as folders of Parquet files; `slackwater.warehouse.exchange` writes them.
 
 An *exported* folder contains a Parquet file per table, ``manifest.json`` with schema, row counts
 and content hashes, and ``views.sql``. A *shared* folder contains complete exports under
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warehouse.errors import DamagedStoreError, InputError, StoreError
-from warehouse.store.schema import MIGRATIONS, TABLES, pending_steps
+from slackwater.warehouse.errors import DamagedStoreError, InputError, StoreError
+from slackwater.warehouse.store.schema import MIGRATIONS, TABLES, pending_steps
 
 MANIFEST = "manifest.json"
 #: File with SQL statements that present the files of a folder as a warehouse to any DuckDB, and its

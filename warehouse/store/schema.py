@@ -19,9 +19,9 @@ from pathlib import Path
 
 import duckdb
 
-from warehouse.errors import DamagedStoreError, SchemaError, StoreError
-from warehouse.packaged import read_sql
-from warehouse.store.files import Say, copy_synced, identity_of, sync_folder
+from slackwater.warehouse.errors import DamagedStoreError, SchemaError, StoreError
+from slackwater.warehouse.packaged import read_sql
+from slackwater.warehouse.store.files import Say, copy_synced, identity_of, sync_folder
 
 _PIECE = 1 << 20
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
-from flows.accuracy.page.by_market import daily_section, fans_section, markets_section
-from flows.accuracy.page.sections import (
+from slackwater.flows.accuracy.page.by_market import daily_section, fans_section, markets_section
+from slackwater.flows.accuracy.page.sections import (
     TITLES,
     answer_section,
     calibration_section,
@@ -19,13 +19,13 @@ from flows.accuracy.page.sections import (
     pooled_section,
     predictability_section,
 )
-from flows.show.blocks import Block, Fold, Notes, Page
-from flows.show.formats import duration, plural, utc
-from forecasting.accuracy.tables import Accuracy
-from warehouse.errors import InputError
+from slackwater.flows.show.blocks import Block, Fold, Notes, Page
+from slackwater.flows.show.formats import duration, plural, utc
+from slackwater.forecasting.accuracy.tables import Accuracy
+from slackwater.warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from flows.accuracy.error_cost import ErrorCost
+    from slackwater.flows.accuracy.error_cost import ErrorCost
 
 #: Required columns of the table of drift.
 DRIFT_COLUMNS: Final = ("variable", "market", "at", "found")
@@ -58,8 +58,8 @@ def accuracy_page(
 ) -> Page:
     """Return the whole report as a page; it does not depend on the current time.
 
-    ``predictability`` is the table of `forecasting.diagnosis.predictability`, ``drift`` has columns
-    variable, market, at, found, ``cost`` is the result of `flows.accuracy.error_cost`. Raises
+    ``predictability`` is the table of `slackwater.forecasting.diagnosis.predictability`, ``drift`` has columns
+    variable, market, at, found, ``cost`` is the result of `slackwater.flows.accuracy.error_cost`. Raises
     `InputError` if nothing was scored or a table lacks a column.
     """
     if accuracy.scores.empty:

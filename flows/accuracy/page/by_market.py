@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from flows.accuracy.page.sections import (
+from slackwater.flows.accuracy.page.sections import (
     COMPARED,
     LAST_VALUE,
     UNITS,
@@ -28,12 +28,22 @@ from flows.accuracy.page.sections import (
     tone,
     weighted,
 )
-from flows.show.blocks import Block, Column, Figure, Figures, Fold, Notes, Section, Table
-from flows.show.charts import Axis, Fan, fans, held, lines
-from flows.show.formats import MISSING, fixed, listed, missing, number, percent, plural, significant, whole
-from flows.show.skills import ABOUT_VERDICTS, compared
-from flows.turn.report import BANDS, MEDIAN, gap_runs
-from forecasting.accuracy.tables import QUANTILES, Accuracy
+from slackwater.flows.show.blocks import Block, Column, Figure, Figures, Fold, Notes, Section, Table
+from slackwater.flows.show.charts import Axis, Fan, fans, held, lines
+from slackwater.flows.show.formats import (
+    MISSING,
+    fixed,
+    listed,
+    missing,
+    number,
+    percent,
+    plural,
+    significant,
+    whole,
+)
+from slackwater.flows.show.skills import ABOUT_VERDICTS, compared
+from slackwater.flows.turn.report import BANDS, MEDIAN, gap_runs
+from slackwater.forecasting.accuracy.tables import QUANTILES, Accuracy
 
 #: Maximum number of rows in the market table on a terminal.
 ON_TERMINAL: Final = 40

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import pandas as pd
 
-from flows.show.blocks import Block, Column, Figure, Figures, Fold, Notes, Section, Table
-from flows.show.charts import Axis, cut_told, dots, error_ceiling, lines, skill_floor
-from flows.show.formats import (
+from slackwater.flows.show.blocks import Block, Column, Figure, Figures, Fold, Notes, Section, Table
+from slackwater.flows.show.charts import Axis, cut_told, dots, error_ceiling, lines, skill_floor
+from slackwater.flows.show.formats import (
     MISSING,
     as_number,
     fixed,
@@ -24,8 +24,8 @@ from flows.show.formats import (
     significant,
     whole,
 )
-from flows.show.skills import ABOUT_VERDICTS, compared, nothing_compared, steps_compared
-from forecasting.accuracy.intervals import (
+from slackwater.flows.show.skills import ABOUT_VERDICTS, compared, nothing_compared, steps_compared
+from slackwater.forecasting.accuracy.intervals import (
     BETTER,
     EVEN,
     TOO_FEW,
@@ -35,15 +35,15 @@ from forecasting.accuracy.intervals import (
     skills_of,
     verdict,
 )
-from forecasting.accuracy.left_out import BY_DEFAULT, CHOSEN
-from forecasting.accuracy.losses import PERCENTS
-from forecasting.accuracy.tables import Accuracy, LeftOut
-from forecasting.diagnosis.predictability import ANY, answers
-from forecasting.predictors import COMPARED as TAG
-from forecasting.predictors import FLOOR, predictor_names
+from slackwater.forecasting.accuracy.left_out import BY_DEFAULT, CHOSEN
+from slackwater.forecasting.accuracy.losses import PERCENTS
+from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
+from slackwater.forecasting.diagnosis.predictability import ANY, answers
+from slackwater.forecasting.predictors import COMPARED as TAG
+from slackwater.forecasting.predictors import FLOOR, predictor_names
 
 if TYPE_CHECKING:
-    from flows.accuracy.error_cost import ErrorCost
+    from slackwater.flows.accuracy.error_cost import ErrorCost
 
 
 # ---
@@ -165,7 +165,7 @@ class Marked(float):
 
 
 def skill_cell(row: Mapping[Any, Any]) -> float | str | None:
-    """Return the skill in a row with `forecasting.accuracy.intervals.SKILL_COLUMNS` as a cell; the
+    """Return the skill in a row with `slackwater.forecasting.accuracy.intervals.SKILL_COLUMNS` as a cell; the
     verdict if it is not significant.
     """
     value = as_number(row["skill_pinball"])
@@ -453,7 +453,7 @@ UNDECIDED: Final = "undecided"
 def claims(scores: pd.DataFrame, models: Models) -> dict[str, Predictability]:
     """Return the answer to the paper's claim for every market, with sentences that name models.
 
-    Tests are those of `forecasting.diagnosis.predictability.answers` over all models but last
+    Tests are those of `slackwater.forecasting.diagnosis.predictability.answers` over all models but last
     value, with Holm's correction within a market.
     """
     asked = [model for model in models.names if model != LAST_VALUE]
@@ -951,7 +951,7 @@ def money_section(accuracy: Accuracy, cost: ErrorCost | None, why: str) -> Secti
     if cost is None:
         none = f"{_capital(why)}." if why else "What the errors cost was not measured in this run."
         return Section(heading, [none], "money")
-    from flows.accuracy.error_cost import ALL_POLICIES, cost_sentences
+    from slackwater.flows.accuracy.error_cost import ALL_POLICIES, cost_sentences
 
     models = Models.of(accuracy.scores["model"].astype(str), accuracy.default)
     ranks = accuracy_ranks(accuracy.pooled)
@@ -1216,7 +1216,7 @@ def predictability_section(
 ) -> Section:
     """Return the section on the predictability of the series, independent of models (M6.7).
 
-    ``table`` is that of `forecasting.diagnosis.predictability.predictability`; rows of whole series
+    ``table`` is that of `slackwater.forecasting.diagnosis.predictability.predictability`; rows of whole series
     are shown, those of first halves if there are no others.
     """
     return of_variables(

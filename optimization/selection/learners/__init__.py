@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from optimization.selection.contract import BanditLearner, Learner, Weights, weigh
-from optimization.selection.learners.adahedge import AdaHedge
-from optimization.selection.learners.ar_ucb import ArUcb
-from optimization.selection.learners.blend import Blend
-from optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
-from optimization.selection.learners.exponentiated import Discounted, ExponentiatedGradient, FixedShare
-from optimization.selection.learners.squint import Squint
-from warehouse.errors import SettingsError
+from slackwater.optimization.selection.contract import BanditLearner, Learner, Weights, weigh
+from slackwater.optimization.selection.learners.adahedge import AdaHedge
+from slackwater.optimization.selection.learners.ar_ucb import ArUcb
+from slackwater.optimization.selection.learners.blend import Blend
+from slackwater.optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
+from slackwater.optimization.selection.learners.exponentiated import (
+    Discounted,
+    ExponentiatedGradient,
+    FixedShare,
+)
+from slackwater.optimization.selection.learners.squint import Squint
+from slackwater.warehouse.errors import SettingsError
 
 #: None of these learners needs the number of rounds; fixed share is tuned for 1,000 rounds with
 #: three changes.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimization.selection.contract import Played, Weights, checked_round, even_weights
+from slackwater.optimization.selection.contract import Played, Weights, checked_round, even_weights
 
 #: A smaller gap counts as zero: the rate ln M / gap would overflow.
 LEAST_GAP = 1e-200

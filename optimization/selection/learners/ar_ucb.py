@@ -8,8 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimization.selection.contract import BanditFeedback, Played, Weights, checked_seen, even_weights
-from warehouse.errors import SettingsError
+from slackwater.optimization.selection.contract import (
+    BanditFeedback,
+    Played,
+    Weights,
+    checked_seen,
+    even_weights,
+)
+from slackwater.warehouse.errors import SettingsError
 
 #: Optimistic values closer than this are ties, drawn evenly.
 _TIE = 1e-12

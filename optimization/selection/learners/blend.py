@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from optimization.selection.contract import Learner, Played, Weights, checked_round, play
-from optimization.selection.learners.adahedge import AdaHedge, AdaHedgeState
-from warehouse.errors import SettingsError
+from slackwater.optimization.selection.contract import Learner, Played, Weights, checked_round, play
+from slackwater.optimization.selection.learners.adahedge import AdaHedge, AdaHedgeState
+from slackwater.warehouse.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

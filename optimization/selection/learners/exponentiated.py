@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimization.selection.contract import (
+from slackwater.optimization.selection.contract import (
     ANYTIME,
     Played,
     Rate,
@@ -20,7 +20,7 @@ from optimization.selection.contract import (
     static_bound,
     update,
 )
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 
 def _rounds(played: Played) -> list[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimization.selection.contract import Played, Weights, checked_round, even_weights
+from slackwater.optimization.selection.contract import Played, Weights, checked_round, even_weights
 
 #: Rates 2^-1 .. 2^-24 serve up to 2^48 rounds; rate 2^-i has prior mass 1/(i (i+1)), in total below
 #: 1.

@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 from tidy_folder import write_tidy
 
-from flows import cli
-from flows.accuracy.error_cost import COST_COLUMNS, CostPlan
-from flows.accuracy.report import background_of, kept_medians
-from flows.accuracy.units import BacktestPlan, panels_of, run_course
-from forecasting.diagnosis.drift import DRIFT_COLUMNS
-from forecasting.diagnosis.predictability import predictability_columns
-from forecasting.origins import TIMETABLE, Rolling, second_half
-from forecasting.predictors import make_predictor
-from forecasting.series import series_of
-from optimization.trials.scenarios import Grid
-from studies.experiments.material import history_of, read_tapes
+from slackwater.flows import cli
+from slackwater.flows.accuracy.error_cost import COST_COLUMNS, CostPlan
+from slackwater.flows.accuracy.report import background_of, kept_medians
+from slackwater.flows.accuracy.units import BacktestPlan, panels_of, run_course
+from slackwater.forecasting.diagnosis.drift import DRIFT_COLUMNS
+from slackwater.forecasting.diagnosis.predictability import predictability_columns
+from slackwater.forecasting.origins import TIMETABLE, Rolling, second_half
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.series import series_of
+from slackwater.optimization.trials.scenarios import Grid
+from slackwater.studies.experiments.material import history_of, read_tapes
 
 PLAN = CostPlan(grid=Grid(deadlines=(8,), loads=(0.5,), mu_ups=(0.9,), n_maxes=(4, 8)), per_cell=2, seed=1)
 

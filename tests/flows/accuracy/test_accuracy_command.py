@@ -22,15 +22,15 @@ from command_kit import call as in_process
 from published import keeps_to
 from tidy_folder import START, write_tidy
 
-from flows import cli
-from flows.accuracy import units as scoring
-from flows.accuracy.report import AccuracyOptions, course_of, read_measured
-from flows.accuracy.units import kept_path, read_blocks, run_course, score_unit
-from flows.command import Session
-from flows.config import Settings
-from forecasting.origins import forecast_blocks, units_of
-from forecasting.predictors import DEFAULT
-from warehouse.errors import DamagedStoreError
+from slackwater.flows import cli
+from slackwater.flows.accuracy import units as scoring
+from slackwater.flows.accuracy.report import AccuracyOptions, course_of, read_measured
+from slackwater.flows.accuracy.units import kept_path, read_blocks, run_course, score_unit
+from slackwater.flows.command import Session
+from slackwater.flows.config import Settings
+from slackwater.forecasting.origins import forecast_blocks, units_of
+from slackwater.forecasting.predictors import DEFAULT
+from slackwater.warehouse.errors import DamagedStoreError
 
 ROW = (
     "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball", "skill_pinball", "skill_mae",
@@ -270,7 +270,7 @@ def test_kept_forecasts_are_read_and_not_made_again(made, monkeypatch):
     def never(*_):
         raise AssertionError("a unit that is kept was made again")
 
-    monkeypatch.setattr("flows.accuracy.units.forecast_blocks", never)
+    monkeypatch.setattr("slackwater.flows.accuracy.units.forecast_blocks", never)
     same_tables(run_course(course), serial)
 
 
@@ -333,7 +333,7 @@ def test_damage_beyond_the_first_block_is_found_too(made, monkeypatch, tmp_path)
     place = next(i for i, panel in enumerate(rolling.panels) if len(panel) > 1)
     one = replace(rolling, panels=(rolling.panels[place],), origins=(rolling.origins[place],))
     serial = run_course(replace(course, rolling=one, keep=None))
-    monkeypatch.setattr("flows.accuracy.units.GROUP_ROWS", 1)
+    monkeypatch.setattr("slackwater.flows.accuracy.units.GROUP_ROWS", 1)
     course = replace(course, rolling=one, keep=tmp_path)
     same_tables(run_course(course), serial)
     unit = next(unit for unit in units_of(course.rolling) if len(unit.origins) > 1)
@@ -372,8 +372,8 @@ def test_one_series_forecasts_are_held_at_a_time(made, monkeypatch, tmp_path):
 
         return blocks
 
-    monkeypatch.setattr("flows.accuracy.units.forecast_blocks", watched(forecast_blocks))
-    monkeypatch.setattr("flows.accuracy.units.read_blocks", watched(read_blocks))
+    monkeypatch.setattr("slackwater.flows.accuracy.units.forecast_blocks", watched(forecast_blocks))
+    monkeypatch.setattr("slackwater.flows.accuracy.units.read_blocks", watched(read_blocks))
     for keep in (None, tmp_path, tmp_path):
         score_unit(unit, replace(course, keep=keep))
         alive.clear()
@@ -399,7 +399,7 @@ def test_new_data_or_settings_are_another_name_old_ones_the_same(made):
 
 RUN = """
 import sys
-from flows.cli import main
+from slackwater.flows.cli import main
 sys.argv = ["slackwater", *sys.argv[1:]]
 if __name__ == "__main__":
     main()

@@ -21,8 +21,8 @@ from accuracy_demo import (
 from page_kit import unpacked
 from tidy_folder import write_tidy
 
-from flows.accuracy.page import About, accuracy_page
-from flows.accuracy.page.by_market import (
+from slackwater.flows.accuracy.page import About, accuracy_page
+from slackwater.flows.accuracy.page.by_market import (
     MOST_DRAWN,
     OPEN,
     by_loss,
@@ -32,7 +32,7 @@ from flows.accuracy.page.by_market import (
     fans_section,
     market_fans,
 )
-from flows.accuracy.page.sections import (
+from slackwater.flows.accuracy.page.sections import (
     Models,
     Sentence,
     accuracy_ranks,
@@ -49,19 +49,19 @@ from flows.accuracy.page.sections import (
     skill_text,
     weighted,
 )
-from flows.accuracy.units import BacktestPlan, panels_of, run_course
-from flows.show import Figures, Fold, Section, Table
-from flows.show import Page as PageOf
-from flows.show.page import render_page
-from flows.show.skills import compared
-from forecasting.accuracy.tables import Accuracy
-from forecasting.diagnosis.drift import drift_sentences, drift_table
-from forecasting.diagnosis.predictability import predictability
-from forecasting.origins import TIMETABLE, Rolling, second_half
-from forecasting.predictors import make_predictor
-from forecasting.series import series_of
-from studies.experiments.material import history_of, read_tapes
-from warehouse.errors import InputError
+from slackwater.flows.accuracy.units import BacktestPlan, panels_of, run_course
+from slackwater.flows.show import Figures, Fold, Section, Table
+from slackwater.flows.show import Page as PageOf
+from slackwater.flows.show.page import render_page
+from slackwater.flows.show.skills import compared
+from slackwater.forecasting.accuracy.tables import Accuracy
+from slackwater.forecasting.diagnosis.drift import drift_sentences, drift_table
+from slackwater.forecasting.diagnosis.predictability import predictability
+from slackwater.forecasting.origins import TIMETABLE, Rolling, second_half
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.series import series_of
+from slackwater.studies.experiments.material import history_of, read_tapes
+from slackwater.warehouse.errors import InputError
 
 VOID = {"meta", "br", "wbr", "img", "link", "input", "hr"}
 SECTIONS = (

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from tidy_folder import write_tidy
 
-from flows.accuracy.error_cost import (
+from slackwater.flows.accuracy.error_cost import (
     ALL_POLICIES,
     COST_COLUMNS,
     MARKET_COLUMNS,
@@ -27,16 +27,16 @@ from flows.accuracy.error_cost import (
     tape_of,
     with_prices,
 )
-from flows.accuracy.units import Medians, add_missing, panels_of
-from forecasting.origins import TIMETABLE
-from forecasting.predictor import Outlook, each_alone
-from forecasting.predictors import make_predictor
-from forecasting.quantiles import LEVELS
-from forecasting.series import series_of
-from optimization.market.window import PointForecast
-from optimization.trials.scenarios import Grid
-from studies.experiments.material import history_of, read_tapes
-from warehouse.errors import MarketError, SettingsError
+from slackwater.flows.accuracy.units import Medians, add_missing, panels_of
+from slackwater.forecasting.origins import TIMETABLE
+from slackwater.forecasting.predictor import Outlook, each_alone
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import series_of
+from slackwater.optimization.market.window import PointForecast
+from slackwater.optimization.trials.scenarios import Grid
+from slackwater.studies.experiments.material import history_of, read_tapes
+from slackwater.warehouse.errors import MarketError, SettingsError
 
 GRID = Grid(deadlines=(8,), loads=(0.5, 0.7), mu_ups=(0.9,), n_maxes=(4, 8))
 PLAN = CostPlan(grid=GRID, per_cell=3, seed=1)

@@ -13,12 +13,18 @@ from command_kit import printed
 from published import keeps_to
 from tidy_folder import write_tidy
 
-from flows import cli
-from flows.accuracy.command import accuracy
-from flows.accuracy.report import AccuracyOptions, course_of, earlier_course, read_measured, with_left_out
-from flows.accuracy.units import BacktestPlan, run_course
-from flows.command import Session
-from flows.show.formats import as_json
+from slackwater.flows import cli
+from slackwater.flows.accuracy.command import accuracy
+from slackwater.flows.accuracy.report import (
+    AccuracyOptions,
+    course_of,
+    earlier_course,
+    read_measured,
+    with_left_out,
+)
+from slackwater.flows.accuracy.units import BacktestPlan, run_course
+from slackwater.flows.command import Session
+from slackwater.flows.show.formats import as_json
 
 #: Models that are fitted on their own market alone.
 OWN = ("last_value", "seasonal_naive", "markov")

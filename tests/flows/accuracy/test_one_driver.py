@@ -10,20 +10,20 @@ import pytest
 from test_turn import AT, POOL, one_turn, tidy_tables
 from tidy_folder import write_tidy
 
-from flows.accuracy.series import Measured, SeriesChoice, accuracy_of_vintages, measured_panels
-from flows.accuracy.units import BacktestPlan, run_course
-from flows.backfill.run import Backfill, SlotRange, backfill
-from flows.config import Settings
-from flows.turn.forecast import timetable_of
-from forecasting.origins import Rolling, forecast_blocks, units_of
-from forecasting.predictor import Panel
-from forecasting.predictors import PREDICTORS, Entry, make_predictor
-from forecasting.quantiles import Forecast
-from forecasting.series import slot_at
-from optimization.trials.scenarios import Grid
-from studies.experiments.predictors import replay_forecasters
-from warehouse.issued import read_rows, read_vintages
-from warehouse.store.connection import open_store
+from slackwater.flows.accuracy.series import Measured, SeriesChoice, accuracy_of_vintages, measured_panels
+from slackwater.flows.accuracy.units import BacktestPlan, run_course
+from slackwater.flows.backfill.run import Backfill, SlotRange, backfill
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.forecast import timetable_of
+from slackwater.forecasting.origins import Rolling, forecast_blocks, units_of
+from slackwater.forecasting.predictor import Panel
+from slackwater.forecasting.predictors import PREDICTORS, Entry, make_predictor
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.forecasting.series import slot_at
+from slackwater.optimization.trials.scenarios import Grid
+from slackwater.studies.experiments.predictors import replay_forecasters
+from slackwater.warehouse.issued import read_rows, read_vintages
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
 MODELS = ("last_value", "markov", "smoothing")

@@ -14,19 +14,19 @@ import pytest
 from past_jobs import past_jobs
 from test_turn import AT, LIGHT, POOL, scramble_after, tidy_tables
 
-from flows.backfill import run as module
-from flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
-from flows.config import Settings
-from flows.ledger.jobs import save_jobs, stored_jobs
-from flows.ledger.records import STAGES, decisions_of, save_failure
-from flows.turn import stages
-from flows.turn.context import Turn, run_id_of
-from flows.turn.stages import Found
-from optimization.job.request import read_request
-from warehouse.errors import MarketError, SettingsError
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_store
-from warehouse.store.files import is_waited_for
+from slackwater.flows.backfill import run as module
+from slackwater.flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
+from slackwater.flows.ledger.records import STAGES, decisions_of, save_failure
+from slackwater.flows.turn import stages
+from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.stages import Found
+from slackwater.optimization.job.request import read_request
+from slackwater.warehouse.errors import MarketError, SettingsError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.files import is_waited_for
 
 STEP = pd.Timedelta("30min")
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -337,8 +337,8 @@ def test_a_job_whose_score_fails_is_scored_by_the_next_slot(tmp_path, settings, 
 WAITING = """
 import sys
 from pathlib import Path
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_store
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_store
 with open_store(Path(sys.argv[1]), wait=120, say=lambda _: None) as store:
     print(len(set(read_rows(store, "runs").query("stage == 'allocate'")["run"])))
 """
@@ -488,8 +488,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 from pathlib import Path
 sys.path[:0] = sys.argv[3].split(os.pathsep)
 import pandas as pd
-from flows.backfill import run as module
-from flows.config import read_settings
+from slackwater.flows.backfill import run as module
+from slackwater.flows.config import read_settings
 from test_backfill import SLOTS, made
 module.CHUNK, module.PIECE, module.OPENING = 4, 2, 2
 print("begin", flush=True)

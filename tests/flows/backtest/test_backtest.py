@@ -6,7 +6,7 @@ from command_kit import call
 from page_kit import charts_of
 from tidy_folder import write_tidy
 
-from flows.schemas.forms import schema
+from slackwater.flows.schemas.forms import schema
 
 MARKET = "lab/r1/z1/a3-highgpu-1g"
 JOB = """

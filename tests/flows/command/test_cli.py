@@ -10,9 +10,9 @@ import pytest
 from published import keeps_to
 from test_turn import AT, tidy_tables
 
-from flows import cli
-from flows.schemas.forms import schema
-from warehouse.store.connection import open_store
+from slackwater.flows import cli
+from slackwater.flows.schemas.forms import schema
+from slackwater.warehouse.store.connection import open_store
 
 ROOT = Path(__file__).resolve().parents[3]
 #: The cheapest forecasts to fit, for tests that are not about forecasts.

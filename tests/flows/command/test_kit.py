@@ -12,10 +12,10 @@ import pytest
 from command_kit import call
 from rich.cells import cell_len
 
-from flows.cli import COMMANDS, GROUPS, PROGRAM
-from flows.command import Answer, Output, deliver, progress, say
-from flows.show.blocks import Table
-from warehouse.errors import InputError
+from slackwater.flows.cli import COMMANDS, GROUPS, PROGRAM
+from slackwater.flows.command import Answer, Output, deliver, progress, say
+from slackwater.flows.show.blocks import Table
+from slackwater.warehouse.errors import InputError
 
 
 @cache
@@ -157,7 +157,7 @@ def test_a_closed_pipe_costs_nothing(monkeypatch):
 
 
 def test_a_reader_that_has_enough_is_no_error():
-    command = f"{sys.executable} -m flows.cli ingest --list | head -n 1; exit ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m slackwater.flows.cli ingest --list | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode in (0, 141)
     assert "Traceback" not in done.stderr
@@ -167,7 +167,7 @@ def test_a_reader_that_has_enough_is_no_error():
 def test_helps_load_nothing_heavy():
     heavy = ("pandas", "numpy", "prefect", "duckdb", "pyomo", "numba", "altair", "pydantic")
     code = (
-        "import sys; from flows.cli import PROGRAM; PROGRAM.run(['--help']); PROGRAM.run(['plan', '--help']);"
+        "import sys; from slackwater.flows.cli import PROGRAM; PROGRAM.run(['--help']); PROGRAM.run(['plan', '--help']);"
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

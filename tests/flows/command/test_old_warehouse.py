@@ -4,7 +4,7 @@ import duckdb
 import pytest
 from command_kit import call
 
-from warehouse.store.schema import MIGRATIONS, migrate
+from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 
 
 @pytest.mark.parametrize("words", [("job", "list"), ("status",), ("markets",)])

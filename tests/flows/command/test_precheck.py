@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from command_kit import call
 
-from flows.ledger.jobs import save_jobs
-from optimization.job.request import parse_request
-from warehouse.store.connection import open_store
+from slackwater.flows.ledger.jobs import save_jobs
+from slackwater.optimization.job.request import parse_request
+from slackwater.warehouse.store.connection import open_store
 
 REFUSED = [
     (("plan", "nix"), "no job 'nix' in the warehouse"),
@@ -47,7 +47,7 @@ REFUSED = [
 HEAVY = ("pandas", "scipy", "numba", "statsmodels", "lightgbm", "pyomo", "prefect", "altair", "httpx")
 ALL = """
 import contextlib, io, json, sys
-from flows.cli import PROGRAM
+from slackwater.flows.cli import PROGRAM
 found = []
 for words in json.loads(sys.argv[1]):
     err = io.StringIO()

@@ -17,9 +17,9 @@ from command_kit import call
 from rich.cells import cell_len
 from test_turn import AT, one_turn, small_settings
 
-from flows.command import PIPE_WIDTH
-from flows.config import read_settings
-from flows.ledger.headline import details, headline, outlook
+from slackwater.flows.command import PIPE_WIDTH
+from slackwater.flows.config import read_settings
+from slackwater.flows.ledger.headline import details, headline, outlook
 
 JOB = """
 name = "a-job-with-a-long-name-{name}"
@@ -55,7 +55,7 @@ def outside():
 
 
 def command(*words):
-    return [sys.executable, "-m", "flows.cli", *words]
+    return [sys.executable, "-m", "slackwater.flows.cli", *words]
 
 
 def in_terminal(place, columns, *words):

@@ -12,8 +12,8 @@ import pytest
 from advice_kit import AHAP, BEGIN, MARKET, SOURCE, STEP, decided_row, hold, new_store, request
 from test_job_report import report
 
-from flows.config import Sink
-from flows.delivery import (
+from slackwater.flows.config import Sink
+from slackwater.flows.delivery import (
     SCHEMA,
     CannotSendError,
     as_text,
@@ -24,8 +24,8 @@ from flows.delivery import (
     key_of,
     signature,
 )
-from flows.schemas.forms import schema
-from warehouse.errors import InputError
+from slackwater.flows.schemas.forms import schema
+from slackwater.warehouse.errors import InputError
 
 PROMISED = json.loads((Path(__file__).parents[2] / "golden" / "decision-2.json").read_text())
 RIGID = {"resumable": False, "overhead_minutes": 3}

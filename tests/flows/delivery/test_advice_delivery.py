@@ -25,13 +25,13 @@ from advice_kit import (
 )
 from pydantic import ValidationError
 
-from flows.config import Sink, read_settings
-from flows.delivery import Timing, deliveries_of, document, file_name, folder_name, signature
-from flows.ledger.jobs import Report, find_job, save_report
-from flows.turn import stages
-from flows.turn.context import Turn
-from flows.turn.stages import Found, whole_turn
-from warehouse.errors import SettingsError
+from slackwater.flows.config import Sink, read_settings
+from slackwater.flows.delivery import Timing, deliveries_of, document, file_name, folder_name, signature
+from slackwater.flows.ledger.jobs import Report, find_job, save_report
+from slackwater.flows.turn import stages
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.stages import Found, whole_turn
+from slackwater.warehouse.errors import SettingsError
 
 TOKEN, SECRET = "tok-4f2c8a", "key-91bb07"
 
@@ -342,7 +342,7 @@ def test_killed_between_sending_and_remembering_sends_the_same_key_again(store, 
 
     with serving() as server:
         with monkeypatch.context() as patch:
-            patch.setattr("flows.delivery._remember", killed)
+            patch.setattr("slackwater.flows.delivery._remember", killed)
             with pytest.raises(KeyboardInterrupt):
                 given(store, 0, rows[:1], hook(server))
         assert statuses(given(store, 0, rows[:1], hook(server))) == [("sent", 1, "")]

@@ -16,9 +16,9 @@ from advice_kit import decided_row, new_store
 from botocore.validate import ParamValidator
 from command_kit import options_of
 
-from flows.config import read_settings
-from flows.delivery import as_text, document, signature
-from flows.schemas.forms import schema
+from slackwater.flows.config import read_settings
+from slackwater.flows.delivery import as_text, document, signature
+from slackwater.flows.schemas.forms import schema
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 #: Keys of a task and of its resources in SkyPilot's YAML reference, with their types.

@@ -19,10 +19,10 @@ import yaml
 from command_kit import call
 from test_turn import AT, dump, one_turn, small_settings
 
-from flows.config import Settings, read_settings
-from flows.engine.flows import ADDRESS, KIND, WORKERS, chosen_runner, opened_turn
-from flows.engine.run import ENGINE_SETTINGS
-from flows.engine.serving import (
+from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.engine.flows import ADDRESS, KIND, WORKERS, chosen_runner, opened_turn
+from slackwater.flows.engine.run import ENGINE_SETTINGS
+from slackwater.flows.engine.serving import (
     BACKFILL_QUEUE,
     BEGUN,
     DEPLOYMENTS,
@@ -40,15 +40,15 @@ from flows.engine.serving import (
     running_server,
     turn_interval,
 )
-from flows.ledger.records import reason_of, worth_another_try
-from flows.runs import slot_of
-from flows.turn.context import Turn, run_id_of
-from flows.turn.stages import whole_turn
-from optimization.replay.decision import in_turn
-from warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_store
-from warehouse.store.files import is_waited_for
+from slackwater.flows.ledger.records import reason_of, worth_another_try
+from slackwater.flows.runs import slot_of
+from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.stages import whole_turn
+from slackwater.optimization.replay.decision import in_turn
+from slackwater.warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.files import is_waited_for
 
 ROOT = Path(__file__).parents[3]
 BY_NAME = {full_name(one): one for one in DEPLOYMENTS}
@@ -294,10 +294,10 @@ TURN = """
 import sys
 from pathlib import Path
 import pandas as pd
-from flows.config import read_settings
-from flows.engine.flows import opened_turn
-from optimization.replay.decision import in_turn
-from flows.turn.stages import whole_turn
+from slackwater.flows.config import read_settings
+from slackwater.flows.engine.flows import opened_turn
+from slackwater.optimization.replay.decision import in_turn
+from slackwater.flows.turn.stages import whole_turn
 
 db = Path(sys.argv[1])
 with opened_turn(db, pd.Timestamp(sys.argv[2]), settings=read_settings(Path(sys.argv[3])), fan=in_turn) as turn:
@@ -336,7 +336,7 @@ def alive(folder: Path) -> list[str]:
 
 def serve(folder: Path, *words: str) -> subprocess.Popen:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    command = [sys.executable, "-m", "flows.cli", "serve", "--port", "0", *words]
+    command = [sys.executable, "-m", "slackwater.flows.cli", "serve", "--port", "0", *words]
     environment["PREFECT_HOME"] = str(folder / ".prefect")
     return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
 

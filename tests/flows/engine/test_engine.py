@@ -14,20 +14,20 @@ from engine_kit import keep_tables, own_engine, own_server
 from test_turn import AT, dump, one_turn, panel_settings, small_settings
 from tidy_folder import write_tidy
 
-from flows.accuracy.report import AccuracyOptions, course_of, read_measured
-from flows.accuracy.units import run_course
-from flows.command import Session
-from flows.config import Settings, read_settings
-from flows.engine.run import no_heartbeat, run_turn
-from optimization import Job
-from optimization.job.definition import Linear
-from optimization.market.window import market_window
-from optimization.policies.pool import policy_named
-from optimization.replay.run import Case, replay_batch, replay_case
-from optimization.replay.score import perfect_forecasts
-from warehouse.errors import InputError, MarketError
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_reader
+from slackwater.flows.accuracy.report import AccuracyOptions, course_of, read_measured
+from slackwater.flows.accuracy.units import run_course
+from slackwater.flows.command import Session
+from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.engine.run import no_heartbeat, run_turn
+from slackwater.optimization import Job
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import Case, replay_batch, replay_case
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.warehouse.errors import InputError, MarketError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_reader
 
 pytestmark = pytest.mark.engine
 
@@ -71,7 +71,7 @@ def settings_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def on_engine(engine, settings_file):
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     db = engine / "engine.duckdb"
     answer = pipeline(
@@ -98,7 +98,7 @@ def plain_panels(tmp_path_factory):
 
 @pytest.mark.slow
 def test_threads_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     file, plain = plain_panels
     db = tmp_path / "threads.duckdb"
@@ -111,7 +111,7 @@ def test_threads_estimate_and_forecast_the_same_over_panels(engine, plain_panels
 def test_processes_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
     from prefect.task_runners import ProcessPoolTaskRunner
 
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     file, plain = plain_panels
     db = tmp_path / "processes.duckdb"
@@ -122,7 +122,7 @@ def test_processes_estimate_and_forecast_the_same_over_panels(engine, plain_pane
 
 @pytest.mark.slow
 def test_dask_workers_estimate_and_forecast_the_same_over_panels(engine, plain_panels, tmp_path):
-    from flows.engine.flows import dask_runner, pipeline
+    from slackwater.flows.engine.flows import dask_runner, pipeline
 
     file, plain = plain_panels
     db = tmp_path / "dask.duckdb"
@@ -148,7 +148,7 @@ def scheduled_run(flow, when, **parameters):
 def test_a_late_run_does_the_work_of_its_slot(on_engine, settings_file, tmp_path):
     from prefect.flow_engine import run_flow
 
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     late = (AT + pd.Timedelta("7min")).to_pydatetime()  # months ago, and not at the start of a slot
     given = {"db": tmp_path / "late.duckdb", "report": tmp_path / "r.html", "settings": settings_file}
@@ -162,8 +162,8 @@ def test_a_run_that_fails_is_tried_again_for_the_same_slot(engine, settings_file
     from prefect.client.orchestration import get_client
     from prefect.flow_engine import run_flow
 
-    from flows.engine import flows
-    from flows.turn.context import run_id_of
+    from slackwater.flows.engine import flows
+    from slackwater.flows.turn.context import run_id_of
 
     monkeypatch.setattr(flows, "FIRST_WAIT", 0.2)
     folder = tmp_path / "not yet"
@@ -183,7 +183,7 @@ def test_a_run_that_fails_is_tried_again_for_the_same_slot(engine, settings_file
 def test_a_run_on_wrong_input_is_not_tried_again(engine, settings_file, tmp_path):
     from prefect.flow_engine import run_flow
 
-    from flows.engine import flows
+    from slackwater.flows.engine import flows
 
     (tmp_path / "prices.parquet").write_bytes(b"not parquet")
     given = {"db": tmp_path / "w.duckdb", "data": tmp_path, "settings": settings_file}
@@ -201,7 +201,7 @@ def test_a_run_on_wrong_input_is_not_tried_again(engine, settings_file, tmp_path
 def test_a_run_that_takes_too_long_is_stopped_and_says_so(on_engine, settings_file, tmp_path):
     from prefect.flow_engine import run_flow
 
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     given = {"db": tmp_path / "w.duckdb", "report": tmp_path / "r.html", "settings": settings_file}
     hasty = pipeline.with_options(timeout_seconds=0.3)  # the smallest turn takes ten times as long
@@ -217,7 +217,7 @@ def test_a_run_that_somebody_waits_for_has_no_heartbeat(engine, tmp_path, monkey
     """The heartbeat thread ends up to a second late, and no automation watches such a run."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, get_current_settings, temporary_settings
 
-    from flows.engine import flows
+    from slackwater.flows.engine import flows
 
     class Pipeline:
         def with_options(self, **_):
@@ -245,7 +245,7 @@ def test_tables_are_kept_as_artifacts(on_engine):
 def test_parameters_are_typed(engine, settings_file):
     from prefect.exceptions import ParameterTypeError
 
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     with pytest.raises(ParameterTypeError, match="at"):
         pipeline(db=engine / "x.duckdb", at="teatime", settings=settings_file)
@@ -254,7 +254,7 @@ def test_parameters_are_typed(engine, settings_file):
 
 @pytest.mark.slow
 def test_the_single_flows_do_the_same_turn(on_engine, settings_file, tmp_path):
-    from flows.engine.flows import allocate, forecast, ingest, score
+    from slackwater.flows.engine.flows import allocate, forecast, ingest, score
 
     db, when = tmp_path / "single.duckdb", AT.to_pydatetime()
     ingest(db=db, at=when, settings=settings_file)
@@ -266,7 +266,7 @@ def test_the_single_flows_do_the_same_turn(on_engine, settings_file, tmp_path):
 
 
 def test_without_the_decorators_the_code_is_plain(on_engine, settings_file, tmp_path):
-    from flows.engine.flows import ingest
+    from slackwater.flows.engine.flows import ingest
 
     counts = ingest.fn(db=tmp_path / "w.duckdb", at=AT.to_pydatetime(), settings=settings_file)
     assert counts == on_engine[1]["ingested"]
@@ -292,7 +292,7 @@ def spread_over(runner):
     """Replay every case with every policy, as a Prefect task per case on the given runner."""
     from prefect import flow
 
-    from flows.engine.flows import tasks_of
+    from slackwater.flows.engine.flows import tasks_of
 
     @flow(task_runner=runner, validate_parameters=False)
     def spread():
@@ -315,7 +315,7 @@ def test_processes_give_the_plain_outcomes(engine):
 
 
 def test_an_accuracy_report_makes_the_same_tables(engine, tmp_path):
-    from flows.accuracy.flow import accuracy_on_engine
+    from slackwater.flows.accuracy.flow import accuracy_on_engine
 
     options = AccuracyOptions(models=("markov",), horizon=4, market="*/z1/*")
     measured = read_measured(options, Settings(), Session(data=write_tidy(tmp_path / "tidy")))
@@ -326,7 +326,7 @@ def test_an_accuracy_report_makes_the_same_tables(engine, tmp_path):
 def test_an_error_of_a_call_is_raised_by_the_flow(engine):
     from prefect import flow
 
-    from flows.engine.flows import tasks_of
+    from slackwater.flows.engine.flows import tasks_of
 
     short = Case(job=CASES[0].job, window=CASES[0].window.cut(0, 1))
 

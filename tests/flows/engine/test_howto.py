@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from test_turn import small_settings
 
-from flows.engine.run import ENGINE_SETTINGS
-from flows.engine.serving import (
+from slackwater.flows.engine.run import ENGINE_SETTINGS
+from slackwater.flows.engine.serving import (
     BACKFILL_QUEUE,
     CLIENT_PASSWORD,
     DEPLOYMENTS,
@@ -26,10 +26,10 @@ from flows.engine.serving import (
     full_name,
     prefect_yaml,
 )
-from flows.ledger.records import STAGES
-from flows.paths import ALLOWED
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_reader
+from slackwater.flows.ledger.records import STAGES
+from slackwater.flows.paths import ALLOWED
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_reader
 
 pytestmark = pytest.mark.engine
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.engine.serving import PASSWORD_FILE, SERVER_PASSWORD, server_password
+from slackwater.flows.engine.serving import PASSWORD_FILE, SERVER_PASSWORD, server_password
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.serving import DEPLOYMENTS, flow_name
-from flows.paths import ALLOWED, allow_paths, require_inside
-from warehouse.errors import SettingsError, StoreError
+from slackwater.flows.engine.serving import DEPLOYMENTS, flow_name
+from slackwater.flows.paths import ALLOWED, allow_paths, require_inside
+from slackwater.warehouse.errors import SettingsError, StoreError
 
 
 def flow_of(deployment):
@@ -57,7 +57,7 @@ def test_every_flow_has_paths_and_the_pages_are_among_them():
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_a_path_out_of_the_folder_is_refused_by_every_flow(places, monkeypatch, name, parameter, path):
     folder, elsewhere = places
-    monkeypatch.setattr("flows.runs.is_deployed", lambda: True)
+    monkeypatch.setattr("slackwater.flows.runs.is_deployed", lambda: True)
     before = sorted(os.listdir(folder))
     given = {"start": "2026-03-10T06:00Z", "end": "2026-03-10T06:00Z"} if name == "backfill" else {}
     with pytest.raises(SettingsError, match=rf"parameter {parameter} = .* leads out of the folder"):

@@ -19,12 +19,12 @@ from test_turn import AT, small_settings
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from flows.engine.run import no_heartbeat
-from flows.engine.serving import CLIENT_PASSWORD, keep_automation, zombies
-from flows.paths import ALLOWED
-from warehouse.errors import InputError, SettingsError
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_reader
+from slackwater.flows.engine.run import no_heartbeat
+from slackwater.flows.engine.serving import CLIENT_PASSWORD, keep_automation, zombies
+from slackwater.flows.paths import ALLOWED
+from slackwater.warehouse.errors import InputError, SettingsError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_reader
 
 pytestmark = pytest.mark.engine
 
@@ -130,7 +130,7 @@ def begun(server, client, settings_file, tmp_path_factory):
 
     The retry waits ten seconds: the turn starts before the first test of this file and is checked by the last tests.
     """
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     db = tmp_path_factory.mktemp("orphan") / "later" / "w.duckdb"
     run = scheduled_run(
@@ -292,7 +292,7 @@ def test_a_run_of_a_deployment_is_refused_a_page_outside_of_its_folder(
 ):
     from prefect.flow_engine import run_flow
 
-    from flows.monitoring.flow import status
+    from slackwater.flows.monitoring.flow import status
 
     folder, page = tmp_path / "served", tmp_path / "kept.html"
     folder.mkdir()
@@ -310,7 +310,7 @@ def test_a_run_of_a_deployment_is_refused_a_page_outside_of_its_folder(
 def test_a_turn_that_fails_leaves_its_stages_done(server, client, settings_file, tmp_path):
     from prefect.flow_engine import run_flow
 
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     pool = tmp_path / "pool.toml"
     pool.write_text('[[family]]\nname = "no such family"\n')
@@ -326,9 +326,9 @@ def test_a_turn_that_fails_leaves_its_stages_done(server, client, settings_file,
 
 
 def test_a_backfill_shows_its_pieces(server, client, settings_file, tmp_path, monkeypatch):
-    from flows.backfill.flow import backfill
+    from slackwater.flows.backfill.flow import backfill
 
-    monkeypatch.setattr("flows.backfill.run.PIECE", 2)
+    monkeypatch.setattr("slackwater.flows.backfill.run.PIECE", 2)
     start = AT - 2 * pd.Timedelta("30min")  # three slots, more than one piece
     state = backfill(
         start=start.to_pydatetime(), end=AT.to_pydatetime(), db=tmp_path / "w.duckdb", settings=settings_file,
@@ -343,7 +343,7 @@ def test_a_backfill_shows_its_pieces(server, client, settings_file, tmp_path, mo
     }
 
 
-COMMAND = [sys.executable, "-m", "flows.cli", "run", "--at", AT.isoformat()]
+COMMAND = [sys.executable, "-m", "slackwater.flows.cli", "run", "--at", AT.isoformat()]
 
 
 @pytest.mark.parametrize("closed", [pytest.param("unread", marks=pytest.mark.slow), "closed"])
@@ -363,7 +363,7 @@ def test_a_command_that_nobody_listens_to_does_its_turn(server, settings_file, t
 @pytest.mark.slow
 def test_the_turn_of_a_killed_worker_is_done(server, client, settings_file, tmp_path):
     worker = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "serve", "--only", "pipeline", "--settings", str(settings_file)],
+        [sys.executable, "-m", "slackwater.flows.cli", "serve", "--only", "pipeline", "--settings", str(settings_file)],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
@@ -388,7 +388,7 @@ def test_a_run_in_the_place_of_a_dead_one_makes_its_slot_once_and_while_it_lasts
     """As the automation starts it: with the name of the dead run."""
     from prefect.flow_engine import run_flow
 
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     given = {"db": tmp_path / "w.duckdb", "report": tmp_path / "r.html", "settings": settings_file}
     name, early = "turn 2026-03-10T06:00Z", "turn 2026-03-10T05:30Z"
@@ -412,7 +412,7 @@ def test_the_turn_of_a_killed_process_is_made_again_in_its_slot(server, client, 
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 
     worker = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "serve", "--only", "pipeline", "--settings", str(settings_file)],
+        [sys.executable, "-m", "slackwater.flows.cli", "serve", "--only", "pipeline", "--settings", str(settings_file)],
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
@@ -468,7 +468,7 @@ def test_an_automation_that_says_the_same_stays_and_so_does_what_it_has_heard(se
 def test_a_run_whose_process_has_died_is_ended_by_the_server(server, client, settings_file, tmp_path):
     import anyio
 
-    from flows.engine.flows import pipeline
+    from slackwater.flows.engine.flows import pipeline
 
     anyio.run(keep_automation, zombies(silence=35))
     anyio.run(keep_automation, zombies(silence=40))  # replaces the first automation

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from test_turn import AT, dump, one_turn, small_settings
 
-from flows.config import read_settings
-from flows.engine.run import prepare_engine
-from flows.engine.serving import free_port, running_server
+from slackwater.flows.config import read_settings
+from slackwater.flows.engine.run import prepare_engine
+from slackwater.flows.engine.serving import free_port, running_server
 
 pytestmark = [
     pytest.mark.engine,
@@ -27,7 +27,7 @@ TURN = """
 import sys
 from datetime import datetime
 from pathlib import Path
-from flows.engine.flows import pipeline
+from slackwater.flows.engine.flows import pipeline
 
 pipeline(db=Path(sys.argv[1]), at=datetime.fromisoformat(sys.argv[2]), settings=Path(sys.argv[3]),
          report=Path(sys.argv[1]).with_suffix(".html"))

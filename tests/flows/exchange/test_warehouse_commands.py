@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from test_turn import AT, tidy_tables
 
-from flows import cli
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_reader
+from slackwater.flows import cli
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_reader
 
 
 @pytest.fixture

@@ -15,20 +15,20 @@ from command_kit import call, printed
 from loopback import AT, Azure, Ec2, Loopback, Reply, azure_item, ec2_error, price_history, serve
 from test_turn import small_settings
 
-from flows.config import Feed, Settings, read_settings
-from flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due, last_fetches
-from flows.show.blocks import Table
-from flows.turn import stages
-from flows.turn.context import Turn, example_requests
-from flows.turn.stages import Found, whole_turn
-from warehouse.asof import load_history
-from warehouse.errors import InputError, SettingsError
-from warehouse.history import Market
-from warehouse.issued import read_rows
-from warehouse.observations import append, list_markets
-from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.transport import Retry, Secrets, Transport
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Feed, Settings, read_settings
+from slackwater.flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due, last_fetches
+from slackwater.flows.show.blocks import Table
+from slackwater.flows.turn import stages
+from slackwater.flows.turn.context import Turn, example_requests
+from slackwater.flows.turn.stages import Found, whole_turn
+from slackwater.warehouse.asof import load_history
+from slackwater.warehouse.errors import InputError, SettingsError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import append, list_markets
+from slackwater.warehouse.sources import LIVE_SOURCES
+from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport
+from slackwater.warehouse.store.connection import open_store
 
 HOUR = pd.Timedelta(hours=1)
 SECRET = "aws-secret-abcdefghijklmnop"
@@ -159,7 +159,7 @@ def test_killed_after_any_page_it_ends_with_the_same_rows(store, after, unbroken
 
 
 def kill_after_pages(monkeypatch, pages: int) -> None:
-    from flows.feeds import fetch as feeds
+    from slackwater.flows.feeds import fetch as feeds
 
     kept = []
     keep = feeds._Fetch._keep
@@ -310,7 +310,7 @@ def test_rows_from_the_future_are_kept_but_not_seen_before_their_time(store):
     assert pd.Timestamp("2026-01-05T14:00Z") in set(last["known_at"])
     market = Market.parse("aws/us-east-1/us-east-1a/p3.2xlarge")
     asked = {"step": HOUR, "source": "aws-spot"}
-    from warehouse.asof import HistoryAssumptions
+    from slackwater.warehouse.asof import HistoryAssumptions
 
     assumed = HistoryAssumptions(always_available=4, on_demand_usd=10.0)
     seen = load_history(store, market, end=AT + 2 * HOUR, known_at=AT + HOUR, assumptions=assumed, **asked)
@@ -532,7 +532,16 @@ def test_a_process_killed_in_the_middle_of_a_fetch_loses_and_doubles_nothing(
     with serve(one_region(hours=10, page=4)) as server:
         given = f'endpoint_url = "{server.url}", regions = ["us-east-1"], page = 5, days = 2'
         settings.write_text(f'[[feeds]]\nname = "spot"\nsource = "aws-spot"\noptions = {{{given}}}\n')
-        command = [sys.executable, "-m", "flows.cli", "feeds", "fetch", "spot", "--at", AT.isoformat()]
+        command = [
+            sys.executable,
+            "-m",
+            "slackwater.flows.cli",
+            "feeds",
+            "fetch",
+            "spot",
+            "--at",
+            AT.isoformat(),
+        ]
         command += ["--settings", str(settings), "--db", str(db)]
         server.seen.clear()
         server.faults = {request_number: Reply("", slow=30.0)}
@@ -550,8 +559,8 @@ def test_a_process_killed_in_the_middle_of_a_fetch_loses_and_doubles_nothing(
 
 def test_a_score_is_no_count(store):
     """A placement score is listed, but neither chosen as a market with counts nor read as counts (kind score)."""
-    from warehouse.errors import MarketError
-    from warehouse.sources.contract import batch_of
+    from slackwater.warehouse.errors import MarketError
+    from slackwater.warehouse.sources.contract import batch_of
 
     place = {"provider": "aws", "region": "us-east-1", "zone": "use1-az1", "instance_type": "p3.2xlarge"}
     row = {

@@ -8,13 +8,13 @@ import pytest
 from loopback import AT, Reply, serve
 from storeprocess import run_python
 
-from flows.config import Feed
-from flows.feeds.fetch import fetch_due, fetch_feed, last_fetches
-from warehouse.issued import read_rows
-from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.http_rows import HttpRows
-from warehouse.sources.live.transport import Retry, Secrets, Transport
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Feed
+from slackwater.flows.feeds.fetch import fetch_due, fetch_feed, last_fetches
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.sources import LIVE_SOURCES
+from slackwater.warehouse.sources.live.http_rows import HttpRows
+from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport
+from slackwater.warehouse.store.connection import open_store
 
 HOUR = pd.Timedelta(hours=1)
 COLUMNS = {
@@ -153,7 +153,7 @@ def test_a_feed_that_its_source_cannot_read_costs_itself_only(monkeypatch):
 WRITER = """
 import sys
 from pathlib import Path
-from warehouse.store.connection import open_store
+from slackwater.warehouse.store.connection import open_store
 with open_store(Path(sys.argv[1]), wait=0) as store:
     store.execute("INSERT INTO assumptions VALUES ('m', 's', ?)", [sys.argv[2]])
 """

@@ -4,11 +4,11 @@ import pandas as pd
 import pytest
 from command_kit import call
 
-from flows.ledger.jobs import save_jobs
-from flows.ledger.records import save_decisions
-from optimization.job.request import parse_request
-from warehouse.issued import write_rows
-from warehouse.store.connection import open_reader, open_store
+from slackwater.flows.ledger.jobs import save_jobs
+from slackwater.flows.ledger.records import save_decisions
+from slackwater.optimization.job.request import parse_request
+from slackwater.warehouse.issued import write_rows
+from slackwater.warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta(minutes=30)
 START = pd.Timestamp("2026-03-08T23:00Z")  # a Sunday

@@ -25,20 +25,28 @@ from advice_kit import (
 from command_kit import call
 from test_turn import AT, LIGHT
 
-from flows.backfill.run import Backfill, backfill, stretch_of
-from flows.config import Settings
-from flows.jobs.change import change_of, with_terms
-from flows.ledger.jobs import Report, find_job, save_change, save_jobs, save_report, stored_jobs, terms_of
-from flows.ledger.records import decisions_of, save_decisions
-from flows.monitoring.completeness import SlotMap, read_facts
-from flows.turn import stages
-from flows.turn.context import Turn, as_filed, find_work, read_pool, run_id_of
-from flows.turn.planning import asked_job, decisions_as_of, opened_to_decide
-from flows.turn.stages import Found, score_jobs
-from optimization.job.request import check_change, parse_request, term_changes
-from warehouse.errors import JobError
-from warehouse.issued import read_rows, write_rows
-from warehouse.store.connection import open_store
+from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+from slackwater.flows.config import Settings
+from slackwater.flows.jobs.change import change_of, with_terms
+from slackwater.flows.ledger.jobs import (
+    Report,
+    find_job,
+    save_change,
+    save_jobs,
+    save_report,
+    stored_jobs,
+    terms_of,
+)
+from slackwater.flows.ledger.records import decisions_of, save_decisions
+from slackwater.flows.monitoring.completeness import SlotMap, read_facts
+from slackwater.flows.turn import stages
+from slackwater.flows.turn.context import Turn, as_filed, find_work, read_pool, run_id_of
+from slackwater.flows.turn.planning import asked_job, decisions_as_of, opened_to_decide
+from slackwater.flows.turn.stages import Found, score_jobs
+from slackwater.optimization.job.request import check_change, parse_request, term_changes
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.store.connection import open_store
 
 HOUR = pd.Timedelta("1h")
 #: The forecasts do not matter here.
@@ -458,11 +466,11 @@ KILLED = """
     import json, shutil, sys
     from pathlib import Path
 
-    import flows.jobs.change, flows.jobs.command, warehouse.exchange
+    import slackwater.flows.jobs.change, slackwater.flows.jobs.command, slackwater.warehouse.exchange
     from command_kit import call
     from fault_moments import Child, done
-    from flows.ledger.jobs import find_job
-    from warehouse.store.connection import open_store
+    from slackwater.flows.ledger.jobs import find_job
+    from slackwater.warehouse.store.connection import open_store
 
     base, folder, at, every = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 

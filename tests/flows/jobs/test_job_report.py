@@ -23,15 +23,23 @@ from advice_kit import (
     turn_at,
 )
 
-from flows import cli
-from flows.jobs.predicted import predicted_work
-from flows.ledger.jobs import Report, counting, differences, every_report, find_job, reports_of, save_report
-from flows.turn.context import Work, read_pool
-from flows.turn.following import find_market
-from flows.turn.stages import decide_jobs
-from optimization.window.plan import Allocation
-from warehouse.errors import JobError
-from warehouse.store.connection import open_store
+from slackwater.flows import cli
+from slackwater.flows.jobs.predicted import predicted_work
+from slackwater.flows.ledger.jobs import (
+    Report,
+    counting,
+    differences,
+    every_report,
+    find_job,
+    reports_of,
+    save_report,
+)
+from slackwater.flows.turn.context import Work, read_pool
+from slackwater.flows.turn.following import find_market
+from slackwater.flows.turn.stages import decide_jobs
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.store.connection import open_store
 
 LATER = pd.Timedelta("10min")
 #: The forecasts do not matter here.

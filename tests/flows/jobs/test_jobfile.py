@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from flows.turn.context import example_requests
-from optimization.job.request import first_slot, parse_request, read_request, slot_job
-from warehouse.errors import JobError
+from slackwater.flows.turn.context import example_requests
+from slackwater.optimization.job.request import first_slot, parse_request, read_request, slot_job
+from slackwater.warehouse.errors import JobError
 
 AT = pd.Timestamp("2026-01-05T10:10:00Z")
 STEP = pd.Timedelta("30min")

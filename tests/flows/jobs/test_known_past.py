@@ -9,25 +9,25 @@ import pandas as pd
 import pytest
 from tidy_folder import START, write_tidy
 
-from flows.config import Settings
-from flows.ledger.fields import decision_row
-from flows.ledger.jobs import open_job
-from flows.turn.context import MOST_PEERS, Turn, peers_of, read_history
-from flows.turn.following import find_market
-from flows.turn.stages import effort_of
-from forecasting.origins import backtest
-from optimization.job.definition import Progress
-from optimization.job.request import job_on, parse_request, slot_job
-from optimization.policies.contract import belief_of
-from optimization.policies.pool import policy_named
-from optimization.replay.decision import RECORD_SPAN, decide, market_record, record_start
-from optimization.replay.run import replay, see
-from optimization.replay.score import ended_job, perfect_forecasts, score_job
-from optimization.window.plan import Allocation
-from warehouse.errors import MarketError
-from warehouse.history import History, Market
-from warehouse.observations import ingest
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.fields import decision_row
+from slackwater.flows.ledger.jobs import open_job
+from slackwater.flows.turn.context import MOST_PEERS, Turn, peers_of, read_history
+from slackwater.flows.turn.following import find_market
+from slackwater.flows.turn.stages import effort_of
+from slackwater.forecasting.origins import backtest
+from slackwater.optimization.job.definition import Progress
+from slackwater.optimization.job.request import job_on, parse_request, slot_job
+from slackwater.optimization.policies.contract import belief_of
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.decision import RECORD_SPAN, decide, market_record, record_start
+from slackwater.optimization.replay.run import replay, see
+from slackwater.optimization.replay.score import ended_job, perfect_forecasts, score_job
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.observations import ingest
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
 FIRST = pd.Timestamp("2026-01-20T06:00Z")

@@ -7,9 +7,9 @@ import pytest
 from command_kit import call, printed
 from test_units_commands import END, JOB, history
 
-from flows.show.blocks import Table
-from flows.show.terminal import Style, lines_of
-from warehouse.store.connection import open_store
+from slackwater.flows.show.blocks import Table
+from slackwater.flows.show.terminal import Style, lines_of
+from slackwater.warehouse.store.connection import open_store
 
 FORM = {"amount": 320, "unit": "gpu_hours", "sizes": "gpus_max = 64", "per": ', per = "gpu"'}
 

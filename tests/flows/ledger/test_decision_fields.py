@@ -11,18 +11,18 @@ from advice_kit import BEGIN, SETTINGS, add_job, decided_row, keep, new_store, t
 from command_kit import call, printed
 from test_ui import client_of
 
-from flows.delivery import document
-from flows.ledger.fields import DECISION, Field, columns_of
-from flows.ledger.headline import outlook
-from flows.ledger.records import decisions_of, stored_decisions
-from flows.schemas.forms import schema
-from flows.show.blocks import Page
-from flows.show.page import render_page
-from flows.turn.command import decision_blocks
-from flows.turn.report import decisions_section
-from flows.ui.jobs import decided_table
-from warehouse.errors import InputError
-from warehouse.issued import read_rows, write_rows
+from slackwater.flows.delivery import document
+from slackwater.flows.ledger.fields import DECISION, Field, columns_of
+from slackwater.flows.ledger.headline import outlook
+from slackwater.flows.ledger.records import decisions_of, stored_decisions
+from slackwater.flows.schemas.forms import schema
+from slackwater.flows.show.blocks import Page
+from slackwater.flows.show.page import render_page
+from slackwater.flows.turn.command import decision_blocks
+from slackwater.flows.turn.report import decisions_section
+from slackwater.flows.ui.jobs import decided_table
+from slackwater.warehouse.errors import InputError
+from slackwater.warehouse.issued import read_rows, write_rows
 
 #: Declaration of an additional field.
 WATER = Field(

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from test_alarms import AT, HALF, MARKET, every, lively, put
 
-from flows.config import Settings
-from flows.engine.run import prepare_engine
-from flows.monitoring.alarms import Settled
-from flows.turn.context import Turn
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Settings
+from slackwater.flows.engine.run import prepare_engine
+from slackwater.flows.monitoring.alarms import Settled
+from slackwater.flows.turn.context import Turn
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_store
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "monitoring.md"
 #: Placeholder of the document for the identifier of the reader's block.
@@ -93,7 +93,7 @@ def test_an_alarm_reaches_the_webhook_of_the_documented_automations(server):
     from prefect.client.orchestration import get_client
     from prefect.events.schemas.automations import AutomationCore
 
-    from flows.monitoring.flow import status
+    from slackwater.flows.monitoring.flow import status
 
     hook = Hook()
     made = {"HOOK_URL": f"http://127.0.0.1:{hook.server.server_port}/"}
@@ -133,7 +133,7 @@ def test_an_alarm_reaches_the_webhook_of_the_documented_automations(server):
 
 
 def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(tmp_path, monkeypatch):
-    from flows.monitoring import flow as events
+    from slackwater.flows.monitoring import flow as events
 
     emitted: list[dict] = []
     monkeypatch.setattr(events, "emit_event", lambda **told: emitted.append(told))

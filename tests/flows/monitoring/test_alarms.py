@@ -9,9 +9,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
-from flows.ledger.records import save_run
-from flows.monitoring.alarms import (
+from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
+from slackwater.flows.ledger.records import save_run
+from slackwater.flows.monitoring.alarms import (
     Alarm,
     alarms_of,
     band,
@@ -23,14 +23,14 @@ from flows.monitoring.alarms import (
     settle_alarms,
     standing_alarms,
 )
-from flows.monitoring.completeness import freshness, promises_of
-from flows.turn.context import Turn
-from flows.turn.stages import ingest_simulated
-from warehouse.errors import SettingsError
-from warehouse.issued import read_rows, write_rows
-from warehouse.observations import append, list_markets
-from warehouse.sources.contract import Batch
-from warehouse.store.connection import open_store
+from slackwater.flows.monitoring.completeness import freshness, promises_of
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.stages import ingest_simulated
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.observations import append, list_markets
+from slackwater.warehouse.sources.contract import Batch
+from slackwater.warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2026-03-20T00:00Z")
 HALF = pd.Timedelta(minutes=30)

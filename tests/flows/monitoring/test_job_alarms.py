@@ -9,18 +9,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pandas as pd
 import pytest
 
-from flows.config import ALARM_KINDS, AlarmSettings, Alert, Settings, read_settings
-from flows.ledger.endings import ending_of, missed_jobs, reported_outcomes
-from flows.ledger.jobs import Report, StoredJob, save_jobs, stored_jobs
-from flows.ledger.records import save_decisions
-from flows.monitoring import alarms
-from flows.monitoring.alarms import Alarm, alarms_of, settle_alarms, standing_alarms
-from flows.monitoring.alerts import headline, payload, send_alerts
-from flows.monitoring.job_alarms import CHECKS, JobFacts
-from optimization.job.request import parse_request
-from warehouse.errors import SettingsError
-from warehouse.issued import write_rows
-from warehouse.store.connection import open_store
+from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Alert, Settings, read_settings
+from slackwater.flows.ledger.endings import ending_of, missed_jobs, reported_outcomes
+from slackwater.flows.ledger.jobs import Report, StoredJob, save_jobs, stored_jobs
+from slackwater.flows.ledger.records import save_decisions
+from slackwater.flows.monitoring import alarms
+from slackwater.flows.monitoring.alarms import Alarm, alarms_of, settle_alarms, standing_alarms
+from slackwater.flows.monitoring.alerts import headline, payload, send_alerts
+from slackwater.flows.monitoring.job_alarms import CHECKS, JobFacts
+from slackwater.optimization.job.request import parse_request
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.issued import write_rows
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
 START = pd.Timestamp("2026-03-10T06:00Z")

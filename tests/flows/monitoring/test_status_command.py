@@ -15,16 +15,23 @@ from published import keeps_to
 from test_alarms import AT, HALF, every, lively, put
 from test_status_completeness import A, facts_of, issued_rows, job_row, run_rows, seen_rows
 
-from flows import cli
-from flows.config import Settings
-from flows.ledger.records import STAGES, save_failure, save_run
-from flows.monitoring.alarms import Alarm
-from flows.monitoring.completeness import classify, feed_freshness, freshness
-from flows.monitoring.status import LOOKS, Status, present_of, stage_map, status_blocks, status_page
-from flows.show import Table
-from flows.show.page import figures_of, render_page
-from warehouse.errors import MarketError
-from warehouse.store.connection import open_store
+from slackwater.flows import cli
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.records import STAGES, save_failure, save_run
+from slackwater.flows.monitoring.alarms import Alarm
+from slackwater.flows.monitoring.completeness import classify, feed_freshness, freshness
+from slackwater.flows.monitoring.status import (
+    LOOKS,
+    Status,
+    present_of,
+    stage_map,
+    status_blocks,
+    status_page,
+)
+from slackwater.flows.show import Table
+from slackwater.flows.show.page import figures_of, render_page
+from slackwater.warehouse.errors import MarketError
+from slackwater.warehouse.store.connection import open_store
 
 MARKET = "aws/r/z/g@s"
 
@@ -156,7 +163,7 @@ def test_without_a_time_a_living_pipeline_is_seen_from_now_and_a_history_from_it
 def test_the_command_loads_no_engine_and_no_solver(made, tmp_path):
     db = made
     code = (
-        "import sys; from flows import cli; "
+        "import sys; from slackwater.flows import cli; "
         f"sys.argv = ['slackwater', 'status', '--db', {str(db)!r}, '--at', '2026-03-20', '--html', {str(tmp_path / 's.html')!r}]\n"
         "try:\n    cli.main()\nexcept SystemExit as ended:\n    assert ended.code == 0, ended.code\n"
         "found = {'prefect', 'pyomo', 'lightgbm', 'scipy.stats'} & set(sys.modules)\nassert not found, found"

@@ -9,14 +9,21 @@ from past_jobs import MARKETS, past_jobs
 from storekit import count_row, counts
 from test_turn import one_turn, small_settings
 
-from flows.config import Settings, read_settings
-from flows.ledger.records import save_failure
-from flows.monitoring.completeness import STATES, Facts, Promise, SlotMap, classify, completeness_of
-from flows.monitoring.status import status_of
-from warehouse.errors import SettingsError
-from warehouse.issued import write_rows
-from warehouse.observations import append
-from warehouse.store.connection import open_reader, open_store
+from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.ledger.records import save_failure
+from slackwater.flows.monitoring.completeness import (
+    STATES,
+    Facts,
+    Promise,
+    SlotMap,
+    classify,
+    completeness_of,
+)
+from slackwater.flows.monitoring.status import status_of
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.issued import write_rows
+from slackwater.warehouse.observations import append
+from slackwater.warehouse.store.connection import open_reader, open_store
 
 HALF = pd.Timedelta(minutes=30)
 FIRST = pd.Timestamp("2026-03-10T00:00Z")

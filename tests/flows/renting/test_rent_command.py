@@ -10,9 +10,9 @@ from page_kit import charts_of
 from published import keeps_to
 from tidy_folder import write_tidy
 
-from flows.renting.rent import read_types
-from optimization.renting.speedup import TableSpeedup
-from warehouse.errors import JobError
+from slackwater.flows.renting.rent import read_types
+from slackwater.optimization.renting.speedup import TableSpeedup
+from slackwater.warehouse.errors import JobError
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "types.toml"
 VECTORS = """

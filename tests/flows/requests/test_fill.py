@@ -11,8 +11,8 @@ import pytest
 from command_kit import printed
 from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, write_measurements
 
-from flows.ledger.jobs import Report, find_job, save_jobs, save_report
-from flows.requests.fill import (
+from slackwater.flows.ledger.jobs import Report, find_job, save_jobs, save_report
+from slackwater.flows.requests.fill import (
     answer_of,
     fill,
     measured_runs,
@@ -22,15 +22,15 @@ from flows.requests.fill import (
     with_measured,
     write_job_file,
 )
-from flows.requests.page import fill_report
-from forecasting.configurations.facts import gpu, known_gpus
-from forecasting.configurations.model import fit_configurations
-from optimization.job.definition import finished
-from optimization.job.gpus import gpu_type_of, gpu_types
-from optimization.job.request import read_request, slot_job
-from optimization.policies.pool import policy_named
-from optimization.replay.run import replay
-from optimization.requests.candidates import (
+from slackwater.flows.requests.page import fill_report
+from slackwater.forecasting.configurations.facts import gpu, known_gpus
+from slackwater.forecasting.configurations.model import fit_configurations
+from slackwater.optimization.job.definition import finished
+from slackwater.optimization.job.gpus import gpu_type_of, gpu_types
+from slackwater.optimization.job.request import read_request, slot_job
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import replay
+from slackwater.optimization.requests.candidates import (
     Candidate,
     Knowledge,
     Terms,
@@ -40,11 +40,11 @@ from optimization.requests.candidates import (
     usable,
     widths_of,
 )
-from optimization.requests.choice import RULES, Misjudged, screened_of, spread
-from optimization.requests.request import completed, parse_tuning_request
-from warehouse.errors import InputError, JobError, MarketError
-from warehouse.history import Market
-from warehouse.store.connection import open_store
+from slackwater.optimization.requests.choice import RULES, Misjudged, screened_of, spread
+from slackwater.optimization.requests.request import completed, parse_tuning_request
+from slackwater.warehouse.errors import InputError, JobError, MarketError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.store.connection import open_store
 
 
 @pytest.fixture(scope="module")
@@ -459,7 +459,7 @@ def test_believing_too_much_finishes_later_than_knowing(filled):
 
 
 def market_of(running, spot=3):
-    from optimization.market.window import market_window
+    from slackwater.optimization.market.window import market_window
 
     slots = running.live.job.deadline_slots
     return market_window(

@@ -11,13 +11,13 @@ from fill_kit import AT, STEP, write_markets, write_measurements
 from page_kit import charts_of
 from published import keeps_to
 
-from flows import cli
-from flows.clock import parse_time
-from flows.config import Settings
-from flows.turn.context import Turn
-from flows.turn.stages import ingest_simulated
-from optimization.job.request import read_request
-from warehouse.store.connection import open_store
+from slackwater.flows import cli
+from slackwater.flows.clock import parse_time
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.stages import ingest_simulated
+from slackwater.optimization.job.request import read_request
+from slackwater.warehouse.store.connection import open_store
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = Path(os.environ.get("SLACKWATER_DATA", ROOT / ".." / "shared" / "data"))
@@ -95,7 +95,7 @@ def test_a_filled_job_is_added_planned_and_shown(folder, call, tmp_path, monkeyp
 
 
 def _model(folder, tmp_path):
-    from forecasting.configurations.model import fit_configurations
+    from slackwater.forecasting.configurations.model import fit_configurations
 
     file = tmp_path / "configurations.zip"
     fit_configurations(folder / "finetune", seed=1).save(file)
@@ -131,7 +131,7 @@ def test_no_knowledge_says_where_it_comes_from(call, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["three-fields", "all-fields"])
 def test_the_examples_are_requests(name):
-    from optimization.requests.request import completed, read_tuning_request
+    from slackwater.optimization.requests.request import completed, read_tuning_request
 
     assert completed(read_tuning_request(ROOT / "examples" / "requests" / f"{name}.toml")).tokens > 0
 

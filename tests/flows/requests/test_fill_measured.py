@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from advice_kit import BEGIN, MARKET, SOURCE, STEP, request
 
-from flows import cli
-from flows.ledger.jobs import Report, find_job, measured_rows, save_jobs, save_report
-from flows.ledger.records import save_decisions
-from flows.requests.fill import job_text, measured_runs
-from optimization.job.request import FilledConfiguration, parse_request, read_request
-from warehouse.errors import JobError
-from warehouse.store.connection import open_store
+from slackwater.flows import cli
+from slackwater.flows.ledger.jobs import Report, find_job, measured_rows, save_jobs, save_report
+from slackwater.flows.ledger.records import save_decisions
+from slackwater.flows.requests.fill import job_text, measured_runs
+from slackwater.optimization.job.request import FilledConfiguration, parse_request, read_request
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.store.connection import open_store
 
 MINUTE = pd.Timedelta("1min")
 RATES = (0.0, 1000.0, 1400.0, 1900.0)

@@ -7,8 +7,8 @@ import pytest
 from configuration_kit import configuration, made_up_folder, made_up_runs
 from page_kit import charts_of
 
-from flows import cli
-from forecasting.configurations.model import load_configurations
+from slackwater.flows import cli
+from slackwater.forecasting.configurations.model import load_configurations
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from command_kit import call
 
-from flows.config import AlarmSettings, BoundSettings, Settings, commented_settings, read_settings
-from flows.engine.serving import automations, prefect_yaml
+from slackwater.flows.config import AlarmSettings, BoundSettings, Settings, commented_settings, read_settings
+from slackwater.flows.engine.serving import automations, prefect_yaml
 
 LINES = commented_settings().splitlines()
 #: Lines of settings without their "# "; explanations remain comments.

@@ -8,8 +8,8 @@ import pytest
 from command_kit import call
 from published import closed, keeps_to
 
-from flows.cli import COMMANDS
-from flows.schemas.forms import FORMS, names, schema
+from slackwater.flows.cli import COMMANDS
+from slackwater.flows.schemas.forms import FORMS, names, schema
 
 DOCS = Path(__file__).parents[3] / "docs" / "schemas.md"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_kit import call
 
-from flows.config import (
+from slackwater.flows.config import (
     OTHER_VARIABLES,
     PREFIX,
     AlarmSettings,
@@ -18,7 +18,7 @@ from flows.config import (
     read_settings,
     variable_of,
 )
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "how-to-run-it.md"

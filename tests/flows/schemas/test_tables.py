@@ -10,23 +10,23 @@ import pytest
 from past_jobs import past_jobs
 from test_turn import AT, LIGHT
 
-from flows.backfill.run import Backfill, backfill, stretch_of
-from flows.config import Settings
-from flows.ledger import fields
-from flows.ledger.fields import DECISION, DELIVERED, REPORTED, Field
-from flows.ledger.jobs import find_job, save_jobs
-from flows.ledger.records import decisions_of, measured_errors, outcomes_of, stored_decisions
-from flows.schemas import tables
-from flows.turn.context import Turn, run_id_of
-from flows.turn.report import learned
-from flows.turn.stages import whole_turn
-from warehouse.asof import load_history
-from warehouse.exchange import compact, export_store, import_folder, publish_generation
-from warehouse.history import Market
-from warehouse.issued import read_rows
-from warehouse.observations import list_markets
-from warehouse.store.connection import open_reader, open_store
-from warehouse.store.schema import TABLES
+from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger import fields
+from slackwater.flows.ledger.fields import DECISION, DELIVERED, REPORTED, Field
+from slackwater.flows.ledger.jobs import find_job, save_jobs
+from slackwater.flows.ledger.records import decisions_of, measured_errors, outcomes_of, stored_decisions
+from slackwater.flows.schemas import tables
+from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.report import learned
+from slackwater.flows.turn.stages import whole_turn
+from slackwater.warehouse.asof import load_history
+from slackwater.warehouse.exchange import compact, export_store, import_folder, publish_generation
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.schema import TABLES
 
 ROOT = Path(__file__).parents[3]
 STEP = pd.Timedelta("30min")
@@ -76,11 +76,11 @@ def jobs_decided(store) -> list[str]:
 
 def test_the_page_and_the_statements_are_made_from_what_is_declared():
     assert (ROOT / "docs" / "schema.md").read_text(encoding="utf-8") == tables.page(), (
-        "run: python -m flows.schemas.tables > docs/schema.md"
+        "run: python -m slackwater.flows.schemas.tables > docs/schema.md"
     )
     described = ROOT / "warehouse" / "store" / "sql" / "described.sql"
     assert described.read_text(encoding="utf-8") == tables.sql(), (
-        "run: python -m flows.schemas.tables sql > warehouse/store/sql/described.sql"
+        "run: python -m slackwater.flows.schemas.tables sql > warehouse/store/sql/described.sql"
     )
 
 

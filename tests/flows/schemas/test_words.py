@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from flows.ledger import fields
-from flows.ledger.fields import BOARD, DECISION, OUTCOME, Field
-from flows.schemas import forms, words
+from slackwater.flows.ledger import fields
+from slackwater.flows.ledger.fields import BOARD, DECISION, OUTCOME, Field
+from slackwater.flows.schemas import forms, words
 
 PAGE = Path(__file__).parents[3] / "docs" / "words.md"
 
 
 def test_the_page_is_made_from_what_is_declared():
     assert PAGE.read_text(encoding="utf-8") == words.page(), (
-        "run: python -m flows.schemas.words > docs/words.md"
+        "run: python -m slackwater.flows.schemas.words > docs/words.md"
     )
 
 

@@ -13,12 +13,24 @@ from command_kit import printed
 from page_kit import unpacked
 from rich.cells import cell_len
 
-from flows.command import Answer
-from flows.show import Banner, Column, Figure, Figures, Fold, Notes, Page, Section, Table, Verbatim, charts
-from flows.show.formats import usd
-from flows.show.page import COLOURS, asset, breakable, packed, render_page
-from flows.show.terminal import Style, lines_of
-from flows.turn.report import step_figure
+from slackwater.flows.command import Answer
+from slackwater.flows.show import (
+    Banner,
+    Column,
+    Figure,
+    Figures,
+    Fold,
+    Notes,
+    Page,
+    Section,
+    Table,
+    Verbatim,
+    charts,
+)
+from slackwater.flows.show.formats import usd
+from slackwater.flows.show.page import COLOURS, asset, breakable, packed, render_page
+from slackwater.flows.show.terminal import Style, lines_of
+from slackwater.flows.turn.report import step_figure
 
 DECISION = {
     "job": "llama-8b-lora", "market": "aws/us-east-1/us-east-1a/p4d.24xlarge@probe:test",
@@ -245,11 +257,11 @@ def test_every_kind_of_chart_is_what_the_language_takes(kind):
 @pytest.mark.parametrize(
     "module",
     [
-        "warehouse.amounts",
-        "flows.show.formats",
-        "flows.show.blocks",
-        "flows.show.charts",
-        "flows.show.terminal",
+        "slackwater.warehouse.amounts",
+        "slackwater.flows.show.formats",
+        "slackwater.flows.show.blocks",
+        "slackwater.flows.show.charts",
+        "slackwater.flows.show.terminal",
     ],
 )
 def test_examples_in_docstrings(module):

@@ -8,13 +8,13 @@ from command_kit import call
 from test_moving_jobs import H100, STEP, turn_on
 from test_turn import AT, dump, one_turn, small_settings
 
-from flows.config import read_settings
-from flows.ledger.records import decisions_of
-from flows.turn.context import find_work, places_of, read_history, read_pool
-from flows.turn.stages import decide_jobs
-from optimization.job.request import parse_request
-from warehouse.history import AVAILABLE
-from warehouse.store.connection import open_store
+from slackwater.flows.config import read_settings
+from slackwater.flows.ledger.records import decisions_of
+from slackwater.flows.turn.context import find_work, places_of, read_history, read_pool
+from slackwater.flows.turn.stages import decide_jobs
+from slackwater.optimization.job.request import parse_request
+from slackwater.warehouse.history import AVAILABLE
+from slackwater.warehouse.store.connection import open_store
 
 NAMES = ("a-patient", "b-roaming", "c-pressed", "d-pressed")
 TURNS = 2

@@ -5,15 +5,15 @@ import pytest
 from test_odd_jobs import asked
 from test_turn import AT
 
-from flows.config import Settings
-from flows.ledger.jobs import save_jobs, stored_jobs
-from flows.turn.context import Turn, find_work
-from flows.turn.report import examples_told
-from flows.turn.stages import ingest_simulated
-from flows.ui.jobs import jobs_data
-from flows.ui.pages import glance_data
-from flows.ui.reading import Reading
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
+from slackwater.flows.turn.context import Turn, find_work
+from slackwater.flows.turn.report import examples_told
+from slackwater.flows.turn.stages import ingest_simulated
+from slackwater.flows.ui.jobs import jobs_data
+from slackwater.flows.ui.pages import glance_data
+from slackwater.flows.ui.reading import Reading
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
 SETTINGS = Settings(models=("last_value",), planner="markov", max_markets=3, simulated_days=4)

@@ -11,17 +11,17 @@ import pytest
 from test_killed_turn import run_through, start
 from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
-from flows.config import Settings
-from flows.turn.context import Turn, find_work, read_histories
-from flows.turn.following import Followed
-from flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
-from forecasting.origins import TIMETABLE, Cohort
-from forecasting.predictor import NEVER_SEEN
-from forecasting.series import series_of, slot_at
-from optimization.replay.decision import in_turn
-from warehouse.history import Market
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.context import Turn, find_work, read_histories
+from slackwater.flows.turn.following import Followed
+from slackwater.flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
+from slackwater.forecasting.origins import TIMETABLE, Cohort
+from slackwater.forecasting.predictor import NEVER_SEEN
+from slackwater.forecasting.series import series_of, slot_at
+from slackwater.optimization.replay.decision import in_turn
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
 #: Trees are fast on little data; `markov` represents models fitted market by market.
@@ -44,7 +44,7 @@ def data(tmp_path_factory) -> Path:
 
 
 def ingested(db: Path, data: Path) -> None:
-    from warehouse.observations import ingest
+    from slackwater.warehouse.observations import ingest
 
     with open_store(db) as store:
         ingest(store, "tabular", data, imported_at=AT)

@@ -20,11 +20,11 @@ import os, sys
 from pathlib import Path
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import pandas as pd
-from flows.config import read_settings
-from flows.turn.context import Turn, run_id_of
-from flows.turn.stages import whole_turn
+from slackwater.flows.config import read_settings
+from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.stages import whole_turn
 from past_jobs import past_jobs
-from warehouse.store.connection import open_store
+from slackwater.warehouse.store.connection import open_store
 
 at = pd.Timestamp(sys.argv[2])
 with open_store(sys.argv[1]) as store:

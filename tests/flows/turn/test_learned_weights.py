@@ -6,20 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flows.config import Settings, read_settings
-from flows.ledger.records import save_scored, stored_rounds
-from optimization import Job
-from optimization.job.definition import Linear
-from optimization.market.window import market_window
-from optimization.policies.pool import policy_named
-from optimization.replay.score import EndedJob, Scored, score_job
-from optimization.selection.contract import weigh
-from optimization.selection.learned import learner_regret
-from optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
-from warehouse.errors import SettingsError
-from warehouse.issued import read_rows, write_rows
-from warehouse.store.connection import open_store
-from warehouse.times import microseconds
+from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.ledger.records import save_scored, stored_rounds
+from slackwater.optimization import Job
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.score import EndedJob, Scored, score_job
+from slackwater.optimization.selection.contract import weigh
+from slackwater.optimization.selection.learned import learner_regret
+from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.times import microseconds
 
 AT = pd.Timestamp("2026-01-05T10:00:00Z")
 NAMES = ["OD-only", "MSU", "UP", "AHANP(0.7)"]

@@ -15,28 +15,36 @@ from past_jobs import past_jobs
 from published import keeps_to
 from test_turn import AT, one_turn, small_settings
 
-from flows.config import Settings, read_settings
-from flows.delivery import document
-from flows.ledger.fields import zone_of
-from flows.ledger.jobs import open_movable, stored_jobs
-from flows.ledger.records import decisions_of
-from flows.monitoring.completeness import completeness_of
-from flows.requests.fill import offers_of
-from flows.schemas.forms import schema
-from flows.show.formats import rows_of
-from flows.turn.command import decision_blocks
-from flows.turn.context import Turn, find_work, panel_mates, places_of, read_history, read_pool, run_id_of
-from flows.turn.following import choose_markets
-from flows.turn.report import decisions_section, route_figure, stored_report
-from flows.turn.stages import decide_jobs
-from flows.ui.jobs import job_data, job_values, jobs_data
-from flows.ui.reading import Reading
-from optimization.job.request import parse_request, read_request
-from optimization.moving.score import BEST_MARKET, MOVERS
-from optimization.selection.learned import Rounds
-from warehouse.errors import JobError, MarketError
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.delivery import document
+from slackwater.flows.ledger.fields import zone_of
+from slackwater.flows.ledger.jobs import open_movable, stored_jobs
+from slackwater.flows.ledger.records import decisions_of
+from slackwater.flows.monitoring.completeness import completeness_of
+from slackwater.flows.requests.fill import offers_of
+from slackwater.flows.schemas.forms import schema
+from slackwater.flows.show.formats import rows_of
+from slackwater.flows.turn.command import decision_blocks
+from slackwater.flows.turn.context import (
+    Turn,
+    find_work,
+    panel_mates,
+    places_of,
+    read_history,
+    read_pool,
+    run_id_of,
+)
+from slackwater.flows.turn.following import choose_markets
+from slackwater.flows.turn.report import decisions_section, route_figure, stored_report
+from slackwater.flows.turn.stages import decide_jobs
+from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
+from slackwater.flows.ui.reading import Reading
+from slackwater.optimization.job.request import parse_request, read_request
+from slackwater.optimization.moving.score import BEST_MARKET, MOVERS
+from slackwater.optimization.selection.learned import Rounds
+from slackwater.warehouse.errors import JobError, MarketError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta("30min")
 H100 = "simulated/*/*/h100"

@@ -7,8 +7,8 @@ import pytest
 from command_kit import call
 from test_turn import AT, one_turn, small_settings
 
-from flows.config import read_settings
-from flows.schemas.forms import schema
+from slackwater.flows.config import read_settings
+from slackwater.flows.schemas.forms import schema
 
 JOB = """
 name = "mover"

@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 from test_turn import AT, one_turn, small_settings
 
-from flows.config import read_settings
-from flows.ledger.jobs import save_jobs, stored_jobs
-from optimization.job.request import parse_request
-from warehouse.store.connection import open_store
+from slackwater.flows.config import read_settings
+from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
+from slackwater.optimization.job.request import parse_request
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
 HOME = "simulated/east/east-a/h100"

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from command_kit import call
 
-from flows.config import read_settings
-from flows.turn.context import Turn, run_id_of
-from flows.turn.stages import whole_turn
-from flows.ui.app import make_app
-from flows.ui.reading import Snapshots
-from optimization.job.request import parse_request
-from warehouse.store.connection import open_store
+from slackwater.flows.config import read_settings
+from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.stages import whole_turn
+from slackwater.flows.ui.app import make_app
+from slackwater.flows.ui.reading import Snapshots
+from slackwater.optimization.job.request import parse_request
+from slackwater.warehouse.store.connection import open_store
 
 NOW = "2026-10-03T12:00Z"
 SETTINGS = 'planner = "last_value"\nmodels = ["last_value"]\nrisk_paths = 20\nmeasured_origins = 0\n'

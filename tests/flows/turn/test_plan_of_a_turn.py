@@ -8,18 +8,18 @@ import pytest
 from command_kit import call
 from test_turn import AT, one_turn, small_settings
 
-from flows.config import read_settings
-from flows.ledger.headline import headline, over_since
-from flows.ledger.records import decisions_of
-from flows.turn.context import read_history
-from flows.turn.following import find_market
-from flows.turn.planning import TurnMoment, newest_turn, usual_moment
-from flows.ui.jobs import jobs_data
-from flows.ui.reading import Reading
-from optimization.job.request import parse_request
-from warehouse.history import AVAILABLE
-from warehouse.observations import list_markets
-from warehouse.store.connection import open_reader, open_store
+from slackwater.flows.config import read_settings
+from slackwater.flows.ledger.headline import headline, over_since
+from slackwater.flows.ledger.records import decisions_of
+from slackwater.flows.turn.context import read_history
+from slackwater.flows.turn.following import find_market
+from slackwater.flows.turn.planning import TurnMoment, newest_turn, usual_moment
+from slackwater.flows.ui.jobs import jobs_data
+from slackwater.flows.ui.reading import Reading
+from slackwater.optimization.job.request import parse_request
+from slackwater.warehouse.history import AVAILABLE
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta("30min")
 NAMES = ("a", "b", "c")
@@ -83,7 +83,7 @@ def shown(row):
 
 
 def on_the_clock(monkeypatch, now):
-    monkeypatch.setattr("flows.clock.now", lambda: now)
+    monkeypatch.setattr("slackwater.flows.clock.now", lambda: now)
 
 
 def test_plan_run_fleet_plan_and_ui_agree_before_and_after_the_turn(folder, where):

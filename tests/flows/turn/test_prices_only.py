@@ -9,16 +9,16 @@ from command_kit import call, printed
 from test_turn import one_turn, small_settings
 from test_units_commands import END, JOB, history
 
-from flows.config import read_settings
-from flows.ledger.headline import answers
-from flows.show.blocks import Notes
-from flows.turn.command import decision_blocks, replay_blocks
-from flows.turn.report import decisions_summary
-from flows.ui.markets import market_data, market_figure, market_view
-from flows.ui.pages import glance_data
-from flows.ui.reading import Reading
-from optimization.job.request import read_request
-from warehouse.store.connection import open_reader
+from slackwater.flows.config import read_settings
+from slackwater.flows.ledger.headline import answers
+from slackwater.flows.show.blocks import Notes
+from slackwater.flows.turn.command import decision_blocks, replay_blocks
+from slackwater.flows.turn.report import decisions_summary
+from slackwater.flows.ui.markets import market_data, market_figure, market_view
+from slackwater.flows.ui.pages import glance_data
+from slackwater.flows.ui.reading import Reading
+from slackwater.optimization.job.request import read_request
+from slackwater.warehouse.store.connection import open_reader
 
 ZONES = "aws/us-east-1/*/p4d.24xlarge"
 MARKET = "aws/us-east-1/us-east-1a/p4d.24xlarge"

@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 from series_kit import history
 
-from flows.config import Settings
-from flows.ledger.records import save_accuracy
-from flows.show.skills import compared
-from flows.turn.forecast import forecast_market
-from flows.turn.recent_errors import STEPS, errors_of, market_errors, recent_rows
-from forecasting.quantiles import LEVELS, Forecast
-from warehouse.history import UNOBSERVED
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.records import save_accuracy
+from slackwater.flows.show.skills import compared
+from slackwater.flows.turn.forecast import forecast_market
+from slackwater.flows.turn.recent_errors import STEPS, errors_of, market_errors, recent_rows
+from slackwater.forecasting.quantiles import LEVELS, Forecast
+from slackwater.warehouse.history import UNOBSERVED
+from slackwater.warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2026-03-20T12:00Z")
 WINDOW = pd.Timedelta(hours=16)

@@ -17,10 +17,10 @@ import pytest
 from page_kit import unpacked
 from report_demo import NOW, STEP, demo_data, demo_panel
 
-from flows.show.formats import usd
-from flows.show.page import render_page
-from flows.turn.recent_errors import errors_of
-from flows.turn.report import (
+from slackwater.flows.show.formats import usd
+from slackwater.flows.show.page import render_page
+from slackwater.flows.turn.recent_errors import errors_of
+from slackwater.flows.turn.report import (
     TOP_POLICIES,
     ReportData,
     changes_told,
@@ -46,8 +46,8 @@ from flows.turn.report import (
     weights_summary,
     write_report,
 )
-from forecasting.accuracy.tables import with_common
-from warehouse.errors import InputError
+from slackwater.forecasting.accuracy.tables import with_common
+from slackwater.warehouse.errors import InputError
 
 VOID = {"meta", "br", "wbr", "img", "link", "input", "hr"}
 SECTIONS = ("decisions", "markets", "accuracy", "policies", "weights", "ingest", "notes")
@@ -509,7 +509,7 @@ def test_gap_runs():
 
 def test_drawing_library_is_imported_only_to_draw():
     code = (
-        "import sys\nfrom flows.turn import command\nfrom flows import show\n"
+        "import sys\nfrom slackwater.flows.turn import command\nfrom flows import show\n"
         "sys.exit('altair' in sys.modules or 'jinja2' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

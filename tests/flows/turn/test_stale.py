@@ -6,14 +6,14 @@ from command_kit import call
 from test_turn import small_settings
 from tidy_folder import DAYS, START, write_tidy
 
-from flows.config import read_settings
-from flows.ledger.fields import DECISION, stale_told
-from flows.monitoring.completeness import freshness, promises_of
-from flows.turn.command import decision_blocks
-from flows.turn.context import Turn
-from flows.turn.stages import whole_turn
-from optimization.job.request import read_request
-from warehouse.store.connection import open_store
+from slackwater.flows.config import read_settings
+from slackwater.flows.ledger.fields import DECISION, stale_told
+from slackwater.flows.monitoring.completeness import freshness, promises_of
+from slackwater.flows.turn.command import decision_blocks
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.stages import whole_turn
+from slackwater.optimization.job.request import read_request
+from slackwater.warehouse.store.connection import open_store
 
 MARKET = "lab/r1/z1/a3-highgpu-1g"
 JOB = f"""

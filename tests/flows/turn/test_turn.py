@@ -14,17 +14,17 @@ from past_jobs import past_jobs
 from published import keeps_to
 from tidy_folder import DAYS, START, write_tidy
 
-from flows.config import Settings
-from flows.ledger.records import outcome_frame
-from flows.turn.context import Turn, informed_learner, read_pool, run_id_of
-from flows.turn.stages import whole_turn
-from optimization.job.request import parse_request
-from optimization.selection.contract import weigh
-from optimization.selection.learners import DEFAULT_LEARNER
-from warehouse.issued import read_rows
-from warehouse.observations import ingest, observed_sources
-from warehouse.sources.simulated import generate
-from warehouse.store.connection import open_store
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.records import outcome_frame
+from slackwater.flows.turn.context import Turn, informed_learner, read_pool, run_id_of
+from slackwater.flows.turn.stages import whole_turn
+from slackwater.optimization.job.request import parse_request
+from slackwater.optimization.selection.contract import weigh
+from slackwater.optimization.selection.learners import DEFAULT_LEARNER
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import ingest, observed_sources
+from slackwater.warehouse.sources.simulated import generate
+from slackwater.warehouse.store.connection import open_store
 
 AT = pd.Timestamp("2026-03-10T06:00Z")
 POOL = """

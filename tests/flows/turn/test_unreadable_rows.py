@@ -7,10 +7,10 @@ from starlette.testclient import TestClient
 from test_odd_jobs import asked
 from test_turn import AT, one_turn, small_settings
 
-from flows.config import read_settings
-from flows.ui.app import make_app
-from flows.ui.reading import Snapshots
-from warehouse.store.connection import open_store
+from slackwater.flows.config import read_settings
+from slackwater.flows.ui.app import make_app
+from slackwater.flows.ui.reading import Snapshots
+from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
 DEEP = "[" * 100_000

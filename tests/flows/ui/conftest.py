@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_turn import small_settings
 
-from flows.config import Settings, read_settings
+from slackwater.flows.config import Settings, read_settings
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from test_turn import AT
 from test_ui import HOSTILE, MARKET
 
-from flows.ledger.seconds import TurnSeconds, save_seconds, seconds_file
-from flows.ui.app import make_app
-from flows.ui.reading import Snapshots
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_reader, open_store
+from slackwater.flows.ledger.seconds import TurnSeconds, save_seconds, seconds_file
+from slackwater.flows.ui.app import make_app
+from slackwater.flows.ui.reading import Snapshots
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta(minutes=30)
 NOW = AT + STEP + pd.Timedelta(minutes=10)

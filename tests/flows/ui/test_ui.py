@@ -20,25 +20,25 @@ from chromium import chromium_page, find_chromium
 from past_jobs import past_jobs
 from test_turn import AT, one_turn
 
-from flows.config import Settings
-from flows.ledger.headline import headline
-from flows.ledger.jobs import Report, find_job, open_job, save_change, save_report
-from flows.ledger.records import allocations_of, decisions_of, save_failure
-from flows.monitoring.completeness import freshness, promises_of
-from flows.show.formats import usd
-from flows.turn.context import read_history
-from flows.turn.following import Followed
-from flows.ui import pages
-from flows.ui.app import make_app, warm_up
-from flows.ui.command import bound_socket
-from flows.ui.jobs import hourly_cost, jobs_data
-from flows.ui.markets import markets_data
-from flows.ui.pages import VIEWS
-from flows.ui.reading import Reading, Snapshots
-from optimization.job.request import parse_request
-from warehouse.history import Market
-from warehouse.issued import read_rows, write_rows
-from warehouse.store.connection import open_reader, open_store
+from slackwater.flows.config import Settings
+from slackwater.flows.ledger.headline import headline
+from slackwater.flows.ledger.jobs import Report, find_job, open_job, save_change, save_report
+from slackwater.flows.ledger.records import allocations_of, decisions_of, save_failure
+from slackwater.flows.monitoring.completeness import freshness, promises_of
+from slackwater.flows.show.formats import usd
+from slackwater.flows.turn.context import read_history
+from slackwater.flows.turn.following import Followed
+from slackwater.flows.ui import pages
+from slackwater.flows.ui.app import make_app, warm_up
+from slackwater.flows.ui.command import bound_socket
+from slackwater.flows.ui.jobs import hourly_cost, jobs_data
+from slackwater.flows.ui.markets import markets_data
+from slackwater.flows.ui.pages import VIEWS
+from slackwater.flows.ui.reading import Reading, Snapshots
+from slackwater.optimization.job.request import parse_request
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.store.connection import open_reader, open_store
 
 STEP = pd.Timedelta(minutes=30)
 NOW = AT + STEP + pd.Timedelta(minutes=10)
@@ -548,7 +548,7 @@ def test_a_mistake_of_the_program_is_a_page_too(made, settings, monkeypatch):
     broken = pages.PageView(
         name="runs", template="runs.html", menu="/runs", about="", data=lambda reading, query: {}["x"]
     )
-    monkeypatch.setattr("flows.ui.app.VIEWS", (broken,))
+    monkeypatch.setattr("slackwater.flows.ui.app.VIEWS", (broken,))
     asking = Asking(make_app(Snapshots(made, settings, lambda: NOW)), raising=False)
     answer = asking.get("/runs")
     assert answer.status_code == 500
@@ -586,7 +586,7 @@ def test_lists_are_filtered_on_the_server_and_hostile_patterns_are_only_words(cl
             assert none in answer.text or text != "{{7*7}}"
         assert client.get(path, params={"q": "x" * 201}).status_code == 400
         assert client.get(path, params={"page": "-1"}).status_code == 400
-    monkeypatch.setattr("flows.ui.jobs.PAGE_JOBS", 1)
+    monkeypatch.setattr("slackwater.flows.ui.jobs.PAGE_JOBS", 1)
     pages = client.get("/api/jobs", params={"page": 2, "q": "*"}).json()
     assert pages["page"] == 2
     assert len(pages["jobs"]) == 1

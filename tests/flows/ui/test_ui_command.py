@@ -11,22 +11,22 @@ import sys
 import httpx
 import pytest
 
-from warehouse.store.connection import open_store
+from slackwater.warehouse.store.connection import open_store
 
 WAIT = 120
 
 
 #: The command with short timeouts for incomplete requests and for idle connections.
 IMPATIENT = (
-    "import functools, sys, uvicorn, flows.ui.connections as connections\n"
+    "import functools, sys, uvicorn, slackwater.flows.ui.connections as connections\n"
     "connections.REQUEST_SECONDS = 0.8\n"
     "uvicorn.Config = functools.partial(uvicorn.Config, timeout_keep_alive=1)\n"
-    "from flows.cli import main\n"
+    "from slackwater.flows.cli import main\n"
     "main()"
 )
 
 
-def started(*arguments: str, how: tuple[str, str] = ("-m", "flows.cli")):
+def started(*arguments: str, how: tuple[str, str] = ("-m", "slackwater.flows.cli")):
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [sys.executable, *how, "ui", *arguments],

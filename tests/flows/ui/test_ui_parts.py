@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 from command_kit import options_of
 
-from flows.guard import is_same_origin, may_ask
-from flows.monitoring.status import LOOKS
-from flows.show.page import COLOURS, properties
-from flows.ui import app, command, pages, runs
-from flows.ui import runs as complete
-from flows.ui.jobs import job_figure
-from flows.ui.markets import market_figure
-from flows.ui.reading import fingerprint
-from flows.ui.runs import LETTERS, completeness_values
-from warehouse.errors import SettingsError
+from slackwater.flows.guard import is_same_origin, may_ask
+from slackwater.flows.monitoring.status import LOOKS
+from slackwater.flows.show.page import COLOURS, properties
+from slackwater.flows.ui import app, command, pages, runs
+from slackwater.flows.ui import runs as complete
+from slackwater.flows.ui.jobs import job_figure
+from slackwater.flows.ui.markets import market_figure
+from slackwater.flows.ui.reading import fingerprint
+from slackwater.flows.ui.runs import LETTERS, completeness_values
+from slackwater.warehouse.errors import SettingsError
 
 CSS = app.style_sheet()
 
@@ -287,7 +287,7 @@ def test_stretches_of_the_same_slots_are_told_once():
 
 
 def test_the_documentation_names_every_page_address_and_option():
-    from flows.ui.pages import VIEWS
+    from slackwater.flows.ui.pages import VIEWS
 
     text = (Path(app.__file__).parents[2] / "docs" / "ui.md").read_text()
     for view in VIEWS:

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from series_kit import MARKET, history, wandering
 
-from forecasting.accuracy.losses import LOSSES, SCORE_COLUMNS, pinball, scale_of, score
-from forecasting.origins import backtest
-from forecasting.quantiles import LEVELS, Forecast
-from forecasting.series import series_of
-from warehouse.errors import ForecastError
+from slackwater.forecasting.accuracy.losses import LOSSES, SCORE_COLUMNS, pinball, scale_of, score
+from slackwater.forecasting.origins import backtest
+from slackwater.forecasting.quantiles import LEVELS, Forecast
+from slackwater.forecasting.series import series_of
+from slackwater.warehouse.errors import ForecastError
 
 NAN = float("nan")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from forecasting.accuracy.losses import SLOT_DISTANCE, cover_errors
+from slackwater.forecasting.accuracy.losses import SLOT_DISTANCE, cover_errors
 
 
 def by_linear_program(error):

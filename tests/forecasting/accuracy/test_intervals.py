@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecasting.accuracy.intervals import (
+from slackwater.forecasting.accuracy.intervals import (
     EVEN,
     LEAST_BLOCKS,
     TOO_FEW,
@@ -13,8 +13,8 @@ from forecasting.accuracy.intervals import (
     skills_by_block,
     verdict,
 )
-from forecasting.predictors import FLOOR
-from optimization.trials.comparison import resampled
+from slackwater.forecasting.predictors import FLOOR
+from slackwater.optimization.trials.comparison import resampled
 
 
 def test_a_difference_inside_its_interval_is_even():

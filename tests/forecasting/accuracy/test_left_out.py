@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecasting.accuracy.left_out import BY_DEFAULT, CHOSEN, HINDSIGHT, left_out
-from forecasting.accuracy.tables import class_scores
+from slackwater.forecasting.accuracy.left_out import BY_DEFAULT, CHOSEN, HINDSIGHT, left_out
+from slackwater.forecasting.accuracy.tables import class_scores
 
 MODELS = ("combined", "trees", "last_value")
 STEPS = (1, 2, 3)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forecasting.accuracy.losses import (
+from slackwater.forecasting.accuracy.losses import (
     brier,
     chances,
     conditional_frequencies,
@@ -19,7 +19,7 @@ from forecasting.accuracy.losses import (
     transform_span,
     width,
 )
-from forecasting.quantiles import LEVELS
+from slackwater.forecasting.quantiles import LEVELS
 
 SEEDS = st.integers(0, 10_000)
 

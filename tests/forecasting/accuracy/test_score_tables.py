@@ -1,4 +1,4 @@
-"""The tables of a backtest compared with slow implementations: the scores of `forecasting.accuracy.losses`,
+"""The tables of a backtest compared with slow implementations: the scores of `slackwater.forecasting.accuracy.losses`,
 and explicit sums (M6.5).
 """
 
@@ -23,9 +23,9 @@ from rolling_kit import (
 )
 from series_kit import DATA, history, real_histories, wandering
 
-from forecasting.accuracy.intervals import block_interval
-from forecasting.accuracy.losses import conditional_frequencies, diebold_mariano, score
-from forecasting.accuracy.tables import (
+from slackwater.forecasting.accuracy.intervals import block_interval
+from slackwater.forecasting.accuracy.losses import conditional_frequencies, diebold_mariano, score
+from slackwater.forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
     CLASS_COLUMNS,
     DAILY_COLUMNS,
@@ -39,11 +39,11 @@ from forecasting.accuracy.tables import (
     tally,
     yardstick_of,
 )
-from forecasting.origins import backtest, second_half
-from forecasting.predictor import Panel
-from forecasting.predictors import make_predictor
-from forecasting.series import series_of
-from warehouse.errors import ForecastError
+from slackwater.forecasting.origins import backtest, second_half
+from slackwater.forecasting.predictor import Panel
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.series import series_of
+from slackwater.warehouse.errors import ForecastError
 
 MODELS = {name: make_predictor(name) for name in ("last_value", "markov", "seasonal_naive")}
 
@@ -373,7 +373,7 @@ def test_a_backtest_without_the_floor_is_refused(rolling):
 
 
 def test_long_blocks_are_scored_in_pieces_alike(rolling, blocks, accuracy, monkeypatch):
-    monkeypatch.setattr("forecasting.accuracy.tables._CHUNK", 37)
+    monkeypatch.setattr("slackwater.forecasting.accuracy.tables._CHUNK", 37)
     again = scored(rolling, blocks)
     pd.testing.assert_frame_equal(again.scores, accuracy.scores, rtol=1e-9)
     pd.testing.assert_frame_equal(again.daily, accuracy.daily, rtol=1e-9)

@@ -3,7 +3,7 @@
 import pytest
 from configuration_kit import configuration
 
-from forecasting.configurations.facts import (
+from slackwater.forecasting.configurations.facts import (
     architecture,
     features,
     flop_per_token,
@@ -11,7 +11,7 @@ from forecasting.configurations.facts import (
     known_gpus,
     known_models,
 )
-from warehouse.errors import InputError
+from slackwater.warehouse.errors import InputError
 
 #: Parameters in billions as printed on the model cards.
 PUBLISHED = {

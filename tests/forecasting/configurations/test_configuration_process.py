@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from forecasting.configurations import throughput as process
-from forecasting.configurations.throughput import AXES, TERMS, Points, _block_factor, difficulty
+from slackwater.forecasting.configurations import throughput as process
+from slackwater.forecasting.configurations.throughput import AXES, TERMS, Points, _block_factor, difficulty
 
 THETA = process.start()
 

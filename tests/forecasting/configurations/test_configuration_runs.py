@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from configuration_kit import SXM, made_up_runs
 
-from forecasting.configurations.facts import features
-from forecasting.configurations.runs import (
+from slackwater.forecasting.configurations.facts import features
+from slackwater.forecasting.configurations.runs import (
     COLUMNS,
     IDENTITY,
     RUNS_FILE,
@@ -14,9 +14,9 @@ from forecasting.configurations.runs import (
     read_runs,
     runs_frame,
 )
-from forecasting.configurations.scores import MeasuringEffort, errors, folds, learning_curve
-from forecasting.configurations.throughput import fit_law, log_rate
-from warehouse.errors import InputError, SourceFileError
+from slackwater.forecasting.configurations.scores import MeasuringEffort, errors, folds, learning_curve
+from slackwater.forecasting.configurations.throughput import fit_law, log_rate
+from slackwater.warehouse.errors import InputError, SourceFileError
 
 
 def written(folder, frame):

@@ -14,9 +14,14 @@ from configuration_kit import (
     made_up_statistics,
 )
 
-from forecasting.configurations.facts import TEXTBOOK, calibrate_memory, memory_parts
-from forecasting.configurations.scores import SPLITS, impossible_labels, label_errors, measured_said_valid
-from forecasting.configurations.validity import (
+from slackwater.forecasting.configurations.facts import TEXTBOOK, calibrate_memory, memory_parts
+from slackwater.forecasting.configurations.scores import (
+    SPLITS,
+    impossible_labels,
+    label_errors,
+    measured_said_valid,
+)
+from slackwater.forecasting.configurations.validity import (
     LABELS_FILE,
     ValidityModel,
     failure_rates,
@@ -26,7 +31,7 @@ from forecasting.configurations.validity import (
     read_labels,
     rebuilt_grid,
 )
-from warehouse.errors import SourceFileError
+from slackwater.warehouse.errors import SourceFileError
 
 
 @pytest.fixture(scope="module")

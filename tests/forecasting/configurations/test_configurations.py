@@ -7,13 +7,19 @@ import numpy as np
 import pytest
 from configuration_kit import LAW, OFFSETS, PCIE, REAL, SXM, configuration, made_up_folder
 
-from forecasting.configurations.facts import features
-from forecasting.configurations.model import fit_configurations, load_configurations
-from forecasting.configurations.runs import read_runs, runs_frame
-from forecasting.configurations.scores import MeasuringEffort, errors, held_out, label_errors, models_left_out
-from forecasting.configurations.throughput import log_rate
-from forecasting.configurations.validity import read_labels
-from warehouse.errors import InputError, SourceFileError
+from slackwater.forecasting.configurations.facts import features
+from slackwater.forecasting.configurations.model import fit_configurations, load_configurations
+from slackwater.forecasting.configurations.runs import read_runs, runs_frame
+from slackwater.forecasting.configurations.scores import (
+    MeasuringEffort,
+    errors,
+    held_out,
+    label_errors,
+    models_left_out,
+)
+from slackwater.forecasting.configurations.throughput import log_rate
+from slackwater.forecasting.configurations.validity import read_labels
+from slackwater.warehouse.errors import InputError, SourceFileError
 
 
 @pytest.fixture(scope="module")

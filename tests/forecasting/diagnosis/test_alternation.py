@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from series_kit import DATA, history
 
-from forecasting.diagnosis.predictability import (
+from slackwater.forecasting.diagnosis.predictability import (
     TABLE,
     alternation,
     alternation_sentences,
@@ -18,7 +18,7 @@ from forecasting.diagnosis.predictability import (
     mean_change,
     probes_of,
 )
-from forecasting.series import Series, series_of
+from slackwater.forecasting.series import Series, series_of
 
 DAY = 144
 

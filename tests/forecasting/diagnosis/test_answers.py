@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecasting.diagnosis.predictability import ANSWER_COLUMNS, ANY, answer_sentences, answers
-from warehouse.errors import ForecastError
+from slackwater.forecasting.diagnosis.predictability import ANSWER_COLUMNS, ANY, answer_sentences, answers
+from slackwater.warehouse.errors import ForecastError
 
 
 def scores(skills, p_values, *, model="arima", market="m@s", variable="count"):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from series_kit import DATA, history, real_histories
 
-from forecasting.diagnosis.drift import (
+from slackwater.forecasting.diagnosis.drift import (
     DRIFT_COLUMNS,
     autocorrelation_time,
     contrast,
@@ -21,7 +21,7 @@ from forecasting.diagnosis.drift import (
     slots_per_day,
     watched,
 )
-from forecasting.series import series_of
+from slackwater.forecasting.series import series_of
 
 DAY = 48
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from series_kit import DATA, history, real_histories, wandering
 
-from forecasting.diagnosis.predictability import (
+from slackwater.forecasting.diagnosis.predictability import (
     autocorrelation,
     holm,
     information,
@@ -19,7 +19,7 @@ from forecasting.diagnosis.predictability import (
     seasonal_strength,
     stillness,
 )
-from forecasting.series import series_of
+from slackwater.forecasting.series import series_of
 
 NAN = float("nan")
 

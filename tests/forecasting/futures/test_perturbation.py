@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from forecasting.futures import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
-from warehouse.errors import SettingsError
+from slackwater.forecasting.futures import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
+from slackwater.warehouse.errors import SettingsError
 
 
 def noise(growth=Growth.FIXED, law=Law.UNIFORM, slots=4000, steps=9, seed=0):

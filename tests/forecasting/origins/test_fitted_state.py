@@ -12,12 +12,12 @@ import pytest
 from predictors_kit import registered
 from series_kit import history, wandering
 
-from forecasting.predictor import EachAlone, Panel, restored, state_text
-from forecasting.predictors import make_predictor
-from forecasting.predictors.arima import Arima, FittedArima
-from forecasting.predictors.last_value import LastValue
-from forecasting.series import series_of
-from warehouse.errors import ForecastError
+from slackwater.forecasting.predictor import EachAlone, Panel, restored, state_text
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.predictors.arima import Arima, FittedArima
+from slackwater.forecasting.predictors.last_value import LastValue
+from slackwater.forecasting.series import series_of
+from slackwater.warehouse.errors import ForecastError
 
 
 def same(one, other):
@@ -108,7 +108,7 @@ def test_odd_numbers_and_spans_come_back():
     [
         "not json",
         '{"class":"os:system","fields":{}}',
-        '{"class":"forecasting.predictors.last_value:FittedLastValue","fields":{}}',
+        '{"class":"slackwater.forecasting.predictors.last_value:FittedLastValue","fields":{}}',
         '{"stored":"last_value.fitted","fields":{"other":1}}',
         '{"stored":"gone","fields":{}}',
         '{"unknown":1}',

@@ -21,12 +21,12 @@ from rolling_kit import (
 )
 from series_kit import history
 
-from forecasting.origins import NO_NUMBER, Cohort, Rolling, forecast_blocks, second_half, units_of
-from forecasting.predictor import EachAlone, Outlook, Panel, bounded
-from forecasting.predictors import make_predictor
-from forecasting.predictors.last_value import LastValue
-from forecasting.series import series_of
-from warehouse.errors import ForecastError, SettingsError
+from slackwater.forecasting.origins import NO_NUMBER, Cohort, Rolling, forecast_blocks, second_half, units_of
+from slackwater.forecasting.predictor import EachAlone, Outlook, Panel, bounded
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.predictors.last_value import LastValue
+from slackwater.forecasting.series import series_of
+from slackwater.warehouse.errors import ForecastError, SettingsError
 
 
 def by_origin(blocks):

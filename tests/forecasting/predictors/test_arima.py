@@ -12,7 +12,7 @@ from standing import standing
 from statsmodels.tsa.arima_process import arma_generate_sample
 from statsmodels.tsa.statespace.sarimax import SARIMAX
 
-from forecasting.predictors.arima import (
+from slackwater.forecasting.predictors.arima import (
     STRANGE,
     FittedArima,
     best_order,
@@ -29,7 +29,7 @@ from forecasting.predictors.arima import (
     random_walk,
     stationary_covariance,
 )
-from forecasting.series import series_of
+from slackwater.forecasting.series import series_of
 
 NAN = float("nan")
 ORDERS = [(1, 0, 0), (2, 0, 1), (0, 0, 2), (2, 0, 2), (0, 1, 1), (1, 1, 0), (2, 1, 2)]

@@ -10,8 +10,8 @@ import pytest
 from series_kit import HALF_HOUR, MARKET, history, wandering
 from standing import standing
 
-from forecasting.predictor import NEVER_SEEN, Panel, restored, state_text
-from forecasting.predictors.combined import (
+from slackwater.forecasting.predictor import NEVER_SEEN, Panel, restored, state_text
+from slackwater.forecasting.predictors.combined import (
     COUNT_HALF_LIFE,
     NODES,
     StackedCount,
@@ -21,7 +21,7 @@ from forecasting.predictors.combined import (
     simplex_weights,
     transforms,
 )
-from forecasting.predictors.count_members import (
+from slackwater.forecasting.predictors.count_members import (
     MEMBERS,
     Likeness,
     Track,
@@ -35,11 +35,11 @@ from forecasting.predictors.count_members import (
     situation_of,
     smoothed,
 )
-from forecasting.predictors.laws import at_least, indicator, law_of, quantiles_of
-from forecasting.predictors.lightgbm import BoostedCount, count_rows, peers_of, thresholds_of
-from forecasting.quantiles import LEVELS
-from forecasting.series import Series, newest_observed, series_of
-from warehouse.history import Market
+from slackwater.forecasting.predictors.laws import at_least, indicator, law_of, quantiles_of
+from slackwater.forecasting.predictors.lightgbm import BoostedCount, count_rows, peers_of, thresholds_of
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import Series, newest_observed, series_of
+from slackwater.warehouse.history import Market
 
 NAN = float("nan")
 RNG = np.random.default_rng
@@ -343,7 +343,7 @@ def test_members_are_weighed_on_slots_that_nothing_was_estimated_on(monkeypatch)
         ends.append(max(one.end for one in panel.series))
         return expectations(panel, nodes)
 
-    monkeypatch.setattr("forecasting.predictors.combined.expectations", told)
+    monkeypatch.setattr("slackwater.forecasting.predictors.combined.expectations", told)
     series = probed(300)
     model = StackedCount(members=("stay", "recent_half_hour"), recalibrated=False).fit(
         Panel(series=(series,))

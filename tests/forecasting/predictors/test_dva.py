@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from series_kit import history, wandering
 
-from forecasting.predictor import NEVER_SEEN, Panel
-from forecasting.predictors import PREDICTORS, Entry, make_predictor, predictor_names
-from forecasting.predictors.dva import (
+from slackwater.forecasting.predictor import NEVER_SEEN, Panel
+from slackwater.forecasting.predictors import PREDICTORS, Entry, make_predictor, predictor_names
+from slackwater.forecasting.predictors.dva import (
     COLUMNS,
     GROWN,
     LENGTH,
@@ -26,10 +26,10 @@ from forecasting.predictors.dva import (
     units_at,
     windows_at,
 )
-from forecasting.predictors.last_value import LastValue
-from forecasting.quantiles import LEVELS
-from forecasting.series import series_of
-from warehouse.errors import SettingsError
+from slackwater.forecasting.predictors.last_value import LastValue
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import series_of
+from slackwater.warehouse.errors import SettingsError
 
 NAN = float("nan")
 with_jax = pytest.mark.skipif(
@@ -163,7 +163,7 @@ def test_an_answer_does_not_depend_on_what_else_is_asked(tidal):
 @with_jax
 def test_one_step_down_the_energy_is_nearer_to_what_came(tidal):
     """Denoising score matching: sampled paths move towards values that counts really take."""
-    from forecasting.predictors import dva_network
+    from slackwater.forecasting.predictors import dva_network
 
     fitted, whole = tidal
     origins = np.arange(500, 700)
@@ -176,7 +176,7 @@ def test_one_step_down_the_energy_is_nearer_to_what_came(tidal):
 
 @with_jax
 def test_training_is_the_same_again_and_lowers_its_loss():
-    from forecasting.predictors import dva_network
+    from slackwater.forecasting.predictors import dva_network
 
     given = lessons(Panel(series=(series_of(tide(400), "count"),)), seed=1)
     known = np.isfinite(given.y)
@@ -193,7 +193,7 @@ def test_training_is_the_same_again_and_lowers_its_loss():
 @with_jax
 def test_the_target_keeps_more_of_itself_than_the_window():
     """The coupled diffusion: at every step after the first, the target diffuses more slowly."""
-    from forecasting.predictors import dva_network as network
+    from slackwater.forecasting.predictors import dva_network as network
 
     window, target = (network.kept(scale) for scale in (1.0, network.TARGET_SCALE))
     assert window[0] == target[0] == 1.0

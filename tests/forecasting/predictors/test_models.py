@@ -13,14 +13,21 @@ import pytest
 from series_kit import history, wandering
 from standing import standing
 
-from forecasting.predictor import bounded
-from forecasting.predictors import PREDICTORS
-from forecasting.predictors.last_value import is_stale
-from forecasting.predictors.laws import MAX_STEP, MIN_ERRORS, ahead, error_quantiles, quantiles_of, widest
-from forecasting.predictors.lightgbm import FittedBoostedCount
-from forecasting.predictors.markov import FittedMarkovChain
-from forecasting.predictors.seasonal_naive import FittedSeasonalNaive
-from forecasting.quantiles import LEVELS
+from slackwater.forecasting.predictor import bounded
+from slackwater.forecasting.predictors import PREDICTORS
+from slackwater.forecasting.predictors.last_value import is_stale
+from slackwater.forecasting.predictors.laws import (
+    MAX_STEP,
+    MIN_ERRORS,
+    ahead,
+    error_quantiles,
+    quantiles_of,
+    widest,
+)
+from slackwater.forecasting.predictors.lightgbm import FittedBoostedCount
+from slackwater.forecasting.predictors.markov import FittedMarkovChain
+from slackwater.forecasting.predictors.seasonal_naive import FittedSeasonalNaive
+from slackwater.forecasting.quantiles import LEVELS
 
 NAN = float("nan")
 
@@ -28,10 +35,10 @@ NAN = float("nan")
 def test_importing_the_predictors_loads_no_heavy_library_and_making_them_no_jax():
     """Keeps the command line fast: statsmodels and lightgbm load with their models, and JAX with `dva` only."""
     code = (
-        "import sys; import forecasting, forecasting.predictors, forecasting.origins\n"
+        "import sys; import slackwater.forecasting.predictors, slackwater.forecasting.origins\n"
         "print([m for m in ('statsmodels', 'lightgbm', 'sklearn') if m in sys.modules])\n"
-        "from forecasting.predictors import PREDICTORS, make_predictor\n"
-        "[make_predictor(n).fit for n, e in PREDICTORS.items() if e.installed]; import flows.cli\n"
+        "from slackwater.forecasting.predictors import PREDICTORS, make_predictor\n"
+        "[make_predictor(n).fit for n, e in PREDICTORS.items() if e.installed]; import slackwater.flows.cli\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('jax', 'jaxlib')])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

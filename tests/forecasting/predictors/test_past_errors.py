@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from series_kit import history, wandering
 
-from forecasting.predictors.arima import spread_around, time_since_change
-from forecasting.quantiles import LEVELS
-from forecasting.series import series_of
+from slackwater.forecasting.predictors.arima import spread_around, time_since_change
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import series_of
 
 KEPT = 0.5 ** (1 / 72)  # half-hour slots: a day and a half is 72 of them
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forecasting.predictors.combined import PRICE_BINS, corrected_quantiles, price_transforms
-from forecasting.quantiles import LEVELS
+from slackwater.forecasting.predictors.combined import PRICE_BINS, corrected_quantiles, price_transforms
+from slackwater.forecasting.quantiles import LEVELS
 
 
 def test_a_price_falls_between_or_on_its_quantiles():

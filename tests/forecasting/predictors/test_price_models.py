@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from series_kit import MARKET, history, wandering
 
-from forecasting.predictor import Outlook, Panel, bounded, restored, state_text
-from forecasting.predictors.combined import (
+from slackwater.forecasting.predictor import Outlook, Panel, bounded, restored, state_text
+from slackwater.forecasting.predictors.combined import (
     PARTS,
     PRICE_MEMBERS,
     SCORED_STEPS,
@@ -24,17 +24,17 @@ from forecasting.predictors.combined import (
     records,
     weighted_quantiles,
 )
-from forecasting.predictors.last_value import LastValue
-from forecasting.predictors.lightgbm import BoostedPrice, FittedBoostedPrice, law_quantiles
-from forecasting.predictors.price_changes import (
+from slackwater.forecasting.predictors.last_value import LastValue
+from slackwater.forecasting.predictors.lightgbm import BoostedPrice, FittedBoostedPrice, law_quantiles
+from slackwater.forecasting.predictors.price_changes import (
     STATE_COLUMNS,
     ChangeProcess,
     FittedChangeProcess,
     price_rows,
     price_state,
 )
-from forecasting.quantiles import LEVELS
-from forecasting.series import Series, series_of
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import Series, series_of
 
 MODELS = {
     "adaptive": (AdaptiveLastValue, FittedAdaptiveLastValue),

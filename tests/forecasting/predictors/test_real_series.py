@@ -7,8 +7,8 @@ import pytest
 from predictors_kit import installed
 from series_kit import DATA, real_histories
 
-from forecasting.accuracy.losses import score
-from forecasting.origins import backtest
+from slackwater.forecasting.accuracy.losses import score
+from slackwater.forecasting.origins import backtest
 
 STEPS = [1, 2, 4, 8, 12]
 pytestmark = pytest.mark.skipif(

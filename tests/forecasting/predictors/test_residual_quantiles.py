@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from forecasting.predictors.laws import MIN_ERRORS, error_quantiles
-from forecasting.quantiles import LEVELS
+from slackwater.forecasting.predictors.laws import MIN_ERRORS, error_quantiles
+from slackwater.forecasting.quantiles import LEVELS
 
 
 def test_equal_to_numpy_column_by_column():

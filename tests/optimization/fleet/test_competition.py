@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from moving_markets import a_job, made, movable, random_markets
 
-from optimization.fleet.competition import (
+from slackwater.optimization.fleet.competition import (
     Claim,
     Course,
     MovingCourse,
@@ -22,12 +22,12 @@ from optimization.fleet.competition import (
     share_out,
     taken_later,
 )
-from optimization.moving.definition import MovingHold
-from optimization.moving.live import MovedDecision, live_movable
-from optimization.policies.pool import policy_named
-from optimization.replay.decision import Effort, LiveJob, Undecided
-from optimization.replay.run import see
-from optimization.window.plan import Allocation
+from slackwater.optimization.moving.definition import MovingHold
+from slackwater.optimization.moving.live import MovedDecision, live_movable
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.decision import Effort, LiveJob, Undecided
+from slackwater.optimization.replay.run import see
+from slackwater.optimization.window.plan import Allocation
 
 EFFORT = Effort(solver_seconds=1.0, risk_paths=12, seed=3)
 START, STEP = pd.Timestamp("2026-01-01T00:00Z"), pd.Timedelta("1h")

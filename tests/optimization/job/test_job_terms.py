@@ -6,8 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization.job.definition import Amdahl, Job, Linear, Power, Progress, RateTable, on_demand_to_go
-from optimization.job.request import (
+from slackwater.optimization.job.definition import (
+    Amdahl,
+    Job,
+    Linear,
+    Power,
+    Progress,
+    RateTable,
+    on_demand_to_go,
+)
+from slackwater.optimization.job.request import (
     LONGEST,
     MOST,
     MOST_SLOTS,
@@ -21,8 +29,8 @@ from optimization.job.request import (
     shortfall_told,
     slot_job,
 )
-from optimization.job.units import workload_units
-from warehouse.errors import JobError
+from slackwater.optimization.job.units import workload_units
+from slackwater.warehouse.errors import JobError
 
 
 def test_overhead_becomes_a_share_of_the_slot():

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimization import Job, Progress, View
-from optimization.job.definition import Linear, RateTable, infeasible_by, on_demand_to_go
-from optimization.job.request import mu_from_overhead
-from optimization.market.window import MarketWindow, market_window
-from optimization.policies.pace import fastest_size, pace, soonest_size
-from optimization.policies.pool import policy_named
-from optimization.replay.run import replay
-from optimization.replay.score import on_demand_only_cost
-from optimization.window.audit import audit_outcome
-from warehouse.errors import JobError
+from slackwater.optimization import Job, Progress, View
+from slackwater.optimization.job.definition import Linear, RateTable, infeasible_by, on_demand_to_go
+from slackwater.optimization.job.request import mu_from_overhead
+from slackwater.optimization.market.window import MarketWindow, market_window
+from slackwater.optimization.policies.pace import fastest_size, pace, soonest_size
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import replay
+from slackwater.optimization.replay.score import on_demand_only_cost
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.warehouse.errors import JobError
 
 NAMES = (
     "OD-only",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from window_cases import random_problem, to_go
 
-from optimization.job.definition import (
+from slackwater.optimization.job.definition import (
     TOLERANCE,
     Job,
     Linear,
@@ -17,9 +17,9 @@ from optimization.job.definition import (
     needed,
     on_demand_to_go,
 )
-from optimization.kernels.rules import slots_needed
-from optimization.window.plan import EndRule
-from warehouse.errors import JobError
+from slackwater.optimization.kernels.rules import slots_needed
+from slackwater.optimization.window.plan import EndRule
+from slackwater.warehouse.errors import JobError
 
 JOB = Job(
     name="j",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from optimization.job.definition import Amdahl, Linear, Power, RateTable, rates
-from warehouse.errors import JobError
+from slackwater.optimization.job.definition import Amdahl, Linear, Power, RateTable, rates
+from slackwater.warehouse.errors import JobError
 
 
 @pytest.mark.parametrize(

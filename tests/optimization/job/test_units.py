@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from optimization.job.definition import rates
-from optimization.job.request import check_change, parse_request, shortfall_told, slot_job
-from optimization.job.units import (
+from slackwater.optimization.job.definition import rates
+from slackwater.optimization.job.request import check_change, parse_request, shortfall_told, slot_job
+from slackwater.optimization.job.units import (
     asked_words,
     can_run_on,
     instance_range,
@@ -14,9 +14,9 @@ from optimization.job.units import (
     size_words,
     works_words,
 )
-from optimization.moving.terms import fits, movable_job
-from warehouse.errors import JobError
-from warehouse.history import History, Market
+from slackwater.optimization.moving.terms import fits, movable_job
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.history import History, Market
 
 STEP = pd.Timedelta("30min")
 AT = pd.Timestamp("2026-01-05T10:00:00Z")

@@ -15,10 +15,10 @@ import pytest
 from numba import float64, int64
 from numba.core.types import literal
 
-from optimization.kernels import compiling
+from slackwater.optimization.kernels import compiling
 
 CALLED = """
-from optimization.kernels.compiling import kernel
+from slackwater.optimization.kernels.compiling import kernel
 
 
 @kernel
@@ -26,9 +26,9 @@ def called(x):
     return 2.0 * x
 """
 PROBE = """
-from optimization.kernels.called import called
-from optimization.kernels.compiling import kernel
-from optimization.kernels.rules import efficiency
+from slackwater.optimization.kernels.called import called
+from slackwater.optimization.kernels.compiling import kernel
+from slackwater.optimization.kernels.rules import efficiency
 
 
 @kernel
@@ -36,9 +36,9 @@ def probe(restart, n, before):
     return called(efficiency(restart, n, before))
 """
 ASK = """
-from optimization.kernels.compiling import cache_folder
-from optimization.kernels.probe import probe
-from optimization.kernels.rules import Restart
+from slackwater.optimization.kernels.compiling import cache_folder
+from slackwater.optimization.kernels.probe import probe
+from slackwater.optimization.kernels.rules import Restart
 print(probe(Restart(0.75, 0.5), 3, 1), sum(probe.stats.cache_hits.values()), cache_folder())
 """
 
@@ -46,9 +46,10 @@ print(probe(Restart(0.75, 0.5), 3, 1), sum(probe.stats.cache_hits.values()), cac
 @pytest.fixture
 def package(tmp_path) -> Path:
     """Copy the kernels into a package of the same name, with an additional kernel that calls other files."""
-    folder = tmp_path / "copy" / "optimization" / "kernels"
+    folder = tmp_path / "copy" / "slackwater" / "optimization" / "kernels"
     folder.mkdir(parents=True)
-    (folder.parent / "__init__.py").write_text("")
+    for outer in folder.parents[:2]:
+        (outer / "__init__.py").write_text("")
     for source in compiling.HERE.glob("*.py"):
         shutil.copy(source, folder)
     (folder / "called.py").write_text(CALLED)
@@ -60,8 +61,8 @@ def ask(package: Path, **environment: str) -> tuple[float, int, Path]:
     """Run the probe in a new process; return its value, its number of cache hits and its cache folder."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_")}
     told = subprocess.run(
-        [sys.executable, "-c", ASK], env=clean | {"PYTHONPATH": str(package.parents[1])} | environment,
-        cwd=package.parents[1], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", ASK], env=clean | {"PYTHONPATH": str(package.parents[2])} | environment,
+        cwd=package.parents[2], capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     return float(told[0]), int(told[1]), Path(told[2])
 
@@ -127,10 +128,8 @@ def test_kernels_read_no_other_source_of_the_project():
     """Otherwise the hash would miss changes in those modules."""
     for path in compiling.HERE.glob("*.py"):
         for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith(("from ", "import ")) and line.split()[1].split(".")[0] in (
-                "optimization", "forecasting", "warehouse", "flows",
-            ):  # fmt: skip
-                assert line.split()[1].startswith("optimization.kernels"), (path.name, line)
+            if line.startswith(("from ", "import ")) and line.split()[1].split(".")[0] == "slackwater":
+                assert line.split()[1].startswith("slackwater.optimization.kernels"), (path.name, line)
 
 
 def test_two_processes_that_compile_two_signatures_at_once_do_not_take_each_others_code(
@@ -160,7 +159,7 @@ def test_two_processes_that_compile_two_signatures_at_once_do_not_take_each_othe
 
 
 def test_compiled_functions_keep_their_code_in_files_of_their_own():
-    from optimization.kernels.induction import induct_band
+    from slackwater.optimization.kernels.induction import induct_band
 
     assert isinstance(induct_band._cache._cache_file, compiling.CodeFiles)
     assert induct_band.compile.func is compiling._in_turn
@@ -197,6 +196,6 @@ def test_a_number_in_the_call_of_another_kernel_is_compiled_for_as_any_other(tmp
 
 
 def test_a_part_is_plain_python_to_whoever_is_not_a_kernel():
-    from optimization.kernels.labels import slot_costs
+    from slackwater.optimization.kernels.labels import slot_costs
 
     assert not hasattr(slot_costs, "overloads")

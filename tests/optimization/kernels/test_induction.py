@@ -9,13 +9,13 @@ import pytest
 from market_games import HALF_HOUR, by_tree, game_of, random_game, random_job
 from numpy.testing import assert_allclose
 
-from optimization import EndRule, HorizonProblem, Job
-from optimization.job.definition import Linear
-from optimization.kernels.induction import best_size, induct
-from optimization.kernels.rules import slot_cost, spot_held
-from optimization.market.window import market_window
-from optimization.replay.score import hindsight
-from optimization.window.twin import solve_window
+from slackwater.optimization import EndRule, HorizonProblem, Job
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.kernels.induction import best_size, induct
+from slackwater.optimization.kernels.rules import slot_cost, spot_held
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.replay.score import hindsight
+from slackwater.optimization.window.twin import solve_window
 
 #: Tolerance: tables are stored in single precision.
 SINGLE = 1e-6

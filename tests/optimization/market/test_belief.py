@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forecasting.quantiles import LEVELS, count_law
-from optimization import Job, Progress
-from optimization.job.definition import Linear
-from optimization.market.belief import (
+from slackwater.forecasting.quantiles import LEVELS, count_law
+from slackwater.optimization import Job, Progress
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.belief import (
     COMMON_HOURS,
     COMMON_SHARE,
     FINE_COUNTS,
@@ -24,7 +24,7 @@ from optimization.market.belief import (
     price_law,
     tilt,
 )
-from optimization.market.window import (
+from slackwater.optimization.market.window import (
     Past,
     PointForecast,
     Quantiles,
@@ -34,10 +34,10 @@ from optimization.market.window import (
     of_quantiles,
     record_of,
 )
-from optimization.policies.contract import belief_of
-from optimization.policies.pool import policy_named
-from optimization.replay.decision import simulate_ahead
-from optimization.replay.run import Seen, see
+from slackwater.optimization.policies.contract import belief_of
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.decision import simulate_ahead
+from slackwater.optimization.replay.run import Seen, see
 
 NAN = float("nan")
 HORIZON, PATHS = 12, 20_000

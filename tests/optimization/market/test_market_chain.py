@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimization.market.belief import (
+from slackwater.optimization.market.belief import (
     LEVEL_WIDTH,
     MOST_STATES,
     CountChain,
@@ -19,7 +19,7 @@ from optimization.market.belief import (
     forgotten,
     price_chain,
 )
-from optimization.market.window import Past
+from slackwater.optimization.market.window import Past
 
 NAN = float("nan")
 #: Half-lives of one slot, for slots of an hour.

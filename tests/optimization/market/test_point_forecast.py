@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from forecasting.quantiles import LEVELS, Forecast
-from optimization.market.window import point_forecast, whole_counts
-from warehouse.history import Market
+from slackwater.forecasting.quantiles import LEVELS, Forecast
+from slackwater.optimization.market.window import point_forecast, whole_counts
+from slackwater.warehouse.history import Market
 
 
 def forecast_of(counts: list[float], prices: list[float]) -> Forecast:

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from optimization.job.definition import Job, Linear
-from optimization.market.window import market_window
-from optimization.moving.definition import IDLE, MovableJob, MovingHold, even_moving
-from optimization.moving.replay import audit_moved, hindsight_over_markets, walk
-from optimization.window.plan import Allocation
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.moving.definition import IDLE, MovableJob, MovingHold, even_moving
+from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, walk
+from slackwater.optimization.window.plan import Allocation
 
 CASES = Path(os.environ.get("SLACKWATER_DATA", "../shared/data")).parent / "golden" / "markets.json"
 pytestmark = pytest.mark.skipif(not CASES.is_file(), reason="no golden cases of many markets here")

@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 from moving_markets import a_job, made, movable, random_markets
 
-from optimization.moving.definition import IDLE, MovingHold
-from optimization.moving.live import decide_moving, live_movable, ranked_markets
-from optimization.moving.movers import MeanField
-from optimization.moving.replay import replay_mover, walk
-from optimization.policies.pace import LETS_GO
-from optimization.replay.decision import Effort, LiveJob, Reported
-from optimization.replay.run import see
-from optimization.window.plan import Allocation
-from warehouse.amounts import usd
-from warehouse.errors import JobError
+from slackwater.optimization.moving.definition import IDLE, MovingHold
+from slackwater.optimization.moving.live import decide_moving, live_movable, ranked_markets
+from slackwater.optimization.moving.movers import MeanField
+from slackwater.optimization.moving.replay import replay_mover, walk
+from slackwater.optimization.policies.pace import LETS_GO
+from slackwater.optimization.replay.decision import Effort, LiveJob, Reported
+from slackwater.optimization.replay.run import see
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.amounts import usd
+from slackwater.warehouse.errors import JobError
 
 EFFORT = Effort(solver_seconds=1.0, risk_paths=60, seed=3)
 START, STEP = pd.Timestamp("2026-01-01T00:00Z"), pd.Timedelta("1h")

@@ -8,10 +8,10 @@ import pytest
 from moving_markets import ON_DEMAND, a_job, made, movable, random_markets
 from moving_twin import ExactProgram
 
-from optimization.job.definition import Linear, Progress, finished
-from optimization.market.belief import Belief, CountChain, PriceChain
-from optimization.market.window import market_window
-from optimization.moving.definition import (
+from slackwater.optimization.job.definition import Linear, Progress, finished
+from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.moving.definition import (
     IDLE,
     NOTHING,
     MarketsView,
@@ -21,7 +21,7 @@ from optimization.moving.definition import (
     even_moving,
     step,
 )
-from optimization.moving.movers import (
+from slackwater.optimization.moving.movers import (
     Alone,
     DeadlinePressure,
     Failover,
@@ -30,15 +30,22 @@ from optimization.moving.movers import (
     OneStep,
     stochastic_at_the_start,
 )
-from optimization.moving.replay import Grounds, Sight, audit_moved, hindsight_over_markets, replay_mover, walk
-from optimization.moving.tables import make_moving_tables
-from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
-from optimization.policies.pace import keeps_deadline
-from optimization.policies.stochastic import Stochastic
-from optimization.replay.run import replay
-from optimization.replay.score import hindsight
-from optimization.window.plan import Allocation
-from warehouse.errors import AuditError, JobError, MarketError, PolicyError
+from slackwater.optimization.moving.replay import (
+    Grounds,
+    Sight,
+    audit_moved,
+    hindsight_over_markets,
+    replay_mover,
+    walk,
+)
+from slackwater.optimization.moving.tables import make_moving_tables
+from slackwater.optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
+from slackwater.optimization.policies.pace import keeps_deadline
+from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.replay.run import replay
+from slackwater.optimization.replay.score import hindsight
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import AuditError, JobError, MarketError, PolicyError
 
 MOVERS = [
     MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure(),

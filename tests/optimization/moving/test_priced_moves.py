@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from moving_markets import ON_DEMAND, a_job, made, movable, random_markets
 from moving_twin import ExactProgram
 
-from optimization import Allocation, Progress
-from optimization.market.window import market_window
-from optimization.moving.definition import IDLE, MovingHold, net, priced_net, step
-from optimization.moving.movers import (
+from slackwater.optimization import Allocation, Progress
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.moving.definition import IDLE, MovingHold, net, priced_net, step
+from slackwater.optimization.moving.movers import (
     Alone,
     DeadlinePressure,
     Failover,
@@ -21,9 +21,15 @@ from optimization.moving.movers import (
     OneStep,
     stochastic_at_the_start,
 )
-from optimization.moving.replay import Grounds, Sight, audit_moved, hindsight_over_markets, replay_mover
-from optimization.moving.tables import ROUNDING
-from optimization.policies.baselines import UniformProgress
+from slackwater.optimization.moving.replay import (
+    Grounds,
+    Sight,
+    audit_moved,
+    hindsight_over_markets,
+    replay_mover,
+)
+from slackwater.optimization.moving.tables import ROUNDING
+from slackwater.optimization.policies.baselines import UniformProgress
 
 PRICED = [MeanField(), OneStep(), stochastic_at_the_start()]
 #: Cost of the work on demand in the most expensive market.

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization.job.request import JobRequest, parse_request
-from optimization.moving.terms import check_types, egress_usd_per_gb, fits, movable_job, moves
-from warehouse.errors import JobError
-from warehouse.history import History, Market
+from slackwater.optimization.job.request import JobRequest, parse_request
+from slackwater.optimization.moving.terms import check_types, egress_usd_per_gb, fits, movable_job, moves
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.history import History, Market
 
 STEP = pd.Timedelta("30min")
 AT = pd.Timestamp("2026-01-05T10:00:00Z")

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization import Allocation, EndRule, HorizonProblem, Job, PointForecast, Progress, View
-from optimization.job.definition import Linear, on_demand_to_go
-from optimization.market.window import market_window
-from optimization.policies.committed_horizon import Ahap, Commit
-from optimization.replay.run import PlanMemo, replay, see, with_shared_plans
-from optimization.replay.score import perfect_forecasts
-from optimization.window.plan import ExpectedToGo
-from optimization.window.twin import solve_window
+from slackwater.optimization import Allocation, EndRule, HorizonProblem, Job, PointForecast, Progress, View
+from slackwater.optimization.job.definition import Linear, on_demand_to_go
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.committed_horizon import Ahap, Commit
+from slackwater.optimization.replay.run import PlanMemo, replay, see, with_shared_plans
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.optimization.window.plan import ExpectedToGo
+from slackwater.optimization.window.twin import solve_window
 
 JOB = Job(
     name="c", workload=40, deadline_slots=10, n_min=1, n_max=8, throughput=Linear(), mu_up=0.9, value=100

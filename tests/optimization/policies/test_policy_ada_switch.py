@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optimization import Allocation, Job, PointForecast, Progress
-from optimization.job.definition import Linear, on_demand_to_go
-from optimization.market.window import MarketWindow, market_window, record_of
-from optimization.policies.ada_switch import ROBUST, AdaSwitch, worth_after
-from optimization.policies.committed_horizon import Ahap
-from optimization.policies.pace import step
-from optimization.policies.pool import policy_named
-from optimization.replay.run import replay, replay_pool, see
-from optimization.replay.score import perfect_forecasts
-from warehouse.errors import SettingsError
+from slackwater.optimization import Allocation, Job, PointForecast, Progress
+from slackwater.optimization.job.definition import Linear, on_demand_to_go
+from slackwater.optimization.market.window import MarketWindow, market_window, record_of
+from slackwater.optimization.policies.ada_switch import ROBUST, AdaSwitch, worth_after
+from slackwater.optimization.policies.committed_horizon import Ahap
+from slackwater.optimization.policies.pace import step
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import replay, replay_pool, see
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.warehouse.errors import SettingsError
 
 SLOTS, HISTORY = 16, 60
 JOB = Job(

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization import Job, PointForecast, Progress
-from optimization.job.definition import Linear
-from optimization.market.window import MarketWindow, market_window, record_of
-from optimization.policies.forecast_record import (
+from slackwater.optimization import Job, PointForecast, Progress
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import MarketWindow, market_window, record_of
+from slackwater.optimization.policies.forecast_record import (
     MEMORY,
     PRIOR_WEIGHT,
     Errors,
@@ -18,8 +18,8 @@ from optimization.policies.forecast_record import (
     noted,
     usd_per_slot,
 )
-from optimization.replay.run import see
-from optimization.replay.score import perfect_forecasts
+from slackwater.optimization.replay.run import see
+from slackwater.optimization.replay.score import perfect_forecasts
 
 STEPS, SLOTS = 3, 12
 JOB = Job(name="r", workload=60, deadline_slots=SLOTS, n_min=1, n_max=8, throughput=Linear(), value=90)

@@ -7,16 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization import Job, PointForecast, Progress
-from optimization.job.definition import Linear
-from optimization.market.window import market_window
-from optimization.policies.forecast_record import ForecastRecord, noted
-from optimization.policies.pace import step
-from optimization.policies.pool import policy_named
-from optimization.policies.receding_gradient import LEAST_SMOOTHING, RecedingGradient, accurate_steps
-from optimization.replay.run import replay, see
-from optimization.replay.score import perfect_forecasts
-from warehouse.errors import SettingsError
+from slackwater.optimization import Job, PointForecast, Progress
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.forecast_record import ForecastRecord, noted
+from slackwater.optimization.policies.pace import step
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.policies.receding_gradient import (
+    LEAST_SMOOTHING,
+    RecedingGradient,
+    accurate_steps,
+)
+from slackwater.optimization.replay.run import replay, see
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.warehouse.errors import SettingsError
 
 SLOTS = 14
 JOB = Job(

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization import Allocation, Job, Progress
-from optimization.job.definition import Linear
-from optimization.market.window import MarketWindow, market_window
-from optimization.policies.ross import Ross, _pseudo_random, buying_chance
-from optimization.replay.run import replay, see
-from warehouse.errors import SettingsError
+from slackwater.optimization import Allocation, Job, Progress
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import MarketWindow, market_window
+from slackwater.optimization.policies.ross import Ross, _pseudo_random, buying_chance
+from slackwater.optimization.replay.run import replay, see
+from slackwater.warehouse.errors import SettingsError
 
 JOB = Job(name="o", workload=60, deadline_slots=30, n_min=1, n_max=8, throughput=Linear(), value=120)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optimization import (
+from slackwater.optimization import (
     Allocation,
     EndRule,
     HorizonProblem,
@@ -20,14 +20,14 @@ from optimization import (
     Progress,
     View,
 )
-from optimization.job.definition import Linear, RateTable, on_demand_to_go
-from optimization.market.window import market_window
-from optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
-from optimization.policies.committed_horizon import Ahap, Commitments
-from optimization.policies.pool import policy_named
-from optimization.policies.reactive import Ahanp
-from optimization.replay.run import replay
-from warehouse.errors import SettingsError
+from slackwater.optimization.job.definition import Linear, RateTable, on_demand_to_go
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
+from slackwater.optimization.policies.committed_horizon import Ahap, Commitments
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.policies.reactive import Ahanp
+from slackwater.optimization.replay.run import replay
+from slackwater.warehouse.errors import SettingsError
 
 JOB = Job(name="j", workload=40, deadline_slots=10, n_min=1, n_max=8, throughput=Linear(), value=100)
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization import Job, PointForecast, Progress
-from optimization.job.definition import Amdahl, Linear
-from optimization.market.window import market_window
-from optimization.policies.pool import policy_named
-from optimization.policies.trust import Trust, growth_cost, kept_spot
-from optimization.replay.run import replay, see
-from warehouse.errors import SettingsError
+from slackwater.optimization import Job, PointForecast, Progress
+from slackwater.optimization.job.definition import Amdahl, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.policies.trust import Trust, growth_cost, kept_spot
+from slackwater.optimization.replay.run import replay, see
+from slackwater.warehouse.errors import SettingsError
 
 #: A job with so much time that the safety net never intervenes.
 JOB = Job(

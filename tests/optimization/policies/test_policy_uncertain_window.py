@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimization import Job, PointForecast, Progress
-from optimization.job.definition import Linear
-from optimization.market.window import market_window
-from optimization.policies.pace import step
-from optimization.policies.pool import policy_named
-from optimization.policies.uncertain_window import UncertainWindow, balanced_window
-from optimization.replay.run import replay, replay_pool, see
-from optimization.replay.score import perfect_forecasts
-from warehouse.errors import SettingsError
+from slackwater.optimization import Job, PointForecast, Progress
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.pace import step
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.policies.uncertain_window import UncertainWindow, balanced_window
+from slackwater.optimization.replay.run import replay, replay_pool, see
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.warehouse.errors import SettingsError
 
 SLOTS = 14
 JOB = Job(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from optimization import EndRule
-from optimization.policies import PUBLISHED_IDEAS
-from optimization.policies.committed_horizon import Ahap
-from optimization.policies.pool import expand, load_pool, policy_named
-from warehouse.errors import SettingsError
+from slackwater.optimization import EndRule
+from slackwater.optimization.policies import PUBLISHED_IDEAS
+from slackwater.optimization.policies.committed_horizon import Ahap
+from slackwater.optimization.policies.pool import expand, load_pool, policy_named
+from slackwater.warehouse.errors import SettingsError
 
 
 def test_the_default_pool_has_the_papers_size_and_the_baselines():

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moving_twin import ExactProgram
 
-from optimization import Allocation, Job, Progress, View
-from optimization.job.definition import Amdahl, Linear
-from optimization.market.belief import Forgetting
-from optimization.market.window import market_window, record_of
-from optimization.moving.definition import MovableJob, even_moving
-from optimization.policies.pace import (
+from slackwater.optimization import Allocation, Job, Progress, View
+from slackwater.optimization.job.definition import Amdahl, Linear
+from slackwater.optimization.market.belief import Forgetting
+from slackwater.optimization.market.window import market_window, record_of
+from slackwater.optimization.moving.definition import MovableJob, even_moving
+from slackwater.optimization.policies.pace import (
     LETS_GO,
     always_worth_finishing,
     deadline_in_reach,
@@ -24,10 +24,10 @@ from optimization.policies.pace import (
     split,
     worth_finishing,
 )
-from optimization.policies.pool import policy_named
-from optimization.policies.stochastic import Stochastic, tables_in_force
-from optimization.replay.decision import look_ahead, simulate_ahead
-from optimization.replay.run import replay, see
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.policies.stochastic import Stochastic, tables_in_force
+from slackwater.optimization.replay.decision import look_ahead, simulate_ahead
+from slackwater.optimization.replay.run import replay, see
 
 #: Value of the job relative to its on-demand cost: 1 USD per instance-hour in every slot, slots of an hour.
 WORTH = 0.45

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optimization import Allocation, Job, Progress, View
-from optimization.job.definition import Linear, RateTable
-from optimization.market.window import market_window
-from optimization.policies.pool import expand, policy_named
-from optimization.policies.single_cluster import Holding, SingleCluster, cluster_size
-from optimization.policies.stochastic import Stochastic
-from optimization.replay.run import replay
-from warehouse.errors import SettingsError
+from slackwater.optimization import Allocation, Job, Progress, View
+from slackwater.optimization.job.definition import Linear, RateTable
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.pool import expand, policy_named
+from slackwater.optimization.policies.single_cluster import Holding, SingleCluster, cluster_size
+from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.replay.run import replay
+from slackwater.warehouse.errors import SettingsError
 
 JOB = Job(name="s", workload=40, deadline_slots=20, n_min=1, n_max=4, throughput=Linear(), value=100)
 

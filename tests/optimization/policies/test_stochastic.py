@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimization import Allocation, Job, Progress
-from optimization.job.definition import Amdahl, Linear, RateTable, Throughput
-from optimization.market.belief import Forgetting
-from optimization.market.window import MarketWindow, Record, market_window, record_of
-from optimization.policies import stochastic
-from optimization.policies.pace import always_worth_finishing, pace
-from optimization.policies.pool import policy_named
-from optimization.policies.stochastic import Stochastic, ValueTables, tables_in_force
-from optimization.replay.run import (
+from slackwater.optimization import Allocation, Job, Progress
+from slackwater.optimization.job.definition import Amdahl, Linear, RateTable, Throughput
+from slackwater.optimization.market.belief import Forgetting
+from slackwater.optimization.market.window import MarketWindow, Record, market_window, record_of
+from slackwater.optimization.policies import stochastic
+from slackwater.optimization.policies.pace import always_worth_finishing, pace
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.policies.stochastic import Stochastic, ValueTables, tables_in_force
+from slackwater.optimization.replay.run import (
     PlanMemo,
     catch_up,
     replay,
@@ -27,10 +27,10 @@ from optimization.replay.run import (
     step,
     with_shared_plans,
 )
-from optimization.window.audit import audit_outcome
-from optimization.window.plan import EndRule
-from optimization.window.twin import solve_window
-from warehouse.errors import JobError, SettingsError
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.optimization.window.plan import EndRule
+from slackwater.optimization.window.twin import solve_window
+from slackwater.warehouse.errors import JobError, SettingsError
 
 NAN = float("nan")
 AHAP_EXPECTED = "AHAP(5,1,0.9,expected)"

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from market_games import HALF_HOUR, by_tree
 
-from optimization import EndRule, HorizonProblem, Job, Progress
-from optimization.job.definition import Linear, RateTable, on_demand_to_go
-from optimization.market.belief import MOST_STATES, Forgetting, Now, make_belief
-from optimization.market.window import Past, market_window, record_of
-from optimization.policies.pace import pace
-from optimization.policies.stochastic import (
+from slackwater.optimization import EndRule, HorizonProblem, Job, Progress
+from slackwater.optimization.job.definition import Linear, RateTable, on_demand_to_go
+from slackwater.optimization.market.belief import MOST_STATES, Forgetting, Now, make_belief
+from slackwater.optimization.market.window import Past, market_window, record_of
+from slackwater.optimization.policies.pace import pace
+from slackwater.optimization.policies.stochastic import (
     END_POINTS,
     MOST_POINTS,
     ValueTables,
     expected_to_go,
     make_tables,
 )
-from optimization.replay.run import see
-from optimization.window.plan import PlanStatus
-from optimization.window.solver import plan_problem
-from optimization.window.twin import solve_window
+from slackwater.optimization.replay.run import see
+from slackwater.optimization.window.plan import PlanStatus
+from slackwater.optimization.window.solver import plan_problem
+from slackwater.optimization.window.twin import solve_window
 
 SINGLE = 1e-6
 ON_DEMAND_USD = 1.0

@@ -8,11 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from optimization.renting.budget import JobType, hull_frontier, rent
-from optimization.renting.price import DeadlineDelay, PricedDelay
-from optimization.renting.simulation import equal_widths, fixed_rental, load_of
-from optimization.renting.speedup import SIZE_LAWS, AmdahlSpeedup, FunctionSpeedup, PowerSpeedup, TableSpeedup
-from warehouse.errors import JobError, SettingsError
+from slackwater.optimization.renting.budget import JobType, hull_frontier, rent
+from slackwater.optimization.renting.price import DeadlineDelay, PricedDelay
+from slackwater.optimization.renting.simulation import equal_widths, fixed_rental, load_of
+from slackwater.optimization.renting.speedup import (
+    SIZE_LAWS,
+    AmdahlSpeedup,
+    FunctionSpeedup,
+    PowerSpeedup,
+    TableSpeedup,
+)
+from slackwater.warehouse.errors import JobError, SettingsError
 
 
 def kind(name, speedup, rate=0.4, mean=1.0, **rest):

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from optimization.market.window import market_window, record_of
-from optimization.renting.budget import JobType
-from optimization.renting.market import (
+from slackwater.optimization.market.window import market_window, record_of
+from slackwater.optimization.renting.budget import JobType
+from slackwater.optimization.renting.market import (
     Arrival,
     DualPrice,
     EffectiveRenter,
@@ -20,7 +20,7 @@ from optimization.renting.market import (
     covered_rental,
     rent_on_market,
 )
-from optimization.renting.price import (
+from slackwater.optimization.renting.price import (
     Outlooks,
     PricedDelay,
     PriceOutlook,
@@ -28,9 +28,9 @@ from optimization.renting.price import (
     effective_price,
     loss_rate,
 )
-from optimization.renting.simulation import Stream, job_stream
-from optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
-from warehouse.errors import SettingsError
+from slackwater.optimization.renting.simulation import Stream, job_stream
+from slackwater.optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
+from slackwater.warehouse.errors import SettingsError
 
 RULES = Rules(widths=np.arange(1, 9), restart_hours=0.1)
 TYPES = [

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization.renting.budget import JobType, rent
-from optimization.renting.simulation import (
+from slackwater.optimization.renting.budget import JobType, rent
+from slackwater.optimization.renting.simulation import (
     FACTORS,
     Renting,
     Stream,
@@ -22,7 +22,7 @@ from optimization.renting.simulation import (
     play_widths,
     sensitivity,
 )
-from optimization.renting.speedup import (
+from slackwater.optimization.renting.speedup import (
     ARRIVAL_LAWS,
     SIZE_LAWS,
     AmdahlSpeedup,
@@ -33,7 +33,7 @@ from optimization.renting.speedup import (
     TableSpeedup,
     arrival_times,
 )
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 TYPES = [
     JobType(name="amdahl", rate_per_hour=0.4, mean_hours=1.0, speedup=AmdahlSpeedup(parallel=0.8)),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from optimization.renting.market import (
+from slackwater.optimization.renting.market import (
     DualPrice,
     SpendingPlan,
     best_fixed,
@@ -13,7 +13,7 @@ from optimization.renting.market import (
     regret_bound,
     spend_along,
 )
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 WIDTHS = np.arange(1.0, 9.0)
 ROUNDS = 2000

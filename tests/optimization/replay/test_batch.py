@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from optimization import Allocation, Job
-from optimization.job.definition import Linear
-from optimization.market.window import market_window, record_of
-from optimization.policies.pool import policy_named
-from optimization.replay.run import Case, replay, replay_batch, spread
-from optimization.replay.score import perfect_forecasts
-from warehouse.errors import MarketError, SettingsError
+from slackwater.optimization import Allocation, Job
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import market_window, record_of
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import Case, replay, replay_batch, spread
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.warehouse.errors import MarketError, SettingsError
 
 POLICIES = [
     policy_named(name) for name in ("OD-only", "UP", "AHANP(0.7)", "AHAP(3,1,0.9)", "AHAP(3,3,0.5,last)")

@@ -9,16 +9,16 @@ import pytest
 from moving_markets import a_job, movable, random_markets
 from series_kit import wandering
 
-from optimization.job.definition import Progress, guard_usd
-from optimization.job.request import parse_request, slot_job
-from optimization.moving.movers import DeadlinePressure, GreedyMover, MeanField, OneStep
-from optimization.moving.replay import replay_mover
-from optimization.policies.pool import load_pool, policy_named
-from optimization.replay.decision import Effort, decide, live_job
-from optimization.replay.run import replay
-from optimization.replay.score import ended_job, hindsight, perfect_forecasts
-from optimization.window.audit import audit_outcome
-from warehouse.errors import JobError
+from slackwater.optimization.job.definition import Progress, guard_usd
+from slackwater.optimization.job.request import parse_request, slot_job
+from slackwater.optimization.moving.movers import DeadlinePressure, GreedyMover, MeanField, OneStep
+from slackwater.optimization.moving.replay import replay_mover
+from slackwater.optimization.policies.pool import load_pool, policy_named
+from slackwater.optimization.replay.decision import Effort, decide, live_job
+from slackwater.optimization.replay.run import replay
+from slackwater.optimization.replay.score import ended_job, hindsight, perfect_forecasts
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.warehouse.errors import JobError
 
 BEFORE, SLOTS, CEILING = 100, 12, 1.02
 POLICIES = [

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from optimization.job.definition import Job, Linear
-from optimization.market.window import market_window
-from optimization.replay.decision import Reported, held_so_far
-from optimization.replay.run import see
-from optimization.window.plan import Allocation
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.replay.decision import Reported, held_so_far
+from slackwater.optimization.replay.run import see
+from slackwater.optimization.window.plan import Allocation
 
 
 def _job(**changes):

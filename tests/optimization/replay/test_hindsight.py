@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import optimization.window.twin as labels
-from optimization.job.definition import Amdahl, Job, Linear, Power
-from optimization.market.window import market_window
-from optimization.policies.contract import View
-from optimization.replay.run import replay
-from optimization.replay.score import hindsight
-from optimization.window.audit import audit_outcome
-from optimization.window.plan import EndRule, HorizonProblem
-from optimization.window.solver import Limits, plan_problem
-from warehouse.errors import MarketError
+import slackwater.optimization.window.twin as labels
+from slackwater.optimization.job.definition import Amdahl, Job, Linear, Power
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.replay.run import replay
+from slackwater.optimization.replay.score import hindsight
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.optimization.window.plan import EndRule, HorizonProblem
+from slackwater.optimization.window.solver import Limits, plan_problem
+from slackwater.warehouse.errors import MarketError
 
 
 class Follow:
@@ -68,7 +68,7 @@ def test_its_allocations_achieve_low_when_replayed(seed):
 
 
 def test_no_policy_of_the_pool_beats_it():
-    from optimization.policies.baselines import OnDemandOnly
+    from slackwater.optimization.policies.baselines import OnDemandOnly
 
     for seed in range(6):
         job, window = case(seed)

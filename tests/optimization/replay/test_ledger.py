@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization import Job, PointForecast
-from optimization.job.definition import Linear
-from optimization.market.window import market_window
-from optimization.policies.pool import policy_named
-from optimization.replay.run import PlanMemo, replay, replay_pool
-from optimization.replay.score import (
+from slackwater.optimization import Job, PointForecast
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import PlanMemo, replay, replay_pool
+from slackwater.optimization.replay.score import (
     leaderboard,
     ledger_frame,
     on_demand_only_cost,
@@ -21,8 +21,8 @@ from optimization.replay.score import (
     perfect_outcomes,
     score,
 )
-from optimization.selection.contract import even_weights, update
-from warehouse.errors import SettingsError
+from slackwater.optimization.selection.contract import even_weights, update
+from slackwater.warehouse.errors import SettingsError
 
 JOB = Job(name="j", workload=12, deadline_slots=6, n_min=1, n_max=4, throughput=Linear(), value=30)
 MARKET = market_window(

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from moving_markets import a_job, movable, random_markets
 
-from optimization.job.definition import Progress
-from optimization.market.window import market_window, plan_price
-from optimization.moving.definition import MovableJob
-from optimization.moving.movers import (
+from slackwater.optimization.job.definition import Progress
+from slackwater.optimization.market.window import market_window, plan_price
+from slackwater.optimization.moving.definition import MovableJob
+from slackwater.optimization.moving.movers import (
     Alone,
     DeadlinePressure,
     Failover,
@@ -19,18 +19,18 @@ from optimization.moving.movers import (
     OneStep,
     stochastic_at_the_start,
 )
-from optimization.moving.replay import audit_moved, hindsight_over_markets, replay_mover
-from optimization.moving.score import EndedMovable, score_movable
-from optimization.policies import UniformProgress
-from optimization.policies.committed_horizon import Ahap
-from optimization.policies.pool import load_pool, policy_named
-from optimization.policies.stochastic import Stochastic
-from optimization.replay.decision import Effort, decide, live_job, simulate_ahead
-from optimization.replay.run import replay, see
-from optimization.replay.score import EndedJob, hindsight, score_job
-from optimization.window.audit import audit_outcome
-from optimization.window.plan import EndRule
-from warehouse.history import History, Market, OnDemandOrigin
+from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, replay_mover
+from slackwater.optimization.moving.score import EndedMovable, score_movable
+from slackwater.optimization.policies import UniformProgress
+from slackwater.optimization.policies.committed_horizon import Ahap
+from slackwater.optimization.policies.pool import load_pool, policy_named
+from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.replay.decision import Effort, decide, live_job, simulate_ahead
+from slackwater.optimization.replay.run import replay, see
+from slackwater.optimization.replay.score import EndedJob, hindsight, score_job
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.optimization.window.plan import EndRule
+from slackwater.warehouse.history import History, Market, OnDemandOrigin
 
 NOT_SOLD = OnDemandOrigin(kind="not sold", words="test")
 JOBS = [

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization import Job
-from optimization.job.definition import Linear
-from optimization.market.window import MarketWindow, market_window, record_of
-from optimization.policies.pool import load_pool
-from optimization.replay.run import replay, replay_pool
-from optimization.replay.score import hindsight, leaderboard, perfect_forecasts, score
-from optimization.window.audit import audit_outcome
+from slackwater.optimization import Job
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import MarketWindow, market_window, record_of
+from slackwater.optimization.policies.pool import load_pool
+from slackwater.optimization.replay.run import replay, replay_pool
+from slackwater.optimization.replay.score import hindsight, leaderboard, perfect_forecasts, score
+from slackwater.optimization.window.audit import audit_outcome
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no open data at {DATA}; set SLACKWATER_DATA")

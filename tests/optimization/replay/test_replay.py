@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optimization import Allocation, Job, PointForecast, Progress, View
-from optimization.job.definition import Linear
-from optimization.market.window import MarketWindow, Quantiles, market_window, record_of
-from optimization.policies.pool import load_pool, policy_named
-from optimization.replay.run import PlanMemo, catch_up, in_force, replay, replay_pool, see, with_shared_plans
-from optimization.replay.score import hindsight, perfect_forecasts
-from optimization.window.audit import audit_outcome
-from warehouse.errors import JobError, MarketError, PolicyError
+from slackwater.optimization import Allocation, Job, PointForecast, Progress, View
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import MarketWindow, Quantiles, market_window, record_of
+from slackwater.optimization.policies.pool import load_pool, policy_named
+from slackwater.optimization.replay.run import (
+    PlanMemo,
+    catch_up,
+    in_force,
+    replay,
+    replay_pool,
+    see,
+    with_shared_plans,
+)
+from slackwater.optimization.replay.score import hindsight, perfect_forecasts
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.warehouse.errors import JobError, MarketError, PolicyError
 
 
 @dataclass

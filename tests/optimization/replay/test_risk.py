@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optimization import Job, PointForecast, Progress
-from optimization.job.definition import Linear
-from optimization.market.window import market_window, record_of
-from optimization.policies.pace import step
-from optimization.policies.pool import policy_named
-from optimization.replay.decision import simulate_ahead
-from optimization.replay.run import catch_up, replay, see
-from optimization.replay.score import perfect_forecasts
-from warehouse.errors import MarketError
+from slackwater.optimization import Job, PointForecast, Progress
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import market_window, record_of
+from slackwater.optimization.policies.pace import step
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.decision import simulate_ahead
+from slackwater.optimization.replay.run import catch_up, replay, see
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.warehouse.errors import MarketError
 
 JOB = Job(
     name="r", workload=30, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), mu_up=0.9, value=70

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from optimization.selection.contract import BanditFeedback, best_sequence, play_bandit
-from optimization.selection.learners import BANDITS
-from optimization.selection.learners.ar_ucb import ArUcb
-from optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
-from optimization.selection.rounds import select_over, select_with_bandit
-from warehouse.errors import SettingsError
+from slackwater.optimization.selection.contract import BanditFeedback, best_sequence, play_bandit
+from slackwater.optimization.selection.learners import BANDITS
+from slackwater.optimization.selection.learners.ar_ucb import ArUcb
+from slackwater.optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
+from slackwater.optimization.selection.rounds import select_over, select_with_bandit
+from slackwater.warehouse.errors import SettingsError
 
 M, K, SEEDS = 4, 400, 5
 NAMES = tuple(f"p{i}" for i in range(M))

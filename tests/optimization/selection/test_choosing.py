@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optimization.selection.contract import play, play_bandit, weigh
-from optimization.selection.learners import BANDITS, LEARNERS
-from optimization.selection.rounds import Spans, follow_least_loss, play_delayed, play_delayed_bandit
-from warehouse.errors import SettingsError
+from slackwater.optimization.selection.contract import play, play_bandit, weigh
+from slackwater.optimization.selection.learners import BANDITS, LEARNERS
+from slackwater.optimization.selection.rounds import (
+    Spans,
+    follow_least_loss,
+    play_delayed,
+    play_delayed_bandit,
+)
+from slackwater.warehouse.errors import SettingsError
 
 NAMES = ("a", "b", "c")
 

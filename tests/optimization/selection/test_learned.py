@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization.selection.contract import weigh
-from optimization.selection.learned import REPLAYED_JOBS, Rounds, leading
-from optimization.selection.learners import LEARNERS, learner_named
+from slackwater.optimization.selection.contract import weigh
+from slackwater.optimization.selection.learned import REPLAYED_JOBS, Rounds, leading
+from slackwater.optimization.selection.learners import LEARNERS, learner_named
 
 NAMES = ("a", "b", "c")
 

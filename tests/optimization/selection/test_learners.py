@@ -11,13 +11,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from optimization.selection.contract import ANYTIME, best_sequence, leader, play, replay_weights, weigh
-from optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
-from optimization.selection.learners.adahedge import AdaHedge
-from optimization.selection.learners.blend import Blend
-from optimization.selection.learners.exponentiated import Discounted, ExponentiatedGradient, FixedShare
-from optimization.selection.learners.squint import Squint
-from warehouse.errors import SettingsError
+from slackwater.optimization.selection.contract import (
+    ANYTIME,
+    best_sequence,
+    leader,
+    play,
+    replay_weights,
+    weigh,
+)
+from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS, learner_named
+from slackwater.optimization.selection.learners.adahedge import AdaHedge
+from slackwater.optimization.selection.learners.blend import Blend
+from slackwater.optimization.selection.learners.exponentiated import (
+    Discounted,
+    ExponentiatedGradient,
+    FixedShare,
+)
+from slackwater.optimization.selection.learners.squint import Squint
+from slackwater.warehouse.errors import SettingsError
 
 M, K = 10, 300
 NAMES = tuple(f"p{i}" for i in range(M))

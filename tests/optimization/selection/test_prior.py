@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimization.moving.score import MOVERS
-from optimization.policies.pool import load_pool
-from optimization.selection.contract import Learner, best_sequence, leader, play, weigh
-from optimization.selection.learners import LEARNERS, learner_named
-from optimization.selection.prior import (
+from slackwater.optimization.moving.score import MOVERS
+from slackwater.optimization.policies.pool import load_pool
+from slackwater.optimization.selection.contract import Learner, best_sequence, leader, play, weigh
+from slackwater.optimization.selection.learners import LEARNERS, learner_named
+from slackwater.optimization.selection.prior import (
     DEFAULT_PRIOR,
     MeasuredWorld,
     informed,
@@ -19,7 +19,7 @@ from optimization.selection.prior import (
     read_prior,
     write_prior,
 )
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 NAMES = ("a", "b", "c", "d")
 

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from optimization import Job
-from optimization.job.definition import Linear
-from optimization.market.window import market_window
-from optimization.selection.contract import weigh
-from optimization.selection.learners import DEFAULT_LEARNER, LEARNERS
-from optimization.selection.rounds import (
+from slackwater.optimization import Job
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.selection.contract import weigh
+from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS
+from slackwater.optimization.selection.rounds import (
     SETTLING,
     JobOrder,
     abundance,
@@ -23,7 +23,7 @@ from optimization.selection.rounds import (
     switch_order,
     train_learners,
 )
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 M, K = 20, 1000
 NAMES = tuple(f"p{i}" for i in range(M))

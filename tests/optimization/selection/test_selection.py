@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization import Job
-from optimization.job.definition import Linear
-from optimization.selection.contract import (
+from slackwater.optimization import Job
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.selection.contract import (
     ANYTIME,
     best_sequence,
     even_weights,
@@ -27,9 +27,9 @@ from optimization.selection.contract import (
     utility_bounds,
     weigh,
 )
-from optimization.selection.learned import learner_regret, regret, why_leader_changed
-from optimization.selection.learners import LEARNERS
-from warehouse.errors import SettingsError
+from slackwater.optimization.selection.learned import learner_regret, regret, why_leader_changed
+from slackwater.optimization.selection.learners import LEARNERS
+from slackwater.warehouse.errors import SettingsError
 
 M, K = 12, 400
 NAMES = tuple(f"p{i}" for i in range(M))

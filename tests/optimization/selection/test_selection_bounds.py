@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimization import Job
-from optimization.job.definition import Amdahl, Linear
-from optimization.market.window import market_window
-from optimization.policies.contract import View
-from optimization.replay.run import replay
-from optimization.selection.contract import attainable_bounds, utility_bounds
-from optimization.window.plan import Allocation
+from slackwater.optimization import Job
+from slackwater.optimization.job.definition import Amdahl, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.contract import View
+from slackwater.optimization.replay.run import replay
+from slackwater.optimization.selection.contract import attainable_bounds, utility_bounds
+from slackwater.optimization.window.plan import Allocation
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization.trials.comparison import day_blocks, resampled
-from warehouse.errors import SettingsError
+from slackwater.optimization.trials.comparison import day_blocks, resampled
+from slackwater.warehouse.errors import SettingsError
 
 
 def alone(values):

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from optimization.trials.comparison import (
+from slackwater.optimization.trials.comparison import (
     baseline_places,
     compare,
     headroom_captured,
     relative_gain,
     shown_baselines,
 )
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 NAMES = ("OD-only", "MSU", "UP", "AHANP(0.3)", "AHANP(0.9)", "clever")
 

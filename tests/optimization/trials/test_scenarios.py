@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optimization.trials.scenarios import (
+from slackwater.optimization.trials.scenarios import (
     MOST_GAPS,
     WARM_SLOTS,
     Grid,
@@ -17,8 +17,8 @@ from optimization.trials.scenarios import (
     scenario_of,
     starts,
 )
-from warehouse.errors import MarketError, SettingsError
-from warehouse.history import Market
+from slackwater.warehouse.errors import MarketError, SettingsError
+from slackwater.warehouse.history import Market
 
 STEP = pd.Timedelta(minutes=30)
 FIRST = pd.Timestamp("2025-01-01T06:30:00Z")

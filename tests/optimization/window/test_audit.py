@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from window_cases import programs
 
-from optimization.job.definition import Job, Linear
-from optimization.market.window import market_window
-from optimization.window.audit import audit_outcome, audit_plan
-from optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome, PlanStatus
-from optimization.window.twin import solve_window
-from warehouse.errors import AuditError
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.window.audit import audit_outcome, audit_plan
+from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome, PlanStatus
+from slackwater.optimization.window.twin import solve_window
+from slackwater.warehouse.errors import AuditError
 
 JOB = Job(
     name="j",

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from window_cases import OWING, SHARES, by_enumeration, end_worth, programs, random_problem
 
-import optimization.window.twin as labels
-from optimization.job.definition import Job, Linear
-from optimization.kernels.labels import end_value, least_loss, optimistic_at, priced_at, solve
-from optimization.kernels.labels import slot_costs as kernel_costs
-from optimization.market.window import market_window
-from optimization.window.audit import audit_plan
-from optimization.window.plan import (
+import slackwater.optimization.window.twin as labels
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.kernels.labels import end_value, least_loss, optimistic_at, priced_at, solve
+from slackwater.optimization.kernels.labels import slot_costs as kernel_costs
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.window.audit import audit_plan
+from slackwater.optimization.window.plan import (
     Allocation,
     EndRule,
     ExpectedToGo,
@@ -24,8 +24,8 @@ from optimization.window.plan import (
     slot_gains,
     worth,
 )
-from optimization.window.twin import solve_window, terms_of
-from warehouse.errors import JobError, MarketError
+from slackwater.optimization.window.twin import solve_window, terms_of
+from slackwater.warehouse.errors import JobError, MarketError
 
 RULES = list(EndRule)
 WORTHS = [EndRule.ON_DEMAND_TO_GO, EndRule.EXPECTED_TO_GO]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from window_cases import flat_problem
 
-from optimization.job.definition import Job, Linear
-from optimization.market.window import market_window
-from optimization.window import solver as live
-from optimization.window.audit import audit_plan
-from optimization.window.plan import EndRule, HorizonProblem, PlanStatus, worth
-from optimization.window.solver import LiveSolver
-from optimization.window.twin import solve_window
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.window import solver as live
+from slackwater.optimization.window.audit import audit_plan
+from slackwater.optimization.window.plan import EndRule, HorizonProblem, PlanStatus, worth
+from slackwater.optimization.window.solver import LiveSolver
+from slackwater.optimization.window.twin import solve_window
 
 
 def _problem(end_rule=EndRule.ON_DEMAND_TO_GO) -> HorizonProblem:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from window_cases import random_problem
 
-from optimization.window.plan import EndRule, ExpectedToGo, concave_pieces
+from slackwater.optimization.window.plan import EndRule, ExpectedToGo, concave_pieces
 
 
 def table(work, *columns):

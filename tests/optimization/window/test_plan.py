@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optimization.job.definition import Job, Linear
-from optimization.market.window import market_window
-from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
-from warehouse.errors import JobError
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
+from slackwater.warehouse.errors import JobError
 
 JOB = Job(name="j", workload=6.0, deadline_slots=8, n_min=2, n_max=4, throughput=Linear(), value=9.0)
 WORK = np.array([-1.0, 2.0, 6.0])

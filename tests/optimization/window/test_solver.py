@@ -8,11 +8,11 @@ import pyomo.environ as pyo
 import pytest
 from window_cases import OWING, SHARES, by_enumeration, flat_problem, programs, random_problem, random_table
 
-from optimization.job.definition import Amdahl, Job, Linear
-from optimization.market.window import market_window
-from optimization.window.audit import audit_plan
-from optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus
-from optimization.window.solver import (
+from slackwater.optimization.job.definition import Amdahl, Job, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.window.audit import audit_plan
+from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus
+from slackwater.optimization.window.solver import (
     Limits,
     horizon_model,
     plan_problem,
@@ -20,8 +20,8 @@ from optimization.window.solver import (
     relative_gap,
     solve,
 )
-from optimization.window.twin import solve_window
-from warehouse.errors import JobError, SettingsError
+from slackwater.optimization.window.twin import solve_window
+from slackwater.warehouse.errors import JobError, SettingsError
 
 RULES = list(EndRule)
 EXACT = Limits(seconds=60.0, relative_gap=1e-9)
@@ -205,7 +205,7 @@ def test_a_model_the_solver_cannot_take_is_a_solver_error_not_an_exception():
 
 
 def test_a_solver_that_contradicts_the_plan_is_an_error(monkeypatch):
-    import optimization.window.solver as solver
+    import slackwater.optimization.window.solver as solver
 
     honest = solver.solve
     monkeypatch.setattr(
@@ -220,7 +220,7 @@ def test_a_solver_that_contradicts_the_plan_is_an_error(monkeypatch):
 
 def test_a_bound_passed_by_rounding_is_met(monkeypatch):
     """Without rounding up, the bound of a program of value 0 was -2.5e-10 units of money, below the plan's 0."""
-    import optimization.window.solver as solver
+    import slackwater.optimization.window.solver as solver
 
     honest = solver.solve
     monkeypatch.setattr(

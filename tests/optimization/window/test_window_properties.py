@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_cases import OWING, SHARES, random_problem
 
-from optimization.job.definition import RateTable, finished
-from optimization.market.window import market_window
-from optimization.window.plan import EndRule, HorizonProblem
-from optimization.window.twin import solve_window
+from slackwater.optimization.job.definition import RateTable, finished
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.window.plan import EndRule, HorizonProblem
+from slackwater.optimization.window.twin import solve_window
 
 RULES = st.sampled_from(list(EndRule))
 QUICK = settings(max_examples=70, deadline=None)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from cluster_audit import audit_run
 
-from studies.cluster.schedulers import Fifo, Sia
-from studies.cluster.simulation import (
+from slackwater.studies.cluster.schedulers import Fifo, Sia
+from slackwater.studies.cluster.simulation import (
     Attempt,
     Cluster,
     ClusterJob,
@@ -18,7 +18,7 @@ from studies.cluster.simulation import (
     reduction_interval,
     simulate,
 )
-from warehouse.errors import AuditError, JobError, SettingsError
+from slackwater.warehouse.errors import AuditError, JobError, SettingsError
 
 BARE = Cluster(nodes=1, gpus_per_node=4, start_up_s=0.0, failure_s=10.0)
 

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from optimization.window.plan import PlanStatus
-from optimization.window.solver import Limits, solve
-from studies.cluster.schedulers import (
+from slackwater.optimization.window.plan import PlanStatus
+from slackwater.optimization.window.solver import Limits, solve
+from slackwater.studies.cluster.schedulers import (
     Choice,
     Sia,
     believed_rate,
@@ -17,8 +17,8 @@ from studies.cluster.schedulers import (
     cost_of,
     options_of,
 )
-from studies.cluster.simulation import Active, Attempt, Cluster, ClusterJob, simulate
-from warehouse.errors import SettingsError
+from slackwater.studies.cluster.simulation import Active, Attempt, Cluster, ClusterJob, simulate
+from slackwater.warehouse.errors import SettingsError
 
 
 def random_choices(rng, jobs, options=4):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from studies.cluster.stream import RateGrid, RateSurface
-from warehouse.errors import SettingsError
+from slackwater.studies.cluster.stream import RateGrid, RateSurface
+from slackwater.warehouse.errors import SettingsError
 
 
 def law(grid):

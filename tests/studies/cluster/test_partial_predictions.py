@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from cluster_audit import audit_run
 
-from studies.cluster.schedulers import (
+from slackwater.studies.cluster.schedulers import (
     PartialOrder,
     QueuedJob,
     completion_times,
     partly_known,
     turn,
 )
-from studies.cluster.simulation import Attempt, Cluster, ClusterJob, simulate
-from warehouse.errors import SettingsError
+from slackwater.studies.cluster.simulation import Attempt, Cluster, ClusterJob, simulate
+from slackwater.warehouse.errors import SettingsError
 
 
 def srpt(arrivals, sizes):

@@ -12,9 +12,14 @@ from command_kit import call, printed
 from page_kit import charts_of
 from single_kit import coarse_tables
 
-from studies.experiments.cant_be_late import OWN_POLICIES, cant_be_late_answer, cant_be_late_report, own_run
-from studies.single_instance import Setting, Trace, Window, optimum
-from warehouse.errors import MarketError, SourceFileError
+from slackwater.studies.experiments.cant_be_late import (
+    OWN_POLICIES,
+    cant_be_late_answer,
+    cant_be_late_report,
+    own_run,
+)
+from slackwater.studies.single_instance import Setting, Trace, Window, optimum
+from slackwater.warehouse.errors import MarketError, SourceFileError
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
 needs_data = pytest.mark.skipif(

@@ -12,14 +12,14 @@ from command_kit import printed
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
-from flows.show.formats import plain
-from optimization.job.definition import Job, Linear
-from optimization.market.window import market_window
-from optimization.policies.pool import policy_named
-from optimization.replay.run import replay
-from optimization.selection.prior import read_prior
-from optimization.window.plan import Allocation
-from studies.experiments.advice import (
+from slackwater.flows.show.formats import plain
+from slackwater.optimization.job.definition import Job, Linear
+from slackwater.optimization.market.window import market_window
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import replay
+from slackwater.optimization.selection.prior import read_prior
+from slackwater.optimization.window.plan import Allocation
+from slackwater.studies.experiments.advice import (
     ADVICE,
     GRID,
     HINDSIGHT,
@@ -36,8 +36,8 @@ from studies.experiments.advice import (
     settings_for,
     world_lived,
 )
-from studies.experiments.study import StudyOptions
-from warehouse.errors import MarketError
+from slackwater.studies.experiments.study import StudyOptions
+from slackwater.warehouse.errors import MarketError
 
 STEP = pd.Timedelta(minutes=30)
 

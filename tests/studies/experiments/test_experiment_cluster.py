@@ -10,11 +10,11 @@ import pytest
 from command_kit import call, options_of
 from page_kit import charts_of, rendered
 
-from flows.show.formats import plain
-from forecasting.configurations.facts import Predicted, Validity
-from forecasting.configurations.runs import RUNS_FILE
-from studies.cluster.simulation import Cluster
-from studies.cluster.stream import (
+from slackwater.flows.show.formats import plain
+from slackwater.forecasting.configurations.facts import Predicted, Validity
+from slackwater.forecasting.configurations.runs import RUNS_FILE
+from slackwater.studies.cluster.simulation import Cluster
+from slackwater.studies.cluster.stream import (
     BatchHabit,
     Default,
     Family,
@@ -26,7 +26,7 @@ from studies.cluster.stream import (
     known_options,
     users_widths,
 )
-from studies.experiments.cluster import (
+from slackwater.studies.experiments.cluster import (
     BATCHES,
     GPU_MODEL,
     LABELS_FILE,
@@ -44,7 +44,7 @@ from studies.experiments.cluster import (
     run_cluster,
     usual_defaults,
 )
-from warehouse.errors import InputError
+from slackwater.warehouse.errors import InputError
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[4] / "shared" / "data"))
 SHARES = tuple((width, 0.25) for width in WIDTHS)

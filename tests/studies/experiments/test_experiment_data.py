@@ -5,11 +5,18 @@ import pandas as pd
 import pytest
 from tidy_folder import write_tidy
 
-from studies.experiments.material import LONGEST_JOB, STEP, count_tapes, price_tapes, read_table, read_tapes
-from warehouse.asof import load_history
-from warehouse.errors import MarketError, SourceFileError
-from warehouse.history import Market
-from warehouse.store.connection import open_store
+from slackwater.studies.experiments.material import (
+    LONGEST_JOB,
+    STEP,
+    count_tapes,
+    price_tapes,
+    read_table,
+    read_tapes,
+)
+from slackwater.warehouse.asof import load_history
+from slackwater.warehouse.errors import MarketError, SourceFileError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.store.connection import open_store
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +43,7 @@ def test_series_of_the_folder(tapes):
 
 
 def test_the_grid_is_the_warehouses(folder, tapes, tmp_path):
-    from warehouse.observations import ingest
+    from slackwater.warehouse.observations import ingest
 
     with open_store(tmp_path / "w.duckdb") as store:
         at = pd.Timestamp("2026-01-01", tz="UTC")

@@ -8,15 +8,15 @@ import pytest
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
-from flows import cli
-from optimization.policies import PUBLISHED_IDEAS
-from optimization.policies.committed_horizon import Ahap
-from optimization.policies.pool import policy_named
-from optimization.policies.reactive import Ahanp
-from optimization.replay.run import replay
-from optimization.replay.score import perfect_forecasts
-from optimization.trials.scenarios import Grid
-from studies.experiments.error import (
+from slackwater.flows import cli
+from slackwater.optimization.policies import PUBLISHED_IDEAS
+from slackwater.optimization.policies.committed_horizon import Ahap
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.policies.reactive import Ahanp
+from slackwater.optimization.replay.run import replay
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.optimization.trials.scenarios import Grid
+from slackwater.studies.experiments.error import (
     KINDS,
     STEPS,
     ErrorPlan,
@@ -27,8 +27,8 @@ from studies.experiments.error import (
     shapes,
     wrong_forecasts,
 )
-from studies.experiments.material import make_scenarios, read_tapes
-from studies.experiments.pool import ideas_and_rules, tradeoff_rows
+from slackwater.studies.experiments.material import make_scenarios, read_tapes
+from slackwater.studies.experiments.pool import ideas_and_rules, tradeoff_rows
 
 SIZES = (0.0, 0.3, 1.0)
 

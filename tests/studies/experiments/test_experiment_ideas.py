@@ -9,8 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from studies.experiments.material import PoolRun
-from studies.experiments.pool import COARSE, best_of_family, idea_columns, idea_rows, ideas_answer, paired
+from slackwater.studies.experiments.material import PoolRun
+from slackwater.studies.experiments.pool import (
+    COARSE,
+    best_of_family,
+    idea_columns,
+    idea_rows,
+    ideas_answer,
+    paired,
+)
 
 NAMES = (
     "UP",

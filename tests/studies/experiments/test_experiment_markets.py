@@ -10,9 +10,9 @@ import pytest
 from command_kit import call, printed
 from page_kit import charts_of, rendered
 
-from optimization.moving.movers import MeanField
-from optimization.moving.replay import replay_mover
-from studies.experiments.markets import (
+from slackwater.optimization.moving.movers import MeanField
+from slackwater.optimization.moving.replay import replay_mover
+from slackwater.studies.experiments.markets import (
     CENTRE,
     DEADLINE,
     EVERYWHERE,
@@ -40,8 +40,8 @@ from studies.experiments.markets import (
     run_draw,
     scene_of,
 )
-from studies.experiments.pool import FAST_PLANNER
-from warehouse.errors import MarketError
+from slackwater.studies.experiments.pool import FAST_PLANNER
+from slackwater.warehouse.errors import MarketError
 
 DAYS, FIRST = 7, pd.Timestamp("2025-03-03T00:05:00Z")
 

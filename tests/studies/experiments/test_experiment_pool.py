@@ -10,15 +10,15 @@ import pytest
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
-from flows.config import Settings
-from forecasting.origins import forecast
-from optimization.policies.committed_horizon import Commit
-from optimization.policies.pool import load_pool, policy_named
-from optimization.replay.run import replay, spread
-from optimization.replay.score import on_demand_only_cost, perfect_forecasts
-from optimization.trials.scenarios import Grid, Tape, peers_of, scenario_of
-from optimization.window.plan import EndRule
-from studies.experiments.material import (
+from slackwater.flows.config import Settings
+from slackwater.forecasting.origins import forecast
+from slackwater.optimization.policies.committed_horizon import Commit
+from slackwater.optimization.policies.pool import load_pool, policy_named
+from slackwater.optimization.replay.run import replay, spread
+from slackwater.optimization.replay.score import on_demand_only_cost, perfect_forecasts
+from slackwater.optimization.trials.scenarios import Grid, Tape, peers_of, scenario_of
+from slackwater.optimization.window.plan import EndRule
+from slackwater.studies.experiments.material import (
     HORIZON,
     _issued,
     _quantiles,
@@ -28,7 +28,7 @@ from studies.experiments.material import (
     read_tapes,
     run_pool,
 )
-from studies.experiments.pool import (
+from slackwater.studies.experiments.pool import (
     CELL,
     COARSE,
     Size,
@@ -43,7 +43,7 @@ from studies.experiments.pool import (
     run_variants,
     variant_rows,
 )
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 GRID = Grid(deadlines=(6, 10), loads=(0.3, 0.7), mu_ups=(0.6,), n_maxes=(4, 8))
 #: The fast planner; the default is tested separately.
@@ -144,7 +144,7 @@ def test_no_decision_knows_what_comes_after_its_slot(scenarios, tapes, policies,
 
 
 def test_forecasts_are_those_that_the_planner_would_have_issued(tapes):
-    from studies.experiments.material import history_of
+    from slackwater.studies.experiments.material import history_of
 
     tape = tapes.counts[0]
     settings = Settings.model_validate({})

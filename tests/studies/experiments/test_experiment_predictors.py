@@ -10,17 +10,17 @@ from command_kit import printed
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
-from flows.accuracy.error_cost import NONE
-from flows.show.formats import plain
-from optimization.selection.rounds import Spans
-from optimization.trials.scenarios import Grid
-from studies.experiments.predictors import (
+from slackwater.flows.accuracy.error_cost import NONE
+from slackwater.flows.show.formats import plain
+from slackwater.optimization.selection.rounds import Spans
+from slackwater.optimization.trials.scenarios import Grid
+from slackwater.studies.experiments.predictors import (
     PredictorRounds,
     predictors_answer,
     predictors_report,
     replay_forecasters,
 )
-from warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError
 
 ARMS = ("last_value", "markov", "combined", NONE)
 

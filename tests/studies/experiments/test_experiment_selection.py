@@ -10,14 +10,14 @@ from command_kit import printed
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
-from flows.show.formats import plain
-from optimization.policies.pool import policy_named
-from optimization.selection.contract import attainable_bounds, weigh
-from optimization.selection.learners import BANDITS, LEARNERS
-from optimization.selection.rounds import abundance
-from optimization.trials.scenarios import Grid
-from studies.experiments.material import make_scenarios, read_tapes, run_pool
-from studies.experiments.selection import (
+from slackwater.flows.show.formats import plain
+from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.selection.contract import attainable_bounds, weigh
+from slackwater.optimization.selection.learners import BANDITS, LEARNERS
+from slackwater.optimization.selection.rounds import abundance
+from slackwater.optimization.trials.scenarios import Grid
+from slackwater.studies.experiments.material import make_scenarios, read_tapes, run_pool
+from slackwater.studies.experiments.selection import (
     PoolRounds,
     rounds_of,
     selection_answer,
@@ -123,7 +123,7 @@ def test_findings_say_what_the_numbers_say(answer):
     worse = json.loads(json.dumps(plain(answer)))
     worse["random_order"]["learners"]["squint"]["within_bound"] = False
     worse["random_order"]["learners"]["blend"]["settled"]["share"] = 0.9
-    from studies.experiments.selection import findings
+    from slackwater.studies.experiments.selection import findings
 
     said = " ".join(findings(worse))
     assert "ABOVE its bound: squint (random_order)" in said

@@ -8,7 +8,7 @@ import pytest
 from command_kit import call
 from tidy_folder import write_tidy
 
-from studies.experiments.renting import (
+from slackwater.studies.experiments.renting import (
     RENTERS,
     hindsight,
     joins,

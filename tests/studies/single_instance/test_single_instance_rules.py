@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as testing
 from hypothesis import strategies as st
 
-from studies.single_instance import (
+from slackwater.studies.single_instance import (
     Greedy,
     Setting,
     SingleOnDemandOnly,
@@ -20,8 +20,8 @@ from studies.single_instance import (
     run,
     settle,
 )
-from studies.single_kernel import NONE, ON_DEMAND, SPOT, guarded
-from warehouse.errors import PolicyError, SettingsError
+from slackwater.studies.single_kernel import NONE, ON_DEMAND, SPOT, guarded
+from slackwater.warehouse.errors import PolicyError, SettingsError
 
 SPOT_SLOT, DEMAND_SLOT = 0.9731 / 6, 3.06 / 6
 

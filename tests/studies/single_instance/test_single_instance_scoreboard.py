@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from single_kit import coarse_tables
 
-from studies.single_instance import (
+from slackwater.studies.single_instance import (
     DEFAULT,
     EAGER,
     PUBLISHED,
@@ -22,7 +22,7 @@ from studies.single_instance import (
     splits,
     windows,
 )
-from warehouse.errors import MarketError
+from slackwater.warehouse.errors import MarketError
 
 
 def rows(start: str, values: list[int], *, gap: int = 600, zone: str = "a", **other: object) -> pd.DataFrame:
@@ -176,7 +176,9 @@ def test_what_one_test_trace_shows_teaches_the_others_nothing(scored, monkeypatc
         label="s", train=first.split.train,
         test=(first.split.test[0], trace("short", "2022-01-01", np.arange(320) % 2 == 0)),
     )  # fmt: skip
-    monkeypatch.setattr("studies.single_instance.OVERHEAD_MINUTES", (first.setting.overhead_minutes,))
+    monkeypatch.setattr(
+        "slackwater.studies.single_instance.OVERHEAD_MINUTES", (first.setting.overhead_minutes,)
+    )
     with coarse_tables():
         again = score_split(other, every_hours=24)[0]
     kept = [i for i, w in enumerate(first.windows) if w.trace.name == "u"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as testing
 from hypothesis import strategies as st
 
-from studies.single_instance import (
+from slackwater.studies.single_instance import (
     Chain,
     Greedy,
     MarketStates,
@@ -25,8 +25,8 @@ from studies.single_instance import (
     run,
     run_ages,
 )
-from studies.single_kernel import NONE, ON_DEMAND, SPOT, guarded
-from warehouse.errors import PolicyError, SettingsError
+from slackwater.studies.single_kernel import NONE, ON_DEMAND, SPOT, guarded
+from slackwater.warehouse.errors import PolicyError, SettingsError
 
 TWO = MarketStates(ages=(1,), shares=())
 

@@ -5,11 +5,17 @@ import pandas as pd
 import pytest
 from storekit import DAY, HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
 
-from warehouse.asof import BorrowedPath, HistoryAssumptions, HistoryRequest, load_histories, load_history
-from warehouse.errors import MarketError, SettingsError
-from warehouse.history import Market
-from warehouse.observations import append
-from warehouse.store.connection import open_store
+from slackwater.warehouse.asof import (
+    BorrowedPath,
+    HistoryAssumptions,
+    HistoryRequest,
+    load_histories,
+    load_history,
+)
+from slackwater.warehouse.errors import MarketError, SettingsError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import append
+from slackwater.warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)
 FIELDS = HistoryRequest.__slots__

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from storekit import HOUR, MARKET, MINUTE, T0, batch, count_row, price_row
 
-from warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Span, load_histories
-from warehouse.errors import MarketError, SettingsError
-from warehouse.history import Market
-from warehouse.observations import append, list_markets, list_markets_at
-from warehouse.store.connection import open_store
+from slackwater.warehouse.asof import HistoryAssumptions, HistoryRequest, MovingReader, Span, load_histories
+from slackwater.warehouse.errors import MarketError, SettingsError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import append, list_markets, list_markets_at
+from slackwater.warehouse.store.connection import open_store
 
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d", "us-west-2e")
 SPAN = Span(first=T0 + 20 * HOUR, last=T0 + 23 * HOUR, step=30 * MINUTE, since=T0 + 10 * HOUR)

@@ -8,10 +8,10 @@ import pytest
 from storekit import HOUR, MARKET, MINUTE, T0, count_row, price_row
 from storekit import batch as make_batch
 
-from warehouse.asof import MOST_WITHIN, load_history
-from warehouse.history import Market
-from warehouse.observations import append
-from warehouse.store.connection import open_store
+from slackwater.warehouse.asof import MOST_WITHIN, load_history
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import append
+from slackwater.warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)
 END = T0 + 6 * HOUR

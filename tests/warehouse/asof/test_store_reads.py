@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from storekit import DAY, HOUR, MARKET, MINUTE, T0, count_row, price_row, random_observations
 from storekit import batch as make_batch
 
-from warehouse.asof import (
+from slackwater.warehouse.asof import (
     BorrowedPath,
     HistoryAssumptions,
     HistoryRequest,
@@ -18,13 +18,13 @@ from warehouse.asof import (
     load_histories,
     load_history,
 )
-from warehouse.catalogue import OnDemandTerms
-from warehouse.errors import MarketError, SettingsError
-from warehouse.history import Market
-from warehouse.issued import read_rows, record_assumptions
-from warehouse.observations import append, list_markets
-from warehouse.sources.contract import Conventions, known_conventions
-from warehouse.store.connection import open_store
+from slackwater.warehouse.catalogue import OnDemandTerms
+from slackwater.warehouse.errors import MarketError, SettingsError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows, record_assumptions
+from slackwater.warehouse.observations import append, list_markets
+from slackwater.warehouse.sources.contract import Conventions, known_conventions
+from slackwater.warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)
 STEP = 30 * MINUTE

@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks.build_catalogue import COLUMNS, TARGET, gpu_model, rows
-from optimization.job.gpus import gpu_type_of
-from warehouse.catalogue import OnDemandTerms, catalogue, highest_list_price, list_price, rows_of, terms_for
-from warehouse.errors import SettingsError
-from warehouse.history import Market
+from slackwater.optimization.job.gpus import gpu_type_of
+from slackwater.warehouse.catalogue import (
+    OnDemandTerms,
+    catalogue,
+    highest_list_price,
+    list_price,
+    rows_of,
+    terms_for,
+)
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.history import Market
 
 SHARED = Path(os.environ.get("SLACKWATER_DATA", "")) / "catalog" / "gpu_instances.csv"
 shared = pytest.mark.skipif(

@@ -7,12 +7,12 @@ import pytest
 from storekit import DAY, HOUR, T0, price_row, prices
 from storeprocess import writer
 
-from warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
-from warehouse.exchange import compact
-from warehouse.issued import FittedState, load_fitted, read_rows, save_fitted
-from warehouse.observations import append
-from warehouse.store.connection import open_reader, open_store
-from warehouse.store.schema import TABLES
+from slackwater.warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
+from slackwater.warehouse.exchange import compact
+from slackwater.warehouse.issued import FittedState, load_fitted, read_rows, save_fitted
+from slackwater.warehouse.observations import append
+from slackwater.warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.schema import TABLES
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_failure_leaves_the_file_as_it_was(path, fill, monkeypatch, where):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(f"warehouse.exchange.{where}", fail)
+    monkeypatch.setattr(f"slackwater.warehouse.exchange.{where}", fail)
     with open_store(path) as store, pytest.raises(StoreError, match=r"No space left|differs"):
         compact(store)
     assert rows(path) == before
@@ -125,7 +125,7 @@ def test_a_failure_leaves_the_file_as_it_was(path, fill, monkeypatch, where):
 def test_a_copy_that_lost_rows_is_noticed(path, fill, monkeypatch):
     fill(path, days=2)
     before = rows(path)
-    from warehouse.store.connection import Store
+    from slackwater.warehouse.store.connection import Store
 
     execute = Store.execute
 

@@ -23,14 +23,14 @@ from storekit import (
     write_json,
 )
 
-from warehouse.errors import InputError, SchemaError, StoreError
-from warehouse.exchange import NOT_IMPORTED, export_store, import_folder
-from warehouse.foreign import JSON_COLUMNS, LONGEST_TEXT
-from warehouse.issued import read_rows, write_rows
-from warehouse.observations import append, ingest_file
-from warehouse.store.connection import open_reader, open_store
-from warehouse.store.folders import MANIFEST, hashed, read_manifest
-from warehouse.store.schema import TABLES, with_needs
+from slackwater.warehouse.errors import InputError, SchemaError, StoreError
+from slackwater.warehouse.exchange import NOT_IMPORTED, export_store, import_folder
+from slackwater.warehouse.foreign import JSON_COLUMNS, LONGEST_TEXT
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.observations import append, ingest_file
+from slackwater.warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.folders import MANIFEST, hashed, read_manifest
+from slackwater.warehouse.store.schema import TABLES, with_needs
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def test_observations_come_in_parts(store, tmp_path, monkeypatch, size):
     for source in "abc":
         fill(store, source=source)
     export_store(store, tmp_path / "out")
-    monkeypatch.setattr("warehouse.exchange.PART_ROWS", size)
+    monkeypatch.setattr("slackwater.warehouse.exchange.PART_ROWS", size)
     with open_store(":memory:") as new:
         import_folder(new, tmp_path / "out")
         assert meaning(new) == meaning(store)
@@ -588,7 +588,7 @@ def test_an_export_that_fails_leaves_nothing(store, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     fill(store)
-    monkeypatch.setattr("warehouse.exchange.hashed", full)
+    monkeypatch.setattr("slackwater.warehouse.exchange.hashed", full)
     with pytest.raises(StoreError, match="No space left"):
         export_store(store, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -602,7 +602,7 @@ def test_a_reader_can_export_while_a_writer_works(tmp_path):
         fill(store)
         store.publish()
         store.execute("DELETE FROM price")
-        from warehouse.store.connection import open_reader
+        from slackwater.warehouse.store.connection import open_reader
 
         with open_reader(path) as reader:
             assert export_store(reader, tmp_path / "out").tables["price"].rows == 30

@@ -8,21 +8,21 @@ import duckdb
 import pytest
 from storekit import HOUR, T0, count_row, counts, price_row, prices
 
-from warehouse.asof import load_history
-from warehouse.errors import DamagedStoreError, StoreError, StoreLockedError
-from warehouse.exchange import (
+from slackwater.warehouse.asof import load_history
+from slackwater.warehouse.errors import DamagedStoreError, StoreError, StoreLockedError
+from slackwater.warehouse.exchange import (
     CATALOGUE,
     extension_file,
     publish_generation,
     publish_to_lake,
     publishing,
 )
-from warehouse.history import Market
-from warehouse.issued import read_rows
-from warehouse.observations import append, list_markets
-from warehouse.store.connection import open_reader, open_store
-from warehouse.store.folders import POINTER, current_generation, generations
-from warehouse.store.schema import TABLES, quoted
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import append, list_markets
+from slackwater.warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.folders import POINTER, current_generation, generations
+from slackwater.warehouse.store.schema import TABLES, quoted
 
 MARKET = Market(provider="aws", region="us-west-2", zone="us-west-2a", instance_type="p3.2xlarge")
 
@@ -118,7 +118,7 @@ def test_a_publication_that_fails_leaves_the_one_before(path, tmp_path, monkeypa
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("warehouse.store.files.sync_file", full)
+    monkeypatch.setattr("slackwater.warehouse.store.files.sync_file", full)
     with pytest.raises(StoreError, match="No space left"):
         publish(path, folder)
     monkeypatch.undo()
@@ -134,7 +134,7 @@ def test_killed_between_generation_and_pointer(path, tmp_path, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("warehouse.exchange.point_to", killed)
+    monkeypatch.setattr("slackwater.warehouse.exchange.point_to", killed)
     with pytest.raises(KeyboardInterrupt):
         publish(path, folder)
     monkeypatch.undo()

@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 from storekit import DAY, HOUR, T0
 
-from warehouse.errors import SettingsError, StoreError
-from warehouse.issued import FittedState, load_fitted, read_rows, save_fitted
-from warehouse.store.connection import open_store
+from slackwater.warehouse.errors import SettingsError, StoreError
+from slackwater.warehouse.issued import FittedState, load_fitted, read_rows, save_fitted
+from slackwater.warehouse.store.connection import open_store
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from storekit import DAY, HOUR, MARKET, T0
 
-from forecasting.quantiles import LEVELS, Forecast
-from warehouse.errors import StoreError
-from warehouse.history import Market
-from warehouse.issued import read_forecasts, read_rows, write_forecasts, write_rows
-from warehouse.store.connection import open_store
+from slackwater.forecasting.quantiles import LEVELS, Forecast
+from slackwater.warehouse.errors import StoreError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_forecasts, read_rows, write_forecasts, write_rows
+from slackwater.warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)
 

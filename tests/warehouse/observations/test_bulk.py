@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from storekit import OPTIONS
 
-from warehouse import observations
-from warehouse.errors import StoreError
-from warehouse.issued import read_rows
-from warehouse.observations import IDENTITY, Stage, ingest, ingest_file, numbered_places
-from warehouse.sources.files.tabular import Tabular
-from warehouse.store.connection import open_store
+from slackwater.warehouse import observations
+from slackwater.warehouse.errors import StoreError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import IDENTITY, Stage, ingest, ingest_file, numbered_places
+from slackwater.warehouse.sources.files.tabular import Tabular
+from slackwater.warehouse.store.connection import open_store
 
 BAD = {
     "spot_price_usd_per_hour": [-1.0, float("inf"), None, 1e9],

@@ -3,9 +3,9 @@
 import pytest
 from source_files import options, raw
 
-from warehouse.observations import Appended, ingest_file
-from warehouse.sources import SOURCES
-from warehouse.store.connection import open_store
+from slackwater.warehouse.observations import Appended, ingest_file
+from slackwater.warehouse.sources import SOURCES
+from slackwater.warehouse.store.connection import open_store
 
 #: added, rejected
 EXPECTED = {

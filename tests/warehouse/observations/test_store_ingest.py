@@ -33,11 +33,11 @@ from storekit import (
 from storeprocess import FORKS
 
 from benchmarks.ingest import run as run_ingest
-from warehouse.errors import SettingsError, SourceFileError, StoreError
-from warehouse.issued import read_rows
-from warehouse.observations import LONGEST_NAME, Appended, append, ingest_file, shortened_names
-from warehouse.sources.contract import Batch, SourceOptions
-from warehouse.store.connection import open_store
+from slackwater.warehouse.errors import SettingsError, SourceFileError, StoreError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.observations import LONGEST_NAME, Appended, append, ingest_file, shortened_names
+from slackwater.warehouse.sources.contract import Batch, SourceOptions
+from slackwater.warehouse.store.connection import open_store
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_lines_that_contradict_each_other_are_set_aside_whatever_their_order_and
 @pytest.mark.parametrize("staged_bytes", [1, 32 << 20])
 def test_lines_contradict_each_other_across_chunks_of_a_file(store, tmp_path, monkeypatch, staged_bytes):
     """Holds for separate and for joint staging."""
-    monkeypatch.setattr("warehouse.observations.STAGED_BYTES", staged_bytes)
+    monkeypatch.setattr("slackwater.warehouse.observations.STAGED_BYTES", staged_bytes)
     path = write_json(tmp_path / "a.json", availability=[count_row(T0, n, n) for n in range(1, 9)])
     assert ingest_file(store, JsonSource(chunk=2), path, options=OPTIONS) == done(rejected=8)
     assert tables(store)["availability"] == []
@@ -331,7 +331,9 @@ def test_a_file_that_fails_half_way_leaves_nothing(store, tmp_path, monkeypatch)
         ingest_file(store, Breaking(), path, options=OPTIONS)
     assert tables(store) == {"price": [], "availability": [], "rejected": []}
     with monkeypatch.context() as patch:
-        patch.setattr("warehouse.observations.keep_assumptions", None)  # the last step of an import
+        patch.setattr(
+            "slackwater.warehouse.observations.keep_assumptions", None
+        )  # the last step of an import
         with pytest.raises(TypeError):
             ingest_file(store, JsonSource(), path, options=OPTIONS)
     assert tables(store) == {"price": [], "availability": [], "rejected": []}
@@ -430,7 +432,7 @@ def test_merging_in_parts_gives_the_same_tables(monkeypatch, part_rows):
     rows += [("price", price_row(T0 + k * MINUTE, 2.0, 100 + k, source="long")) for k in range(5)]
     with open_store(":memory:") as whole, open_store(":memory:") as parts:
         expected = append(whole, by_kind(rows), source="t")
-        monkeypatch.setattr("warehouse.observations.PART_ROWS", part_rows)
+        monkeypatch.setattr("slackwater.warehouse.observations.PART_ROWS", part_rows)
         assert append(parts, by_kind(rows), source="t") == expected
         assert expected.rejected == 10
         assert tables(parts) == tables(whole)

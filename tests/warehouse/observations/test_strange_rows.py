@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 from storekit import DAY, HOUR, T0, count_row, counts, price_row, prices, reasons, text_rows
 
-from flows.config import BoundSettings
-from warehouse.asof import load_history
-from warehouse.history import Market
-from warehouse.observations import Bounds, append, ingest, kind_of_reason, rejected_rows
-from warehouse.sources.contract import Batch
-from warehouse.store.connection import open_store
+from slackwater.flows.config import BoundSettings
+from slackwater.warehouse.asof import load_history
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import Bounds, append, ingest, kind_of_reason, rejected_rows
+from slackwater.warehouse.sources.contract import Batch
+from slackwater.warehouse.store.connection import open_store
 
 NOW = Bounds(clock=T0 + DAY)
 

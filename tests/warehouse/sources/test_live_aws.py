@@ -10,9 +10,9 @@ import pytest
 from live_fetching import items, rows_of
 from loopback import AT, Ec2, Reply, ec2_error, ec2_xml, price_history, serve
 
-from warehouse.errors import FetchError, SettingsError
-from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.contract import PartFailed
+from slackwater.warehouse.errors import FetchError, SettingsError
+from slackwater.warehouse.sources import LIVE_SOURCES
+from slackwater.warehouse.sources.live.contract import PartFailed
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ from dripping import WAYS, dripping
 from live_fetching import items
 from loopback import Reply, serve
 
-from warehouse.errors import FetchError
-from warehouse.sources.live.contract import PartFailed
-from warehouse.sources.live.transport import Retry, Secrets, Transport
+from slackwater.warehouse.errors import FetchError
+from slackwater.warehouse.sources.live.contract import PartFailed
+from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport
 
 #: The time limit of a request, and the extra time allowed on a busy machine; a response never ends by itself.
 SECONDS, PATIENCE = 0.3, 8.0

@@ -5,10 +5,10 @@ import pytest
 from live_fetching import items, marked, rows_of
 from loopback import AT, Azure, Gcp, Reply, Vast, azure_item, gcp_sku, serve, vast_offer
 
-from warehouse.errors import FetchError, SettingsError
-from warehouse.sources import LIVE_SOURCES
-from warehouse.sources.live.contract import Mark, PartFailed
-from warehouse.sources.live.transport import Retry, Transport
+from slackwater.warehouse.errors import FetchError, SettingsError
+from slackwater.warehouse.sources import LIVE_SOURCES
+from slackwater.warehouse.sources.live.contract import Mark, PartFailed
+from slackwater.warehouse.sources.live.transport import Retry, Transport
 
 VAST_KEY, GCP_KEY = Vast([]).key, Gcp([]).key
 

@@ -8,9 +8,9 @@ import pytest
 from live_fetching import items, rows_of
 from loopback import AT, Reply, serve
 
-from flows.config import Feed
-from warehouse.errors import FetchError
-from warehouse.sources.live.contract import Mark
+from slackwater.flows.config import Feed
+from slackwater.warehouse.errors import FetchError
+from slackwater.warehouse.sources.live.contract import Mark
 
 PAGE = Path(__file__).parents[3] / "docs/live-sources.md"
 KEYS = ("LAMBDA_API_KEY", "RUNPOD_API_KEY", "PRIME_API_KEY")

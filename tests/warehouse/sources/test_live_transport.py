@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from loopback import AT, Reply, serve
 
-from warehouse.errors import FetchError
-from warehouse.sources.live.transport import Retry, Secrets, Transport, _trusted, shown
+from slackwater.warehouse.errors import FetchError
+from slackwater.warehouse.sources.live.transport import Retry, Secrets, Transport, _trusted, shown
 
 NO_ENVIRONMENT: dict[str, str] = {}
 

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from source_files import options, raw, read, tidy, write
 
-from warehouse.errors import SourceFileError
-from warehouse.sources.files.aws import Aws, region_of_zone_id
+from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.sources.files.aws import Aws, region_of_zone_id
 
 HISTORY = "aws_describe-spot-price-history_g3.8xlarge.json"
 EMPTY = "aws_describe-spot-price-history_empty.json"

@@ -7,8 +7,8 @@ import pytest
 from source_files import DATA, options, read
 
 from benchmarks import calibrate_simulated
-from warehouse.errors import SettingsError, SourceFileError
-from warehouse.sources.simulated import (
+from slackwater.warehouse.errors import SettingsError, SourceFileError
+from slackwater.warehouse.sources.simulated import (
     BLOCK,
     PSEUDO_PATH,
     Simulated,

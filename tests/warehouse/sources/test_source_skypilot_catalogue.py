@@ -1,10 +1,10 @@
 import pytest
 from source_files import options, read, write
 
-from warehouse.errors import SourceFileError
-from warehouse.observations import ingest
-from warehouse.sources.files.skypilot_catalogue import SkyPilotCatalogue
-from warehouse.store.connection import open_store
+from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.observations import ingest
+from slackwater.warehouse.sources.files.skypilot_catalogue import SkyPilotCatalogue
+from slackwater.warehouse.store.connection import open_store
 
 HEAD = "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Price,SpotPrice,Region,AvailabilityZone\n"
 LINE = "p4d.24xlarge,96,1152,A100,8.0,,21.957642,9.83,us-east-1,us-east-1a\n"

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from source_files import DATA, batches, count, options, read, tidy, write, write_parquet
 
-from warehouse.errors import SettingsError, SourceFileError
-from warehouse.sources.files.tabular import Tabular
+from slackwater.warehouse.errors import SettingsError, SourceFileError
+from slackwater.warehouse.sources.files.tabular import Tabular
 
 PRICES = "provider,region,zone,instance_type,product,timestamp,spot_price_usd_per_hour,on_demand_price_usd_per_hour,source\n"
 COUNTS = "provider,region,zone,instance_type,timestamp,available,capacity_probed,gap_seconds,kind,truncated,source\n"
@@ -77,7 +77,7 @@ def test_an_unclosed_quote_loses_no_line(tmp_path):
 
 
 def test_line_numbers_hold_across_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("warehouse.sources.files.reading._BLOCK_BYTES", 4096)
+    monkeypatch.setattr("slackwater.warehouse.sources.files.reading._BLOCK_BYTES", 4096)
     good, bad = PRICE_LINE, "x,y\n"
     text = "".join(bad if i % 97 == 5 else good for i in range(2000))
     path = write(tmp_path / "prices.csv", PRICES + text)
@@ -104,7 +104,9 @@ def test_every_line_of_a_mangled_file_is_a_row_or_a_rejection(tmp_path, monkeypa
     path, read_whole, refused = tmp_path / "prices.csv", 0, []
     for seed in range(150):
         rng = random.Random(seed)
-        monkeypatch.setattr("warehouse.sources.files.reading._BLOCK_BYTES", rng.choice([400, 1000, 1 << 20]))
+        monkeypatch.setattr(
+            "slackwater.warehouse.sources.files.reading._BLOCK_BYTES", rng.choice([400, 1000, 1 << 20])
+        )
         lines = [*rng.choices(mangled, weights=[20, 1, 1, 1, 2, 1, 1, 1], k=rng.randrange(1, 40)), good]
         end = rng.choice(["\n", "\r\n"])
         path.write_text(PRICES.replace("\n", end) + end.join(lines) + rng.choice([end, ""]), newline="")

@@ -9,10 +9,10 @@ import pytest
 from storekit import HOUR, T0, price_row, prices, tables
 from storeprocess import writer
 
-from warehouse.errors import DamagedStoreError, SchemaError, StoreError
-from warehouse.observations import append
-from warehouse.store.connection import open_reader, open_store
-from warehouse.store.files import lock_path
+from slackwater.warehouse.errors import DamagedStoreError, SchemaError, StoreError
+from slackwater.warehouse.observations import append
+from slackwater.warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.files import lock_path
 
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 

@@ -4,9 +4,9 @@ import duckdb
 import pytest
 from storeprocess import run_python
 
-from warehouse.store import schema
-from warehouse.store.connection import open_reader, open_store
-from warehouse.store.schema import MIGRATIONS, migrate
+from slackwater.warehouse.store import schema
+from slackwater.warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 
 TEXT = "CREATE OR REPLACE VIEW cheap AS SELECT sid FROM price;\nCOMMENT ON COLUMN price.price_usd IS '{}';"
 
@@ -97,7 +97,7 @@ def test_another_text_takes_the_place_of_the_old_one_and_leaves_what_is_not_ours
 
 KILLED = """
     import os, re, sys
-    from warehouse.store import schema
+    from slackwater.warehouse.store import schema
     class Dying:
         def findall(self, text):
             os.kill(os.getpid(), 9)
@@ -105,7 +105,7 @@ KILLED = """
         schema._VIEW = Dying()
     else:
         schema.quoted = lambda text: os.kill(os.getpid(), 9)
-    from warehouse.store.connection import open_store
+    from slackwater.warehouse.store.connection import open_store
     open_store(sys.argv[1])
 """
 

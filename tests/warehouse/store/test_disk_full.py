@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from storeprocess import run_python
 
-from warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.connection import open_reader, open_store
 
 BIG = "INSERT INTO assumptions SELECT 'm{0}', 's', md5((range + {0})::VARCHAR) || md5((7 * range)::VARCHAR) FROM range(200000)"
 
@@ -19,8 +19,8 @@ def new_warehouses():
 #: Runs in a separate process that cannot make files larger than the warehouse plus a megabyte.
 LIMITED = """
     import os, resource, sys
-    from warehouse.errors import StoreError
-    from warehouse.store.connection import open_store
+    from slackwater.warehouse.errors import StoreError
+    from slackwater.warehouse.store.connection import open_store
     path, statement = sys.argv[1:]
     limit = os.stat(path).st_size + int(os.environ["ROOM"])
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -96,8 +96,8 @@ def test_room_for_the_log_but_not_for_the_file_is_told(path):
 
 FILL = """
     import sys
-    from warehouse.errors import StoreError
-    from warehouse.store.connection import open_store
+    from slackwater.warehouse.errors import StoreError
+    from slackwater.warehouse.store.connection import open_store
     try:
         with open_store(sys.argv[1]) as store, store.transaction():
             store.execute("INSERT INTO markets VALUES (2, 'aws', 'r', 'z', 'x')")

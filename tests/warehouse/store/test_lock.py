@@ -9,9 +9,9 @@ import duckdb
 import pytest
 from storeprocess import let_go, run_python, writer
 
-from warehouse.errors import SettingsError, StoreError, StoreLockedError
-from warehouse.store.connection import open_reader, open_store
-from warehouse.store.files import (
+from slackwater.warehouse.errors import SettingsError, StoreError, StoreLockedError
+from slackwater.warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.files import (
     FREE,
     Patience,
     default_wait,
@@ -34,7 +34,7 @@ def market_rows(store):
 
 WAIT = """
     import sys
-    from warehouse.store.connection import open_store
+    from slackwater.warehouse.store.connection import open_store
     open_store(sys.argv[1], wait=60, say=lambda _: print("waits", flush=True))
 """
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
@@ -115,7 +115,8 @@ def test_stores_of_one_process_share_the_right_to_write(path):
     assert market_rows(second) == [(1,)]
     first.close()
     probe = run_python(
-        "import sys; from warehouse.store.connection import open_store; open_store(sys.argv[1], wait=0)", path
+        "import sys; from slackwater.warehouse.store.connection import open_store; open_store(sys.argv[1], wait=0)",
+        path,
     )
     assert "StoreLockedError" in probe.communicate()[1]  # the second lock still holds it
     second.execute(INSERT.format(2))
@@ -174,7 +175,7 @@ def run_lock_probe(path):
     code = """
         import sys
         from pathlib import Path
-        from warehouse.store.files import try_lock
+        from slackwater.warehouse.store.files import try_lock
         print("held" if try_lock(Path(sys.argv[1])) is None else "free")
     """
     return run_python(code, path).communicate()[0].strip()
@@ -236,7 +237,7 @@ def test_the_bound_is_read_from_the_environment(monkeypatch):
 
 def test_patience_says_once_and_sleeps_no_longer_than_it_has(monkeypatch):
     slept, said = [], []
-    monkeypatch.setattr("warehouse.store.files.time.sleep", slept.append)
+    monkeypatch.setattr("slackwater.warehouse.store.files.time.sleep", slept.append)
     patience = Patience(3.0, said.append)
     while patience.wait("because"):
         pass

@@ -4,10 +4,10 @@ import duckdb
 import pytest
 from storeprocess import run_python
 
-from warehouse.errors import StoreError
-from warehouse.issued import read_rows
-from warehouse.store.connection import open_reader, open_store
-from warehouse.store.schema import MIGRATIONS, applied_steps, migrate
+from slackwater.warehouse.errors import StoreError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_reader, open_store
+from slackwater.warehouse.store.schema import MIGRATIONS, applied_steps, migrate
 
 RUN = "INSERT INTO runs VALUES ('run-{}', '2026-01-01 00:00:00+00', 'ingest', 'done', '{{}}')"
 
@@ -94,14 +94,14 @@ def test_a_new_or_empty_warehouse_needs_no_backup(path):
 
 KILLED = """
     import os, sys
-    from warehouse.store import schema as migrations
+    from slackwater.warehouse.store import schema as migrations
     read = migrations.read_sql
     def dying(package, name):
         if name == sys.argv[2]:
             os.kill(os.getpid(), 9)
         return read(package, name)
     migrations.read_sql = dying
-    from warehouse.store.connection import open_store
+    from slackwater.warehouse.store.connection import open_store
     open_store(sys.argv[1])
 """
 
@@ -128,7 +128,7 @@ def test_no_room_for_the_backup_changes_nothing(path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("warehouse.store.schema.copy_synced", full)
+    monkeypatch.setattr("slackwater.warehouse.store.schema.copy_synced", full)
     with pytest.raises(StoreError, match=r"No space left.*nothing was changed"):
         open_store(path, say=lambda _: None)
     assert path.read_bytes() == before

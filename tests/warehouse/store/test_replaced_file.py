@@ -7,11 +7,11 @@ import shutil
 import pytest
 from storeprocess import let_go, writer
 
-from warehouse.errors import StoreError, StoreLockedError
-from warehouse.exchange import compact
-from warehouse.store import files
-from warehouse.store.connection import newest_snapshot, open_reader, open_store
-from warehouse.store.files import FREE, lock_path, network_file_system
+from slackwater.warehouse.errors import StoreError, StoreLockedError
+from slackwater.warehouse.exchange import compact
+from slackwater.warehouse.store import files
+from slackwater.warehouse.store.connection import newest_snapshot, open_reader, open_store
+from slackwater.warehouse.store.files import FREE, lock_path, network_file_system
 
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 REPLACED = "was replaced or removed while this process wrote"

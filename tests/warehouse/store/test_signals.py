@@ -5,7 +5,7 @@ import signal
 import pytest
 from storeprocess import run_python
 
-from warehouse.store.connection import open_store
+from slackwater.warehouse.store.connection import open_store
 
 LONG = "SELECT count(*) AS n FROM range(500000000) AS t(x) WHERE x % 7 = 3"
 
@@ -50,7 +50,7 @@ def test_a_transaction_that_is_interrupted_keeps_nothing(tmp_path, soon):
 
 BROKEN_OFF = """
 import signal, sys
-from warehouse.store.connection import open_store
+from slackwater.warehouse.store.connection import open_store
 
 class TimeIsUp(BaseException):
     pass

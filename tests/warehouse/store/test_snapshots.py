@@ -8,10 +8,10 @@ import duckdb
 import pytest
 from storeprocess import let_go, run_python, writer
 
-from warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
-from warehouse.store.connection import newest_snapshot, open_reader, open_store, snapshot_folder
-from warehouse.store.files import try_lock
-from warehouse.store.schema import MIGRATIONS, migrate
+from slackwater.warehouse.errors import DamagedStoreError, SettingsError, StoreError, StoreLockedError
+from slackwater.warehouse.store.connection import newest_snapshot, open_reader, open_store, snapshot_folder
+from slackwater.warehouse.store.files import try_lock
+from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 
@@ -157,7 +157,7 @@ def test_a_file_without_snapshot_gets_one_from_its_first_reader(path):
 def test_a_file_without_snapshot_whose_writer_was_killed_is_read_with_its_log(path):
     code = """
         import os, sys, duckdb
-        from warehouse.store.schema import migrate
+        from slackwater.warehouse.store.schema import migrate
         connection = duckdb.connect(sys.argv[1])
         migrate(connection)
         connection.execute(sys.argv[2])
@@ -197,7 +197,7 @@ def test_a_snapshot_that_goes_while_it_is_opened_is_looked_up_again(path, monkey
     add(path, 1)
     gone = snapshot_folder(path) / "000000000-1-1.duckdb"
     found = iter([gone, gone, newest_snapshot(path).path])
-    monkeypatch.setattr("warehouse.store.connection.readable_snapshot", lambda *_: next(found))
+    monkeypatch.setattr("slackwater.warehouse.store.connection.readable_snapshot", lambda *_: next(found))
     assert numbers(path) == [1]
 
 

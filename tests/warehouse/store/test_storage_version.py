@@ -9,10 +9,10 @@ import duckdb
 import pytest
 from storekit import HOUR, T0, price_row, prices
 
-from warehouse.errors import SchemaError
-from warehouse.exchange import compact
-from warehouse.observations import append
-from warehouse.store.connection import STORAGE_VERSION, open_reader, open_store
+from slackwater.warehouse.errors import SchemaError
+from slackwater.warehouse.exchange import compact
+from slackwater.warehouse.observations import append
+from slackwater.warehouse.store.connection import STORAGE_VERSION, open_reader, open_store
 
 ROOT = Path(__file__).resolve().parents[3]
 OTHER = os.environ.get("SLACKWATER_OTHER_DUCKDB", "")

@@ -9,11 +9,17 @@ import pytest
 from storekit import HOUR, T0, count_row, counts, price_row, prices, tables
 from storeprocess import run_python
 
-from warehouse.errors import DamagedStoreError, SchemaError, SettingsError, StoreError, StoreLockedError
-from warehouse.observations import append, list_markets
-from warehouse.packaged import read_sql
-from warehouse.store.connection import open_store
-from warehouse.store.schema import MIGRATIONS, applied_steps, migrate, pending_steps
+from slackwater.warehouse.errors import (
+    DamagedStoreError,
+    SchemaError,
+    SettingsError,
+    StoreError,
+    StoreLockedError,
+)
+from slackwater.warehouse.observations import append, list_markets
+from slackwater.warehouse.packaged import read_sql
+from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.schema import MIGRATIONS, applied_steps, migrate, pending_steps
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -56,7 +62,7 @@ def test_a_new_warehouse_has_all_steps_or_none(path, monkeypatch):
         return "CREATE TABLE half (" if name == MIGRATIONS[-1] else read_sql(package, name)
 
     with duckdb.connect(str(path)) as connection:
-        monkeypatch.setattr("warehouse.store.schema.read_sql", torn)
+        monkeypatch.setattr("slackwater.warehouse.store.schema.read_sql", torn)
         with pytest.raises(duckdb.ParserException):
             migrate(connection)
         assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == []
@@ -178,8 +184,8 @@ INGEST = """
     import sys
     from pathlib import Path
     from storekit import JsonSource, OPTIONS
-    from warehouse.observations import ingest_file
-    from warehouse.store.connection import open_store
+    from slackwater.warehouse.observations import ingest_file
+    from slackwater.warehouse.store.connection import open_store
 
     class Slow(JsonSource):
         def read(self, path, options):

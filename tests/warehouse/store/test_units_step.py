@@ -5,8 +5,8 @@ import json
 import duckdb
 import pytest
 
-from warehouse.store.connection import open_store
-from warehouse.store.schema import MIGRATIONS, migrate
+from slackwater.warehouse.store.connection import open_store
+from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 
 T = "2026-01-01 00:00:00+00"
 P4D, A3 = "aws/us-east-1/us-east-1a/p4d.24xlarge", "gcp/us-east5/us-east5-a/a3-highgpu-1g"

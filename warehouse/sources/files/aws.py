@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from warehouse.errors import SourceFileError
-from warehouse.packaged import read_data
-from warehouse.products import UNSPECIFIED
-from warehouse.sources.contract import (
+from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.packaged import read_data
+from slackwater.warehouse.products import UNSPECIFIED
+from slackwater.warehouse.sources.contract import (
     NOT_UTF8,
     Batch,
     Kind,
@@ -27,7 +27,7 @@ from warehouse.sources.contract import (
     rejected_batch,
     rejection,
 )
-from warehouse.sources.files.reading import (
+from slackwater.warehouse.sources.files.reading import (
     BadLine,
     CsvChunk,
     FileSource,

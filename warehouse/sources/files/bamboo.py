@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from warehouse.sources.contract import (
+from slackwater.warehouse.sources.contract import (
     Batch,
     Kind,
     Moment,
@@ -23,7 +23,7 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.files.reading import (
+from slackwater.warehouse.sources.files.reading import (
     UNDATED,
     FileSource,
     head,

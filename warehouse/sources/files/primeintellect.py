@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from warehouse.sources.contract import (
+from slackwater.warehouse.sources.contract import (
     HALF_CHARACTER,
     NOT_UTF8,
     Batch,
@@ -23,7 +23,7 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.files.reading import FileSource, head, loads, numbered_lines
+from slackwater.warehouse.sources.files.reading import FileSource, head, loads, numbered_lines
 
 PER_GPU_MEDIAN = "per GPU, median over offers"
 PER_GPU_MIN = "per GPU, min over offers"

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from warehouse.errors import SourceFileError
-from warehouse.packaged import read_data
-from warehouse.sources.contract import (
+from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.packaged import read_data
+from slackwater.warehouse.sources.contract import (
     NOT_UTF8,
     Batch,
     OptionsT,

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
-from warehouse.errors import SourceFileError
-from warehouse.sources.contract import (
+from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.sources.contract import (
     Batch,
     Kind,
     Options,
@@ -23,7 +23,7 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.files.reading import (
+from slackwater.warehouse.sources.files.reading import (
     FileSource,
     csv_chunks,
     head,

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeGuard
 
 from pydantic import Field
 
-from warehouse.amounts import LARGEST_COUNT
-from warehouse.errors import SourceFileError
-from warehouse.sources.contract import (
+from slackwater.warehouse.amounts import LARGEST_COUNT
+from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.sources.contract import (
     Batch,
     Kind,
     Moment,
@@ -21,7 +21,7 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.files.reading import (
+from slackwater.warehouse.sources.files.reading import (
     UNDATED,
     FileSource,
     head,

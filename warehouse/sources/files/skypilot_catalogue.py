@@ -10,9 +10,18 @@ from typing import Any
 
 from pydantic import Field
 
-from warehouse.errors import SourceFileError
-from warehouse.sources.contract import Batch, Kind, Moment, Options, Row, label_option, pack, rejection
-from warehouse.sources.files.reading import FileSource, csv_chunks, head, plain_name, shown
+from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.sources.contract import (
+    Batch,
+    Kind,
+    Moment,
+    Options,
+    Row,
+    label_option,
+    pack,
+    rejection,
+)
+from slackwater.warehouse.sources.files.reading import FileSource, csv_chunks, head, plain_name, shown
 
 _COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
 _OPTIONAL = ("AvailabilityZone", "GpuInfo")

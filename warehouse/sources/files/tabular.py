@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, field_validator
 
-from warehouse.errors import SourceFileError
-from warehouse.sources.contract import (
+from slackwater.warehouse.errors import SourceFileError
+from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
     NOT_UTF8,
     PRICE_COLUMNS,
@@ -30,7 +30,7 @@ from warehouse.sources.contract import (
     label_option,
     rejected_batch,
 )
-from warehouse.sources.files.reading import (
+from slackwater.warehouse.sources.files.reading import (
     FileSource,
     csv_chunks,
     head,

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
-from warehouse.packaged import read_data
-from warehouse.sources.contract import Batch, Kind, Options, Row, label_option, pack, rejection
-from warehouse.sources.files.reading import FileSource, csv_chunks, head
+from slackwater.warehouse.packaged import read_data
+from slackwater.warehouse.sources.contract import Batch, Kind, Options, Row, label_option, pack, rejection
+from slackwater.warehouse.sources.files.reading import FileSource, csv_chunks, head
 
 COLUMNS = (
     "date", "provider", "gpu_model", "gpu_count", "region", "rental_type", "price_min_usd",

@@ -1,1 +1,1 @@
-"""Live sources, a module per API; `warehouse.sources.LIVE_SOURCES` names them."""
+"""Live sources, a module per API; `slackwater.warehouse.sources.LIVE_SOURCES` names them."""

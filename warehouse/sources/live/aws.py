@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from warehouse.errors import FetchError, SettingsError
-from warehouse.sources.contract import (
+from slackwater.warehouse.errors import FetchError, SettingsError
+from slackwater.warehouse.sources.contract import (
     Address,
     Batch,
     Kind,
@@ -28,7 +28,7 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.live.contract import (
+from slackwater.warehouse.sources.live.contract import (
     WHOLE,
     Example,
     FetchedPage,
@@ -37,7 +37,7 @@ from warehouse.sources.live.contract import (
     PartFailed,
     next_page,
 )
-from warehouse.sources.live.transport import Throttled, Transport
+from slackwater.warehouse.sources.live.transport import Throttled, Transport
 
 _THROTTLING = {
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",

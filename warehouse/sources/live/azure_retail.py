@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field, field_validator
 
-from warehouse.errors import FetchError
-from warehouse.sources.contract import (
+from slackwater.warehouse.errors import FetchError
+from slackwater.warehouse.sources.contract import (
     Address,
     Kind,
     Options,
@@ -25,7 +25,7 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.live.contract import (
+from slackwater.warehouse.sources.live.contract import (
     Example,
     FetchedPage,
     FetchRequest,
@@ -38,7 +38,7 @@ from warehouse.sources.live.contract import (
     time_of,
     why_not_in_force,
 )
-from warehouse.sources.live.transport import Transport
+from slackwater.warehouse.sources.live.transport import Transport
 
 BASE = "https://prices.azure.com/api/retail/prices"
 VERSION = "2023-01-01-preview"

@@ -1,6 +1,6 @@
 """Interface of a live source: an API queried at a logical time and read page by page, with a mark of the progress.
 
-Like a `warehouse.sources.contract.Source` it only translates: rows go into batches as found; the
+Like a `slackwater.warehouse.sources.contract.Source` it only translates: rows go into batches as found; the
 store casts, checks and counts them. Instead of files it has `LiveSource.fetch`, which yields a
 `FetchedPage` per answer. The caller commits every page together with the `Mark` of its part (a
 region, an instance type), so that a fetch killed after any page continues with the next page.
@@ -25,11 +25,11 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Generic
 
-from warehouse.errors import FetchError
-from warehouse.sources.contract import Batch, OptionsT, help_of, read_options
+from slackwater.warehouse.errors import FetchError
+from slackwater.warehouse.sources.contract import Batch, OptionsT, help_of, read_options
 
 if TYPE_CHECKING:
-    from warehouse.sources.live.transport import Transport
+    from slackwater.warehouse.sources.live.transport import Transport
 
 #: Maximum plausible difference between the server's clock and ours.
 BELIEVED = timedelta(days=1)

@@ -16,10 +16,19 @@ from typing import Any
 
 from pydantic import Field
 
-from warehouse.errors import FetchError
-from warehouse.packaged import read_data
-from warehouse.sources.contract import Address, Kind, Options, Row, Texts, label_option, pack, rejection
-from warehouse.sources.live.contract import (
+from slackwater.warehouse.errors import FetchError
+from slackwater.warehouse.packaged import read_data
+from slackwater.warehouse.sources.contract import (
+    Address,
+    Kind,
+    Options,
+    Row,
+    Texts,
+    label_option,
+    pack,
+    rejection,
+)
+from slackwater.warehouse.sources.live.contract import (
     WHOLE,
     Example,
     FetchedPage,
@@ -33,7 +42,7 @@ from warehouse.sources.live.contract import (
     time_of,
     unknown_names,
 )
-from warehouse.sources.live.transport import Transport
+from slackwater.warehouse.sources.live.transport import Transport
 
 BASE = "https://cloudbilling.googleapis.com"
 #: Compute Engine in the catalogue.

@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from warehouse.errors import FetchError
-from warehouse.sources.contract import (
+from slackwater.warehouse.errors import FetchError
+from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
     PRICE_COLUMNS,
     Address,
@@ -30,7 +30,7 @@ from warehouse.sources.contract import (
     pack,
     rejection,
 )
-from warehouse.sources.live.contract import (
+from slackwater.warehouse.sources.live.contract import (
     WHOLE,
     Example,
     FetchedPage,
@@ -42,7 +42,7 @@ from warehouse.sources.live.contract import (
     next_page,
     price_of,
 )
-from warehouse.sources.live.transport import Response, Transport
+from slackwater.warehouse.sources.live.transport import Response, Transport
 
 #: Columns that the source fills itself.
 _OWN = ("source", "file", "line", "known_at")

@@ -21,13 +21,19 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from warehouse.amounts import LARGEST_COUNT
-from warehouse.errors import FetchError, MarketError
-from warehouse.history import Market
-from warehouse.sources.contract import Kind, Options, Row, Texts, label_option, pack
-from warehouse.sources.live.contract import Example, FetchedPage, FetchRequest, LiveSource, PartFailed
-from warehouse.sources.live.transport import Transport
-from warehouse.times import steady_seconds
+from slackwater.warehouse.amounts import LARGEST_COUNT
+from slackwater.warehouse.errors import FetchError, MarketError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.sources.contract import Kind, Options, Row, Texts, label_option, pack
+from slackwater.warehouse.sources.live.contract import (
+    Example,
+    FetchedPage,
+    FetchRequest,
+    LiveSource,
+    PartFailed,
+)
+from slackwater.warehouse.sources.live.transport import Transport
+from slackwater.warehouse.times import steady_seconds
 
 #: Maximum output in bytes, ample for a count and its attributes.
 LARGEST_OUTPUT = 1024 * 1024

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from warehouse.errors import FetchError, Kept
-from warehouse.times import steady_seconds
+from slackwater.warehouse.errors import FetchError, Kept
+from slackwater.warehouse.times import steady_seconds
 
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|passw|credential)")
 #: Minimum length of a secret; shorter values of such variables are ordinary words.

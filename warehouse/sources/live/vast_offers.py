@@ -13,10 +13,19 @@ from typing import Any
 
 from pydantic import Field
 
-from warehouse.errors import FetchError
-from warehouse.sources.contract import Address, Kind, Options, Row, Texts, label_option, pack, rejection
-from warehouse.sources.files.vastai import MEDIAN, MINIMUM, MOST_GPUS
-from warehouse.sources.live.contract import (
+from slackwater.warehouse.errors import FetchError
+from slackwater.warehouse.sources.contract import (
+    Address,
+    Kind,
+    Options,
+    Row,
+    Texts,
+    label_option,
+    pack,
+    rejection,
+)
+from slackwater.warehouse.sources.files.vastai import MEDIAN, MINIMUM, MOST_GPUS
+from slackwater.warehouse.sources.live.contract import (
     WHOLE,
     Example,
     FetchedPage,
@@ -29,7 +38,7 @@ from warehouse.sources.live.contract import (
     unknown_names,
     why_not_in_force,
 )
-from warehouse.sources.live.transport import Transport
+from slackwater.warehouse.sources.live.transport import Transport
 
 BASE = "https://console.vast.ai"
 #: Quartiles, in addition to minimum and median; the names sort after that of the median, which stays
