@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of, utc
-from slackwater.optimization.job.request import JobRequest, on_demand_terms
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.asof import not_known_yet
 from slackwater.warehouse.catalogue import OnDemandTerms
@@ -19,6 +18,9 @@ from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.sources.contract import matches
 from slackwater.warehouse.store.connection import Store
+
+if TYPE_CHECKING:
+    from slackwater.optimization.job.request import JobRequest
 
 #: Least history of a market that is followed although no job names it.
 LEAST_SPAN = pd.Timedelta(days=3)
@@ -84,6 +86,10 @@ class Followed:
 
     def for_job(self, request: JobRequest) -> Followed:
         """Return the same market with the on-demand terms of a job."""
+        from slackwater.optimization.job.request import (
+            on_demand_terms,  # imports stay light: `ingest` needs no jobs
+        )
+
         return replace(self, on_demand=on_demand_terms(request))
 
     @property

@@ -105,3 +105,21 @@ def test_names_and_files_that_are_there_pass(tmp_path):
     open_store(tmp_path / "w.duckdb").close()
     assert call("job", "list", "--db", tmp_path / "w.duckdb").code == 0
     assert call("bill", "--db", tmp_path / "w.duckdb").code == 0
+
+
+def test_ingest_loads_nothing_of_the_optimizer(tmp_path):
+    (tmp_path / "two.csv").write_text(
+        "provider,region,zone,instance_type,timestamp,available\naws,us-east-1,us-east-1a,p3.2xlarge,2021-03-02,3\n"
+    )
+    code = (
+        "import sys\nfrom slackwater.flows.cli import PROGRAM\n"
+        "assert PROGRAM.run(['ingest', 'tabular', 'two.csv', '--db', 'w.duckdb']) == 0\n"
+        "own = [name for name in sys.modules if name.startswith('slackwater.') and name.count('.') > 1]\n"
+        "print(len(own), [name for name in own if name.startswith('slackwater.optimization')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    count, loaded = done.stdout.splitlines()[-1].split(" ", 1)
+    assert loaded == "[]"
+    assert int(count) <= 45
