@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.plugins import find_plugin
 
 if TYPE_CHECKING:
     from slackwater.forecasting.predictor import Predictor
 
+#: Entry points of predictors in other packages: a function or class without parameters that creates one.
+GROUP = "slackwater.predictors"
 #: Tags of a predictor: measured in every turn by default, compared with the default predictor on the report page, part of the
 #: experiment on choosing among forecasters, and part of the quick version of that experiment.
 TURN, COMPARED, EXPERIMENTS, FAST = "turn", "compared", "experiments", "fast"
@@ -64,16 +67,23 @@ def predictor_names(tag: str) -> tuple[str, ...]:
 
 def check_predictor(name: str) -> None:
     """Raise `SettingsError`, listing the known names, for an unknown predictor."""
-    if name not in PREDICTORS:
-        raise SettingsError(f"predictor {name!r}", expected=f"one of {', '.join(PREDICTORS)}")
+    if name not in PREDICTORS and find_plugin(GROUP, name) is None:
+        raise SettingsError(
+            f"predictor {name!r}",
+            expected=f"one of {', '.join(PREDICTORS)}, an entry point of {GROUP}, or module:Name",
+        )
 
 
 def make_predictor(name: str) -> Predictor:
-    """Create a predictor by name with its default settings.
+    """Create a predictor by name with its default settings; of another package by its entry point or ``module:Name``.
 
     Raises `SettingsError` for an unknown name, and for a predictor whose library is not installed.
     """
     check_predictor(name)
+    if name not in PREDICTORS:
+        create: Any = find_plugin(GROUP, name)
+        provided: Predictor = create()
+        return provided
     entry = PREDICTORS[name]
     if not entry.installed:
         raise SettingsError(

@@ -15,7 +15,10 @@ from slackwater.optimization.policies.committed_horizon import END_RULE_NAMES, C
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.window.plan import EndRule
 from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.plugins import find_plugin
 
+#: Entry points of policies in other packages: a class whose instances satisfy `Policy`.
+GROUP = "slackwater.policies"
 DEFAULT_POOL = Path(__file__).parents[1] / "data" / "pool.toml"
 #: Required parameters in the order of canonical names, by family.
 NAMED_PARAMETERS = {
@@ -71,8 +74,11 @@ def expand(grid: Mapping[str, Any]) -> list[Policy[Any]]:
     ['AHANP(0.3)', 'AHANP(0.7)']
     """
     family = grid.get("name")
-    if not isinstance(family, str) or family not in POLICIES:
-        raise SettingsError(f"pool family {family!r}", expected=f"one of {', '.join(POLICIES)}")
+    if not isinstance(family, str) or _family(family) is None:
+        raise SettingsError(
+            f"pool family {family!r}",
+            expected=f"one of {', '.join(POLICIES)}, an entry point of {GROUP}, or module:Name",
+        )
     keys = [key for key in grid if key != "name"]
     values = [grid[key] if isinstance(grid[key], list) else [grid[key]] for key in keys]
     chosen = [dict(zip(keys, point, strict=True)) for point in itertools.product(*values)]
@@ -87,7 +93,8 @@ NAME = re.compile(r"([A-Za-z-]+)(?:\(([^()]*)\))?")
 def is_policy(name: str) -> bool:
     """Return whether a name belongs to a family of policies, whatever its parameters."""
     match = NAME.fullmatch(name.strip())
-    return match is not None and match.group(1) in POLICIES
+    known = match is not None and match.group(1) in POLICIES
+    return known or find_plugin(GROUP, name.strip()) is not None
 
 
 def policy_named(name: str) -> Policy[Any]:
@@ -106,10 +113,13 @@ def policy_named(name: str) -> Policy[Any]:
     said: dict[str, Any] = {}
     for word in words:
         said |= known.get(word, {})
+    if family not in POLICIES and find_plugin(GROUP, name.strip()) is not None:
+        return _make(name.strip(), {})
     if family not in POLICIES or len(numbers) != len(wanted) or len(said) != len(words):
         raise SettingsError(
             f"policy {name!r}",
-            expected="a name such as OD-only, MSU, UP, AHANP(0.7), AHAP(5,1,0.9) or AHAP(5,3,0.9,last,target)",
+            expected="a name such as OD-only, MSU, UP, AHANP(0.7), AHAP(5,1,0.9) or AHAP(5,3,0.9,last,target), "
+            f"an entry point of {GROUP}, or module:Name",
         )
     try:
         parameters = {
@@ -119,6 +129,11 @@ def policy_named(name: str) -> Policy[Any]:
     except ValueError as error:
         raise SettingsError(f"policy {name!r}: {error}", expected="numbers, as in AHAP(5,1,0.9)") from error
     return _make(family, parameters | said)
+
+
+def _family(name: str) -> Any:
+    """Return the class of a family of policies, ours or of another package; None if there is none."""
+    return POLICIES[name] if name in POLICIES else find_plugin(GROUP, name)
 
 
 def _left_out(parameters: Mapping[str, Any]) -> bool:
@@ -133,8 +148,10 @@ def _make(family: str, parameters: dict[str, Any]) -> Policy[Any]:
                 parameters = parameters | {key: words(parameters[key])}
             except ValueError as error:
                 raise SettingsError(f"{family}: {error}", expected=f"one of {', '.join(words)}") from error
+    create = _family(family)
     try:
-        return POLICIES[family](**parameters)
+        policy: Policy[Any] = create(**parameters)
+        return policy
     except TypeError as error:
         raise SettingsError(
             f"{family} with parameters {parameters}: {error}", remedy="see pool.toml"

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slackwater.warehouse.errors import InputError
+from slackwater.warehouse.plugins import find_plugin
 
 if TYPE_CHECKING:
     from slackwater.warehouse.sources.contract import Source
@@ -16,13 +17,22 @@ SourceT = TypeVar("SourceT")
 
 
 class Registry(Mapping[str, SourceT]):
-    """Mapping from names to sources, created from ``module:Class`` (in this package) at first use."""
+    """Mapping from names to sources, created from ``module:Class`` (in this package) at first use.
 
-    def __init__(self, places: Mapping[str, str]) -> None:
+    Other packages add names by entry points of ``group``, or are named as ``module:Class``; iteration lists our names only.
+    """
+
+    def __init__(self, places: Mapping[str, str], *, group: str) -> None:
         self._places = places
+        self._group = group
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> SourceT:
+        if name not in self._made and name not in self._places:
+            create = find_plugin(self._group, name)
+            if create is None:
+                raise KeyError(name)
+            self._made[name] = create()
         if name not in self._made:
             module, _, made = self._places[name].partition(":")
             self._made[name] = getattr(import_module(f"{__name__}.{module}"), made)()
@@ -30,7 +40,7 @@ class Registry(Mapping[str, SourceT]):
         return source
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return name in self._places or (isinstance(name, str) and find_plugin(self._group, name) is not None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
@@ -51,7 +61,8 @@ SOURCES: Registry[Source] = Registry(
         "skypilot-catalogue": "files.skypilot_catalogue:SkyPilotCatalogue",
         "tabular": "files.tabular:Tabular",
         "vastai": "files.vastai:VastAi",
-    }
+    },
+    group="slackwater.sources",
 )
 #: Name in the settings -> reader of an API.
 LIVE_SOURCES: Registry[LiveSource[Any]] = Registry(
@@ -63,7 +74,8 @@ LIVE_SOURCES: Registry[LiveSource[Any]] = Registry(
         "http": "live.http_rows:HttpRows",
         "probe": "live.probe:Probe",
         "vast-offers": "live.vast_offers:VastOffers",
-    }
+    },
+    group="slackwater.live_sources",
 )
 
 __all__ = ["LIVE_SOURCES", "SOURCES", "Registry"]
