@@ -29,7 +29,7 @@ from slackwater.flows.ledger.fields import (
     zone_of,
 )
 from slackwater.flows.ledger.fields import chance as chance_told
-from slackwater.flows.ledger.headline import WORRYING, missed_apart, overview, risk_mark, savings
+from slackwater.flows.ledger.headline import WORRYING, is_observed, missed_apart, overview, risk_mark, savings
 from slackwater.flows.ledger.jobs import find_job, stored_jobs
 from slackwater.flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from slackwater.flows.show.blocks import (
@@ -557,13 +557,30 @@ def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
     )
     gpus = [as_number(row.get("gpus")) for row in decisions]
     in_all = "" if None in gpus else f" ({plural(int(sum(one or 0 for one in gpus)), 'GPU')} in all)"
-    costs = [cost for row in decisions if (cost := as_number(row.get("expected_cost_usd"))) is not None]
     return (
         f"{plural(len(decisions), 'job')}: run {plural(on_demand, 'on-demand instance')} and "
-        f"{plural(spot, 'spot instance')}{in_all} in the slot. "
-        f"Expected cost, from start to end: {usd(sum(costs)) + ' USD' if costs else MISSING}"
-        f"{_saving(decisions)}. "
+        f"{plural(spot, 'spot instance')}{in_all} in the slot. {_total_cost(decisions)}. "
     ) + _lateness(decisions)
+
+
+def _total_cost(decisions: Sequence[Mapping[str, Any]]) -> str:
+    """Return the expected cost of all jobs; of jobs in unobserved markets it is a lower bound, and stated apart."""
+    observed = [row for row in decisions if is_observed(row)]
+    others = [row for row in decisions if not is_observed(row)]
+    parts = []
+    if observed or not others:
+        parts.append(f"Expected cost, from start to end: {_cost_sum(observed)}{_saving(observed)}")
+    if others:
+        parts.append(
+            f"Cost of {plural(len(others), 'job')} without observed availability: at least {_cost_sum(others)}, "
+            "if spot is never lost"
+        )
+    return ". ".join(parts)
+
+
+def _cost_sum(decisions: Sequence[Mapping[str, Any]]) -> str:
+    costs = [cost for row in decisions if (cost := as_number(row.get("expected_cost_usd"))) is not None]
+    return f"{usd(sum(costs))} USD" if costs else MISSING
 
 
 def _saving(decisions: Sequence[Mapping[str, Any]]) -> str:

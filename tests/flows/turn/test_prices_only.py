@@ -104,7 +104,10 @@ def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_pa
     result = one_turn(tmp_path / "w.duckdb", settings, at=at, requests=[read_request(folder / "one.toml")])
     rows = result.decisions
     assert [row["late_probability"] for row in rows] == [None]
-    assert decisions_summary(rows).endswith("The risk of missing a deadline is unknown.")
+    summary = decisions_summary(rows)
+    assert summary.endswith("The risk of missing a deadline is unknown.")
+    assert "Expected cost" not in summary  # it holds only if spot is never lost
+    assert "Cost of 1 job without observed availability: at least" in summary
     written = (tmp_path / "report.html").read_text()
     assert "AVAILABILITY UNKNOWN" in written
     assert "risk unknown for 1" in written  # the headline figures precede the details
