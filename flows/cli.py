@@ -103,7 +103,7 @@ def _version() -> str:
 
 PROGRAM: Final = Program(
     name="slackwater",
-    help="How many spot and on-demand GPU instances to hold in the next slot, so that a job meets its deadline at the least cost.",
+    help="How many spot and on-demand GPU instances to run in the next slot, so that a job meets its deadline at the least cost.",
     version=_version,
     commands=COMMANDS,
     groups=GROUPS,

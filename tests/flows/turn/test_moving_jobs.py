@@ -351,7 +351,7 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
         # In the turn that scored the first two jobs, nothing was known yet about multi-market policies.
         row = decisions_of(store, "late")[-1]
         assert row["policy"] == "MeanField"
-        assert "know nothing of" in row["chosen_because"]
+        assert "the policies of the pool know a single market" in row["chosen_because"]
         pool = read_pool(turn_on(store, settings))
         assert pool.movers_deciding([at])[0][1] == ""
         _, why = pool.movers_deciding([at + STEP])[0]
