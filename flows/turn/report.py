@@ -29,7 +29,15 @@ from slackwater.flows.ledger.fields import (
     zone_of,
 )
 from slackwater.flows.ledger.fields import chance as chance_told
-from slackwater.flows.ledger.headline import WORRYING, is_observed, missed_apart, overview, risk_mark, savings
+from slackwater.flows.ledger.headline import (
+    WORRYING,
+    answers,
+    is_observed,
+    missed_apart,
+    overview,
+    risk_mark,
+    savings,
+)
 from slackwater.flows.ledger.jobs import find_job, stored_jobs
 from slackwater.flows.ledger.records import decisions_by_job, measured_errors, outcome_frame, stored_decisions
 from slackwater.flows.show.blocks import (
@@ -538,8 +546,8 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     shown = [_decision_row(row) for row in decisions]
     table = Table("", shown, columns_of(DECISION | INTERVALS, rows=shown), cards=True)
     note = (
-        "Expected cost, finish and lateness come from sampled futures of price and availability; the cost is that of the "
-        "whole job, what was paid before this slot included."
+        "Expected cost, finish and risk are computed from sampled prices and availability. If availability was not observed, "
+        "they hold if spot is never lost. The cost is that of the whole job, from start to end."
     )
     told = [f"STALE DATA: {text}" for text in stale_told(decisions)]
     told += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(decisions)]
@@ -547,7 +555,9 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     told += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(decisions)]
     told += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in decisions if row.get("budget_note")]
     old = [Notes(told)] if told else []
-    return Section("What to run", [overview(decisions), _lateness(decisions), *old, table, note], "decisions")
+    ranges = answers([row for row in decisions if row.get("shortfall") or not is_observed(row)])
+    first: list[Block] = [overview(decisions), *([Notes(ranges)] if ranges else []), _lateness(decisions)]
+    return Section("What to run", [*first, *old, table, note], "decisions")
 
 
 def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
@@ -652,10 +662,9 @@ def markets_section(
     ]
     shown = [(_panel_figure(panel, own, at), bool(own)) for panel, own in zip(panels, held, strict=True)]
     blocks: list[Block] = [
-        "Above, the spot price; below, how many instances one could have held. The solid line is what was observed, a grey "
-        "field a gap. The dotted vertical line is where the forecast begins, blue its median: half of the time the truth "
-        "should lie in the darkest band, nine times in ten within the lightest. Dashed lines are the on-demand price "
-        "(orange) and the capacity, the most one could see (green).",
+        "Above: the spot price; below: the available instances. The solid line shows observations, grey fields gaps. The "
+        "forecast begins at the dotted vertical line: the blue line is its median, the darkest band contains the true value "
+        "with probability 50 %, the lightest with 90 %. Dashed lines: on-demand price (orange) and capacity (green).",
     ]
     for title, decided in (("With a decision now", True), ("Followed, no decision now", False)):
         group = [figure for figure, has in shown if has == decided]
@@ -666,9 +675,9 @@ def markets_section(
 
 #: Legend of a route chart.
 ROUTE_TOLD: Final = (
-    "A strip for each market of the job: the greener, the more of the spot instances that it can use were there; grey is a gap. "
-    "The bar within is what it held, on spot (blue) or with on-demand among it (orange), an outline what is decided for the "
-    "slot at hand. The line is its place, where its checkpoint is: it leaves a strip when the job moves."
+    "Each strip is a market of the job: the greener, the more of the usable spot instances were available; grey is a gap. "
+    "Bars are the instances that ran, on spot (blue) or with on-demand (orange); an outline is the decision of the present "
+    "slot. The line follows the checkpoint of the job: it changes strips when the job moves."
 )
 #: Rows of the route table shown unfolded, and fewest slots in the chart, including slots before the job.
 ROUTE_ROWS, ROUTE_SLOTS = 12, 24

@@ -344,7 +344,9 @@ def _open_states(
 def row_of(running: OpenJob | OpenMovable, decision: Decision, why: str) -> Row:
     """Return a decision as plain values, with the reason ``why`` for its policy; multi-market jobs have a separate reason."""
     if isinstance(running, OpenMovable) and isinstance(decision, MovedDecision):
-        many = f"it may run in {len(running.places)} markets, and the policies of the pool know a single market"
+        many = (
+            f"it may run in {len(running.places)} markets, and the policies of the pool know a single market"
+        )
         there, why = running.in_market(decision.market), running.because or many
     else:
         there = running.in_market(0)

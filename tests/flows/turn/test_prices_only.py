@@ -110,6 +110,8 @@ def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_pa
     assert "Cost of 1 job without observed availability: at least" in summary
     written = (tmp_path / "report.html").read_text()
     assert "AVAILABILITY UNKNOWN" in written
+    assert "Cost between $" in written  # the range, before the table
+    assert written.index("Cost between $") < written.index("<table")
     assert "risk unknown for 1" in written  # the headline figures precede the details
     assert written.index("risk unknown for 1") < written.index("AVAILABILITY UNKNOWN")
     # Unobserved availability is not drawn.
