@@ -18,7 +18,7 @@ from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.records import decisions_of, measured_errors, outcomes_of, stored_decisions
 from slackwater.flows.schemas import tables
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.report import learned
+from slackwater.flows.turn.leaderboard import learned
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.exchange import compact, export_store, import_folder, publish_generation
