@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from slackwater.flows.ledger.headline import MISSED
-from slackwater.flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
+from slackwater.flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs, work_said
 from slackwater.flows.ledger.records import decisions_by_job
 from slackwater.flows.show.formats import percent, utc
 from slackwater.optimization.job.definition import finished
@@ -67,9 +67,7 @@ def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: S
     """
     amount = job.request.workload.amount
     shares = [
-        (report, 1.0 if report.finished else report.progress / amount)
-        for report in reports
-        if report.finished or report.progress is not None
+        (report, done / amount) for report in reports if (done := work_said(report, amount)) is not None
     ]
     for report, share in shares:
         if finished(share, 1.0):
@@ -80,8 +78,8 @@ def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: S
     by_deadline = [share for report, share in shares if report.reported_at <= job.deadline + job.step]
     withdrawn = next((report for report in reports if report.withdrawn), None)
     if withdrawn is not None and withdrawn.reported_at < job.deadline:
-        share = by_deadline[-1] if by_deadline else None
-        return Ending(state="withdrawn", share=share, measured=True, at=withdrawn.reported_at)
+        reached = by_deadline[-1] if by_deadline else None
+        return Ending(state="withdrawn", share=reached, measured=True, at=withdrawn.reported_at)
     if shares and shares[-1][0].reported_at >= job.deadline:
         # progress reported after the deadline bounds the share that was done by then
         return Ending(state="missed", share=(by_deadline or [shares[-1][1]])[-1], measured=True)
