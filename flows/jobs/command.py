@@ -463,7 +463,9 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
         over = [
             job
             for job in jobs
-            if job.request.name in scored or (session.time is not None and job.deadline <= session.time)
+            if job.request.name in scored
+            or (session.time is not None and job.deadline <= session.time)
+            or any(report.withdrawn for report in reports[job.request.name])
         ]
         decisions = decisions_by_job(store, [job.request.name for job in jobs])
     endings = {
@@ -527,8 +529,8 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
 
 
 def endings_missed(row: Mapping[str, Any]) -> bool:
-    """Return whether a user job missed its deadline."""
-    return row["origin"] == "user" and str(row["ending"]).startswith("missed")
+    """Return whether a user job missed its deadline, finished later or not."""
+    return row["origin"] == "user" and str(row["ending"]).startswith(("missed", "late"))
 
 
 def _urgency(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
@@ -543,8 +545,9 @@ def _urgency(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
 
 
 def _state(job: StoredJob, at: pd.Timestamp | None, reports: Sequence[Report]) -> str:
-    if any(report.finished and (at is None or report.reported_at <= at) for report in reports):
-        return "finished"
+    for report in reports:
+        if report.ends and (at is None or report.reported_at <= at):
+            return "finished" if report.finished else "withdrawn"
     if at is None:
         return "open"
     return "ended" if job.deadline <= at else "running" if job.start <= at else "waiting"
@@ -573,8 +576,9 @@ def show(
         reports = reports_shown(store, job, decisions, session.config)
         deliveries = [delivery.row() for delivery in deliveries_of(store, name)]
         outcomes = outcomes_of(store, job)
-        over = bool(outcomes) or job.deadline <= now()
-        ending = ending_of(job, decisions, reports_by_job(store, [name])[name]) if over else None
+        own = reports_by_job(store, [name])[name]
+        over = bool(outcomes) or job.deadline <= now() or any(report.withdrawn for report in own)
+        ending = ending_of(job, decisions, own) if over else None
     value = {
         "job": job.request.model_dump(mode="json"),
         **asked_words(job.request, job.step / pd.Timedelta(hours=1)),
@@ -592,7 +596,7 @@ def show(
         job.request.workload.unit,
         outcome_table("Outcomes, simulated on the recorded market data", folded(outcomes), most=10),
     )
-    missed = ending is not None and ending.state == "missed"
+    missed = ending is not None and ending.is_missed
     return Answer(
         title=f"Job {name}",
         value=value,
@@ -675,6 +679,9 @@ def report(
         str | None, option("Market of the instances, for a multi-market job.", metavar="MARKET")
     ] = None,
     finished: Annotated[bool, option("The job is finished.")] = False,
+    withdrawn: Annotated[
+        bool, option("You ended the job before its work was done; later turns decide nothing for it.")
+    ] = False,
     note: Annotated[str, option("Note to store with the report.", metavar="TEXT")] = "",
     known_at: Annotated[
         str | None,
@@ -723,6 +730,7 @@ def report(
             on_demand=on_demand,
             spot=spot,
             finished=finished,
+            withdrawn=withdrawn,
             note=note,
             market=market,
         )
@@ -739,7 +747,7 @@ def report(
         value["throughput"] = told
     columns = keyed(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
-        "finished", "counts_from",
+        "finished", *(["withdrawn"] if kept.withdrawn else []), "counts_from",
     ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if added else "Report (already stored)", [value], columns),

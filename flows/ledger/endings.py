@@ -10,23 +10,33 @@ from typing import Any, Literal
 import pandas as pd
 
 from slackwater.flows.ledger.headline import MISSED
-from slackwater.flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
+from slackwater.flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs, work_said
 from slackwater.flows.ledger.records import decisions_by_job
+from slackwater.flows.show.formats import percent, utc
+from slackwater.optimization.job.definition import finished
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """Outcome of a job after its deadline; ``share`` is the share of the work that was done, None if unknown.
+    """Outcome of a job at its end; ``share`` is the share of the work that was done, None if unknown.
 
+    "late": finished after the deadline, at ``at``; "withdrawn": ended by its owner before its work
+    was done, at ``at``; "missed": not finished by the deadline, and no later report of its finish.
     ``measured``: the outcome was reported; otherwise it follows from the decisions, assuming that
     all decided instances ran.
     """
 
-    state: Literal["finished", "missed", "unknown"]
+    state: Literal["finished", "late", "missed", "withdrawn", "unknown"]
     share: float | None
     measured: bool
+    at: pd.Timestamp | None = None
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether the deadline passed without the work done, finished later or not."""
+        return self.state in ("missed", "late")
 
     def words(self) -> str:
         """Return the outcome in a few words.
@@ -36,6 +46,11 @@ class Ending:
         """
         if self.state == "finished":
             return "finished" if self.measured else "finished by its decisions; nobody reported it"
+        if self.state == "late":
+            return f"late: finished by {utc(self.at)}, after its deadline"
+        if self.state == "withdrawn":
+            done = "" if self.share is None else f" with {percent(self.share)} done"
+            return f"withdrawn by its owner at {utc(self.at)}{done}"
         if self.state == "missed":
             told = "" if self.measured else " by its decisions; nobody reported it"
             return f"missed: {100 * (self.share or 0.0):.0f} % done at its deadline{told}"
@@ -43,24 +58,31 @@ class Ending:
 
 
 def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: Sequence[Report]) -> Ending:
-    """Return the outcome of a job whose deadline has passed; ``decisions`` by slot, ``reports`` those in force.
+    """Return the outcome of a job that has ended; ``decisions`` by slot, ``reports`` those in force.
 
-    A report up to a slot after the deadline counts. A report of partial progress from before the
-    deadline does not determine the outcome. In that case, as without a report, the newest decision
-    gives the work done at the start of its slot, and the job counts as missed if that slot could
-    not have finished it.
+    The first report of all work done gives the finish: in time up to a slot after the deadline,
+    else late. A report of partial progress from before the deadline does not determine the
+    outcome. In that case, as without a report, the newest decision gives the work done at the
+    start of its slot, and the job counts as missed if that slot could not have finished it.
     """
-    told = [one for one in reports if one.reported_at <= job.deadline + job.step]
-    if any(one.finished for one in told):
-        return Ending(state="finished", share=1.0, measured=True)
     amount = job.request.workload.amount
-    said = [one for one in told if one.progress is not None]
-    if said:
-        share = (said[-1].progress or 0.0) / amount
-        if share >= 1.0 - 1e-9:
-            return Ending(state="finished", share=share, measured=True)
-        if said[-1].reported_at >= job.deadline:
-            return Ending(state="missed", share=share, measured=True)
+    shares = [
+        (report, done / amount) for report in reports if (done := work_said(report, amount)) is not None
+    ]
+    for report, share in shares:
+        if finished(share, 1.0):
+            late = report.reported_at > job.deadline + job.step
+            return Ending(
+                state="late" if late else "finished", share=share, measured=True, at=report.reported_at
+            )
+    by_deadline = [share for report, share in shares if report.reported_at <= job.deadline + job.step]
+    withdrawn = next((report for report in reports if report.withdrawn), None)
+    if withdrawn is not None and withdrawn.reported_at < job.deadline:
+        reached = by_deadline[-1] if by_deadline else None
+        return Ending(state="withdrawn", share=reached, measured=True, at=withdrawn.reported_at)
+    if shares and shares[-1][0].reported_at >= job.deadline:
+        # progress reported after the deadline bounds the share that was done by then
+        return Ending(state="missed", share=(by_deadline or [shares[-1][1]])[-1], measured=True)
     if not decisions:
         return Ending(state="missed", share=0.0, measured=False)
     last = decisions[-1]
@@ -76,18 +98,14 @@ def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: S
 def missed_jobs(
     store: Store, jobs: Sequence[StoredJob], *, known_at: pd.Timestamp | None = None
 ) -> list[str]:
-    """Return a sentence for each decided user job that missed its deadline."""
+    """Return a sentence for each decided user job that missed its deadline, finished later or not."""
     own = {job.request.name: job for job in jobs if job.origin == "user"}
     decisions = decisions_by_job(store, list(own))
     reports = reports_by_job(store, list(own), known_at=known_at)
     endings = {
         name: ending_of(job, decisions[name], reports[name]) for name, job in own.items() if decisions[name]
     }
-    return [
-        f"{MISSED}job {name} {ending.words()}."
-        for name, ending in endings.items()
-        if ending.state == "missed"
-    ]
+    return [f"{MISSED}job {name} {ending.words()}." for name, ending in endings.items() if ending.is_missed]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +154,8 @@ def reported_outcomes(store: Store) -> ReportedOutcomes:
         ending = ending_of(job, own, reports[job.request.name])
         if not ending.measured:
             unreported += 1
+            continue
+        if ending.state == "withdrawn":
             continue
         policy = Counter(str(row["policy"]) for row in reversed(own)).most_common(1)[0][0]
         by_policy.setdefault(policy, []).append(ending.state == "finished")

@@ -240,9 +240,12 @@ def _total_cost(decisions: Sequence[Mapping[str, Any]]) -> str:
     if observed or not others:
         parts.append(f"Expected cost, from start to end: {_cost_sum(observed)}{_saving(observed)}")
     if others:
+        alone = [as_number(row.get("on_demand_only_usd")) for row in others]
+        known = [cost for cost in alone if cost is not None]
+        high = f", {usd(sum(known))} USD with on-demand only" if len(known) == len(others) else ""
         parts.append(
-            f"Cost of {plural(len(others), 'job')} without observed availability: at least {_cost_sum(others)}, "
-            "if spot is never lost"
+            f"Cost of {plural(len(others), 'job')} without observed availability: at least {_cost_sum(others)} "
+            f"if spot is never lost{high}"
         )
     return ". ".join(parts)
 

@@ -284,12 +284,13 @@ def _check_open(store: Store, stored: StoredJob, at: pd.Timestamp) -> None:
             expected="a job whose deadline is to come",
             remedy=f"give --at TIME if it was said before; else {another}",
         )
-    done = [one for one in reports_of(store, name, known_at=at) if one.finished]
+    done = [one for one in reports_of(store, name, known_at=at) if one.ends]
     if done:
+        state = "finished" if done[0].finished else "withdrawn"
         raise JobError(
-            f"job {name!r} was reported as finished at {utc(done[0].reported_at)}",
+            f"job {name!r} was reported as {state} at {utc(done[0].reported_at)}",
             expected="a job with work left",
-            remedy=f"if it is not, report that time again without --finished; else {another}",
+            remedy=f"if it is not, report that time again without --{state}; else {another}",
         )
     if len(read_rows(store, "outcomes", where={"job": name})):
         raise JobError(
@@ -314,8 +315,9 @@ class Report:
     """A report on a job for the time ``reported_at``, known from ``known_at`` on.
 
     ``progress`` is in the unit of the job's workload, ``on_demand`` and ``spot`` are the instances
-    that ran, ``market`` is where a multi-market job ran; None: not reported. ``revision`` counts
-    reports with equal ``reported_at`` and ``known_at``.
+    that ran, ``market`` is where a multi-market job ran; None: not reported. ``withdrawn``: the
+    owner ended the job before its work was done. ``revision`` counts reports with equal
+    ``reported_at`` and ``known_at``.
     """
 
     job: str
@@ -328,6 +330,12 @@ class Report:
     finished: bool = False
     note: str = ""
     market: str | None = None
+    withdrawn: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether the job needs no more instances: finished or withdrawn."""
+        return self.finished or self.withdrawn
 
     @property
     def held(self) -> Allocation | None:
@@ -338,7 +346,15 @@ class Report:
 
     def says(self) -> tuple[object, ...]:
         """Return the content of the report, without the time it became known."""
-        return (self.progress, self.on_demand, self.spot, self.finished, self.note, self.market)
+        return (
+            self.progress,
+            self.on_demand,
+            self.spot,
+            self.finished,
+            self.note,
+            self.market,
+            self.withdrawn,
+        )
 
 
 def reports_of(store: Store, job: str, *, known_at: pd.Timestamp | None = None) -> list[Report]:
@@ -379,6 +395,7 @@ def _report(row: dict[str, Any]) -> Report:
         finished=bool(row["finished"]),
         note=str(row["note"]),
         market=None if pd.isna(row["market"]) else str(row["market"]),
+        withdrawn=False if pd.isna(row["withdrawn"]) else bool(row["withdrawn"]),
     )
 
 
@@ -406,7 +423,7 @@ def as_reported(
         found.append(
             Reported(
                 slot=slot,
-                done=job.workload if report.finished else done,
+                done=job.workload if report.ends else done,
                 size=None if report.held is None else report.held.total,
                 early=min(max(0.0, slot - place), 1.0 - 1e-9),
             )
@@ -689,21 +706,32 @@ def _short_names(histories: Sequence[History]) -> list[str]:
 def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -> None:
     """Raise `JobError` on the first invalid value of a report, given the reports in force so far (``earlier``)."""
     request = stored.request
-    if not request.starts <= report.reported_at <= request.ends:
+    if report.reported_at < request.starts:
         raise JobError(
             f"a report of job {report.job!r} at {report.reported_at.isoformat()}",
-            expected=f"a time in the job, {request.starts.isoformat()} to {request.ends.isoformat()}",
+            expected=f"a time after its start, {request.starts.isoformat()}",
             remedy="give the time it was true with --at TIME",
+        )
+    if report.reported_at > request.ends and (report.held is not None or report.market is not None):
+        raise JobError(
+            f"instances of job {report.job!r} at {report.reported_at.isoformat()}, after its deadline",
+            expected=f"progress, --finished or --withdrawn after {request.ends.isoformat()}",
+            remedy="leave the instances out, or give the time at which they ran with --at TIME",
+        )
+    if report.finished and report.withdrawn:
+        raise JobError(
+            f"job {report.job!r} finished and withdrawn",
+            expected="--finished if its work is done, --withdrawn if you ended it before",
         )
     if report.known_at < report.reported_at:
         raise JobError(
             f"a report at {report.reported_at.isoformat()} known at {report.known_at.isoformat()}",
             expected="a time at or after the one it is about",
         )
-    if report.progress is None and report.held is None and report.market is None and not report.finished:
+    if report.progress is None and report.held is None and report.market is None and not report.ends:
         raise JobError(
-            f"a report of job {report.job!r} that says nothing",
-            expected="progress, instances held, the market of a job that may move, or --finished",
+            f"an empty report of job {report.job!r}",
+            expected="progress, running instances, the market of a multi-market job, --finished or --withdrawn",
             remedy="see `slackwater job report --help`",
         )
     for name, count in (("on-demand", report.on_demand), ("spot", report.spot)):
@@ -755,7 +783,7 @@ def work_said(report: Report, amount: float) -> float | None:
 def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation]) -> list[str]:
     """Return warnings if the reported instances violate the bounds of the job or differ from the decision of the slot."""
     held = report.held
-    if held is None or report.finished:
+    if held is None or report.ends:
         return []
     request, found = stored.request, []
     place = report.market or request.market
@@ -829,6 +857,7 @@ def _row(report: Report) -> dict[str, Any]:
         "finished": report.finished,
         "note": report.note,
         "market": report.market,
+        "withdrawn": report.withdrawn,
     }
 
 
@@ -852,6 +881,7 @@ def report_row(report: Report, stored: StoredJob) -> dict[str, Any]:
         "on_demand": report.on_demand,
         "spot": report.spot,
         "finished": report.finished,
+        "withdrawn": report.withdrawn,
         "note": report.note,
         "counts_from": max(stored.start, report.known_at.ceil(stored.step)),
     }

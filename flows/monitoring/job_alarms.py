@@ -43,7 +43,7 @@ class JobFacts:
     def is_open(self) -> bool:
         """Whether the job is running."""
         return self.job.start <= self.at < self.job.deadline and not any(
-            report.finished for report in self.reports
+            report.ends for report in self.reports
         )
 
     @property

@@ -319,6 +319,7 @@ def tables() -> dict[str, Relation]:
                 "finished": "Whether the job is finished.",
                 "note": "Note of the owner.",
                 "market": "Market of a multi-market job; null if not reported.",
+                "withdrawn": "Whether the owner ended the job before its work was done; null in reports of earlier versions.",
             },
         ),
         "deliveries": Relation(

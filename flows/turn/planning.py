@@ -504,8 +504,9 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
     if name in why:
         raise JobError(why[name])
     if name not in rows:
+        withdrawn = any(report.withdrawn for report in counting(reports, known_at=at))
         raise JobError(
-            f"job {name!r} has done its work by {utc(at)}",
+            f"job {name!r} {'was withdrawn' if withdrawn else 'has done its work'} by {utc(at)}",
             expected="a job with work left",
             remedy=f"`slackwater job show {name}` shows it",
         )

@@ -344,5 +344,7 @@ def accuracy_section(rows: pd.DataFrame, planner: str, *, slot: str = "") -> Sec
         return Section(heading, [none], "accuracy")
     about = f"Forecasts of the last {RECENT.days} days, compared with the observations."
     return Section(
-        heading, [f"{about} One slot is {slot}." if slot else about, *accuracy_blocks(scores, every=False)], "accuracy"
+        heading,
+        [f"{about} One slot is {slot}." if slot else about, *accuracy_blocks(scores, every=False)],
+        "accuracy",
     )

@@ -62,12 +62,12 @@ TOP_OUTCOMES: Final = 10
 STATES: Final = {
     "running": "its slots are being decided",
     "waiting": "it has not begun",
-    "finished": "its work is done, its deadline is still to come",
+    "finished": "its work is done or it was withdrawn, its deadline is still to come",
     "set aside": "an example, no longer planned since there is a job of yours",
     "ended": "its deadline has passed",
 }
 #: Outcomes of ended jobs, in the order of the list.
-ENDINGS: Final = ("on time", "missed", "not known", "replayed only")
+ENDINGS: Final = ("on time", "late", "missed", "withdrawn", "not known", "replayed only")
 #: Slots in the small chart of a job's instances.
 RECENT_SLOTS: Final = 48
 #: Jobs per page of the list.
@@ -147,7 +147,7 @@ def _ended(
     if job.deadline <= job.created_at:
         return {"outcome": "replayed only", "outcome_words": "over when added"}
     ending = ending_of(job, decisions, reports)
-    outcome = {"finished": "on time", "missed": "missed", "unknown": "not known"}[ending.state]
+    outcome = {"finished": "on time", "unknown": "not known"}.get(ending.state, ending.state)
     return {"outcome": outcome, "outcome_words": ending.words()}
 
 

@@ -38,6 +38,7 @@ MIGRATIONS = (
     "0009_places",
     "0010_terms",
     "0011_units",
+    "0012_withdrawn",
 )
 
 #: File of ``warehouse/store/sql`` with the views and comments, and the view that stores the digest

@@ -102,9 +102,10 @@ def test_a_report_never_counts_before_its_time_nor_before_it_was_known():
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (report(-1, progress=1.0), "a time in the job"),
-        (report(13, progress=1.0), "a time in the job"),
-        (report(), "says nothing"),
+        (report(-1, progress=1.0), "a time after its start"),
+        (report(13, spot=1), "after its deadline"),
+        (report(finished=True, withdrawn=True), "finished and withdrawn"),
+        (report(), "an empty report"),
         (report(progress=-0.5), "0 to its workload of 20 instance_hours"),
         (report(progress=20.5), "0 to its workload of 20 instance_hours"),
         (report(progress=float("nan")), "0 to its workload"),
@@ -200,10 +201,12 @@ def test_more_than_the_job_may_hold_counts_as_its_most_and_less_than_its_least_a
     assert few.live.progress().n_previous == 0
 
 
-def test_a_finished_report_ends_the_job(market):
-    running = opened(market, 4, decided=hold((1, 0), 4), reports=[report(3, finished=True)])
+@pytest.mark.parametrize("state", ["finished", "withdrawn"])
+def test_a_report_of_its_end_ends_the_job(market, state):
+    reports = [report(3, **{state: True})]
+    running = opened(market, 4, decided=hold((1, 0), 4), reports=reports)
     assert running.live.is_finished
-    row = decided_row(market, 4, decided=hold((1, 0), 4), reports=[report(3, finished=True)])
+    row = decided_row(market, 4, decided=hold((1, 0), 4), reports=reports)
     assert (row["on_demand"], row["spot"], row["progress_share"]) == (0, 0, 1.0)
     assert row["planned"] is None
 
@@ -348,6 +351,23 @@ def test_the_commands_report_plan_and_show(call, tmp_path, small):
     assert "job 'demo' has done its work by" in err
 
 
+def test_a_withdrawn_job_is_decided_no_more_and_its_end_is_shown(call, tmp_path, small):
+    with new_store(tmp_path) as store:
+        add_job(store)
+    db = ("--db", tmp_path / "w.duckdb")
+    at = (BEGIN + 2 * STEP).isoformat()
+    assert call("job", "report", "demo", *db, "--at", at, "--progress-share", "0.4", "--withdrawn")[0] == 0
+    (row,) = json.loads(call("job", "list", *db, "--json")[1])["jobs"]
+    assert row["state"] == "withdrawn"
+    assert row["ending"].startswith("withdrawn by its owner at ")
+    assert row["ending"].endswith(" with 40 % done")
+    later = (BEGIN + 3 * STEP).isoformat()
+    code, _, err = call("plan", "demo", *db, "--policy", "UP", "--settings", small, "--at", later)
+    assert code == 2
+    assert "job 'demo' was withdrawn" in err
+    assert "MISSED" not in call("job", "list", *db)[1]
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
@@ -356,7 +376,7 @@ def test_the_commands_report_plan_and_show(call, tmp_path, small):
         (("--progress-share", "1.2"), "0 to 1"),
         (("--progress", "3", "--at", "soonish"), "--at"),
         (("--progress", "nan"), "0 to its workload"),
-        ((), "says nothing"),
+        ((), "an empty report"),
     ],
 )
 def test_a_report_that_cannot_be_is_one_line(call, jobs, tmp_path, words, part):

@@ -17,6 +17,7 @@ from slackwater.flows.monitoring import alarms
 from slackwater.flows.monitoring.alarms import Alarm, alarms_of, settle_alarms, standing_alarms
 from slackwater.flows.monitoring.alerts import headline, payload, send_alerts
 from slackwater.flows.monitoring.job_alarms import CHECKS, JobFacts
+from slackwater.flows.show.formats import utc
 from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.issued import write_rows
@@ -114,6 +115,13 @@ def test_every_kind_has_a_check_and_every_check_a_kind():
         ([decision()], [report(DEADLINE, progress=10.0)], "missed: 50 % done at its deadline"),
         ([decision()], [report(DEADLINE - STEP, progress=19.0)], "finished by its decisions; nobody reported it"),
         ([decision()], [report(DEADLINE - STEP, progress=20.0)], "finished"),
+        ([decision()], [report(DEADLINE + STEP, finished=True)], "finished"),
+        ([decision()], [report(DEADLINE, progress=10.0), report(DEADLINE + 6 * STEP, finished=True)],
+         f"late: finished by {utc(DEADLINE + 6 * STEP)}, after its deadline"),
+        ([decision()], [report(DEADLINE - STEP, progress=8.0), report(DEADLINE + 6 * STEP, progress=15.0)],
+         "missed: 40 % done at its deadline"),
+        ([decision()], [report(DEADLINE - STEP, progress=8.0), report(DEADLINE - STEP / 2, withdrawn=True)],
+         f"withdrawn by its owner at {utc(DEADLINE - STEP / 2)} with 40 % done"),
     ],
 )  # fmt: skip
 def test_how_a_job_ended_in_words(decisions, reports, words):

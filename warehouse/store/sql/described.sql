@@ -429,6 +429,7 @@ COMMENT ON COLUMN reports.spot IS 'Spot instances running at this time; null if 
 COMMENT ON COLUMN reports.finished IS 'Whether the job is finished.';
 COMMENT ON COLUMN reports.note IS 'Note of the owner.';
 COMMENT ON COLUMN reports.market IS 'Market of a multi-market job; null if not reported.';
+COMMENT ON COLUMN reports.withdrawn IS 'Whether the owner ended the job before its work was done; null in reports of earlier versions.';
 COMMENT ON TABLE deliveries IS 'Delivery of each decision to each webhook or folder.';
 COMMENT ON COLUMN deliveries.sink IS 'Name of the webhook or folder.';
 COMMENT ON COLUMN deliveries.job IS 'Name of the job: joins `jobs.name`.';
