@@ -14,6 +14,7 @@ from slackwater.flows.show.accuracy import (
     Scores,
     accuracy_blocks,
     market_scores,
+    most,
     shown_steps,
 )
 from slackwater.flows.show.blocks import Block, Column, Fold, Notes, Table
@@ -50,6 +51,9 @@ def report_blocks(
     accuracy: Accuracy, *, data: str, notes: Sequence[str], background: Background | None = None
 ) -> list[Block]:
     """Return the answer of a backtest; ``background`` adds folded tables that only a page shows."""
+    told = Fold("Notes on the measures and on series left out", [Notes(notes)], printed=True)
+    if accuracy.scores.empty:
+        return ["No forecast can be scored: none of the slots ahead was observed.", told]
     more = {
         variable: [
             *class_tables(accuracy.classes, accuracy.default, variable),
@@ -62,7 +66,7 @@ def report_blocks(
     return [
         Notes(facts_of(accuracy, data)),
         *accuracy_blocks(scores_of(accuracy), more),
-        Fold("Notes on the measures and on series left out", [Notes(notes)], printed=True),
+        told,
     ]
 
 
@@ -175,7 +179,7 @@ def class_tables(classes: pd.DataFrame, default: str, variable: str) -> list[Blo
         each = rows_of(own[own["class"] == name].sort_values("step"))
         rows.append(
             {"class": name, "markets": each[0]["markets"], "mae": each[0]["mae"]}
-            | {key: max(row[key] for row in each) for key in ("n", "days")}
+            | {key: most(each, key) for key in ("n", "days")}
             | {f"step_{row['step']}": compared(row) for row in each}
         )
     columns: dict[str, Column | str] = {
@@ -199,7 +203,7 @@ def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
         worst = min(known, key=lambda row: float(row["worst_skill_pinball"]), default=None)
         rows.append(
             {"class": kind, "choice": choice, "model": each[0]["model"]}
-            | {key: max(row[key] for row in each) for key in ("markets", "n", "blocks")}
+            | {key: most(each, key) for key in ("markets", "n", "blocks")}
             | {f"step_{row['step']}": _chosen(row) for row in each}
             | {"worst": MISSING if worst is None else _worst(worst)}
         )

@@ -177,8 +177,13 @@ def answer(scores: Scores) -> str:
 
 def _evidence(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the numbers of forecasts at a step, and of days, behind the rows of a model."""
-    n, days = (max(int(row[key]) for row in rows) for key in ("n", "days"))
+    n, days = (most(rows, key) for key in ("n", "days"))
     return f"{plural(n, 'forecast')} a step on {plural(days, 'day')}"
+
+
+def most(rows: Sequence[Mapping[str, Any]], key: str) -> int:
+    """Return the greatest of some numbers of forecasts or days; 0 if none is known."""
+    return max((int(found) for row in rows if (found := as_number(row.get(key))) is not None), default=0)
 
 
 # ---
@@ -533,8 +538,8 @@ def skill_table(scores: Scores) -> Table:
     rows = [
         {
             "model": name,
-            "n": max(int(row["n"]) for row in own),
-            "days": max(int(row["days"]) for row in own),
+            "n": most(own, "n"),
+            "days": most(own, "days"),
             **{f"step_{row['step']}": compared(row) for row in own},
         }
         for name in scores.models

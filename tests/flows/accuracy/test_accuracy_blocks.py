@@ -251,6 +251,11 @@ def test_only_one_variable_and_one_step():
     assert [block.heading for block in blocks if isinstance(block, Section)] == ["Spot price"]
 
 
+def test_nothing_scored_is_said(accuracy):
+    first, _ = report_blocks(replace(accuracy, scores=accuracy.scores.iloc[:0]), data="d", notes=())
+    assert first.startswith("No forecast can be scored")
+
+
 def test_shown_steps_hold_the_last():
     assert shown_steps(range(1, 13)) == [1, 2, 4, 8, 12]
     assert shown_steps([1, 2, 3]) == [1, 2, 3]
