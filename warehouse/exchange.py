@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet
 
+from slackwater.warehouse.columns import BOTH, columns_of
 from slackwater.warehouse.errors import (
     DamagedStoreError,
     InputError,
@@ -168,7 +169,7 @@ NOT_IMPORTED = ("fitted",)
 EXPORT_ROWS = 100_000
 #: Observations merged at a time.
 PART_ROWS = 2_000_000
-_OBSERVATIONS = {"price": "price_usd", "availability": "available"}
+_OBSERVATIONS: Mapping[str, str] = {kind: columns_of(kind, "value")[0].name for kind in BOTH}
 _CONFLICTS = "contradicts a stored row"
 
 

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from pyarrow import types
 
-from slackwater.warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP
+from slackwater.warehouse.amounts import LARGEST_COUNT
+from slackwater.warehouse.columns import BOTH, stored_checks
 from slackwater.warehouse.documents import why_unreadable
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.store.connection import Store
@@ -62,7 +63,6 @@ JSON_COLUMNS: Mapping[tuple[str, str], type] = {
 _COUNT = "{0} IS NOT NULL AND {0} NOT BETWEEN 0 AND " + str(LARGEST_COUNT)
 _STEP = "{0} NOT BETWEEN 1 AND 31536000"
 _AHEAD = "{0} NOT BETWEEN 0 AND 100000"
-_LATE = "known_at < observed_at"
 #: Conditions for unusable rows by table, each with its reason.
 _WRONG: Mapping[str, Sequence[tuple[str, str]]] = {
     "markets": [
@@ -70,21 +70,6 @@ _WRONG: Mapping[str, Sequence[tuple[str, str]]] = {
         for part in ("provider", "region", "zone", "instance_type")
     ],
     "series": [("kind NOT IN ('price', 'availability')", "kind is not price or availability")],
-    "price": [
-        ("NOT isfinite(price_usd) OR price_usd <= 0", "price_usd is not a number above 0"),
-        ("NOT isfinite(on_demand_usd) OR on_demand_usd <= 0", "on_demand_usd is not a positive number"),
-        (_LATE, "known_at is before observed_at"),
-    ],
-    "availability": [
-        (_COUNT.format("available"), f"available is not within 0 to {LARGEST_COUNT:,}"),
-        (_COUNT.format("capacity"), f"capacity is not within 0 to {LARGEST_COUNT:,}"),
-        ("available > capacity", "available is above capacity"),
-        (
-            f"NOT isfinite(gap_seconds) OR gap_seconds NOT BETWEEN {SHORTEST_GAP} AND {LONGEST_GAP}",
-            "gap_seconds is not within a second and a year",
-        ),
-        (_LATE, "known_at is before observed_at"),
-    ],
     "vintages": [
         (_STEP.format("step_seconds"), "step_seconds is out of range"),
         (_AHEAD.format("horizon"), "horizon is out of range"),
@@ -142,9 +127,9 @@ def load_foreign(
 ) -> tuple[str, ...]:
     """Read the file of table ``name`` into the temporary table ``found_rows``; return the names of its columns.
 
-    ``found_rows`` has these columns and ``set_aside``: the reason if a row is unusable, else null.
-    ``judges`` maps columns to additional checks of their JSON texts. Raises `InputError` for
-    columns of other names or types, and for an unreadable file.
+    ``found_rows`` has the columns of the table, null if the file lacks them, and
+    ``set_aside``: the reason if a row is unusable, else null. ``judges`` maps columns to
+    additional checks of their JSON texts. Raises `InputError` for columns of other names or types, and for an unreadable file.
     """
     described = {
         str(column): (str(kind), str(null) == "YES")
@@ -154,13 +139,13 @@ def load_foreign(
         columns = _checked_columns(path, pyarrow.parquet.read_schema(path), described)
         texts = [column for column in columns if described[column][0] == "VARCHAR"]
         file = pyarrow.parquet.ParquetFile(path, read_dictionary=texts)
-        made = ", ".join(f"{column} {described[column][0]}" for column in columns)
+        made = ", ".join(f"{column} {kind}" for column, (kind, _) in described.items())
         store.execute(f"CREATE OR REPLACE TEMP TABLE found_rows ({made}, set_aside VARCHAR)")
         for batch in _batches(file, path, columns, described):
             _insert(store, name, batch, columns, described, judges or {})
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: {error}", expected="a Parquet file", remedy=EXPORT_AGAIN) from error
-    return columns
+    return tuple(described)
 
 
 def _checked_columns(
@@ -239,10 +224,12 @@ def _insert(
     for column in columns:
         tests += _tests_of(column, described[column][0])
     own = [test for test in _WRONG.get(name, ()) if _speaks_of(test[0], columns, described)]
+    own += [test for kind in BOTH if kind == name for test in stored_checks(kind, columns)]
     cases = " ".join(f"WHEN {condition} THEN '{words}'" for condition, words in [*tests, *own])
     with store.registered("incoming", batch.append_column("wrong_document", wrong)):
         store.execute(
-            f"INSERT INTO found_rows SELECT {', '.join(columns)}, CASE {cases} ELSE wrong_document END FROM incoming"
+            f"INSERT INTO found_rows ({', '.join(columns)}, set_aside) "
+            f"SELECT {', '.join(columns)}, CASE {cases} ELSE wrong_document END FROM incoming"
         )
 
 

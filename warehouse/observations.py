@@ -23,13 +23,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from slackwater.warehouse.amounts import LARGEST_COUNT, LONGEST_GAP, SHORTEST_GAP, duration
+from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.catalogue import (
     OnDemandTerms,
     highest_list_price,
     highest_of_all,
     list_price,
     terms_for,
+)
+from slackwater.warehouse.columns import (
+    COLUMNS,
+    CONFLICTS,
+    CONTRADICTS,
+    FUTURE,
+    LONGEST_NAME,
+    REASONS,
+    STORED,
+    UNPRINTABLE,
+    Check,
+    Column,
+    Kind,
+    code_of,
+    columns_of,
+    stored_columns,
 )
 from slackwater.warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
 from slackwater.warehouse.history import NOT_SOLD, OBSERVED, OnDemandOrigin
@@ -48,71 +64,49 @@ from slackwater.warehouse.times import microseconds
 # A batch may contain text, numbers or timestamps in any column. The SQL is a single SELECT over the registered
 # batch ``incoming``: no row passes through Python.
 
-IDENTITY = ("source", "provider", "region", "zone", "instance_type", "product")
-_MARKET = ("provider", "region", "zone", "instance_type")
-#: Maximum length of a name in characters; the names of all known providers are much shorter.
-LONGEST_NAME = 200
+IDENTITY = tuple(column.name for column in COLUMNS if column.role == "identity")
 _A_DAY = pd.Timedelta(days=1)
-#: Regular expression for control and formatting characters and line ends.
-_UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]"
 #: Maximum number of characters of the original text shown in a reason.
 _SHOWN = 80
 #: Parts of a time in ISO 8601: no hour 24, no leap second, only offsets as zones.
 _DATE = r"\d{4}-\d{2}-\d{2}"
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?"
 _OFFSET = r"(0\d|1[0-4])(:?[0-5]\d)?"
-#: Kinds of counts: launch tests, running instances, listed offers; a placement score is not a count
-#: of instances.
-COUNT_KINDS = ("probe", "held", "offers", "score")
-#: Columns that are checked but not stored: way to buy, unit and currency of a price, start and end
-#: of its validity.
-JUDGED = ("mode", "unit", "currency", "valid_from", "valid_until")
-#: Regular expressions for accepted modes, units and currencies: a spot price in USD per
-#: instance-hour.
-_SPOT = (
-    "(spot|preemptib(le|ility)|interruptib(le|ility)|bid)([ _-]?(vms?|instances?|price|market|requests?))?"
-)
-_INSTANCE_HOUR = (
-    "((usd|us)?[ $]*(per|/)? *)?(1 *)?((instance|vm|machine|node|server)s?)?[ /-]*"
-    "(per *)?(h|hrs?|hours?|hourly|hour\\(s\\))?"
-)
-_US_DOLLAR = "usd|us ?\\$|\\$|us dollars?"
+#: Columns that are checked but not stored.
+JUDGED = tuple(column.name for column in COLUMNS if column.role == "judged")
 #: Limit of the combined codes of several columns, so that they fit a 64-bit integer.
 _MOST_CODES = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """Observed variable and the columns of its table.
+    """Observed variable, with the names of the columns of its table by their role (`Column`)."""
 
-    ``value`` is the column of the observed value. ``compared`` columns belong to the observation:
-    two rows differ if they state different values there; a null differs from nothing. ``described``
-    columns describe how the value was observed and never make two rows differ.
-    """
+    kind: Kind
 
-    kind: str
-    value: str
-    compared: tuple[str, ...]
-    described: tuple[str, ...]
+    @property
+    def value(self) -> str:
+        """Column of the observed value."""
+        return columns_of(self.kind, "value")[0].name
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Columns that belong to the observation: two rows with different values there differ."""
+        return tuple(column.name for column in columns_of(self.kind, "compared"))
 
     @property
     def sides(self) -> tuple[str, ...]:
         """All columns except the value."""
-        return self.compared + self.described
+        return tuple(column.name for column in columns_of(self.kind, "compared", "described"))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Value and side columns, in the order of the table."""
-        return (self.value, *self.sides)
+        return tuple(column.name for column in stored_columns(self.kind))
 
 
-PRICE = Variable(kind="price", value="price_usd", compared=("on_demand_usd",), described=())
-AVAILABILITY = Variable(
-    kind="availability",
-    value="available",
-    compared=("capacity", "truncated"),
-    described=("gap_seconds", "kind"),
-)
+PRICE = Variable(kind="price")
+AVAILABILITY = Variable(kind="availability")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,15 +150,16 @@ def places_sql(variable: Variable, schema: pa.Schema) -> str:
     """
     found = _ColumnSql(schema)
     raw = ", ".join(["pid", *(f"{name} AS raw_{name}" for name in _place_columns(schema))])
-    names = IDENTITY if variable is PRICE else IDENTITY[:-1]
+    names = [column.name for column in columns_of(variable.kind, "identity")]
     texts = [f"{found.text(name)} AS {name}" for name in names]
     if variable is PRICE:
         texts[-1] = f"coalesce({found.text('product')}, 'unspecified') AS product"
     else:
         texts.append("'' AS product")
     columns = [f"coalesce({found.text('file')}, '') AS file", *texts]
+    tests = _tests(found, columns_of(variable.kind, "identity"), USUAL)
     return (
-        f"SELECT *, {_case(_place_reasons(found))} AS reason "
+        f"SELECT *, {_case(tests)} AS reason "
         f"FROM (SELECT *, {', '.join(columns)} FROM (SELECT {raw} FROM found_places)) AS named"
     )
 
@@ -172,26 +167,21 @@ def places_sql(variable: Variable, schema: pa.Schema) -> str:
 def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, told: bool = True) -> str:
     """Return a SELECT over ``incoming`` and ``places`` that casts and checks the rows.
 
-    Its columns: n, pid, tsid, line, times, value, sides, reason (null if usable), raw (JSON).
-    ``incoming`` has the columns of the schema, n (row number) and pid (number of the row's series).
-    With ``told`` False, reasons have no text and raw is left out, which halves the statement.
+    Its columns: n, pid, tsid, line, times, stored columns, reason (null if usable), raw (JSON). The
+    reason is a struct of its code and parameters (`REASONS`). ``incoming`` has the columns of the
+    schema, n (row number) and pid (number of the row's series). With ``told`` False, the reason is
+    a text without content and raw is left out, which halves the statement.
     """
     found = _ColumnSql(schema)
+    judged = [column for column in columns_of(variable.kind, "judged") if column.name in schema.names]
+    stored = stored_columns(variable.kind)
+    checked = (*columns_of(variable.kind, "time"), *judged, *stored)
     columns = [
         f"coalesce(CAST({found.number('line')} AS BIGINT), 0) AS line",
-        f"{found.time('observed_at')} AS observed_at",
-        f"{found.time('known_at')} AS stated_known_at",
+        *(f"{found.cast(column)} AS {column.alias}" for column in checked),
     ]
-    columns += [f"{found.time(name)} AS {name}" for name in JUDGED[3:] if name in schema.names]
-    numbers = (
-        ("price_usd", "on_demand_usd") if variable is PRICE else ("available", "capacity", "gap_seconds")
-    )
-    columns += [f"{found.number(name)} AS {name}_number" for name in numbers]
-    if variable is AVAILABILITY:
-        columns += [f"lower({found.text('kind')}) AS kind", f"{found.flag('truncated')} AS truncated"]
-    own = _price_reasons(found, bounds) if variable is PRICE else _count_reasons(found)
-    reasons = _time_reasons(found, bounds) + _sale_reasons(found, schema) + own
-    case = _case(reasons) if told else _first([(test, "''") for test, _ in reasons])
+    tests = [("place_reason IS NOT NULL", "place_reason"), *_tests(found, checked, bounds)]
+    case = _case(tests if told else [(test, "''") for test, _ in tests])
     raw = ", ".join(["n", "pid", *(f"{name} AS raw_{name}" for name in schema.names)])
     whole = ", ".join(f"'{name}': raw_{name}" for name in schema.names)
     found_as = (
@@ -199,13 +189,46 @@ def cast_sql(variable: Variable, schema: pa.Schema, bounds: Bounds = USUAL, *, t
         if told
         else ""
     )
+    typed = ", ".join(f"{_typed(column)} AS {column.name}" for column in stored)
     return (
         f"WITH found AS (SELECT i.*, p.tsid, p.reason AS place_reason, p.listed_usd, {', '.join(columns)} "
         f"FROM (SELECT {raw} FROM incoming) AS i JOIN places AS p USING (pid)), "
-        f"judged AS (SELECT *, coalesce(place_reason, {case}) AS reason FROM found) "
-        f"SELECT n, pid, tsid, line, observed_at, stated_known_at, "
-        f"{_typed_price() if variable is PRICE else _typed_count()}, reason{found_as} FROM judged"
+        f"judged AS (SELECT *, {case} AS reason FROM found) "
+        f"SELECT n, pid, tsid, line, observed_at, stated_known_at, {typed}, reason{found_as} FROM judged"
     )
+
+
+def _tests(found: _ColumnSql, columns: Iterable[Column], bounds: Bounds) -> list[tuple[str, str]]:
+    """Return the checks of the columns: SQL that is true for a rejected row, and SQL of its reason."""
+    limits = {
+        "times": bounds.price_times_on_demand,
+        "ahead": duration(bounds.future),
+        **{column.name: column.alias for column in columns if column.role in STORED},
+        "latest": "" if bounds.latest is None else bounds.latest.tz_convert("UTC").isoformat(),
+    }
+    skipped = {"clock"} if bounds.latest is None else set()
+    skipped |= {"no_zone"} if bounds.time_zone == "UTC" else set()
+    tests = []
+    for column in columns:
+        given = {**limits, **found.parts(column)}
+        for check in column.checks:
+            if check.needs in skipped:
+                continue
+            code = code_of(column, check)
+            shown = found.shown(check.column or column.name)
+            reason = f"{{'code': '{code}', 'found': {shown}, 'more': {check.parameter.format(**given)}}}"
+            tests.append((check.test.format(**given), reason))
+    return tests
+
+
+def _typed(column: Column) -> str:
+    """Return SQL for the value to store of a column, from its cast value."""
+    if column.type == "whole":
+        return f"TRY_CAST({column.alias} AS INTEGER)"
+    if column.type != "number" or not column.nullable:
+        return column.alias
+    usable = column.usable or "isfinite({value})"
+    return f"CASE WHEN {usable.format(value=column.alias)} THEN {column.alias} END"
 
 
 def shortened_names(table: pa.Table) -> pa.Table:
@@ -264,18 +287,9 @@ def _place_columns(schema: pa.Schema) -> list[str]:
     return [name for name in ("file", *IDENTITY) if name in schema.names]
 
 
-def _case(reasons: list[tuple[str, str]]) -> str:
-    """Return SQL for the text of the first true test, with unprintable characters replaced by ``?``.
-
-    The replacement is applied once around all texts: DuckDB parses the long character class anew
-    wherever it occurs.
-    """
-    return f"regexp_replace({_first(reasons)}, '{_UNPRINTABLE}', '?', 'g')"
-
-
-def _first(reasons: list[tuple[str, str]]) -> str:
-    """Return SQL for the text of the first true test."""
-    return "CASE " + " ".join(f"WHEN {test} THEN {words}" for test, words in reasons) + " END"
+def _case(tests: Sequence[tuple[str, str]]) -> str:
+    """Return SQL for the value of the first true test, null if none is true."""
+    return "CASE " + " ".join(f"WHEN {test} THEN {value}" for test, value in tests) + " END"
 
 
 class _ColumnSql:
@@ -308,9 +322,30 @@ class _ColumnSql:
             return "''"
         return f"left(trim(CAST(raw_{name} AS VARCHAR)), {_SHOWN})"
 
-    def says(self, name: str, words: str) -> str:
-        """Return SQL for the reason ``<name> <text found> <words>``."""
-        return f"concat('{name} ', {self.shown(name)}, ' {words}')"
+    def parts(self, column: Column) -> dict[str, str]:
+        """Return the SQL of the parameters of a `Check`, by name."""
+        name = column.name
+        return {
+            "value": column.alias,
+            "shown": self.shown(name),
+            "empty": self.empty(name),
+            "absent": self.absent(name),
+            "zoneless": self.zoneless(name) if column.type == "time" else "FALSE",
+        }
+
+    def cast(self, column: Column) -> str:
+        """Return SQL for the value of the column, null when empty or of another type."""
+        match column.type:
+            case "number" | "whole":
+                return self.number(column.name)
+            case "time":
+                return self.time(column.name)
+            case "flag":
+                return self.flag(column.name)
+            case "word":
+                return f"lower({self.text(column.name)})"
+            case "text":
+                return self.text(column.name)
 
     def _is_text(self, name: str) -> bool:
         kind = self._types[name]
@@ -370,214 +405,49 @@ class _ColumnSql:
         )
 
 
-def _place_reasons(found: _ColumnSql) -> list[tuple[str, str]]:
-    reasons = [(f"{name} IS NULL", f"'no {name}'") for name in IDENTITY[:-1]]
-    for name in _MARKET:
-        # "/" and "@" would make provider/region/zone/instance_type@source ambiguous.
-        reasons.append(
-            (f"contains({name}, '/') OR contains({name}, '@')", found.says(name, "contains / or @"))
-        )
-    for name in IDENTITY:
-        # Names are shown on terminals and used in paths and by other programs.
-        reasons.append(
-            (
-                f"regexp_matches({name}, '{_UNPRINTABLE}')",
-                found.says(name, "contains a character that cannot be printed"),
-            )
-        )
-        reasons.append(
-            (f"length({name}) > {LONGEST_NAME}", found.says(name, f"is longer than {LONGEST_NAME}"))
-        )
-    return reasons
-
-
-def _time_reasons(found: _ColumnSql, bounds: Bounds) -> list[tuple[str, str]]:
-    reasons = _form_of_times(found)
-    if bounds.time_zone != "UTC":
-        reasons += [
-            (f"coalesce({found.zoneless(name)}, FALSE)", found.says(name, "names no time zone"))
-            for name in ("observed_at", "known_at")
-        ]
-    if bounds.latest is not None:
-        latest = bounds.latest.tz_convert("UTC").isoformat()
-        words = f"is in the future, more than {duration(bounds.future)} after it was read"
-        reasons += [
-            (f"{column} > CAST('{latest}' AS TIMESTAMPTZ)", found.says(name, words))
-            for name, column in (("observed_at", "observed_at"), ("known_at", "stated_known_at"))
-        ]
-    return reasons
-
-
-def _form_of_times(found: _ColumnSql) -> list[tuple[str, str]]:
-    return [
-        (found.empty("observed_at"), "'no observed_at'"),
-        ("observed_at IS NULL OR NOT isfinite(observed_at)", found.says("observed_at", "is not a time")),
-        (
-            # Compared as times: extracting the year is slower.
-            "observed_at < CAST('1900-01-01' AS TIMESTAMPTZ) OR observed_at >= CAST('2201-01-01' AS TIMESTAMPTZ)",
-            found.says("observed_at", "is outside 1900..2200"),
-        ),
-        (
-            f"NOT {found.empty('known_at')} AND (stated_known_at IS NULL OR NOT isfinite(stated_known_at))",
-            found.says("known_at", "is not a time"),
-        ),
-        ("stated_known_at < observed_at", found.says("known_at", "is before observed_at")),
-    ]
-
-
-def _sale_reasons(found: _ColumnSql, schema: pa.Schema) -> list[tuple[str, str]]:
-    """Return tests on the columns `JUDGED`, which accept only spot prices in USD per instance-hour that are in force."""
-    accepted = {
-        "mode": (_SPOT, "is no spot instance"),
-        "unit": (_INSTANCE_HOUR, "is not per instance and hour"),
-        "currency": (_US_DOLLAR, "is not USD"),
-    }
-    reasons = [
-        (f"NOT regexp_full_match({found.text(name)}, '(?i){pattern}')", found.says(name, words))
-        for name, (pattern, words) in accepted.items()
-        if name in schema.names
-    ]
-    for name, test, words in (
-        ("valid_from", "valid_from > observed_at", "is after the time of the price: not yet in force"),
-        (
-            "valid_until",
-            "valid_until <= observed_at",
-            "is not after the time of the price: no longer in force",
-        ),
-    ):
-        if name in schema.names:
-            reasons.append((f"NOT {found.empty(name)} AND {name} IS NULL", found.says(name, "is not a time")))
-            reasons.append((test, found.says(name, words)))
-    return reasons
-
-
-def _stated(name: str) -> str:
-    """Return SQL that is true if a number is a price: finite and above 0."""
-    return f"(isfinite({name}_number) AND {name}_number > 0)"
-
-
-def _price_reasons(found: _ColumnSql, bounds: Bounds) -> list[tuple[str, str]]:
-    on_demand, times = "on_demand_usd_number", bounds.price_times_on_demand
-    told = f"is far above on-demand: more than {times:g} times "
-    reference = f"CASE WHEN {_stated('on_demand_usd')} THEN {on_demand} ELSE listed_usd END"
-    return [
-        (found.empty("price_usd"), "'no price_usd'"),
-        ("price_usd_number IS NULL", found.says("price_usd", "is not a number")),
-        ("NOT isfinite(price_usd_number)", found.says("price_usd", "is not finite")),
-        ("price_usd_number < 0", found.says("price_usd", "is negative")),
-        ("price_usd_number = 0", found.says("price_usd", "is a placeholder, not a price")),
-        (
-            f"{on_demand} > {times!r} * listed_usd AND isfinite({on_demand})",
-            f"{found.says('on_demand_usd', told)} || listed_usd",
-        ),
-        (
-            f"price_usd_number > {times!r} * ({reference})",
-            f"{found.says('price_usd', told)} || ({reference})",
-        ),
-    ]
-
-
-def _whole(name: str) -> str:
-    number = f"{name}_number"
-    return f"({number} IS NOT NULL AND isfinite({number}) AND {number} = floor({number}) AND {number} >= 0)"
-
-
-def _count_reasons(found: _ColumnSql) -> list[tuple[str, str]]:
-    gap = "gap_seconds_number"
-    return [
-        (found.absent("available"), "'no available'"),
-        (f"NOT {_whole('available')}", found.says("available", "is not a whole number >= 0")),
-        (
-            f"NOT {found.absent('capacity')} AND NOT {_whole('capacity')}",
-            found.says("capacity", "is not a whole number >= 0"),
-        ),
-        *(
-            (f"{name}_number > {LARGEST_COUNT} AND NOT isnan({name}_number)", found.says(name, _TOO_MANY))
-            for name in ("available", "capacity")
-        ),
-        (
-            "isfinite(capacity_number) AND available_number > capacity_number",
-            f"{found.says('available', 'is above the capacity ')} || {found.shown('capacity')}",
-        ),
-        (
-            f"NOT {found.absent('gap_seconds')} AND ({gap} IS NULL OR NOT isfinite({gap}) OR {gap} <= 0)",
-            found.says("gap_seconds", "is not a positive number"),
-        ),
-        (
-            f"{gap} NOT BETWEEN {SHORTEST_GAP} AND {LONGEST_GAP} AND NOT isnan({gap})",
-            found.says("gap_seconds", "is not within a second and a year"),
-        ),
-        (
-            f"kind NOT IN ({', '.join(map(quoted, COUNT_KINDS))})",
-            found.says("kind", f"is none of {', '.join(COUNT_KINDS)}"),
-        ),
-        (
-            f"NOT {found.empty('truncated')} AND truncated IS NULL",
-            found.says("truncated", "is not true or false"),
-        ),
-    ]
-
-
-def _typed_price() -> str:
-    return (
-        "price_usd_number AS price_usd, "
-        f"CASE WHEN {_stated('on_demand_usd')} THEN on_demand_usd_number END AS on_demand_usd"
-    )
-
-
-def _typed_count() -> str:
-    return ", ".join(
-        [
-            "TRY_CAST(available_number AS INTEGER) AS available",
-            "TRY_CAST(capacity_number AS INTEGER) AS capacity",
-            "truncated",
-            "CASE WHEN isfinite(gap_seconds_number) THEN gap_seconds_number END AS gap_seconds",
-            "kind",
-        ]
-    )
-
-
 # ---
-# Kinds of reasons: reasons without the text and numbers specific to a row.
+# Reasons for rejecting rows: a code with parameters, or a sentence of the source.
 
-#: Part of the reason for rows dated after they were read.
-IN_THE_FUTURE = "is in the future"
-#: Reason for counts that are too large for any market.
-_TOO_MANY = f"is more than {LARGEST_COUNT:,} instances"
-#: Texts that follow the column name and the original text in reasons.
-_SAID = (
-    "contains / or @", "contains a character that cannot be printed", "is longer than", "is not a time", "names no time zone",
-    IN_THE_FUTURE, "is outside", "is before observed_at", "is not a number", "is not finite", "is negative",
-    "is a placeholder, not a price", "is not a price", "is no spot instance", "is not per instance and hour", "is not USD",
-    "is after the time of the price", "is not after the time of the price", "is none of",
-    "is not a positive number", "is not a whole number", "is more than", "is not within a second and a year",
-    "is above the capacity", "is far above on-demand", "is not true or false",
-)  # fmt: skip
-#: Prefix of reasons for names unknown to a source: every name counts as a separate kind of reason.
+#: Prefix of sentences on names unknown to a source: every name counts as a separate kind of reason.
 UNKNOWN = "unknown "
-_OF_A_COLUMN = re.compile(rf"([a-z_]+) (?:.*) ({'|'.join(map(re.escape, _SAID))}).*", re.S)
 _OWN_WORDS = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|(?<![\w.-])-?\d[\w.:+-]*")
+_REASONS = pa.table(
+    {
+        "code": list(REASONS),
+        "sentence": [reason.sentence for reason in REASONS.values()],
+        "by_value": [reason.by_value for reason in REASONS.values()],
+    }
+)
+#: SQL of the columns by which rejected rows are counted: the code, and the sentence unless the code
+#: says all.
+_COUNTED_BY = (
+    "coalesce(code, ''), CASE WHEN code IN ("
+    + ", ".join(quoted(code) for code, reason in REASONS.items() if not reason.by_value)
+    + ") THEN '' ELSE reason END"
+)
 
 
-def kind_of_reason(reason: str) -> str:
-    """Return a reason without the text and numbers that are specific to its row.
+def kind_of_reason(code: str, reason: str) -> str:
+    """Return the text under which rejected rows are counted, without the text and numbers of a single row.
 
-    >>> kind_of_reason("price_usd -0.1 is negative"), kind_of_reason("contradicts line 4"), kind_of_reason("unknown zone 'x'")
-    ('price_usd is negative', 'contradicts line ...', "unknown zone 'x'")
+    >>> kind_of_reason("price_usd.negative", "price_usd -0.1 is negative"), kind_of_reason("", "no offer 4")
+    ('price_usd is negative', 'no offer ...')
     """
-    if reason.startswith(UNKNOWN) or " is none of " in reason:
-        return reason
-    match = _OF_A_COLUMN.fullmatch(reason)
-    if match is not None:
-        return " ".join(match.groups())
-    return _OWN_WORDS.sub("...", reason)[:_SHOWN]
+    known = REASONS.get(code)
+    if known is not None and not known.by_value:
+        return known.kind
+    return (
+        reason
+        if (code in REASONS and code) or reason.startswith(UNKNOWN)
+        else _OWN_WORDS.sub("...", reason)[:_SHOWN]
+    )
 
 
-def counted_reasons(found: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Aggregate row counts by reason to counts by kind of reason, largest first."""
+def counted_reasons(found: Iterable[tuple[str, str, int]]) -> dict[str, int]:
+    """Aggregate row counts by code and sentence to counts by kind of reason, largest first."""
     counts: Counter[str] = Counter()
-    for reason, count in found:
-        counts[kind_of_reason(reason)] += count
+    for code, reason, count in found:
+        counts[kind_of_reason(code, reason)] += count
     return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
 
@@ -608,7 +478,8 @@ class Stage:
             f"CREATE OR REPLACE TEMP TABLE staged_series (tsid INTEGER, sid INTEGER, file VARCHAR, {names} VARCHAR, kind VARCHAR)"
         )
         store.execute(
-            "CREATE OR REPLACE TEMP TABLE staged_rejected (n BIGINT, file VARCHAR, line BIGINT, raw VARCHAR, reason VARCHAR)"
+            "CREATE OR REPLACE TEMP TABLE staged_rejected (n BIGINT, file VARCHAR, line BIGINT, raw VARCHAR, "
+            "code VARCHAR, found VARCHAR, more VARCHAR)"
         )
         for variable in (PRICE, AVAILABILITY):
             columns = ", ".join(variable.columns)
@@ -636,7 +507,7 @@ class Stage:
             with self._store.registered("incoming", batch.table):
                 self._store.execute(
                     "INSERT INTO staged_rejected SELECT row_number() OVER () + $offset, coalesce(file, ''), "
-                    "coalesce(line, 0), coalesce(CAST(raw AS VARCHAR), ''), coalesce(reason, '') FROM incoming",
+                    "coalesce(line, 0), coalesce(CAST(raw AS VARCHAR), ''), '', coalesce(reason, ''), '' FROM incoming",
                     {"offset": self._rows},
                 )
             return
@@ -672,22 +543,23 @@ class Stage:
             # rows only.
             if usable < table.num_rows:
                 store.execute(
-                    "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason "
+                    "INSERT INTO staged_rejected SELECT n, file, line, raw, c.reason.code, c.reason.found, c.reason.more "
                     f"FROM ({cast_sql(variable, schema, self._bounds)}) AS c JOIN places USING (pid) WHERE c.reason IS NOT NULL"
                 )
-            if variable is PRICE and usable and "on_demand_usd" in schema.names:
-                self._count_on_demand(schema)
+            for column in stored_columns(variable.kind) if usable else ():
+                if column.set_aside is not None and column.name in schema.names:
+                    self._count_set_aside(schema, column, column.set_aside)
 
-    def _count_on_demand(self, schema: pa.Schema) -> None:
-        """Count invalid on-demand prices by reason: only these values are set aside, the spot prices of their rows are stored."""
+    def _count_set_aside(self, schema: pa.Schema, column: Column, check: Check) -> None:
+        """Count the invalid values of a column: only they are set aside, the rest of their rows is stored."""
         found = _ColumnSql(schema)
-        reason = found.says("on_demand_usd", "is not a price: set aside, the spot price is kept")
-        rows = self._store.execute(
-            f"SELECT {_case([('TRUE', reason)])}, count(*) FROM (SELECT raw_on_demand_usd, {found.number('on_demand_usd')} "
-            "AS on_demand_usd_number FROM (SELECT on_demand_usd AS raw_on_demand_usd FROM incoming)) AS found "
-            f"WHERE NOT {found.absent('on_demand_usd')} AND NOT coalesce({_stated('on_demand_usd')}, FALSE) GROUP BY ALL"
+        ((count,),) = self._store.execute(
+            f"SELECT count(*) FROM (SELECT raw_{column.name}, {found.cast(column)} AS {column.alias} "
+            f"FROM (SELECT {column.name} AS raw_{column.name} FROM incoming)) AS found "
+            f"WHERE {check.test.format(**found.parts(column))}"
         )
-        self.set_aside.update(counted_reasons(rows))
+        if count:
+            self.set_aside[REASONS[code_of(column, check)].kind] += count
 
     def _list_prices(self) -> None:
         """Set the on-demand list price of every place; the highest of the catalogue if its type is not listed."""
@@ -905,14 +777,14 @@ def _differ(variable: Variable, one: str, other: str) -> str:
     return f"({' OR '.join(tests)})"
 
 
-def _reject(store: Store, variable: Variable, rows: str, reason: str) -> int:
-    """Copy rows of ``hard`` (alias h) to ``staged_rejected`` with a reason; return their number."""
-    names = [*IDENTITY] if variable.kind == "price" else [*IDENTITY[:-1]]
+def _reject(store: Store, variable: Variable, rows: str, *, code: str, parameter: str) -> int:
+    """Copy rows of ``hard`` (alias h) to ``staged_rejected`` with a reason, given as SQL; return their number."""
+    names = [column.name for column in columns_of(variable.kind, "identity")]
     parts = [f"'{name}': s.{name}" for name in names]
     parts += [f"'{name}': h.{name}" for name in ("observed_at", "known_at", *variable.columns)]
     result = store.execute(
-        f"INSERT INTO staged_rejected SELECT h.n, s.file, h.line, CAST(to_json({{{', '.join(parts)}}}) AS VARCHAR), {reason} "
-        f"FROM hard AS h JOIN staged_series AS s ON h.tsid = s.tsid {rows}"
+        f"INSERT INTO staged_rejected SELECT h.n, s.file, h.line, CAST(to_json({{{', '.join(parts)}}}) AS VARCHAR), "
+        f"{code}, CAST({parameter} AS VARCHAR), '' FROM hard AS h JOIN staged_series AS s ON h.tsid = s.tsid {rows}"
     )
     return int(result[0][0])
 
@@ -925,8 +797,8 @@ def _reject_contradicting(store: Store, variable: Variable) -> int:
         variable,
         f"JOIN (SELECT {_KEY}, min(line) AS first_line, max(line) AS last_line FROM {apart} GROUP BY {_KEY}) AS w "
         f"ON {_same_key('h', 'w')}",
-        "'contradicts line ' || CASE WHEN h.line = w.first_line THEN w.last_line ELSE w.first_line END "
-        "|| ' of the same market and time'",
+        code=quoted(CONTRADICTS),
+        parameter="CASE WHEN h.line = w.first_line THEN w.last_line ELSE w.first_line END",
     )
     if rejected:
         store.execute(
@@ -952,17 +824,14 @@ def _complete_stored(store: Store, variable: Variable) -> None:
 
 def _reject_conflicts(store: Store, variable: Variable) -> int:
     """Reject rows that contradict a stored row of the same key; return their number."""
-    value = variable.value
-    words = f"CASE WHEN h.{value} <> p.{value} THEN 'conflicts with stored value ' || p.{value} "
-    for side in variable.compared:
-        words += (
-            f"WHEN coalesce(h.{side} <> p.{side}, FALSE) THEN 'conflicts with stored {side} ' || p.{side} "
-        )
+    names = (variable.value, *variable.compared)
+    differ = {name: f"coalesce(h.{name} <> p.{name}, FALSE)" for name in names}
     return _reject(
         store,
         variable,
         f"JOIN chain AS p ON {_same_key('h', 'p')} WHERE {_differ(variable, 'h', 'p')}",
-        words + "END",
+        code=_case([(test, quoted(f"{CONFLICTS}{name}")) for name, test in differ.items()]),
+        parameter=_case([(test, f"CAST(p.{name} AS VARCHAR)") for name, test in differ.items()]),
     )
 
 
@@ -987,17 +856,28 @@ def _add_versions(store: Store, variable: Variable, batch: int) -> int:
     )
 
 
-def keep_rejected(store: Store, batch: int, content: str) -> int:
-    """Store the rejected rows, except those already stored from the same content; return the number of all rejected rows."""
-    ((rejected,),) = store.execute("SELECT count(*) FROM staged_rejected")
-    if rejected:
+def keep_rejected(store: Store, batch: int, content: str) -> dict[str, int]:
+    """Store the rejected rows, except those already stored from the same content; return the counts of all by kind."""
+    if not store.execute("SELECT 1 FROM staged_rejected LIMIT 1"):
+        return {}
+    with store.registered("reasons", _REASONS):
         store.execute(
-            "INSERT INTO rejected SELECT $batch, file, line, raw, reason FROM staged_rejected AS r ANTI JOIN "
-            "(SELECT line, raw, reason FROM rejected JOIN imports USING (batch) WHERE content = $content) AS old "
-            "USING (line, raw, reason) ORDER BY n",
-            {"batch": batch, "content": content},
+            "CREATE OR REPLACE TEMP TABLE told AS SELECT n, file, line, raw, nullif(code, '') AS code, "
+            "CASE WHEN code = '' THEN found "
+            "ELSE regexp_replace(format(sentence, coalesce(found, ''), coalesce(more, '')), "
+            f"'{UNPRINTABLE}', '?', 'g') END AS reason "
+            "FROM staged_rejected JOIN reasons USING (code)"
         )
-    return int(rejected)
+    store.execute(
+        "INSERT INTO rejected (batch, file, line, raw, reason, code) SELECT $batch, file, line, raw, reason, code "
+        "FROM told ANTI JOIN "
+        "(SELECT line, raw, reason FROM rejected JOIN imports USING (batch) WHERE content = $content) AS old "
+        "USING (line, raw, reason) ORDER BY n",
+        {"batch": batch, "content": content},
+    )
+    counts = store.execute(f"SELECT {_COUNTED_BY}, count(*) FROM told GROUP BY ALL")
+    store.execute("DROP TABLE temp.told")
+    return counted_reasons(counts)
 
 
 def keep_assumptions(store: Store, texts: tuple[str, ...]) -> None:
@@ -1318,14 +1198,14 @@ def _known_import(store: Store, fingerprint: str) -> Appended | None:
     if not rows:
         return None
     batch, content, added, repeated, rejected = rows[0]
-    reasons = store.execute(
-        "SELECT reason, count(*) FROM rejected JOIN imports USING (batch) WHERE content = ? GROUP BY reason",
+    counts = store.execute(
+        f"SELECT {_COUNTED_BY}, count(*) FROM rejected JOIN imports USING (batch) WHERE content = ? GROUP BY ALL",
         [content],
     )
-    told = counted_reasons(reasons)
-    if any(reason.endswith(IN_THE_FUTURE) for reason in told):
+    if any(code.endswith(f".{FUTURE}") for code, _, _ in counts):
         return None
-    return Appended(added=0, repeated=added + repeated, rejected=rejected, reasons=told, batches=(batch,))
+    reasons = counted_reasons(counts)
+    return Appended(added=0, repeated=added + repeated, rejected=rejected, reasons=reasons, batches=(batch,))
 
 
 def _import(
@@ -1363,7 +1243,8 @@ def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Ap
         merged = merge(store, variable, batch)
         added += merged.added
         repeated += merged.repeated
-    rejected = keep_rejected(store, batch, content)
+    reasons = keep_rejected(store, batch, content)
+    rejected = sum(reasons.values())
     store.execute(
         f"INSERT INTO imports VALUES ({', '.join('?' * 12)})",
         [
@@ -1382,8 +1263,6 @@ def _keep(store: Store, origin: Origin, *, fingerprint: str, content: str) -> Ap
         ],
     )
     keep_assumptions(store, origin.assumptions)
-    found = store.execute("SELECT reason, count(*) FROM staged_rejected GROUP BY reason") if rejected else []
-    reasons = counted_reasons(found)
     return Appended(added=added, repeated=repeated, rejected=rejected, reasons=reasons, batches=(batch,))
 
 
@@ -1421,13 +1300,18 @@ def rejected_rows(
         "($source IS NULL OR i.reader = $source OR i.file LIKE $source || ':%' "
         "OR (try_cast(r.raw AS JSON) ->> '$.source') = $source) "
         "AND ($file IS NULL OR contains(lower(r.file), lower($file)) OR contains(lower(i.file), lower($file))) "
-        "AND ($reason IS NULL OR contains(lower(r.reason), lower($reason)) OR list_contains($kinds, r.reason))"
+        "AND ($reason IS NULL OR contains(lower(r.reason), lower($reason)) OR list_contains($kinds, "
+        f"concat_ws(chr(0), {_COUNTED_BY})))"
     )
     # A kind abridges the reason, so it is matched against the kinds of all stored reasons.
-    every = store.execute("SELECT DISTINCT reason FROM rejected") if reason is not None else []
-    kinds = [one for (one,) in every if reason is not None and reason.lower() in kind_of_reason(one).lower()]
+    every = store.execute(f"SELECT DISTINCT {_COUNTED_BY} FROM rejected") if reason is not None else []
+    kinds = [
+        f"{code}\0{sentence}"
+        for code, sentence in every
+        if reason is not None and reason.lower() in kind_of_reason(code, sentence).lower()
+    ]
     given = {"source": source, "file": file, "reason": reason, "kinds": kinds}
-    counts = store.execute(f"SELECT r.reason, count(*) {asked} GROUP BY r.reason", given)
+    counts = store.execute(f"SELECT {_COUNTED_BY}, count(*) {asked} GROUP BY ALL", given)
     names = ("source", "imported_at", "file", "line", "reason", "raw")
     found = store.execute(
         f"SELECT i.reader, epoch_us(i.imported_at), coalesce(nullif(r.file, ''), i.file), r.line, r.reason, r.raw {asked} "

@@ -9,13 +9,14 @@ Tests compare both files with this module.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args, get_origin
 
 from slackwater.flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, REPORTED, TIME, Field
 from slackwater.flows.schemas import forms
 from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from slackwater.warehouse.columns import COLUMN, Kind, stored_columns
 from slackwater.warehouse.products import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.store.connection import Store, open_store
 from slackwater.warehouse.store.schema import TABLES, quoted
@@ -42,11 +43,9 @@ class Relation:
 MARKET: Final = (
     "provider/region/zone/instance_type: the name of the market in forecasts, decisions and other results."
 )
-SOURCE: Final = "Source of the observations of the market."
-OBSERVED: Final = "Time of the observation, UTC."
-KNOWN: Final = (
-    "Time at which the row became known, UTC; computations as of an earlier time do not read it (M1.2)."
-)
+SOURCE: Final = COLUMN["source"].described()
+OBSERVED: Final = COLUMN["observed_at"].described()
+KNOWN: Final = COLUMN["known_at"].described()
 SID: Final = "Key of the series, in this file only: joins `series`."
 MID: Final = "Key of the market, in this file only: joins `markets`."
 VID: Final = "Key of the vintage, in this file only: joins `vintages`."
@@ -58,10 +57,7 @@ STEP_SECONDS: Final = "Length of a slot, seconds."
 #: Quantile levels of a forecast, in percent.
 LEVELS: Final = range(5, 100, 5)
 _MARKET_PARTS: Final = {
-    "provider": "Cloud provider.",
-    "region": "Region of the provider.",
-    "zone": "Zone of the region.",
-    "instance_type": "Type of the instances.",
+    name: COLUMN[name].described() for name in ("provider", "region", "zone", "instance_type")
 }
 _ROWS_READ: Final = {
     "added": "New rows.",
@@ -148,8 +144,7 @@ def tables() -> dict[str, Relation]:
                 "sid": SID,
                 "observed_at": OBSERVED,
                 "known_at": KNOWN,
-                "price_usd": "Spot price, USD per instance-hour.",
-                "on_demand_usd": "On-demand price given by the same source, USD per instance-hour; null if not given.",
+                **_observed("price"),
                 "batch": BATCH,
             },
         ),
@@ -159,11 +154,7 @@ def tables() -> dict[str, Relation]:
                 "sid": SID,
                 "observed_at": OBSERVED,
                 "known_at": KNOWN,
-                "available": "Available instances, or a placement score (kind `score`).",
-                "capacity": "Largest count that the probe can return; null if not given.",
-                "gap_seconds": "Nominal sampling interval of the source, seconds; null if not given.",
-                "kind": "`probe`, `held`, `offers`, or `score`, a placement score instead of a count.",
-                "truncated": "Whether the probe stopped at its capacity, so that more instances may have been available.",
+                **_observed("availability"),
                 "batch": BATCH,
             },
         ),
@@ -175,6 +166,7 @@ def tables() -> dict[str, Relation]:
                 "line": "Line or row number in the file; 0: unknown.",
                 "raw": "The unchanged row, JSON or text.",
                 "reason": "Reason for the rejection.",
+                "code": "Code of the reason, by which rows are counted; null if the source stated the reason as a sentence.",
             },
         ),
         "assumptions": Relation(
@@ -444,16 +436,25 @@ def _costs() -> Relation:
     )
 
 
-def _newest(table: str, values: Iterable[str], sides: Iterable[str]) -> str:
+def _observed(kind: Kind, *, view: bool = False) -> dict[str, str]:
+    """Return the description of each observed value of prices or of availability, by column."""
+    return {column.name: column.described(view=view) for column in stored_columns(kind)}
+
+
+def _newest(kind: Kind) -> str:
     """Return the SQL of the newest version of each observation.
 
-    Each of ``values`` comes from the newest version, each of ``sides`` from the newest version in
-    which it is not null.
+    The value comes from the newest version, every other column from the newest version in which it
+    is not null.
     """
-    chosen = [f"arg_max({value}, known_at) AS {value}" for value in values]
-    chosen += [f"arg_max({side}, known_at) FILTER (WHERE {side} IS NOT NULL) AS {side}" for side in sides]
+    chosen = [
+        f"arg_max({column.name}, known_at) "
+        + ("" if column.role == "value" else f"FILTER (WHERE {column.name} IS NOT NULL) ")
+        + f"AS {column.name}"
+        for column in stored_columns(kind)
+    ]
     return (
-        f"SELECT sid, observed_at, max(known_at) AS known_at, {', '.join(chosen)} FROM {table} "
+        f"SELECT sid, observed_at, max(known_at) AS known_at, {', '.join(chosen)} FROM {kind} "
         "GROUP BY sid, observed_at"
     )
 
@@ -519,13 +520,12 @@ def views() -> dict[str, Relation]:
                 "product": "Product that the price applies to, as named by the provider.",
                 "planned": "Whether plans use this product of the market: Linux, not Windows.",
                 "observed_at": OBSERVED,
-                "price_usd": "Spot price, USD per instance-hour.",
-                "on_demand_usd": "On-demand price given by the same source, USD per instance-hour; null if not given.",
+                **_observed("price", view=True),
                 "known_at": KNOWN,
                 "sid": SID,
             },
-            sql=f"SELECT market, source, product, sid IN ({_planned()}) AS planned, observed_at, price_usd, on_demand_usd, "
-            f"known_at, sid FROM ({_newest('price', ['price_usd'], ['on_demand_usd'])}) JOIN market_series USING (sid)",
+            sql=f"SELECT market, source, product, sid IN ({_planned()}) AS planned, observed_at, "
+            f"{', '.join(_observed('price'))}, known_at, sid FROM ({_newest('price')}) JOIN market_series USING (sid)",
         ),
         "market_counts": Relation(
             words="Available instances as known today: a row per series and time. Placement scores are excluded.",
@@ -533,16 +533,13 @@ def views() -> dict[str, Relation]:
             columns={
                 **place,
                 "observed_at": OBSERVED,
-                "available": "Available instances.",
-                "capacity": "Largest count that the probe can return; null if not given.",
-                "gap_seconds": "Nominal sampling interval, seconds; null if not given.",
-                "kind": "`probe`, `held` or `offers`; null if not given.",
-                "truncated": "Whether the probe stopped at its capacity.",
+                **_observed("availability", view=True),
                 "known_at": KNOWN,
                 "sid": SID,
             },
-            sql="SELECT market, source, observed_at, available, capacity, gap_seconds, n.kind AS kind, truncated, known_at, sid "
-            f"FROM ({_newest('availability', ['available'], ['capacity', 'gap_seconds', 'kind', 'truncated'])}) AS n "
+            sql="SELECT market, source, observed_at, "
+            + ", ".join("n.kind AS kind" if name == "kind" else name for name in _observed("availability"))
+            + f", known_at, sid FROM ({_newest('availability')}) AS n "
             "JOIN market_series USING (sid) WHERE n.kind IS DISTINCT FROM 'score'",
         ),
         "job_decisions": _decisions(),

@@ -2,13 +2,14 @@
 
 import json
 import random
+from collections import Counter
 from dataclasses import dataclass
 
 import pandas as pd
 import pytest
 
 from slackwater.warehouse.errors import SourceFileError
-from slackwater.warehouse.observations import ingest, kind_of_reason, list_markets
+from slackwater.warehouse.observations import ingest, list_markets
 from slackwater.warehouse.sources import SOURCES
 from slackwater.warehouse.sources.files.vastai import COLUMNS as VAST_COLUMNS
 from slackwater.warehouse.store.connection import open_store
@@ -134,7 +135,7 @@ def taken(tmp_path, form, lines, *, session_zone="UTC"):
             "SELECT zone, region, instance_type, epoch(observed_at), available FROM availability "
             "JOIN series USING (sid) JOIN markets USING (mid) ORDER BY ALL"
         )
-        reasons = sorted(kind_of_reason(reason) for (reason,) in store.execute("SELECT reason FROM rejected"))
+        reasons = sorted(Counter(done.reasons).elements())
         listed = list_markets(store).to_csv()
     return prices, counts, reasons, done, listed
 

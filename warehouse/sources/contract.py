@@ -24,6 +24,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from slackwater.warehouse.columns import ARROW_TYPES, COLUMN, columns_of
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.packaged import read_data
 
@@ -33,17 +34,11 @@ Kind = Literal["price", "availability", "rejected"]
 #: (`Source.time_zone`). The store checks ``mode`` (how the instance is bought), ``unit``,
 #: ``currency``, ``valid_from`` and ``valid_until`` as found, and rejects rows that are no valid spot
 #: price in USD per instance-hour; null states nothing.
-PRICE_COLUMNS = (
-    "source", "provider", "region", "zone", "instance_type", "product", "observed_at",
-    "price_usd", "on_demand_usd", "mode", "unit", "currency", "valid_from", "valid_until", "known_at", "file", "line",
-)  # fmt: skip
+PRICE_COLUMNS = tuple(column.name for column in columns_of("price"))
 #: Columns of an ``availability`` batch. ``kind``: probe, held or offers; or score, a placement
 #: score, which is no number of instances and is stored separately (``available`` = the score,
 #: ``capacity`` = its maximum).
-AVAILABILITY_COLUMNS = (
-    "source", "provider", "region", "zone", "instance_type", "observed_at", "available", "capacity",
-    "gap_seconds", "kind", "truncated", "mode", "known_at", "file", "line",
-)  # fmt: skip
+AVAILABILITY_COLUMNS = tuple(column.name for column in columns_of("availability"))
 #: Columns of a ``rejected`` batch: rows that could not be parsed.
 REJECTED_COLUMNS = ("file", "line", "raw", "reason")
 #: Reason of a rejected row with an unpaired surrogate in a text.
@@ -61,20 +56,6 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
     "availability": AVAILABILITY_COLUMNS,
     "rejected": REJECTED_COLUMNS,
 }
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-#: Types of columns that a source leaves out, and of Python values.
-_TYPES: dict[str, pa.DataType] = {
-    "observed_at": _TIMESTAMP,
-    "known_at": _TIMESTAMP,
-    "price_usd": pa.float64(),
-    "on_demand_usd": pa.float64(),
-    "available": pa.int64(),
-    "capacity": pa.int64(),
-    "gap_seconds": pa.int64(),
-    "truncated": pa.bool_(),
-    "line": pa.int64(),
-}
-
 Row = Mapping[str, Any]
 
 
@@ -138,7 +119,7 @@ def batch_of(kind: Kind, rows: int, columns: Mapping[str, Any]) -> Batch:
 def _column(name: str, value: Any, rows: int) -> pa.Array | pa.ChunkedArray:
     if isinstance(value, pa.Array | pa.ChunkedArray):
         return value
-    wanted = _TYPES.get(name, pa.string())
+    wanted = ARROW_TYPES[COLUMN[name].type] if name in COLUMN else pa.string()
     if value is None:
         return pa.nulls(rows, wanted)
     if isinstance(value, Iterable) and not isinstance(value, str):

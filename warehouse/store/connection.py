@@ -522,8 +522,7 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, lock: WriterLock, say: Say) 
             say(
                 f"warehouse {lock.database}: schema brought from {applied[-1]} to {pending[-1]}; as it was: {kept}"
             )
-        if pending:
-            migrate(connection, say=say)
+        migrate(connection, say=say)
         describe(connection)
     return len(applied)
 

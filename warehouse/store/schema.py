@@ -19,6 +19,7 @@ from pathlib import Path
 
 import duckdb
 
+from slackwater.warehouse.columns import BOTH, differences
 from slackwater.warehouse.errors import DamagedStoreError, SchemaError, StoreError
 from slackwater.warehouse.packaged import read_sql
 from slackwater.warehouse.store.files import Say, copy_synced, identity_of, sync_folder
@@ -39,6 +40,7 @@ MIGRATIONS = (
     "0010_terms",
     "0011_units",
     "0012_withdrawn",
+    "0013_reasons",
 )
 
 #: File of ``warehouse/store/sql`` with the views and comments, and the view that stores the digest
@@ -86,10 +88,11 @@ def pending_steps(applied: Sequence[str], steps: Sequence[str] = MIGRATIONS) -> 
 def migrate(
     connection: duckdb.DuckDBPyConnection, steps: Sequence[str] = MIGRATIONS, *, say: Say | None = None
 ) -> list[str]:
-    """Apply the pending steps and return their names; each step and its record are committed together.
+    """Apply the pending steps, check the columns of observations, and return the steps applied.
 
-    For a new file all steps share a transaction. ``say`` receives the messages of the steps: the
-    rows of a step's last statement if that is a query with the column ``said``.
+    Each step and its record are committed together. For a new file all steps share a
+    transaction. ``say`` receives the messages of the steps: the rows of a step's last
+    statement if that is a query with the column ``said``.
     """
     applied = applied_steps(connection)
     pending = pending_steps(applied, steps)
@@ -109,10 +112,33 @@ def migrate(
             with suppress(duckdb.TransactionException):  # the failure may already have ended the transaction
                 connection.execute("ROLLBACK")
             raise
+    if tuple(steps) == MIGRATIONS:
+        _check_columns(connection)
     for text in told:
         if say is not None:
             say(text)
     return pending
+
+
+def _check_columns(connection: duckdb.DuckDBPyConnection) -> None:
+    """Raise `SchemaError` unless the tables of observations have the columns declared for them."""
+    found = [
+        difference
+        for kind in BOTH
+        for difference in differences(
+            kind,
+            [
+                (str(name), str(type_), null == "YES")
+                for name, type_, null, *_ in connection.execute(f"DESCRIBE {kind}").fetchall()
+            ],
+        )
+    ]
+    if found:
+        raise SchemaError(
+            found[0],
+            expected="tables with the columns of warehouse/columns.py",
+            remedy="add a step to MIGRATIONS that alters the table, or correct the declaration",
+        )
 
 
 def changes_of_rows(steps: Sequence[str], table: str, into: str) -> list[str]:

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, field_validator
 
+from slackwater.warehouse.columns import BOTH, COLUMNS, columns_of
+from slackwater.warehouse.columns import Kind as Form
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.contract import (
-    AVAILABILITY_COLUMNS,
     NOT_UTF8,
-    PRICE_COLUMNS,
     Batch,
     Moment,
     Options,
@@ -40,52 +40,25 @@ from slackwater.warehouse.sources.files.reading import (
     shown,
 )
 
-Form = Literal["price", "availability"]
-
 _KEY = ("provider", "region", "zone", "instance_type")
 #: Canonical column -> names recognised without a map, the tidy name first; compared after
 #: `plain_name`.
 NAMES: dict[str, tuple[str, ...]] = {
-    "provider": ("provider", "cloud", "cloud_provider", "vendor"),
-    "region": ("region", "region_name", "region_code"),
-    "zone": ("zone", "availability_zone", "az"),
-    "instance_type": ("instance_type", "machine_type", "vm_size", "arm_sku_name", "instance"),
-    "product": ("product", "product_description", "os", "operating_system", "platform"),
-    "observed_at": ("timestamp", "observed_at", "time", "datetime", "date", "ts"),
-    "price_usd": ("spot_price_usd_per_hour", "spot_price", "spot_price_usd", "spot_usd_per_hour", "spot_usd", "price_usd"),
-    "on_demand_usd": (
-        "on_demand_price_usd_per_hour", "on_demand_price", "on_demand_price_usd", "on_demand_usd_per_hour", "on_demand_usd",
-        "on_demand", "list_price",
-    ),
-    "available": ("available", "available_instances", "instances_available", "available_count"),
-    "capacity": ("capacity_probed", "capacity", "requested", "instances_requested"),
-    "gap_seconds": ("gap_seconds", "interval_seconds"),
-    "kind": ("kind",),
-    "truncated": ("truncated",),
-    "mode": (
-        "mode", "pricing_model", "price_type", "purchase_option", "purchasing_option", "capacity_type", "rental_type",
-        "lifecycle", "usage_type", "term_type", "provisioning_model",
-    ),
-    "unit": ("unit", "price_unit", "unit_of_measure", "pricing_unit"),
-    "currency": ("currency", "currency_code"),
-    "valid_from": ("valid_from", "effective_from", "effective_date", "effective_start_date"),
-    "valid_until": ("valid_until", "valid_to", "effective_until", "effective_to", "effective_end_date"),
+    **{column.name: column.names for column in COLUMNS if column.names},
     "gpu_memory": (
         "gpu_memory", "gpu_memory_gib", "gpu_memory_gb", "gpu_mem", "gpu_mem_gb", "gpu_ram", "gpu_ram_gb", "vram", "vram_gb",
         "vram_gib",
     ),
     "gpus": ("gpus", "gpu_count", "num_gpus", "n_gpus", "number_of_gpus", "accelerator_count"),
-    "known_at": ("known_at",),
-    "source": ("source",),
 }  # fmt: skip
 #: Additional names accepted in a map, where the user states their meaning.
 _IN_A_MAP = {"price": "price_usd", "spot": "price_usd", "count": "available", "type": "instance_type"}
 #: Names of a price that do not state which price it is.
 _BARE_PRICES = ("price", "cost", "rate", "hourly_price", "price_per_hour", "usd_per_hour", "usd")
 #: The value column of each form, and all its columns.
-_VALUE: dict[Form, str] = {"price": "price_usd", "availability": "available"}
-_OF_FORM: dict[Form, tuple[str, ...]] = {"price": PRICE_COLUMNS, "availability": AVAILABILITY_COLUMNS}
-_TIMES = ("observed_at", "known_at", "valid_from", "valid_until")
+_VALUE: dict[Form, str] = {form: columns_of(form, "value")[0].name for form in BOTH}
+_OF_FORM = {form: {column.name for column in columns_of(form)} for form in BOTH}
+_TIMES = [column.name for column in COLUMNS if column.type == "time"]
 _EXPECTED = (
     "columns provider, region, zone, instance_type, timestamp and spot_price_usd_per_hour, available or both"
 )
