@@ -252,3 +252,103 @@ def aim(
     changed = join(amounts, counts, batches) or changed
     if changed:
         form(amounts, counts, batches, terms, False)
+
+
+# ---
+# The exact guard (M12.7).
+
+
+@part
+def fastest(rates: np.ndarray) -> int:
+    """Return the least number of instances with the highest rate."""
+    best = 0
+    for n in range(len(rates)):
+        if rates[n] > rates[best]:
+            best = n
+    return best
+
+
+@part
+def on_demand_ready(
+    amounts: np.ndarray, counts: np.ndarray, batches: np.ndarray, terms: np.ndarray, wanted: int
+) -> tuple[float, bool]:
+    """Return when ``wanted`` on-demand instances are up, if requested now, and whether that changes their group."""
+    ready, left, changed = amounts[NOW], wanted, False
+    for b in range(counts[BATCHES + ON_DEMAND]):
+        size = batches[ON_DEMAND, b, SIZE]
+        taken = min(left, int(abs(size)))
+        left -= taken
+        if size > 0.0 and taken > 0:
+            ready, changed = max(ready, batches[ON_DEMAND, b, UP]), True
+        elif size < 0.0 and taken < -size:
+            changed = True  # members end
+    if left > 0:
+        ready, changed = max(ready, amounts[NOW] + terms[WAIT] + terms[BOOT]), True
+    for b in range(counts[BATCHES + SPOT]):
+        changed = changed or batches[SPOT, b, SIZE] < 0.0  # spot members end
+    return ready, changed
+
+
+@part
+def is_safe(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    on_demand: int,
+    spot: int,
+    next_at: float,
+    deadline: float,
+) -> bool:
+    """Return whether a target held until ``next_at`` leaves the deadline in reach, whatever happens to spot.
+
+    With spot in the target no work beyond the saved work is relied on, as a loss may come in any
+    second, that of the next decision included, and restarts the group.
+    """
+    best = fastest(rates)
+    anew = next_at + terms[WAIT] + terms[BOOT] + terms[RESTART]  # on-demand requested at the next decision
+    rest = terms[WORKLOAD] - amounts[WORK]
+    ready, changed = on_demand_ready(amounts, counts, batches, terms, on_demand)
+    if spot > 0:
+        if terms[NOTICE] == 0.0:
+            rest = terms[WORKLOAD] - amounts[SAVED]
+        stays = max(next_at, ready) + terms[RESTART]
+        if rates[on_demand] > 0.0 and stays + rest / rates[on_demand] * HOUR <= deadline:
+            return True
+        return bool(anew + rest / rates[best] * HOUR <= deadline)
+    if rates[on_demand] > 0.0:
+        works_at = ready + terms[RESTART] if changed else max(amounts[NOW], amounts[WORKS_AT])
+        if works_at + rest / rates[on_demand] * HOUR <= deadline:
+            return True
+        rest -= rates[on_demand] * max(0.0, next_at - works_at) / HOUR
+    return bool(anew + rest / rates[best] * HOUR <= deadline)
+
+
+@kernel
+def guarded(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    on_demand: int,
+    spot: int,
+    next_at: float,
+    deadline: float,
+) -> tuple[int, int]:
+    """Return the wished target if it is safe, else the safe one with the least more on-demand, with spot before without.
+
+    If no more on-demand is safe, the safe target with less: a start that saves the restart of a
+    larger group. If none is safe, the fastest number of on-demand instances.
+    """
+    n_max = len(rates) - 1
+    for o in range(on_demand, n_max + 1):
+        for s in (min(spot, n_max - o), 0):
+            works = o + s == 0 or rates[o + s] > 0.0
+            if works and is_safe(amounts, counts, batches, rates, terms, o, s, next_at, deadline):
+                return o, s
+    for o in range(on_demand - 1, 0, -1):
+        if rates[o] > 0.0 and is_safe(amounts, counts, batches, rates, terms, o, 0, next_at, deadline):
+            return o, 0
+    return fastest(rates), 0

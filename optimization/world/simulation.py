@@ -18,6 +18,9 @@ from slackwater.optimization.kernels import world
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
 
+#: Seconds by which sums of many seconds may exceed a deadline that is met exactly.
+SECOND_TOLERANCE = 1e-6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldTerms:
@@ -48,6 +51,11 @@ class WorldTerms:
     def n_max(self) -> int:
         """Largest number of instances."""
         return len(self.rates) - 1
+
+    @property
+    def least_time(self) -> float:
+        """Seconds that the job takes on on-demand alone, from the request: the least time to its deadline that the guard needs."""
+        return self.on_demand_wait + self.boot + self.restart + self.workload / max(self.rates) * 3600.0
 
     def array(self) -> np.ndarray:
         """Return the terms as the kernels read them."""
@@ -125,6 +133,26 @@ class WorldRun:
             return
         self._make_room(1)
         world.aim(self._amounts, self._counts, self._batches, self._terms, target.on_demand, target.spot)
+
+    def guarded(self, wish: Allocation, *, next_at: float, deadline: float) -> Allocation:
+        """Return the wished target if on-demand can still meet the deadline after any loss of spot, else more on-demand (M12.7).
+
+        ``next_at`` is the latest time of the next decision, ``deadline`` in seconds. A job whose
+        start satisfied the guard and whose targets all passed it is never late, on any readings,
+        provided that on-demand is granted after ``on_demand_wait``.
+        """
+        on_demand, spot = world.guarded(
+            self._amounts,
+            self._counts,
+            self._batches,
+            self._rates,
+            self._terms,
+            wish.on_demand,
+            wish.spot,
+            float(next_at),
+            deadline + SECOND_TOLERANCE,
+        )
+        return Allocation(int(on_demand), int(spot))
 
     def _make_room(self, more: int) -> None:
         """Enlarge the array of batches; every batch has an instance, so there are at most n_max of a kind."""
