@@ -1,5 +1,6 @@
 """The warehouse page and the comments in every file match the declarations, and plain SQL gives the program's answers."""
 
+from make import make_turn
 import re
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
-from make import make_turn
 from past_jobs import past_jobs
 from test_turn import AT, LIGHT
 
@@ -18,7 +18,7 @@ from slackwater.flows.ledger.fields import DECISION, DELIVERED, REPORTED, Field
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.records import decisions_of, measured_errors, outcomes_of, stored_decisions
 from slackwater.flows.schemas import tables
-from slackwater.flows.turn.report import learned
+from slackwater.flows.turn.leaderboard import learned
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.exchange import compact, export_store, import_folder, publish_generation

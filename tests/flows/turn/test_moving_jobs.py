@@ -35,7 +35,8 @@ from slackwater.flows.turn.context import (
     run_id_of,
 )
 from slackwater.flows.turn.following import choose_markets
-from slackwater.flows.turn.report import decisions_section, route_figure, stored_report
+from slackwater.flows.turn.panels import route_figure
+from slackwater.flows.turn.report import decisions_section, stored_report
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
 from slackwater.flows.ui.reading import Reading
@@ -316,7 +317,7 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
     row = call("job", "show", "homed", *where, "--json").value["outcomes"][0]
     assert {"moves", "moving_usd", "places"} < set(row)
     page = found.report.read_text()
-    assert "Movers: what each would have made" in page
+    assert "Multi-market policies over ended multi-market jobs" in page
 
 
 def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
@@ -329,7 +330,7 @@ def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
     assert [row["slot"] for row in route.decided] == [row["slot"] for row in rows]
     assert len(route.panels) == 3
     figure = route_figure(route)
-    data = figure.specs[0]["datasets"]
+    data = figure.drawn()[0]["datasets"]
     assert {row["name"] for row in data["rows"]} == {zone_of(panel.title) for panel in route.panels}
     assert figure.captions[0].startswith("3 slots, ")
     # The strips show availability, the bars the instances, the line the market from slot to slot.
