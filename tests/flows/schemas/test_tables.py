@@ -1,6 +1,5 @@
 """The warehouse page and the comments in every file match the declarations, and plain SQL gives the program's answers."""
 
-from make import make_turn
 import re
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_turn
 from past_jobs import past_jobs
 from test_turn import AT, LIGHT
 
