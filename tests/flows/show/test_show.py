@@ -254,6 +254,7 @@ def test_every_kind_of_chart_is_what_the_language_takes(kind):
         "slackwater.warehouse.amounts",
         "slackwater.flows.show.formats",
         "slackwater.flows.show.blocks",
+        "slackwater.flows.show.accuracy",
         "slackwater.flows.show.charts",
         "slackwater.flows.show.terminal",
     ],
