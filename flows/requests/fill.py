@@ -24,9 +24,9 @@ from slackwater.flows.ledger.jobs import (
 )
 from slackwater.flows.ledger.records import allocations_of, decisions_of
 from slackwater.flows.turn.context import Turn, deciding_policy, market_of, peers_of, read_all
+from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.following import LEAST_SPAN, Followed, counted_or_priced, own_time, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.stages import effort_of
 from slackwater.forecasting.configurations.model import (
     ConfigurationModel,
     fit_configurations,

@@ -68,7 +68,7 @@ from slackwater.warehouse.asof import (
 )
 from slackwater.warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
 from slackwater.warehouse.history import History, Market
-from slackwater.warehouse.issued import read_forecasts, read_vintages
+from slackwater.warehouse.issued import read_vintages
 from slackwater.warehouse.observations import list_markets, list_markets_at
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds
@@ -133,20 +133,17 @@ class Reads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One turn of the loop.
+class TurnValues:
+    """Values of one turn of the loop: its time, settings and name, and how it computes; no warehouse.
 
     ``at`` is the logical time, the start of a slot. With ``own_end`` every market is read at the
     end of its own record instead, if that is earlier. ``run_id`` names the turn; a second turn of
-    the same name writes nothing new. Only the process that owns ``store`` writes: functions called
-    through ``fan`` take values and return values. ``show`` is called with the decisions as soon as
-    they are made. ``made`` is `LIVE` if the turn runs in its own slot, else the turn is a backfill.
-    ``reads`` is a cache of observations, which must be ingested by then (None: the turn creates its
-    own). ``clock`` is the present time, used only to report rows from the future and records that
-    ended long ago; no result depends on it.
+    the same name writes nothing new. Functions called through ``fan`` take values and return
+    values. ``show`` is called with the decisions as soon as they are stored. ``made`` is `LIVE` if
+    the turn runs in its own slot, else the turn is a backfill. ``clock`` is the present time, used
+    only to report rows from the future and records that ended long ago; no result depends on it.
     """
 
-    store: Store
     at: pd.Timestamp
     settings: Settings
     run_id: str
@@ -155,22 +152,7 @@ class Turn:
     say: Callable[[str], None] = field(default=lambda _: None)
     show: Callable[[Sequence[Mapping[str, Any]]], None] = field(default=lambda _: None)
     made: str = LIVE
-    reads: Reads | None = None
     clock: pd.Timestamp | None = None
-
-    def __post_init__(self) -> None:
-        """Create a cache of observations if none is shared between turns."""
-        if self.reads is None:
-            object.__setattr__(self, "reads", Reads(self.store))
-
-    @property
-    def observations(self) -> Reads:
-        """The cache of observations."""
-        return cast(Reads, self.reads)  # set in `__post_init__`
-
-    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
-        """Return the markets known at a time (None: the time of the turn) as rows."""
-        return self.observations.listed(self.at if at is None else at)
 
     @property
     def terms_at(self) -> pd.Timestamp | None:
@@ -185,6 +167,32 @@ class Turn:
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
         """Return the ledger row that records a completed stage of the turn."""
         return RunRow(run=self.run_id, at=self.at, stage=stage, details=details, made=self.made)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn(TurnValues):
+    """A turn on a warehouse: readers take it, stages take only `TurnValues` and facts.
+
+    Only the process that owns ``store`` writes. ``reads`` is a cache of observations, which must be
+    ingested by then (None: the turn creates its own).
+    """
+
+    store: Store
+    reads: Reads | None = None
+
+    def __post_init__(self) -> None:
+        """Create a cache of observations if none is shared between turns."""
+        if self.reads is None:
+            object.__setattr__(self, "reads", Reads(self.store))
+
+    @property
+    def observations(self) -> Reads:
+        """The cache of observations."""
+        return cast(Reads, self.reads)  # set in `__post_init__`
+
+    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
+        """Return the markets known at a time (None: the time of the turn) as rows."""
+        return self.observations.listed(self.at if at is None else at)
 
     def failure_kept(self, stage: str) -> failure_kept:
         """Return a context manager that records in the ledger of runs why a stage fails."""
@@ -532,54 +540,62 @@ def _peer(turn: Turn, row: Mapping[str, Any], step: pd.Timedelta) -> Followed:
     )
 
 
-def stored_forecasts(
-    store: Store,
-    followed: Followed,
-    model: str,
-    *,
-    start: pd.Timestamp,
-    end: pd.Timestamp,
-    step: pd.Timedelta,
-) -> list[Forecast]:
-    """Return the stored forecasts of a model on a market, issued from ``start`` to ``end``, ascending."""
-    return read_forecasts(
-        store,
-        Forecast,
-        market=followed.market,
-        source=followed.source,
-        model=model,
-        start=start,
-        end=end,
-        step=step,
-    )
+#: Forecasts of the planner by market key and source, ascending.
+PlannedForecasts = Mapping[tuple[str, str], Sequence[Forecast]]
 
 
 def planned_forecasts(
-    turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]]
+    turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]], issued: PlannedForecasts | None = None
 ) -> dict[tuple[str, str], list[Forecast]]:
-    """Return by job and market (`Followed.key`) the stored forecasts of the planner (M6.1).
+    """Return by job and market (`Followed.key`) the forecasts of the planner (M6.1).
 
-    They are those issued in the job's slots, up to the market's time.
+    They are those issued in the job's slots, up to the market's time. ``issued`` are forecasts in
+    memory, as the forecast stage of the same jobs returns them; None: all are read.
     """
-    ends = {(job.request.name, followed.key): min(job.deadline, followed.at) for job, followed in jobs}
+    known = read_planned(turn, jobs) if issued is None else issued
+    return {
+        (job.request.name, followed.key): [
+            one
+            for one in known.get((followed.market.key, followed.source), ())
+            if one.step == job.step and job.start <= one.issued_at <= min(job.deadline, followed.at)
+        ]
+        for job, followed in jobs
+    }
+
+
+def joined_forecasts(planned: Iterable[PlannedForecasts]) -> PlannedForecasts:
+    """Return the forecasts of consecutive turns together, ascending, each once."""
+    found: dict[tuple[str, str], dict[tuple[pd.Timestamp, pd.Timedelta], Forecast]] = {}
+    before: PlannedForecasts | None = None
+    for own in planned:
+        if own is before:  # turns whose forecasts were computed together share them
+            continue
+        before = own
+        for place, forecasts in own.items():
+            found.setdefault(place, {}).update(((one.issued_at, one.step), one) for one in forecasts)
+    return {place: [own[key] for key in sorted(own)] for place, own in found.items()}
+
+
+def read_planned(
+    turn: Turn, jobs: Iterable[tuple[StoredJob, Followed]]
+) -> dict[tuple[str, str], list[Forecast]]:
+    """Return the stored forecasts of the planner in the slots of some jobs on their markets."""
+    by_step: dict[pd.Timedelta, list[tuple[StoredJob, Followed]]] = {}
+    for job, followed in jobs:
+        by_step.setdefault(job.step, []).append((job, followed))
     found: dict[tuple[str, str], list[Forecast]] = {}
-    for step in dict.fromkeys(job.step for job, _ in jobs):
-        own = [(job, followed) for job, followed in jobs if job.step == step]
+    for step, own in by_step.items():
         vintages = read_vintages(
             turn.store,
             Forecast,
             markets=dict.fromkeys((followed.market, followed.source) for _, followed in own),
             models=[turn.settings.planner],
             start=min(job.start for job, _ in own),
-            end=max(ends[job.request.name, followed.key] for job, followed in own),
+            end=max(min(job.deadline, followed.at) for job, followed in own),
             step=step,
         )
-        for job, followed in own:
-            issued = vintages.get((followed.market.key, followed.source, turn.settings.planner), [])
-            end = ends[job.request.name, followed.key]
-            found[job.request.name, followed.key] = [
-                one for one in issued if job.start <= one.issued_at <= end
-            ]
+        for (key, source, _), forecasts in vintages.items():
+            found.setdefault((key, source), []).extend(forecasts)
     return found
 
 
@@ -606,13 +622,17 @@ class Work:
     left_out: tuple[str, ...] = ()
     places: Mapping[str, tuple[Followed, ...]] = field(default_factory=dict)
 
+    def placed(self) -> list[tuple[StoredJob, Followed]]:
+        """Return each job with each of its markets."""
+        return [
+            (job, one)
+            for job, market in (*self.running, *self.ended)
+            for one in self.places.get(job.request.name, (market,))
+        ]
+
     def jobs_on(self, followed: Followed) -> list[StoredJob]:
         """Return the jobs that run or may run on one market."""
-        return [
-            job
-            for job, market in (*self.running, *self.ended)
-            if followed in self.places.get(job.request.name, (market,))
-        ]
+        return [job for job, market in self.placed() if market == followed]
 
 
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:

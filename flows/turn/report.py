@@ -93,7 +93,6 @@ from slackwater.flows.turn.context import (
     market_of,
     read_all,
     read_pool,
-    stored_forecasts,
 )
 from slackwater.flows.turn.following import step_of
 from slackwater.flows.turn.recent_errors import RECENT, STEPS, errors_of, measured_window, recent_rows
@@ -116,7 +115,7 @@ from slackwater.optimization.selection.learned import learner_regret, why_leader
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.errors import InputError, JobError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History, Market
-from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.issued import read_forecasts, read_rows
 from slackwater.warehouse.store.connection import Store
 
 # ---
@@ -225,8 +224,15 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
     for key, source in dict.fromkeys(zip(measured["market"], measured["source"], strict=True)):
         followed = market_of(turn, f"{key}@{source}")
         start = followed.at - PANEL_SLOTS * step_of(settings)
-        issued = stored_forecasts(
-            store, followed, settings.planner, start=followed.at, end=followed.at, step=step_of(settings)
+        issued = read_forecasts(
+            store,
+            Forecast,
+            market=followed.market,
+            source=followed.source,
+            model=settings.planner,
+            start=followed.at,
+            end=followed.at,
+            step=step_of(settings),
         )
         drawn.append(panel(read_all(turn, [(followed, start)])[0], issued[0] if issued else None))
         sources.add(source)
