@@ -173,7 +173,7 @@ def stored_rounds(store: Store, names: Sequence[str]) -> Rounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class NewRounds:
     """Outcomes of newly scored jobs with the time of their turn, and the rounds that they add.
 
     ``rounds`` are all rounds by group of policies. ``weights`` are the rows of the new rounds,
@@ -189,7 +189,7 @@ def learn(
     turns: Sequence[tuple[pd.Timestamp, Sequence[Scored]]],
     *,
     groups: Sequence[tuple[Rounds, Learner[Any]]],
-) -> Learned:
+) -> NewRounds:
     """Return the rounds that the outcomes of jobs add, by the turn that scores them, in the given order.
 
     A group is a set of policies to choose from, with its rounds so far and its learner; each job
@@ -228,10 +228,10 @@ def learn(
             for policy, utility in one.utilities().items()
             if policy in names
         ]
-    return Learned(scored=scored, rounds=tuple(learned), weights=tuple(weights))
+    return NewRounds(scored=scored, rounds=tuple(learned), weights=tuple(weights))
 
 
-def save_scored(store: Store, learned: Learned) -> None:
+def save_scored(store: Store, learned: NewRounds) -> None:
     """Store the outcomes of newly scored jobs and their rounds, all or nothing; a new job gets the next number."""
     if not learned.scored:
         return

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.ledger.records import (
-    Learned,
+    NewRounds,
     RunRow,
     save_accuracy,
     save_decisions,
@@ -48,7 +48,7 @@ class Results:
     assumed: tuple[History, ...] = ()
     accuracy: tuple[tuple[pd.Timestamp, pd.DataFrame], ...] = ()
     decisions: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    learned: Learned | None = None
+    learned: NewRounds | None = None
 
 
 def write(store: Store, results: Results) -> None:
