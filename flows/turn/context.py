@@ -212,6 +212,36 @@ def run_id_of(at: pd.Timestamp, what: str = "run") -> str:
 MOST_PEERS = 12
 
 
+def history_request(
+    followed: Followed,
+    settings: Settings,
+    *,
+    start: pd.Timestamp | None,
+    on_demand_usd: float | None = None,
+) -> HistoryRequest:
+    """Return the request for a market's history as known at its time, on the slot grid and assumptions of the settings.
+
+    The history includes the counts observed between slots, if any. ``on_demand_usd`` is assumed
+    where no on-demand price was observed.
+    """
+    return HistoryRequest(
+        market=followed.market,
+        start=start,
+        end=followed.at,
+        step=step_of(settings),
+        known_at=followed.at,
+        source=followed.source,
+        trust=settings.trust,
+        assumptions=HistoryAssumptions(
+            spot_share=settings.assumed_spot_share,
+            always_available=settings.assumed_capacity or None,
+            on_demand_usd=on_demand_usd,
+        ),
+        within=True,
+        on_demand=(*followed.on_demand, *settings.on_demand_terms),
+    )
+
+
 def read_history(
     store: Store,
     followed: Followed,
@@ -220,26 +250,9 @@ def read_history(
     start: pd.Timestamp | None = None,
     on_demand_usd: float | None = None,
 ) -> History:
-    """Return the history of a followed market as known at its time, on the slot grid and assumptions of the settings.
-
-    It includes the counts observed between slots, if any. ``on_demand_usd`` is assumed where no
-    on-demand price was observed.
-    """
-    asked = _asked(followed, settings, start=start, on_demand_usd=on_demand_usd)
-    return load_histories(store, [asked])[0]
-
-
-def read_histories(
-    store: Store, starts: Mapping[Followed, pd.Timestamp], *, settings: Settings
-) -> dict[Followed, History]:
-    """Return the `read_history` of every market from its start on, read with a few statements for all of them."""
-    asked = [_asked(followed, settings, start=start) for followed, start in starts.items()]
-    return dict(zip(starts, load_histories(store, asked), strict=True))
-
-
-def turn_histories(turn: Turn, starts: Mapping[Followed, pd.Timestamp]) -> dict[Followed, History]:
-    """Return the history of each market from its start on, as known in a turn."""
-    return dict(zip(starts, read_all(turn, list(starts.items())), strict=True))
+    """Return the history of a followed market for a `history_request`."""
+    request = history_request(followed, settings, start=start, on_demand_usd=on_demand_usd)
+    return load_histories(store, [request])[0]
 
 
 def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History]:
@@ -257,31 +270,8 @@ def try_histories(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) ->
 
     All are read with a few statements.
     """
-    return turn.observations.histories([_asked(one, turn.settings, start=start) for one, start in asked])
-
-
-def _asked(
-    followed: Followed,
-    settings: Settings,
-    *,
-    start: pd.Timestamp | None,
-    on_demand_usd: float | None = None,
-) -> HistoryRequest:
-    return HistoryRequest(
-        market=followed.market,
-        start=start,
-        end=followed.at,
-        step=step_of(settings),
-        known_at=followed.at,
-        source=followed.source,
-        trust=settings.trust,
-        assumptions=HistoryAssumptions(
-            spot_share=settings.assumed_spot_share,
-            always_available=settings.assumed_capacity or None,
-            on_demand_usd=on_demand_usd,
-        ),
-        within=True,
-        on_demand=(*followed.on_demand, *settings.on_demand_terms),
+    return turn.observations.histories(
+        [history_request(one, turn.settings, start=start) for one, start in asked]
     )
 
 
@@ -643,7 +633,6 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
     request without a market gets the `proposed` markets. ``scored`` names the jobs on which no
     policy is left to be replayed (`Rounds.settled`).
     """
-    step, settings = step_of(turn.settings), turn.settings
     left_out: list[str] = []
     asked = []
     for request in requests:
@@ -651,18 +640,22 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
             request, told = proposed(turn, request)
             left_out.append(told)
         asked.append(_placed(turn, request))
-    save_jobs(turn.store, asked, origin="user", at=turn.at, step=step)
-    known = stored_jobs(turn.store, known_at=turn.terms_at)
-    chosen = choose_markets(turn, most=settings.max_markets)
+    known = _add_jobs(turn, asked, origin="user")
+    chosen = choose_markets(turn, most=turn.settings.max_markets)
     readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
     chosen = [one for one in chosen if one[0] in readable]
     seen = _visible(turn, known)
     if not _has_users(turn, seen) and not any(job.deadline > turn.at for job in seen):
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
-        save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
-        known = stored_jobs(turn.store, known_at=turn.terms_at)
+        known = _add_jobs(turn, examples, origin="example")
     return sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
+
+
+def _add_jobs(turn: Turn, requests: Sequence[JobRequest], *, origin: str) -> list[StoredJob]:
+    """Store new jobs, and return every job with its terms at the turn's time."""
+    save_jobs(turn.store, requests, origin=origin, at=turn.at, step=step_of(turn.settings))
+    return stored_jobs(turn.store, known_at=turn.terms_at)
 
 
 def _placed(turn: Turn, request: JobRequest) -> JobRequest:
@@ -888,15 +881,16 @@ def read_pool(turn: Turn) -> Pool:
     settings = turn.settings
     policies, learner = load_pool(settings.pool or DEFAULT_POOL), informed_learner(settings)
     names, movers = [policy.name for policy in policies], [mover.name for mover in MOVERS]
+    rounds, of_movers = (stored_rounds(turn.store, own) for own in (names, movers))
     return Pool(
         policies=tuple(policies),
-        rounds=stored_rounds(turn.store, names),
+        rounds=rounds,
         learner=learner,
         first=policy_named(settings.first_policy),
         informed=_is_informed(settings, names),
         movers=Group(
             policies=MOVERS,
-            rounds=stored_rounds(turn.store, movers),
+            rounds=of_movers,
             learner=learner,
             first=MOVERS[0],
             informed=_is_informed(settings, movers),

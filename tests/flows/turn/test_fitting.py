@@ -13,7 +13,7 @@ from test_killed_turn import run_through, start
 from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.context import find_work, read_histories
+from slackwater.flows.turn.context import find_work, read_all
 from slackwater.flows.turn.following import Followed
 from slackwater.flows.turn.forecast import (
     forecasts_of,
@@ -86,7 +86,7 @@ def forecasts_at(db: Path, settings: Settings, origins, *, at=AT, save=True, say
         turn = make_turn(store, at, settings, fan=fan, say=say)
         markets = find_work(turn, [], scored=()).markets
         start = timetable_of(settings).start(origins[0])
-        histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
+        histories = dict(zip(markets, read_all(turn, [(one, start) for one in markets]), strict=True))
         missing = {one: {model: list(origins) for model in settings.models} for one in markets}
         prepared = prepare(turn, read_estimations(turn, histories, missing))
         made = {
@@ -244,7 +244,7 @@ def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings,
         source = str(read_rows(store, "series")["source"].iloc[0])
         markets = [Followed(market=Market.parse(key), source=source, at=AT) for key in keys]
         start = timetable_of(settings).start(AT)
-        histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
+        histories = dict(zip(markets, read_all(turn, [(one, start) for one in markets]), strict=True))
         prepared = prepare(
             turn, read_estimations(turn, histories, {one: {"combined": [AT]} for one in markets})
         )
@@ -260,7 +260,7 @@ def test_the_age_of_a_panel_is_that_of_its_oldest_market(warehouse, settings):
         turn = make_turn(store, AT, settings)
         markets = find_work(turn, [], scored=()).markets
         begins = {one: AT - pd.Timedelta(hours=3 + 40 * i) for i, one in enumerate(markets)}
-        histories = read_histories(store, begins, settings=settings)
+        histories = dict(zip(begins, read_all(turn, list(begins.items())), strict=True))
     own, cadence = [histories[one] for one in markets], timetable_of(settings).count
     series = tuple(series_of(one, "count") for one in own)
     now = slot_at(AT, STEP)
