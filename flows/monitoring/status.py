@@ -461,7 +461,7 @@ def freshness_section(found: Status) -> Section:
         shown = keyed("feed", fetched="last fetched (UTC)", status="status", added="rows added", rejected="rejected",
                       every="every", expected_by="next expected by", late="late by", reason="why")  # fmt: skip
         blocks.append(Table("Live feeds", feeds, shown))
-    return Section("Freshness", blocks, "fresh")
+    return Section("Freshness", blocks, "freshness")
 
 
 def _span(span: Any) -> str | None:

@@ -13,13 +13,13 @@ from slackwater.flows.show.formats import utc
 from slackwater.flows.turn.leaderboard import leaderboard_answer, learned
 from slackwater.flows.turn.recent_errors import (
     RECENT,
+    accuracy_rows,
     errors_of,
     market_errors,
     measured_window,
     recent_rows,
     recent_scores,
 )
-from slackwater.flows.turn.report import accuracy_rows
 from slackwater.flows.ui.reading import Reading, Shown, shown
 
 #: Number of measurements that can be selected.
