@@ -1,7 +1,13 @@
-"""Hook of the site: the page of decisions lists every decision."""
+"""Parts of the site that its generator lacks: the list of decisions, and examples of docstrings as code."""
 
+import re
 from pathlib import Path
 from typing import Any
+
+import griffe
+
+#: Lines of an interactive session, to the end of its paragraph.
+SESSION = re.compile(r"^>>> .+(?:\n.+)*", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
@@ -12,3 +18,12 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     titles = (path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for path in pages)
     links = [f"- [{title}]({path.name})" for title, path in zip(titles, pages, strict=True)]
     return "\n".join([markdown, *links])
+
+
+class Sessions(griffe.Extension):
+    """Extension of the collector that marks interactive sessions as code; Markdown reads them as quotes."""
+
+    def on_object(self, *, obj: griffe.Object, **_: object) -> None:
+        """Put a fence around each session of a docstring."""
+        if obj.docstring is not None:
+            obj.docstring.value = SESSION.sub(r"```pycon\n\g<0>\n```", obj.docstring.value)
