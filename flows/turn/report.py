@@ -5,11 +5,10 @@ One HTML file that needs no network, byte-identical for the same turn.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
@@ -38,7 +37,7 @@ from slackwater.flows.show.blocks import (
 from slackwater.flows.show.formats import duration, text, utc, whole
 from slackwater.flows.show.page import write_page
 from slackwater.flows.turn.command import decision_blocks
-from slackwater.flows.turn.context import Counts, Turn, market_of, read_all, stored_forecasts
+from slackwater.flows.turn.context import Counts, Turn, market_of, read_all
 from slackwater.flows.turn.following import step_of
 from slackwater.flows.turn.leaderboard import Learned, leaderboard_blocks, learned
 from slackwater.flows.turn.panels import (
@@ -51,18 +50,13 @@ from slackwater.flows.turn.panels import (
     routes_section,
 )
 from slackwater.flows.turn.recent_errors import RECENT, measured_window, recent_rows, recent_scores
+from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.moving.terms import fits
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.history import Market
-from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.issued import read_forecasts, read_rows
 from slackwater.warehouse.store.connection import Store
-
-#: Keys of an error row in the JSON answer, in order.
-ACCURACY_KEYS: Final = (
-    "market", "source", "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball",
-    "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share", "scale", "skill_low", "skill_high", "days", "verdict",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +171,15 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
     for key, source in dict.fromkeys(zip(measured["market"], measured["source"], strict=True)):
         followed = market_of(turn, f"{key}@{source}")
         start = followed.at - PANEL_SLOTS * step_of(settings)
-        issued = stored_forecasts(
-            store, followed, settings.planner, start=followed.at, end=followed.at, step=step_of(settings)
+        issued = read_forecasts(
+            store,
+            Forecast,
+            market=followed.market,
+            source=followed.source,
+            model=settings.planner,
+            start=followed.at,
+            end=followed.at,
+            step=step_of(settings),
         )
         drawn.append(panel(read_all(turn, [(followed, start)])[0], issued[0] if issued else None))
         sources.add(source)
@@ -211,15 +212,6 @@ def routes_of(
         }
         found.append(JobRoute(job=job, request=request, decided=own, panels=list(panels.values())[::-1]))
     return found
-
-
-def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return error rows as plain values, with None for undefined values."""
-    if accuracy.empty:
-        return []
-    keys = [key for key in ACCURACY_KEYS if key in accuracy.columns]
-    rows: list[dict[str, Any]] = json.loads(accuracy[keys].to_json(orient="records", double_precision=6))
-    return rows
 
 
 # ---
@@ -345,6 +337,6 @@ def accuracy_section(rows: pd.DataFrame, planner: str, *, slot: str = "") -> Sec
     about = f"Forecasts of the last {RECENT.days} days, compared with the observations."
     return Section(
         heading,
-        [f"{about} One slot is {slot}." if slot else about, *accuracy_blocks(scores, every=False)],
+        [f"{about} One slot is {slot}." if slot else about, *accuracy_blocks(scores, markets=False)],
         "accuracy",
     )

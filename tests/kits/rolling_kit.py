@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from series_kit import HALF_HOUR, wandering
+from make import HALF_HOUR
+from series_kit import wandering
 
 from slackwater.forecasting.accuracy.tables import accuracy_of, tally
 from slackwater.forecasting.origins import Cadence, Rolling, Timetable, forecast_blocks, second_half, units_of
@@ -54,7 +55,7 @@ def blocks_of(rolling):
 
 
 def accuracy_by(rolling, default="last_value"):
-    tallies = (tally(block, rolling, fans=block.model == default) for block in blocks_of(rolling))
+    tallies = (tally(block, rolling) for block in blocks_of(rolling))
     return accuracy_of(rolling, tallies, default=default)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call, printed
+from make import make_request, make_turn
 from past_jobs import past_jobs
 from published import keeps_to
 from test_turn import AT, one_turn, small_settings
@@ -26,7 +27,6 @@ from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.command import decision_blocks
 from slackwater.flows.turn.context import (
-    Turn,
     find_work,
     panel_mates,
     places_of,
@@ -40,7 +40,7 @@ from slackwater.flows.turn.report import decisions_section, stored_report
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
 from slackwater.flows.ui.reading import Reading
-from slackwater.optimization.job.request import parse_request, read_request
+from slackwater.optimization.job.request import read_request
 from slackwater.optimization.moving.score import BEST_MARKET, MOVERS
 from slackwater.optimization.selection.learned import Rounds
 from slackwater.warehouse.errors import JobError, MarketError
@@ -54,12 +54,13 @@ HOME = "simulated/west/west-a/h100"
 
 def request(name="mover", *, market=None, at=AT, **changes):
     terms = {
-        "name": name, "deadline_in": "8h", "n_min": 1, "n_max": 4, "markets": [H100],
-        "workload": {"amount": 14.0, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
-        "checkpoint": {"resumable": True, "overhead_minutes": 3},
+        "deadline_in": "8h",
+        "n_max": 4,
+        "markets": [H100],
+        "workload": {"amount": 14.0, "unit": "gpu_hours"},
         "moving": {"checkpoint_gb": 20, "bandwidth_gb_per_minute": 10},
-    }  # fmt: skip
-    return parse_request({**terms, **changes}, "test").placed(at=at, market=market, source=None)
+    }
+    return make_request(name, at=at, market=market, **{**terms, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def warehouse(settings, tmp_path_factory):
 def test_a_market_is_no_mate_of_itself_at_another_time(warehouse, settings):
     """As in a plan on an old record, where each market is read at the end of its record and the turn at another time."""
     with open_store(warehouse) as store:
-        turn = Turn(store=store, at=AT, settings=settings, run_id="mates")
+        turn = make_turn(store, AT, settings)
         followed = [one for one, _, _ in choose_markets(turn, most=settings.max_markets)]
         asked = [replace(followed[0], at=AT - STEP)]
         assert panel_mates(turn, asked) == panel_mates(turn, followed[:1])
@@ -95,7 +96,7 @@ def keys(found):
 
 
 def turn_on(store, settings, at=AT):
-    return Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
+    return make_turn(store, at, settings)
 
 
 def test_the_markets_of_a_job_are_those_that_fit_and_its_home_first(warehouse, settings):
