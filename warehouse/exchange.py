@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet
 
-from slackwater.warehouse.columns import BOTH, columns_of
+from slackwater.warehouse.columns import BOTH, CONFLICTS, columns_of
 from slackwater.warehouse.errors import (
     DamagedStoreError,
     InputError,
@@ -379,8 +379,10 @@ class _TableRows:
         (rejected,) = self.store.execute(f"SELECT count(*) {conflicts}")[0]
         if rejected:
             self.store.execute(
-                f"INSERT INTO rejected SELECT * FROM (SELECT f.batch, '{self.name}.parquet' AS file, 0 AS line, "
-                f"CAST(to_json(f) AS VARCHAR) AS raw, 'conflicts with stored value ' || t.{value} AS reason {conflicts}) AS new "
+                "INSERT INTO rejected (batch, file, line, raw, reason, code) SELECT * FROM (SELECT f.batch, "
+                f"'{self.name}.parquet' AS file, 0 AS line, "
+                f"CAST(to_json(f) AS VARCHAR) AS raw, 'conflicts with stored value ' || t.{value} AS reason, "
+                f"{quoted(CONFLICTS + value)} AS code {conflicts}) AS new "
                 "ANTI JOIN rejected USING (batch, file, raw, reason) ORDER BY ALL"
             )
         return int(rejected)

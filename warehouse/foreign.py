@@ -127,19 +127,19 @@ def load_foreign(
 ) -> tuple[str, ...]:
     """Read the file of table ``name`` into the temporary table ``found_rows``; return the names of its columns.
 
-    ``found_rows`` has the columns of the table, null if the file lacks them, and
+    ``found_rows`` has the columns of the table, with their defaults if the file lacks them, and
     ``set_aside``: the reason if a row is unusable, else null. ``judges`` maps columns to
     additional checks of their JSON texts. Raises `InputError` for columns of other names or types, and for an unreadable file.
     """
-    described = {
-        str(column): (str(kind), str(null) == "YES")
-        for column, kind, null, *_ in store.execute(f"DESCRIBE {name}")
-    }
+    table = store.execute(f"DESCRIBE {name}")
+    described = {str(column): (str(kind), str(null) == "YES") for column, kind, null, *_ in table}
     try:
         columns = _checked_columns(path, pyarrow.parquet.read_schema(path), described)
         texts = [column for column in columns if described[column][0] == "VARCHAR"]
         file = pyarrow.parquet.ParquetFile(path, read_dictionary=texts)
-        made = ", ".join(f"{column} {kind}" for column, (kind, _) in described.items())
+        made = ", ".join(
+            f"{column} {kind} DEFAULT {default or 'NULL'}" for column, kind, _, _, default, *_ in table
+        )
         store.execute(f"CREATE OR REPLACE TEMP TABLE found_rows ({made}, set_aside VARCHAR)")
         for batch in _batches(file, path, columns, described):
             _insert(store, name, batch, columns, described, judges or {})

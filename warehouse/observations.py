@@ -421,7 +421,7 @@ _REASONS = pa.table(
 #: SQL of the columns by which rejected rows are counted: the code, and the sentence unless the code
 #: says all.
 _COUNTED_BY = (
-    "coalesce(code, ''), CASE WHEN code IN ("
+    "code, CASE WHEN code IN ("
     + ", ".join(quoted(code) for code, reason in REASONS.items() if not reason.by_value)
     + ") THEN '' ELSE reason END"
 )
@@ -862,7 +862,7 @@ def keep_rejected(store: Store, batch: int, content: str) -> dict[str, int]:
         return {}
     with store.registered("reasons", _REASONS):
         store.execute(
-            "CREATE OR REPLACE TEMP TABLE told AS SELECT n, file, line, raw, nullif(code, '') AS code, "
+            "CREATE OR REPLACE TEMP TABLE told AS SELECT n, file, line, raw, code, "
             "CASE WHEN code = '' THEN found "
             "ELSE regexp_replace(format(sentence, coalesce(found, ''), coalesce(more, '')), "
             f"'{UNPRINTABLE}', '?', 'g') END AS reason "

@@ -166,7 +166,7 @@ def tables() -> dict[str, Relation]:
                 "line": "Line or row number in the file; 0: unknown.",
                 "raw": "The unchanged row, JSON or text.",
                 "reason": "Reason for the rejection.",
-                "code": "Code of the reason, by which rows are counted; null if the source stated the reason as a sentence.",
+                "code": "Code of the reason, by which rows are counted; empty if the source stated the reason as a sentence.",
             },
         ),
         "assumptions": Relation(

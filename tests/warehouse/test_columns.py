@@ -52,16 +52,16 @@ def test_a_value_that_is_none_is_counted(kind, column):
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_declared_column_without_a_migration_is_refused(monkeypatch, kind):
-    more = replace(stored_columns(kind)[-1], name="carbon_g", names=("carbon_g",))
+    more = replace(stored_columns(kind)[-1], name="other_number", names=("other_number",))
     monkeypatch.setattr(columns, "COLUMNS", (*COLUMNS, more))
-    with pytest.raises(SchemaError, match=f"{kind}.carbon_g is missing"):
+    with pytest.raises(SchemaError, match=f"{kind}.other_number is missing"):
         open_store(":memory:")
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        "ALTER TABLE price ADD COLUMN carbon_g DOUBLE",
+        "ALTER TABLE price ADD COLUMN other_number DOUBLE",
         "ALTER TABLE availability DROP COLUMN truncated",
         "ALTER TABLE availability ALTER capacity TYPE BIGINT",
     ],

@@ -245,7 +245,9 @@ def test_more_rejected_rows_than_usual_are_told_with_the_reason(store):
     )
     with store.registered("incoming", table):
         store.execute("INSERT INTO imports BY NAME SELECT * FROM incoming")
-    store.execute("INSERT INTO rejected VALUES (90, 'x.csv', 1, '{}', 'price_usd is negative')")
+    store.execute(
+        "INSERT INTO rejected (batch, file, line, raw, reason) VALUES (90, 'x.csv', 1, '{}', 'price_usd is negative')"
+    )
     alarm = told(store)["rejected rows"]
     assert "11 of 1001 rows" in alarm.text
     assert "price_usd is negative" in alarm.text

@@ -1,8 +1,8 @@
--- Rejected rows have the code of their reason, by which they are counted; null if the source stated the reason as a sentence.
+-- Rejected rows have the code of their reason, by which they are counted; empty if the source stated the reason as a sentence.
 -- Rows stored before get the code from their sentence, once.
-ALTER TABLE rejected ADD COLUMN code VARCHAR;
+ALTER TABLE rejected ADD COLUMN code VARCHAR DEFAULT '';
 
-UPDATE rejected SET code = CASE
+UPDATE rejected SET code = coalesce(CASE
     WHEN reason IN ('no source', 'no provider', 'no region', 'no zone', 'no instance_type', 'no observed_at', 'no price_usd', 'no available')
         THEN substr(reason, 4) || '.missing'
     WHEN regexp_full_match(reason, 'contradicts line \d+ of the same market and time') THEN 'row.contradicts'
@@ -20,4 +20,4 @@ UPDATE rejected SET code = CASE
         'is not a whole number': 'not_whole', 'is more than': 'too_many', 'is not within a second and a year': 'not_gap',
         'is above the capacity': 'above_capacity', 'is far above on-demand': 'far_above', 'is not true or false': 'not_flag'
     }[regexp_extract(reason, '^(?:source|provider|region|zone|instance_type|product|observed_at|known_at|price_usd|on_demand_usd|available|capacity|gap_seconds|kind|truncated|mode|unit|currency|valid_from|valid_until) .* (contains / or @|contains a character that cannot be printed|is longer than|is not a time|names no time zone|is in the future|is outside|is before observed_at|is not a number|is not finite|is negative|is a placeholder, not a price|is no spot instance|is not per instance and hour|is not USD|is after the time of the price|is not after the time of the price|is none of|is not a positive number|is not a whole number|is more than|is not within a second and a year|is above the capacity|is far above on-demand|is not true or false)', 1, 's')]
-END;
+END, '');

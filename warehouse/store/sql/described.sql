@@ -290,7 +290,7 @@ COMMENT ON COLUMN rejected.file IS 'File of the row.';
 COMMENT ON COLUMN rejected.line IS 'Line or row number in the file; 0: unknown.';
 COMMENT ON COLUMN rejected.raw IS 'The unchanged row, JSON or text.';
 COMMENT ON COLUMN rejected.reason IS 'Reason for the rejection.';
-COMMENT ON COLUMN rejected.code IS 'Code of the reason, by which rows are counted; null if the source stated the reason as a sentence.';
+COMMENT ON COLUMN rejected.code IS 'Code of the reason, by which rows are counted; empty if the source stated the reason as a sentence.';
 COMMENT ON TABLE assumptions IS 'Assumptions about a market in place of measurements.';
 COMMENT ON COLUMN assumptions.market IS 'provider/region/zone/instance_type: the name of the market in forecasts, decisions and other results.';
 COMMENT ON COLUMN assumptions.source IS 'Source of the observations of the market.';
