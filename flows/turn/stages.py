@@ -18,7 +18,6 @@ from slackwater.flows.feeds.fetch import fetch_due
 from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import (
     OpenJob,
-    OpenMovable,
     StoredJob,
 )
 from slackwater.flows.ledger.records import (
@@ -45,12 +44,11 @@ from slackwater.flows.turn.following import Followed
 from slackwater.flows.turn.forecast import MeasuredErrors, forecast_turns
 from slackwater.flows.turn.opening import JobForecasts, JobLedger, PlacedJob, open_jobs, read_ledger
 from slackwater.flows.turn.recent_errors import STEPS, errors_of
-from slackwater.optimization.fleet.competition import Course, MovingCourse, decide_all
+from slackwater.optimization.fleet.competition import Trajectory, decide_all
 from slackwater.optimization.job.request import JobRequest, job_on
-from slackwater.optimization.moving.definition import Mover
-from slackwater.optimization.moving.live import MovedDecision
+from slackwater.optimization.moving.definition import MultiMarketPolicy
 from slackwater.optimization.moving.score import EndedMovable, ended_movable, score_movable
-from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.moving.terms import job_in_markets
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.replay.decision import RAISED, Decision, Effort, Fan, Undecided, record_start
 from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
@@ -210,7 +208,7 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
             rows[place] += old
             if not old:
                 lacking.append((place, (job, work.places.get(name, (followed,)))))
-    running: list[tuple[int, OpenJob | OpenMovable]] = []
+    running: list[tuple[int, OpenJob]] = []
     left_out: list[list[str]] = [[] for _ in turns]
     standing = _open_states(turns, lacking, ledger, pool)
     for (place, (job, _)), opened in zip(lacking, standing, strict=True):
@@ -220,7 +218,6 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
             running.append((place, opened))
     fresh = decide_together(
         running,
-        pool.deciding([turn.at for turn in turns]),
         rows,
         effort_of(turns[-1].settings),
         turns[-1].fan,
@@ -242,26 +239,24 @@ def decide_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> lis
 
 
 def decide_together(
-    running: Sequence[tuple[int, OpenJob | OpenMovable]],
-    deciding: Sequence[tuple[Policy[Any], str]],
+    running: Sequence[tuple[int, OpenJob]],
     issued: Sequence[Sequence[Row]],
     effort: Effort,
     fan: Fan,
 ) -> list[dict[str, Row | str]]:
     """Return for each of ascending turns the new decision by job, or a message why a job has none (M3.7).
 
-    Finished jobs are left out. ``running`` are job states with the index of their turn,
-    ``deciding`` has the policy of each turn and the reason, and ``issued`` the decisions issued
-    before, whose spot is not available any more.
+    Finished jobs are left out. ``running`` are job states with the index of their turn and
+    ``issued`` the decisions issued before, whose spot is not available any more.
     """
-    opened: dict[str, list[tuple[int, OpenJob | OpenMovable]]] = {}
+    opened: dict[str, list[tuple[int, OpenJob]]] = {}
     for place, one in running:
         opened.setdefault(one.request.name, []).append((place, one))
     promised: Counter[tuple[pd.Timestamp, str]] = Counter()
     for row in (row for rows in issued for row in rows):
         promised[pd.Timestamp(row["slot"]), f"{row['market']}@{row['source']}"] += int(row["spot"])
-    courses = [_course(own, deciding) for own in opened.values()]
-    made = decide_all(courses, effort, promised=promised, fan=fan)
+    trajectories = [_trajectory([one for _, one in own]) for own in opened.values()]
+    made = decide_all(trajectories, effort, promised=promised, fan=fan)
     fresh: list[dict[str, Row | str]] = [{} for _ in issued]
     for (name, own), decisions in zip(opened.items(), made, strict=True):
         before: dict[int, tuple[str | None, Allocation]] = {}
@@ -269,7 +264,7 @@ def decide_together(
             if isinstance(decision, Undecided):
                 fresh[place][name] = f"job {name} is not decided: {decision.why}"
             elif decision is not None:
-                row = row_of(one.after(before), decision, deciding[place][1])
+                row = row_of(one.after(before), decision)
                 before[decision.slot] = (
                     row["market"] if decision.allocation.total else None,
                     decision.allocation,
@@ -278,22 +273,13 @@ def decide_together(
     return fresh
 
 
-def _course(
-    own: Sequence[tuple[int, OpenJob | OpenMovable]], deciding: Sequence[tuple[Policy[Any], str]]
-) -> Course | MovingCourse:
+def _trajectory(states: Sequence[OpenJob]) -> Trajectory:
     """Return the trajectory of a job over the turns in which it lacks a decision."""
-    movables = [one for _, one in own if isinstance(one, OpenMovable)]
-    if movables:
-        return MovingCourse(
-            slots=tuple(one.live for one in movables),
-            keys=tuple(one.places for one in movables),
-            markets=tuple(tuple(map(_shared_count_key, one.histories)) for one in movables),
-        )
-    opened = [(place, one) for place, one in own if isinstance(one, OpenJob)]
-    return Course(
-        slots=tuple(one.live for _, one in opened),
-        policies=tuple(deciding[place][0] for place, _ in opened),
-        markets=tuple(_shared_count_key(one.history) for _, one in opened),
+    return Trajectory(
+        slots=tuple(state.live for state in states),
+        policies=tuple(state.policy for state in states),
+        keys=tuple(state.places for state in states),
+        markets=tuple(tuple(map(_shared_count_key, state.histories)) for state in states),
     )
 
 
@@ -324,7 +310,7 @@ def _with_forecasts(job: PlacedJob, forecasts: JobForecasts) -> PlacedJob:
 
 def _open_states(
     turns: Sequence[Turn], lacking: Sequence[tuple[int, PlacedJob]], ledger: JobLedger, pool: Pool
-) -> list[OpenJob | OpenMovable | Exception]:
+) -> list[OpenJob | Exception]:
     """Return the state of each job that lacks a decision at its turn's time, or the error; turns ascend.
 
     A state uses only data known at that time.
@@ -333,24 +319,17 @@ def _open_states(
         return []
     newest = {(job.request.name, one.key): (job, one) for _, (job, markets) in lacking for one in markets}
     forecasts = planned_forecasts(turns[-1], list(newest.values()))
-    deciding = pool.movers_deciding([turn.at for turn in turns])
-    opened: list[OpenJob | OpenMovable | Exception] = []
+    deciding = pool.deciders([turn.at for turn in turns])
+    opened: list[OpenJob | Exception] = []
     for place, own in groupby(lacking, key=lambda one: one[0]):
         jobs = [_with_forecasts(job, forecasts) for _, job in own]
         opened += open_jobs(turns[place], jobs, ledger=ledger, forecasts=forecasts, by=deciding[place])
     return opened
 
 
-def row_of(running: OpenJob | OpenMovable, decision: Decision, why: str) -> Row:
-    """Return a decision as plain values, with the reason ``why`` for its policy; multi-market jobs have a separate reason."""
-    if isinstance(running, OpenMovable) and isinstance(decision, MovedDecision):
-        many = (
-            f"it may run in {len(running.places)} markets, and the policies of the pool know a single market"
-        )
-        there, why = running.in_market(decision.market), running.because or many
-    else:
-        there = running.in_market(0)
-    return decision_row(there, decision) | {"chosen_because": why}
+def row_of(running: OpenJob, decision: Decision) -> Row:
+    """Return a decision as plain values, with the reason for its policy."""
+    return decision_row(running, decision) | {"chosen_because": running.chosen_because}
 
 
 def _save(turns: Sequence[Turn], made: Sequence[Sequence[Row]], left_out: Sequence[Sequence[str]]) -> None:
@@ -391,7 +370,7 @@ def score_jobs(turns: Sequence[Turn], works: Sequence[Work], pool: Pool) -> tupl
             for job, followed in work.ended
             if _counts(job)
             and job.request.name not in seen
-            and (pool.movers if job.request.may_move else pool).rounds.lacking(job.request.name)
+            and pool.group(job.request).rounds.lacking(job.request.name)
         ]
         seen.update(job.request.name for job, _ in jobs)
         own = [pair for pair in jobs if not pair[0].request.may_move]
@@ -458,7 +437,7 @@ def score_ended(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored | st
         return f"job {ended.job.name} is not scored: {why_raised(error)}"
 
 
-def score_ended_movable(ended: EndedMovable, movers: Sequence[Mover[Any]]) -> Scored | str:
+def score_ended_movable(ended: EndedMovable, movers: Sequence[MultiMarketPolicy[Any]]) -> Scored | str:
     """Return the result of `score_movable`, or a message why the multi-market job cannot be replayed."""
     try:
         return score_movable(ended, movers)
@@ -515,7 +494,7 @@ def _ended_movable(turn: Turn, job: StoredJob, places: Sequence[Followed]) -> En
     peers = peers_of(turn, places, start=start)
     try:
         return ended_movable(
-            movable_job(job.request, histories, 0 if home else None),
+            job_in_markets(job.request, histories),
             job.start,
             histories,
             [forecasts[job.request.name, one.key] for one in places],
