@@ -53,7 +53,7 @@ FIRST = (
     "flows/ui/test_ui.py",
     "flows/monitoring/test_status_command.py",
     "flows/monitoring/test_alarm_events.py",
-    "flows/accuracy/test_accuracy_page.py",
+    "flows/accuracy/test_accuracy_blocks.py",
     "flows/feeds/test_feeds.py",
     "optimization/kernels/test_compiling.py",
 )

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from slackwater.flows.command import Answer, Session, option
 
+TITLE = "Forecast accuracy"
+
 
 def accuracy(
     *,
@@ -70,5 +72,5 @@ def accuracy(
         backtest=backtest,
         leave_out=leave_out,
     )
-    value, blocks, page = measured_accuracy(options, session)
-    return Answer(title="Forecast accuracy", value=value, blocks=blocks, page=page)
+    value, blocks = measured_accuracy(options, session)
+    return Answer(title=TITLE, value=value, blocks=blocks)

@@ -12,18 +12,20 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner
 from pydantic import Field
 
+from slackwater.flows.accuracy.command import TITLE
 from slackwater.flows.accuracy.report import (
     AccuracyOptions,
+    answer_blocks,
     answer_of,
+    background_of,
     course_of,
-    made_page,
     read_measured,
-    with_uncalibrated,
 )
 from slackwater.flows.accuracy.units import BacktestPlan, UnitScores, accuracy_from, score_unit
 from slackwater.flows.command import DEFAULT_DB, Session, progress, say
 from slackwater.flows.engine.flows import RUNNER, TASKS_A_STAGE
 from slackwater.flows.runs import Db, SettingsFile, named_flow, run_name
+from slackwater.flows.show.blocks import Page
 from slackwater.flows.show.page import write_page
 from slackwater.forecasting.accuracy.tables import Accuracy
 from slackwater.forecasting.origins import Unit, units_of
@@ -118,8 +120,8 @@ def accuracy_report(
     measured = read_measured(options, chosen, session)
     folder = keep or db.with_name(f"{db.stem}.forecasts")
     course = course_of(measured, options, chosen, keep=folder)
-    course = course if html is None else with_uncalibrated(course)
     accuracy = accuracy_on_engine(course, notes=measured.notes)
     if html is not None:
-        write_page(made_page(accuracy, course, str(db), processes=1), html, option="html")
+        blocks = answer_blocks(accuracy, str(db), background_of(course))
+        write_page(Page(title=TITLE, blocks=blocks), html, option="html")
     return answer_of(accuracy, str(db))

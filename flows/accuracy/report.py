@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.accuracy.error_cost import CostPlan, ErrorCost, error_cost
+from slackwater.flows.accuracy.blocks import Background, report_blocks
 from slackwater.flows.accuracy.series import (
     VARIABLES,
     Measured,
@@ -19,103 +17,21 @@ from slackwater.flows.accuracy.series import (
     accuracy_of_vintages,
     measured_panels,
 )
-from slackwater.flows.accuracy.units import BacktestPlan, Medians, cores, kept_path, read_blocks, run_course
+from slackwater.flows.accuracy.units import BacktestPlan, cores, run_course
 from slackwater.flows.command import Session, parsed_duration, parsed_time, progress
 from slackwater.flows.config import Settings
-from slackwater.flows.show.blocks import Block, Notes, Page
+from slackwater.flows.show.blocks import Block
 from slackwater.flows.show.formats import plain, rows_of
 from slackwater.flows.turn.forecast import timetable_of
 from slackwater.forecasting.accuracy.left_out import LEAVABLE, left_out
 from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
-from slackwater.forecasting.diagnosis.drift import drift_sentences, drift_table
-from slackwater.forecasting.diagnosis.predictability import (
-    alternation_sentences,
-    alternations,
-    predictability,
-)
-from slackwater.forecasting.origins import Rolling, Timetable, second_half, units_of
+from slackwater.forecasting.diagnosis.drift import drift_table
+from slackwater.forecasting.diagnosis.predictability import predictability
+from slackwater.forecasting.origins import Rolling, Timetable, second_half
 from slackwater.forecasting.predictor import Panel
 from slackwater.forecasting.predictors import DEFAULT as DEFAULT_MODEL
 from slackwater.forecasting.predictors import FLOOR, make_predictor
-from slackwater.forecasting.series import Series
-from slackwater.warehouse.errors import DamagedStoreError, MarketError, SettingsError
-
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Background:
-    """Tables and sentences that complement the scores.
-
-    ``predictability`` and ``drift`` are tables of `slackwater.forecasting.diagnosis.predictability` and
-    `slackwater.forecasting.diagnosis.drift`, ``alternation`` and ``drift_words`` are sentences. ``cost`` is
-    None if no job could be drawn; ``notes`` explains why.
-    """
-
-    predictability: pd.DataFrame
-    alternation: tuple[str, ...]
-    drift: pd.DataFrame
-    drift_words: tuple[str, ...]
-    cost: ErrorCost | None
-    notes: tuple[str, ...] = ()
-
-
-#: The default without calibrated intervals: its plans equal those of the default, so its errors
-#: cost the same.
-UNCALIBRATED = "uncalibrated"
-
-
-def background_of(
-    course: BacktestPlan, *, plan: CostPlan | None = None, progress: Progress | None = None
-) -> Background:
-    """Return the background of the series and models of a backtest, using its stored forecasts.
-
-    ``progress(done, total)`` counts the jobs behind the costs.
-    """
-    series = [one for panel in course.rolling.panels for one in panel.series]
-    drift = drift_table(series)
-    priced = {name: one for name, one in course.rolling.predictors.items() if name != UNCALIBRATED}
-    try:
-        cost = error_cost(
-            series,
-            priced,
-            timetable=course.rolling.timetable,
-            plan=plan,
-            issued=kept_medians(course),
-            progress=progress,
-        )
-        notes: tuple[str, ...] = ()
-    except MarketError as error:
-        cost, notes = None, (f"what errors cost was not measured: {error}",)
-    return Background(
-        predictability=predictability(series, horizon=course.rolling.horizon),
-        alternation=tuple(alternation_sentences(alternations(series))),
-        drift=drift,
-        drift_words=tuple(drift_sentences(drift, series)),
-        cost=cost,
-        notes=notes,
-    )
-
-
-def kept_medians(course: BacktestPlan) -> Medians:
-    """Return the medians of the stored forecasts of a backtest; empty if none are stored."""
-    medians = Medians()
-    if course.keep is None:
-        return medians
-    for unit in units_of(course.rolling):
-        if not _read_by_jobs([course.rolling.panels[unit.panel].series[which] for which, _ in unit.origins]):
-            continue
-        path = kept_path(course.keep, unit, course.rolling)
-        if path.exists():
-            with suppress(DamagedStoreError):  # missing forecasts are computed later when needed
-                medians.add(read_blocks(path, unit, course.rolling), course.rolling.panels)
-    return medians
-
-
-def _read_by_jobs(series: Sequence[Series]) -> bool:
-    """Return whether a job could use any of these series, so that their forecasts are needed."""
-    return any(one.variable == "count" or one.on_demand_usd > 0 for one in series)
-
+from slackwater.warehouse.errors import SettingsError
 
 #: Second name under which the default model is listed.
 DEFAULT = "default"
@@ -163,15 +79,13 @@ class AccuracyOptions:
             raise SettingsError(f"--leave-out {self.leave_out}", expected=f"one of {', '.join(LEAVABLE)}")
 
 
-def measured_accuracy(
-    options: AccuracyOptions, session: Session
-) -> tuple[dict[str, Any], list[Block], Callable[[], Page] | None]:
-    """Measure every model, by market and step and pooled; return the values, the printed blocks and the page.
+def measured_accuracy(options: AccuracyOptions, session: Session) -> tuple[dict[str, Any], list[Block]]:
+    """Measure every model, by market and step and pooled; return the values and the blocks of the answer.
 
-    The page is made only with ``--html``: it reads the stored forecasts again and measures more.
-    With ``--json`` there are no blocks.
+    With ``--html`` the blocks also have the predictability and the changes of the series; with
+    ``--json`` alone there are no blocks.
     """
-    settings, data, html = _with_step(session.config, options.step), session.data, session.html
+    settings, data = _with_step(session.config, options.step), session.data
     anew = data is not None or options.backtest
     if options.leave_out is not None and not anew:
         raise SettingsError(
@@ -180,22 +94,34 @@ def measured_accuracy(
             remedy="add --backtest",
         )
     measured = read_measured(options, settings, session)
-    with _kept_in(_keep_folder(options, data, session.db), needed=html is not None) as keep:
-        course = course_of(measured, options, settings, keep=keep)
+    course = course_of(measured, options, settings, keep=_keep_folder(options, data, session.db))
+    if anew:
         processes = options.workers or cores()
-        if anew:
-            candidates = course
-            course = course if html is None else with_uncalibrated(course)
-            with progress("forecasting and scoring") as tell:
-                accuracy = run_course(course, processes=processes, progress=tell, notes=measured.notes)
-            if options.leave_out is not None:
-                accuracy = with_left_out(accuracy, candidates, by=options.leave_out, processes=processes)
-        else:
-            accuracy = _issued(course, measured, options, session)
-        where = str(data) if data is not None else str(session.db)
-        page = None if html is None else made_page(accuracy, course, where, processes=processes)
-    blocks = [] if session.json else accuracy_blocks(accuracy)
-    return answer_of(accuracy, where), blocks, None if page is None else lambda: page
+        with progress("forecasting and scoring") as tell:
+            accuracy = run_course(course, processes=processes, progress=tell, notes=measured.notes)
+        if options.leave_out is not None:
+            accuracy = with_left_out(accuracy, course, by=options.leave_out, processes=processes)
+    else:
+        accuracy = _issued(course, measured, options, session)
+    where = str(session.db if data is None else data)
+    if session.json and session.html is None:
+        return answer_of(accuracy, where), []
+    background = None if session.html is None else background_of(course)
+    return answer_of(accuracy, where), answer_blocks(accuracy, where, background)
+
+
+def background_of(course: BacktestPlan) -> Background:
+    """Return the predictability and the changes of the measured series."""
+    series = [one for panel in course.rolling.panels for one in panel.series]
+    return Background(
+        predictability=predictability(series, horizon=course.rolling.horizon),
+        drift=drift_table(series),
+    )
+
+
+def answer_blocks(accuracy: Accuracy, data: str, background: Background | None = None) -> list[Block]:
+    """Return the blocks of an accuracy answer."""
+    return report_blocks(accuracy, data=data, notes=notes_of(accuracy), background=background)
 
 
 def with_left_out(accuracy: Accuracy, course: BacktestPlan, *, by: str, processes: int) -> Accuracy:
@@ -240,16 +166,6 @@ def _issued(course: BacktestPlan, measured: Measured, options: AccuracyOptions, 
         )
 
 
-@contextmanager
-def _kept_in(folder: Path | None, *, needed: bool) -> Iterator[Path | None]:
-    """Yield the folder, or a temporary folder if none is given but forecasts are read again."""
-    if folder is not None or not needed:
-        yield folder
-        return
-    with TemporaryDirectory(prefix="slackwater-") as passing:
-        yield Path(passing)
-
-
 def read_measured(options: AccuracyOptions, settings: Settings, session: Session) -> Measured:
     """Return the selected series, from a folder or from the warehouse."""
     if options.variable is not None and options.variable not in VARIABLES:
@@ -284,14 +200,6 @@ def course_of(
     )
     default = DEFAULT_MODEL
     return BacktestPlan(rolling=rolling, default=default if default in names else names[-1], keep=keep)
-
-
-def with_uncalibrated(course: BacktestPlan) -> BacktestPlan:
-    """Return the backtest with the uncalibrated default as an additional model: only the page shows both (M6.6)."""
-    if course.default != DEFAULT_MODEL:
-        return course
-    beside = {**course.rolling.predictors, UNCALIBRATED: make_predictor(UNCALIBRATED)}
-    return replace(course, rolling=replace(course.rolling, predictors=beside))
 
 
 def _keep_folder(options: AccuracyOptions, data: Path | None, db: Path) -> Path | None:
@@ -349,41 +257,3 @@ def _rows(table: pd.DataFrame, default: str, twice: str | None) -> list[dict[str
     if twice is not None:
         rows += [row | {"model": twice} for row in rows if row["model"] == default]
     return [plain(row) for row in rows]
-
-
-def accuracy_blocks(accuracy: Accuracy) -> list[Block]:
-    """Return the blocks for a terminal: the answer, all markets by step, every market, and notes."""
-    from slackwater.flows.accuracy.page.by_market import markets_section
-    from slackwater.flows.accuracy.page.sections import answer_section, pooled_section
-
-    step = int(accuracy.step / pd.Timedelta(minutes=1))
-    return [
-        f"Forecast error, pooled over markets; slots of {step} min (skill: over last value)",
-        answer_section(accuracy),
-        pooled_section(accuracy),
-        markets_section(accuracy),
-        Notes(notes_of(accuracy)),
-    ]
-
-
-def made_page(accuracy: Accuracy, course: BacktestPlan, data: str, *, processes: int) -> Page:
-    """Return the whole report as a page: scores, predictability, drift and cost of errors; ``course`` stores its forecasts."""
-    from slackwater.flows.accuracy.error_cost import CostPlan
-    from slackwater.flows.accuracy.page import About, accuracy_page
-    from slackwater.flows.accuracy.report import background_of
-
-    with progress("what the errors cost") as tell:
-        beside = background_of(course, plan=CostPlan(processes=processes), progress=tell)
-    return accuracy_page(
-        accuracy,
-        about=About(
-            data=data,
-            uncalibrated=UNCALIBRATED if UNCALIBRATED in accuracy.models else "",
-            alternation=beside.alternation,
-            drift=beside.drift_words,
-            no_cost="; ".join(beside.notes),
-        ),
-        predictability=beside.predictability,
-        drift=beside.drift,
-        cost=beside.cost,
-    )

@@ -27,9 +27,8 @@ def run(
     time.
     """
     from slackwater.flows.engine.run import run_turn
-    from slackwater.flows.ledger.headline import answers
+    from slackwater.flows.ledger.headline import answers, decisions_summary
     from slackwater.flows.turn.command import decision_blocks, turn_blocks
-    from slackwater.flows.turn.report import decisions_summary
 
     shown: list[Block] = []
 

@@ -49,7 +49,7 @@ from slackwater.flows.runs import (
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.report import learned
+from slackwater.flows.turn.leaderboard import learned
 from slackwater.flows.turn.stages import RECORDED, Found, Stage, TurnResult, run_stage, whole_turn
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.replay.decision import Fan

@@ -149,13 +149,27 @@ def row_type(fields: Mapping[str, Field]) -> Any:
     return TypedDict("Row", kinds)  # type: ignore[operator]
 
 
-def chance(value: Any) -> str:
-    """Return a probability in percent, "unknown" if it is missing.
+#: Probabilities of missing the deadline from which a decision is marked.
+WORRYING, LIKELY = 0.1, 0.5
 
-    >>> chance(0.25), chance(None)
-    ('25 %', 'unknown')
+
+def risk_mark(late: float | None) -> str:
+    """Return the mark for a probability of missing the deadline: "at risk", "likely late", or "" for low risk."""
+    if late is None or late < WORRYING:
+        return ""
+    return "likely late" if late >= LIKELY else "at risk"
+
+
+def chance(value: Any) -> str:
+    """Return a probability of missing the deadline in percent with its mark, "unknown" if it is missing.
+
+    >>> chance(0.02), chance(0.61), chance(None)
+    ('2.0 %', '61 % (likely late)', 'unknown')
     """
-    return "unknown" if missing(value) else percent(value)
+    if missing(value):
+        return "unknown"
+    mark = risk_mark(float(value))
+    return percent(value) + (f" ({mark})" if mark else "")
 
 
 def _share(job: OpenJob, made: Decision) -> float:

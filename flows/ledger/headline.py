@@ -9,9 +9,28 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from slackwater.flows.ledger.fields import assumption, cost_interval, finish_interval, is_nowhere, zone_of
+from slackwater.flows.ledger.fields import (
+    WORRYING,
+    assumption,
+    cost_interval,
+    finish_interval,
+    is_nowhere,
+    risk_mark,
+    zone_of,
+)
 from slackwater.flows.show.blocks import Banner, Block, Tile, Tiles
-from slackwater.flows.show.formats import MISSING, age, as_number, dollars, listed, number, percent, usd, utc
+from slackwater.flows.show.formats import (
+    MISSING,
+    age,
+    as_number,
+    dollars,
+    listed,
+    number,
+    percent,
+    plural,
+    usd,
+    utc,
+)
 
 #: Prefix of the note on a job that missed its deadline.
 MISSED = "MISSED: "
@@ -156,17 +175,6 @@ def budget(row: Mapping[str, Any]) -> str:
     )
 
 
-#: Probabilities of missing the deadline from which a decision is marked.
-WORRYING, LIKELY = 0.1, 0.5
-
-
-def risk_mark(late: float | None) -> str:
-    """Return the mark for a probability of missing the deadline: "at risk", "likely late", or "" for low risk."""
-    if late is None or late < WORRYING:
-        return ""
-    return "likely late" if late >= LIKELY else "at risk"
-
-
 def savings(decisions: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Return the expected saving compared with on-demand only, and the cost of on-demand only, USD; 0 and 0 if unknown.
 
@@ -209,6 +217,60 @@ def overview(rows: Sequence[Mapping[str, Any]]) -> Tiles:
             Tile("Jobs in danger", str(danger), f"risk unknown for {unknown}" if unknown else ""),
         ]
     )
+
+
+def decisions_summary(decisions: Sequence[Mapping[str, Any]]) -> str:
+    """Return a summary of the decisions: total instances, total expected cost, and the jobs at risk."""
+    on_demand, spot = (
+        sum(int(as_number(row.get(key)) or 0) for row in decisions) for key in ("on_demand", "spot")
+    )
+    gpus = [as_number(row.get("gpus")) for row in decisions]
+    in_all = "" if None in gpus else f" ({plural(int(sum(one or 0 for one in gpus)), 'GPU')} in all)"
+    return (
+        f"{plural(len(decisions), 'job')}: run {plural(on_demand, 'on-demand instance')} and "
+        f"{plural(spot, 'spot instance')}{in_all} in the slot. {_total_cost(decisions)}. "
+    ) + lateness(decisions)
+
+
+def _total_cost(decisions: Sequence[Mapping[str, Any]]) -> str:
+    """Return the expected cost of all jobs; of jobs in unobserved markets it is a lower bound, and stated apart."""
+    observed = [row for row in decisions if is_observed(row)]
+    others = [row for row in decisions if not is_observed(row)]
+    parts = []
+    if observed or not others:
+        parts.append(f"Expected cost, from start to end: {_cost_sum(observed)}{_saving(observed)}")
+    if others:
+        alone = [as_number(row.get("on_demand_only_usd")) for row in others]
+        known = [cost for cost in alone if cost is not None]
+        high = f", {usd(sum(known))} USD with on-demand only" if len(known) == len(others) else ""
+        parts.append(
+            f"Cost of {plural(len(others), 'job')} without observed availability: at least {_cost_sum(others)} "
+            f"if spot is never lost{high}"
+        )
+    return ". ".join(parts)
+
+
+def _cost_sum(decisions: Sequence[Mapping[str, Any]]) -> str:
+    costs = [cost for row in decisions if (cost := as_number(row.get("expected_cost_usd"))) is not None]
+    return f"{usd(sum(costs))} USD" if costs else MISSING
+
+
+def _saving(decisions: Sequence[Mapping[str, Any]]) -> str:
+    saved, alone = savings(decisions)
+    return f", {usd(saved)} USD ({percent(saved / alone)}) less than on-demand only" if alone else ""
+
+
+def lateness(decisions: Sequence[Mapping[str, Any]]) -> str:
+    """Return the number of jobs that may or will miss their deadline."""
+    chances = [as_number(row.get("late_probability")) for row in decisions]
+    hopeless = sum(bool(row.get("shortfall")) for row in decisions)
+    late, unknown = sum((chance or 0.0) >= WORRYING for chance in chances) - hopeless, chances.count(None)
+    told = [f"{plural(hopeless, 'job')} cannot meet the deadline."] if hopeless else []
+    told += [f"{plural(late, 'job')} may miss the deadline."] if late > 0 else []
+    sentence = " ".join(told) or "No job is in danger of being late."
+    if unknown == len(chances):
+        return "The risk of missing a deadline is unknown."
+    return sentence + (f" For {plural(unknown, 'job')} the risk is unknown." if unknown else "")
 
 
 #: Most jobs of a turn whose answers are shown before the details.

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import altair as alt
 from altair.utils.schemapi import debug_mode
 
-from slackwater.flows.show.formats import listed, plain_scalar, significant
+from slackwater.flows.show.formats import plain_scalar
 from slackwater.flows.show.page import DASHES, SERIES, SHAPES, colour
 
 Rows = Iterable[Mapping[str, Any]]
@@ -45,7 +45,8 @@ class Axis:
     def __post_init__(self) -> None:
         for name in ("low", "high", "symlog"):
             value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else float(value))
+            # Rounded, so that sums in another order give the same axis.
+            object.__setattr__(self, name, None if value is None else round(float(value), 12))
         object.__setattr__(self, "at", tuple(map(float, self.at)))
 
 
@@ -93,72 +94,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.5g}") if math.isfinite(value) else None
     return value
-
-
-#: Lowest limits of a skill axis: never below the first; otherwise the mirror image of the best
-#: skill, but at most the second.
-LOWEST_SKILL, SHALLOWEST_SKILL = -0.5, -0.1
-#: An error series with a peak above this multiple of the others is cut off, because it would
-#: flatten them.
-FLATTENS = 1.5
-
-
-def skill_floor(series: Mapping[str, Iterable[float]], keep: str = "") -> float:
-    """Return the lower limit of a skill axis; the model ``keep`` is visible down to `LOWEST_SKILL`.
-
-    >>> skill_floor({"own": [0.3, 0.2], "bad": [-0.9, -0.2]}), skill_floor({"own": [0.3, -0.4]}, "own")
-    (-0.3, -0.44)
-    """
-    known = {name: [value for value in values if math.isfinite(value)] for name, values in series.items()}
-    top = max((0.0, *(value for values in known.values() for value in values)))
-    own = 1.1 * min(known.get(keep) or [0.0])
-    return round(max(LOWEST_SKILL, min(SHALLOWEST_SKILL, -top, own)), 12)
-
-
-def error_ceiling(series: Mapping[str, Iterable[float]], *keep: str) -> float | None:
-    """Return the upper limit of an error axis, so that poor models do not flatten the others; None
-    if no limit is needed.
-
-    The better half of the models and those in ``keep`` are fully visible. Each further model, in
-    order of its peak error, is visible if its peak is at most `FLATTENS` times the range shown
-    without it.
-
-    >>> error_ceiling({"a": [1, 2], "b": [1.5, 2.5], "c": [2, 3], "bad": [9, 10]}), error_ceiling({"a": [1], "b": [9]})
-    (3.3, None)
-    """
-    found = {name: [value for value in values if math.isfinite(value)] for name, values in series.items()}
-    peaks = {name: max(values) for name, values in found.items() if values}
-    if len(peaks) < 3:
-        return None
-    order = sorted(peaks, key=lambda name: (peaks[name], name))
-    shown = max(peaks[name] for name in {*order[: -(-len(order) // 2)], *keep} & peaks.keys())
-    for name in order:
-        if peaks[name] > FLATTENS * shown:
-            return round(1.1 * shown, 12)
-        shown = max(shown, peaks[name])
-    return None
-
-
-def cut_told(series: Mapping[str, Iterable[float]], end: float | None, *, above: bool) -> str:
-    """Return a sentence on the values beyond this end of the axis, "" if there are none.
-
-    >>> cut_told({"a": [0.1], "bad": [-0.9]}, -0.3, above=False)
-    'Below −0.300 the axis is cut off: bad falls to −0.900.'
-    """
-    if end is None:
-        return ""
-    ends = {}
-    for name, values in series.items():
-        known = [value for value in values if math.isfinite(value)]
-        worst = max(known, default=end) if above else min(known, default=end)
-        if (worst > end) if above else (worst < end):
-            ends[name] = worst
-    if not ends:
-        return ""
-    told = listed(
-        f"{name} {'reaches' if above else 'falls to'} {significant(worst)}" for name, worst in ends.items()
-    )
-    return f"{'Above' if above else 'Below'} {significant(end)} the axis is cut off: {told}."
 
 
 def held(edges: Sequence[Any], values: Iterable[Any]) -> list[dict[str, Any]]:

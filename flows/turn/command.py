@@ -23,19 +23,15 @@ from slackwater.flows.command import (
     say,
 )
 from slackwater.flows.ledger.fields import (
-    BASELINES,
-    BOARD_SHOWN,
     DECISION,
     INTERVALS,
     OUTCOME,
     as_shown,
     assumed_told,
     availability_told,
-    board_rows,
     columns_of,
     contradicted_told,
     folded,
-    folded_board,
     in_hindsight,
     on_demand_prices_told,
     on_demand_told,
@@ -45,7 +41,6 @@ from slackwater.flows.ledger.fields import (
 from slackwater.flows.show.blocks import Block, Column, Notes, Table, Verbatim
 from slackwater.flows.show.formats import plural, price, significant, utc
 
-BOARD_ROWS = 10
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
 
 
@@ -57,6 +52,7 @@ def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
     """
     from slackwater.flows.ledger.headline import missed_apart
     from slackwater.flows.show.skills import compared
+    from slackwater.flows.turn.leaderboard import board_table, movers_tables
 
     missed, notes = missed_apart(value["notes"])
     errors = value["forecast_errors"]
@@ -96,31 +92,6 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
     listed = on_demand_prices_told(rows)
     blocks += [Notes([f"On-demand price of {text}" for text in listed])] if listed else []
     return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
-
-
-def board_table(board: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the leaderboard: the best rows, the baselines, policies with reported outcomes, and the hindsight cost."""
-    shown = [
-        row
-        for i, row in enumerate(folded_board(board))
-        if i < BOARD_ROWS or row["policy"] in BASELINES or row.get("reported_jobs")
-    ]
-    return Table(
-        f"Policies over ended jobs (best {BOARD_ROWS} of {len(board)}, and baselines)",
-        board_rows(shown),
-        columns_of(BOARD_SHOWN),
-        marked=lambda row: row["policy"] in BASELINES,
-    )
-
-
-def movers_tables(board: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Return the leaderboard of the multi-market policies; empty before a multi-market job has ended."""
-    title = "Multi-market policies over ended multi-market jobs (separate weights)"
-    return (
-        [Table(title, board_rows(board), {**columns_of(BOARD_SHOWN), "policy": "multi-market policy"})]
-        if board
-        else []
-    )
 
 
 def report(
@@ -399,15 +370,9 @@ def leaderboard(*, session: Query = Query()) -> Answer:
     import pandas as pd
 
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.report import learned
+    from slackwater.flows.turn.leaderboard import leaderboard_answer, learned
 
     with session.reading() as store:
         at = pd.Timestamp(0, tz="UTC")  # any time will do: the leaderboard does not depend on it
         turn = Turn(store=store, at=at, settings=session.config, run_id="leaderboard")
-        found = learned(turn)
-    value = {"leaderboard": found.leaderboard} | ({"movers": found.movers} if found.movers else {})
-    return Answer(
-        title="Policies",
-        value=value,
-        blocks=[board_table(found.leaderboard), *movers_tables(found.movers), Notes([found.findings[-1]])],
-    )
+        return leaderboard_answer(learned(turn))

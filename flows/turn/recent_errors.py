@@ -11,8 +11,18 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.records import measured_errors
+from slackwater.flows.show.accuracy import Scores, market_scores
+from slackwater.flows.show.formats import plural
 from slackwater.forecasting.accuracy.intervals import SKILL_COLUMNS, TOO_FEW, skills_by_block
-from slackwater.forecasting.accuracy.tables import COMMON, pooled_by, scaled_losses, sourced, with_common
+from slackwater.forecasting.accuracy.tables import (
+    COMMON,
+    POOLED_COLUMNS,
+    pooled_by,
+    scaled_losses,
+    shared_scores,
+    sourced,
+    with_common,
+)
 from slackwater.forecasting.predictors import FLOOR
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import moment, utc_index
@@ -56,9 +66,7 @@ def errors_of(rows: pd.DataFrame, *, steps: Sequence[int] | None = None) -> list
     rows = rows if steps is None else rows[rows["step"].isin(list(steps))]
     if rows.empty:
         return []
-    keys = ["variable", "model", "step"]
-    means = pooled_by(rows, keys).set_index(keys)
-    found = means[["n", "mae"]].join(skills_by_block(scaled_losses(rows), keys)).reset_index()
+    found = _pooled(rows, ["variable", "model", "step"])
     floor = {(row["variable"], row["step"]): row["mae"] for row in _records(found) if row["model"] == FLOOR}
     table = [_row(row, floor.get((row["variable"], row["step"]), math.nan)) for row in _records(found)]
     return sorted(table, key=lambda row: (row["variable"], row["step"], row["model"]))
@@ -66,11 +74,60 @@ def errors_of(rows: pd.DataFrame, *, steps: Sequence[int] | None = None) -> list
 
 def market_errors(rows: pd.DataFrame) -> pd.DataFrame:
     """Return mean errors and skill per market, source, variable, model and lead time of the rows of `recent_rows`."""
-    keys = list(ROW)
+    return _pooled(rows, list(ROW))
+
+
+def _pooled(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return mean errors by ``keys``, and the skill over last value with days as blocks."""
     if rows.empty:
-        return pd.DataFrame(columns=[*keys, "n", *SKILL_COLUMNS])
+        return pd.DataFrame(columns=[*keys, *POOLED_COLUMNS[3:]])
     means = pooled_by(rows, keys).drop(columns=list(SKILL_COLUMNS), errors="ignore").set_index(keys)
     return means.join(skills_by_block(scaled_losses(rows), keys)).reset_index()
+
+
+def recent_scores(rows: pd.DataFrame, default: str) -> list[Scores]:
+    """Return the accuracy of each variable in rows as `recent_rows` returns them, for tables and charts.
+
+    Models are pooled over the markets and steps at which every model was measured.
+    """
+    rows = by_source(rows[rows["n"] > 0]) if len(rows) else rows
+    found = []
+    for variable in ("count", "price"):
+        own = rows[rows["variable"] == variable] if len(rows) else rows
+        if own.empty:
+            continue
+        shared = shared_scores(own)
+        losses = scaled_losses(shared)
+        daily = losses.groupby(["model", "day"])[["loss", "n_common"]].sum().reset_index()
+        among, markets = own["market"].nunique(), shared["market"].nunique()
+        found.append(
+            Scores(
+                variable=variable,
+                default=default,
+                pooled=_pooled(shared, ["model", "step"]),
+                markets=market_scores(own, skills_by_block(scaled_losses(own), ["market", "model"])),
+                daily=daily.assign(loss=daily["loss"] / daily["n_common"])[["model", "day", "loss"]],
+                note=_pooling_note(among, markets),
+            )
+        )
+    return found
+
+
+def by_source(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with the markets measured in several sources named ``market@source``, each with all columns for pooling."""
+    if "source" in rows:
+        several = rows.groupby("market")["source"].transform("nunique") > 1
+        rows = rows.assign(market=rows["market"].where(~several, sourced(rows)["market"]))
+    return with_common(rows if "day" in rows else rows.assign(day=0))
+
+
+def _pooling_note(among: int, markets: int) -> str:
+    if not markets:
+        return "No market was measured with every model, so errors are not pooled; the table has each market."
+    left = among - markets
+    return f"Pooled over {plural(markets, 'market')}." + (
+        f" Left out: {plural(left, 'market')} where not every model was measured." if left else ""
+    )
 
 
 def _records(table: pd.DataFrame) -> list[dict[Any, Any]]:

@@ -633,7 +633,9 @@ def score(turn: Turn, found: Found) -> Found:
 def report(turn: Turn, found: Found) -> Found:
     """Summarise the results over ended jobs, and write the report page."""
     # Imported here because the drawing modules load slowly and other stages do not need them.
-    from slackwater.flows.turn.report import learned, panel, report_data, write_report
+    from slackwater.flows.turn.leaderboard import learned
+    from slackwater.flows.turn.panels import panel
+    from slackwater.flows.turn.report import report_data, write_report
 
     turn.say("report")
     known, measured = know(turn, found), found.measured
@@ -649,8 +651,8 @@ def report(turn: Turn, found: Found) -> Found:
     return replace(
         found,
         known=known,
-        leaderboard=tuple(data.leaderboard),
-        movers=tuple(data.movers),
+        leaderboard=tuple(data.learned.leaderboard),
+        movers=tuple(data.learned.movers),
         notes=tuple(data.notes),
         errors=tuple(errors_of(data.accuracy, steps=STEPS)),
         page=write_report(data, found.page),

@@ -23,8 +23,9 @@ from slackwater.flows.ledger.fields import (
     finish_interval,
     folded,
     outcome_table,
+    risk_mark,
 )
-from slackwater.flows.ledger.headline import headline, outlook, over_since, risk_mark
+from slackwater.flows.ledger.headline import headline, outlook, over_since
 from slackwater.flows.ledger.jobs import (
     OpenJob,
     Report,
@@ -39,15 +40,9 @@ from slackwater.flows.show.charts import Axis, holdings, lines
 from slackwater.flows.show.formats import percent, plural, usd, utc
 from slackwater.flows.turn.context import places_of, try_histories
 from slackwater.flows.turn.following import Followed, find_market
+from slackwater.flows.turn.leaderboard import costs_figure
 from slackwater.flows.turn.opening import PlacedJob, open_jobs, read_ledger
-from slackwater.flows.turn.report import (
-    ROUTE_SLOTS,
-    ROUTE_TOLD,
-    JobRoute,
-    costs_figure,
-    panel,
-    route_figure,
-)
+from slackwater.flows.turn.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, panel, route_figure
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.units import asked_words

@@ -12,11 +12,10 @@ import pandas as pd
 from slackwater.flows.command import all_fit
 from slackwater.flows.monitoring.completeness import freshness, promises_of
 from slackwater.flows.show.blocks import Figure
-from slackwater.flows.show.charts import Fan, fan, held
 from slackwater.flows.show.formats import number, plural, price, rows_of, utc
 from slackwater.flows.turn.context import read_history, stored_forecasts
 from slackwater.flows.turn.following import Followed, find_market
-from slackwater.flows.turn.report import gap_rows
+from slackwater.flows.turn.panels import market_charts, panel
 from slackwater.flows.ui.reading import Reading
 from slackwater.forecasting.quantiles import LEVELS, Forecast
 from slackwater.warehouse.errors import InputError, SlackwaterError
@@ -242,12 +241,12 @@ def nearest_market(reading: Reading, key: str) -> list[str]:
     return [one for one in keys if kind and one.partition("@")[0].endswith("/" + kind)][:5] or keys[:5]
 
 
-def market_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
+def market_values(view: MarketView, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the charts of a market, the previous and next forecast, and the coverage of the forecast so far."""
     times = list(data["vintages"])
     place = times.index(data["issued_at"]) if data["issued_at"] in times else None
     return {
-        "drawn": market_figure(data, step=reading.step),
+        "drawn": market_figure(data, view),
         "place": place,
         "older": times[place - 1] if place else None,
         "newer": times[place + 1] if place is not None and place + 1 < len(times) else None,
@@ -264,51 +263,16 @@ def _came(ahead: Sequence[Mapping[str, Any]], variable: str) -> str:
     return f"{inside} of {plural(len(known), 'slot')} that came lay in the 80 % band"
 
 
-def market_figure(data: Mapping[str, Any], *, step: pd.Timedelta) -> Figure | None:
+def market_figure(data: Mapping[str, Any], view: MarketView) -> Figure | None:
     """Return the chart of price and count around a forecast: past, fan and later observations; None without any slot."""
-    past, ahead = data["past"], data["forecast"]
-    if not past:
+    if not data["past"]:
         return None
-    panels = []
-    for variable, column, title, limit, colour in (
-        ("price", "price_usd", "spot price, USD per instance-hour", data["on_demand_usd"], "on-demand"),
-        ("count", "available", "instances available", float(data["capacity"]), "capacity"),
-    ):
-        if variable == "count" and not data["availability_observed"]:
-            continue
-        came = [row[variable]["came"] for row in ahead]
-        while came and came[-1] is None:  # future slots are not drawn as gaps
-            came.pop()
-        slots = pd.DatetimeIndex([row["slot"] for row in [*past, *ahead[: len(came)]]])
-        seen = np.array([row[column] for row in past] + came, dtype=float)
-        panels.append(
-            Fan(
-                title=title,
-                past=held([*slots, slots[-1] + step], seen.tolist()),
-                gaps=gap_rows(slots[: len(past)], seen[: len(past)], step),
-                ahead=[_bands(row, variable, step) for row in ahead],
-                limit=limit,
-                limit_colour=colour,
-                whole=variable == "count",
-                height=150 if variable == "price" else 110,
-            )
-        )
+    what = "Price and availability" if view.history.availability_observed else "Price"
     return Figure(
-        specs=[fan(one, labelled=one is panels[-1]) for one in panels],
-        label=f"{'Price and availability' if len(panels) > 1 else 'Price'} of {data['market']}",
+        specs=lambda: market_charts(panel(view.history, view.forecast), heights=(150, 110)),
+        label=f"{what} of {data['market']}",
         captions=[_described(data)],
         width=0,
-    )
-
-
-def _bands(row: Mapping[str, Any], variable: str, step: pd.Timedelta) -> dict[str, Any]:
-    """Return the row of a slot ahead for the fan chart: its times, the median, and the bounds of the bands."""
-    at, q = pd.Timestamp(row["slot"]), row[variable]
-    bands = {"90": ("q05", "q95"), "80": ("q10", "q90"), "50": ("q25", "q75")}
-    return (
-        {"x": at, "x2": at + step, "median": q["q50"]}
-        | {f"low{band}": q[low] for band, (low, _) in bands.items()}
-        | {f"high{band}": q[high] for band, (_, high) in bands.items()}
     )
 
 

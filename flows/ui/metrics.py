@@ -10,14 +10,12 @@ import pandas as pd
 
 from slackwater.flows.ledger.records import STAGES
 from slackwater.flows.ledger.seconds import read_seconds
-from slackwater.flows.turn.recent_errors import RECENT, errors_of
-from slackwater.flows.turn.report import measured_rows
+from slackwater.flows.turn.recent_errors import RECENT, recent_scores
 from slackwater.flows.ui.jobs import open_rows
 from slackwater.flows.ui.reading import Reading
 from slackwater.flows.ui.record import accuracy_table
 from slackwater.flows.ui.runs import alarm_rows, run_rows
-from slackwater.forecasting.accuracy.intervals import LEAST_BLOCKS
-from slackwater.forecasting.accuracy.tables import shared_scores, with_common
+from slackwater.forecasting.accuracy.intervals import LEAST_BLOCKS, TOO_FEW
 from slackwater.forecasting.predictors import FLOOR
 from slackwater.warehouse.observations import list_markets
 
@@ -122,18 +120,16 @@ def _markets(reading: Reading) -> Iterator[Metric]:
 
 
 def _skill(reading: Reading) -> Iterator[Metric]:
-    table = measured_rows(accuracy_table(reading, None))
-    rows: list[tuple[list[str], Any]] = []
-    for variable in ("price", "count"):
-        own = table[table["variable"] == variable]
-        if len(own):
-            rows += [
-                (
-                    [variable, row["model"], str(row["step"])],
-                    0.0 if row["model"] == FLOOR else row["skill_pinball"],
-                )
-                for row in errors_of(with_common(shared_scores(own)))
-            ]
+    scores = recent_scores(accuracy_table(reading, None), reading.settings.planner)
+    rows: list[tuple[list[str], Any]] = [
+        (
+            [one.variable, model, str(int(row["step"]))],
+            0.0 if model == FLOOR else row["skill_pinball"] if row["verdict"] != TOO_FEW else None,
+        )
+        for one in scores
+        for model in one.models
+        for row in one.of(model)
+    ]
     words = (
         f"Pinball skill over last value by slots ahead, pooled over markets and the last {RECENT.days} days: 0 is last value, 1 "
         f"perfect; none with errors on fewer than {LEAST_BLOCKS} days."

@@ -27,7 +27,14 @@ from slackwater.flows.show.formats import (
 )
 from slackwater.flows.show.page import show_filters, vega_config
 from slackwater.flows.ui.jobs import STATES, job_data, job_values, jobs_data, open_rows
-from slackwater.flows.ui.markets import market_data, market_values, market_view, markets_data, nearest_market
+from slackwater.flows.ui.markets import (
+    MarketView,
+    market_data,
+    market_values,
+    market_view,
+    markets_data,
+    nearest_market,
+)
 from slackwater.flows.ui.reading import Reading
 from slackwater.flows.ui.record import (
     accuracy_data,
@@ -360,10 +367,10 @@ def _jobs(reading: Reading, query: Query) -> Data:
     return jobs_data(reading, state=state, page=_page(query), patterns=_patterns(query))
 
 
-def _market(reading: Reading, query: Query) -> Data:
+def _market_view(reading: Reading, query: Query) -> MarketView:
     key = query.get("key", "")
     try:
-        view = market_view(reading, key, model=query.get("model", ""), issued=query.get("issued", ""))
+        return market_view(reading, key, model=query.get("model", ""), issued=query.get("issued", ""))
     except MarketError as error:
         near = nearest_market(reading, key)
         raise MarketError(
@@ -371,7 +378,6 @@ def _market(reading: Reading, query: Query) -> Data:
             expected=error.expected,
             remedy=f"choose one of {', '.join(near)}" if near else error.remedy,
         ) from error
-    return market_data(reading, view)
 
 
 def _accuracy(reading: Reading, query: Query) -> Data:
@@ -407,18 +413,19 @@ VIEWS: Final = (
     PageView(
         name="market", template="market.html", menu="/markets",
         about="One market, ?key=provider/region/zone/type@source, with a forecast vintage (?model=, ?issued=) and what came.",
-        data=_market, values=lambda reading, data, query: market_values(reading, data),
+        data=lambda reading, query: market_data(reading, _market_view(reading, query)),
+        values=lambda reading, data, query: market_values(_market_view(reading, query), data),
     ),
     PageView(
         name="accuracy", template="accuracy.html", menu="/accuracy",
         about="Forecast errors by market, variable, model and step; ?at=TIME for an earlier measurement.", data=_accuracy,
-        values=lambda reading, data, query: accuracy_values(data, accuracy_table(reading, _measured(query))),
+        values=lambda reading, data, query: accuracy_values(reading, data, accuracy_table(reading, _measured(query))),
     ),
     PageView(
         name="policies", template="policies.html", menu="/policies",
         about="The leaderboard, and the weights of the policies after every round.",
         data=lambda reading, query: policies_data(reading),
-        values=lambda reading, data, query: policies_values(data),
+        values=lambda reading, data, query: policies_values(reading),
     ),
     PageView(
         name="completeness", template="completeness.html", menu="/completeness",

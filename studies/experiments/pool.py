@@ -12,7 +12,7 @@ from slackwater.flows.accuracy.error_cost import join_note
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, Table, numbers
 from slackwater.flows.show.charts import Axis, dots, heat
-from slackwater.flows.turn.report import utility_range
+from slackwater.flows.turn.leaderboard import utility_range
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
 from slackwater.optimization.policies import PUBLISHED_IDEAS
 from slackwater.optimization.policies.committed_horizon import Ahap, Commit

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from make import make_job, make_record, make_view, make_window
 
-from slackwater.optimization import Allocation, EndRule, Job, PointForecast, Progress, View
+from slackwater.optimization import Allocation, EndRule, Job, PointForecast, Progress
 from slackwater.optimization.job.definition import Amdahl, Linear, Power, RateTable, Throughput
-from slackwater.optimization.market.window import MarketWindow, Record, market_window, record_of
+from slackwater.optimization.market.window import MarketWindow, Record
 from slackwater.optimization.policies import POLICIES, PUBLISHED_IDEAS, AdaSwitch, UncertainWindow
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.contract import Policy
@@ -53,7 +54,7 @@ def random_job(rng: np.random.Generator, *, load: float | None = None) -> Job:
     """Return a job of up to 14 slots; ``load``: its work relative to the fastest on-demand progress by d."""
     n_max = int(rng.integers(1, 9))
     slots = int(rng.choice([1, 2, 3, 6, 10, 14]))
-    job = Job(
+    job = make_job(
         name="random",
         workload=1.0,
         deadline_slots=slots,
@@ -86,7 +87,7 @@ def random_market(rng: np.random.Generator, slots: int, n_max: int) -> MarketWin
     elif kind == 3:
         count = rng.integers(0, 2 * n_max + 1, size=slots).astype(float)
     price[rng.random(slots) < 0.1] = np.nan
-    return market_window(price, count, on_demand_usd=1.0, slot_hours=0.5)
+    return make_window(price, count, slot_hours=0.5)
 
 
 def random_forecasts(rng: np.random.Generator, slots: int, n_max: int) -> list[PointForecast | None]:
@@ -109,7 +110,7 @@ def random_record(rng: np.random.Generator, market: MarketWindow, n_max: int) ->
     counts[0, before:], price[before:] = market.available, market.price
     counts[rng.random(counts.shape) < 0.1] = np.nan
     price[before:][~market.observed] = counts[0, before:][~market.observed] = np.nan
-    return record_of(price, counts[0], first=before, slot_hours=0.5, peers=counts[1:])
+    return make_record(price, counts[0], first=before, slot_hours=0.5, peers=counts[1:])
 
 
 def scrambled(rng: np.random.Generator, record: Record, last: int) -> Record:
@@ -251,11 +252,8 @@ def test_nothing_later_is_seen(policy):
 
 @every_policy
 def test_a_finished_job_holds_nothing(policy):
-    job = Job(name="f", workload=10, deadline_slots=6, n_min=2, n_max=4, throughput=Linear(), value=50)
-    view = View(
-        job=job, progress=Progress(done=10.0, n_previous=3), slot=3, price=0.3, available=4, observed=True,
-        on_demand_usd=1.0, slot_hours=1.0,
-    )  # fmt: skip
+    job = make_job(workload=10, deadline_slots=6, n_min=2, n_max=4, value=50)
+    view = make_view(job, done=10.0, n_previous=3, slot=3, price=0.3)
     state = policy.start(job)
     allocation, _ = policy.decide(state, view)
     assert allocation == Allocation(0, 0)
@@ -267,16 +265,11 @@ def test_a_gap_is_bridged_by_the_safety_net_only(policy):
     """No spot in an unobserved slot, and on-demand only if waiting would put d out of reach (ours)."""
     if policy.name == "OD-only":
         pytest.skip("holds its constant number whatever is observed")
-    job = Job(
-        name="g", workload=16, deadline_slots=8, n_min=1, n_max=4, throughput=Linear(), mu_up=0.5, value=90
-    )
+    job = make_job(workload=16, deadline_slots=8, n_max=4, mu_up=0.5, value=90)
     slot = (
         1 if policy.name == "UP-single(guard)" else 2
     )  # the guard is a net that needs a slot and a restart more
-    view = View(
-        job=job, progress=Progress(done=0.0, n_previous=2), slot=slot, price=1.0, available=0, observed=False,
-        on_demand_usd=1.0, slot_hours=1.0,
-    )  # fmt: skip
+    view = make_view(job, n_previous=2, slot=slot, price=1.0, available=0, observed=False)
     state = policy.start(job)
     assert policy.decide(state, view)[0] == Allocation(0, 0)
     assert "not observed" in policy.explain(state, view, Allocation(0, 0))
@@ -289,8 +282,8 @@ def test_a_gap_is_bridged_by_the_safety_net_only(policy):
 @every_policy
 def test_hopeless_jobs_are_still_worked_on(policy):
     """More work than possible by gamma d: no crash, and the best effort of M2.7 within the promise."""
-    job = Job(name="h", workload=1e6, deadline_slots=5, n_min=1, n_max=4, throughput=Linear(), value=1e9)
-    market = market_window([0.4, np.nan, 0.4, 1.2, 0.4], [2, 2, 0, 4, 4], on_demand_usd=1.0, slot_hours=1.0)
+    job = make_job(workload=1e6, deadline_slots=5, n_max=4, value=1e9)
+    market = make_window([0.4, np.nan, 0.4, 1.2, 0.4], [2, 2, 0, 4, 4])
     outcome = replay(policy, job, market)
     assert outcome.finish_slots is None
     assert outcome.value_usd == 0.0
@@ -302,17 +295,8 @@ def test_hopeless_jobs_are_still_worked_on(policy):
 
 @every_policy
 def test_a_job_that_cannot_resume_gets_no_spot(policy):
-    job = Job(
-        name="n",
-        workload=8,
-        deadline_slots=4,
-        n_min=1,
-        n_max=4,
-        throughput=Linear(),
-        value=9,
-        resumable=False,
-    )
-    market = market_window([0.4] * 4, [4] * 4, on_demand_usd=1.0, slot_hours=1.0)
+    job = make_job(workload=8, deadline_slots=4, n_max=4, value=9, resumable=False)
+    market = make_window(0.4, 4, slots=4)
     if policy.name == "OD-only":
         assert replay(policy, job, market).spot_share == 0.0
         return

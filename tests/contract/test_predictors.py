@@ -14,8 +14,9 @@ import pytest
 from drift_predictor import drift
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make import HALF_HOUR, START, make_history
 from predictors_kit import PARTS, installed, registered
-from series_kit import HALF_HOUR, START, history, wandering
+from series_kit import wandering
 from standing import standing as stand
 
 from slackwater.forecasting.predictor import restored, state_text
@@ -34,27 +35,27 @@ def standing(name, history):
 
 
 ODD = {
-    "nothing at all": history([], []),
-    "one point": history([1.0], [3]),
-    "two points": history([1.0, 1.1], [3, 4]),
-    "one gap": history([NAN], [NAN], capacity=4),
-    "all gaps": history([NAN] * 100, [NAN] * 100, capacity=4),
-    "price only": history(1.0 + 0.01 * np.arange(200), [NAN] * 200, capacity=4),
-    "count only": history([NAN] * 200, np.arange(200) % 5),
-    "flat": history([0.918] * 300, [4] * 300),
-    "all zero": history([0.0] * 300, [0] * 300, capacity=16),
-    "capacity zero": history([1.0] * 300, [0] * 300, capacity=0),
+    "nothing at all": make_history([], []),
+    "one point": make_history([1.0], [3]),
+    "two points": make_history([1.0, 1.1], [3, 4]),
+    "one gap": make_history([NAN], [NAN], capacity=4),
+    "all gaps": make_history([NAN] * 100, [NAN] * 100, capacity=4),
+    "price only": make_history(1.0 + 0.01 * np.arange(200), [NAN] * 200, capacity=4),
+    "count only": make_history([NAN] * 200, np.arange(200) % 5),
+    "flat": make_history([0.918] * 300, [4] * 300),
+    "all zero": make_history([0.0] * 300, [0] * 300, capacity=16),
+    "capacity zero": make_history([1.0] * 300, [0] * 300, capacity=0),
     "short": wandering(30),
     "shorter than a day": wandering(40),
     "mostly gaps": wandering(400, gaps=0.9),
-    "ends in a long gap": history([1.0, 1.1, 1.2] * 60 + [NAN] * 40, [0, 4, 2] * 60 + [NAN] * 40),
-    "one observation, then gaps": history([1.0] + [NAN] * 200, [3] + [NAN] * 200),
-    "begins in a long gap": history([NAN] * 200 + [1.0, 1.1, 1.2] * 40, [NAN] * 200 + [0, 4, 2] * 40),
-    "alternating": history([1.0, 2.0] * 200, [0, 16] * 200),
-    "no clock, capacity not stated": wandering(300, clock=False, stated=False),
-    "above on-demand": history(np.linspace(1.0, 30.0, 200), [1] * 200),
-    "step up at the end": history([1.0] * 199 + [2.0], [0] * 199 + [4]),
-    "many instances": history([1.0] * 300, 200 + np.arange(300) % 50),
+    "ends in a long gap": make_history([1.0, 1.1, 1.2] * 60 + [NAN] * 40, [0, 4, 2] * 60 + [NAN] * 40),
+    "one observation, then gaps": make_history([1.0] + [NAN] * 200, [3] + [NAN] * 200),
+    "begins in a long gap": make_history([NAN] * 200 + [1.0, 1.1, 1.2] * 40, [NAN] * 200 + [0, 4, 2] * 40),
+    "alternating": make_history([1.0, 2.0] * 200, [0, 16] * 200),
+    "no clock, capacity not stated": wandering(300, real_clock=False, capacity_stated=False),
+    "above on-demand": make_history(np.linspace(1.0, 30.0, 200), [1] * 200),
+    "step up at the end": make_history([1.0] * 199 + [2.0], [0] * 199 + [4]),
+    "many instances": make_history([1.0] * 300, 200 + np.arange(300) % 50),
     "daily slots": wandering(70, step=pd.Timedelta(days=1)),
     "slots that do not divide a day": wandering(300, step=pd.Timedelta(minutes=50)),
 }  # fmt: skip
@@ -255,7 +256,7 @@ def test_what_was_learned_late_is_not_known_early(fitted):
 def test_a_capacity_nobody_stated_is_not_learned_from_the_future(name):
     """M1.2, M6.3: a forecast is bounded by the largest count so far, not by the largest count ever."""
     count = [1, 2, 1, 0] * 60 + [9, 8, 9, 7] * 30
-    whole = history([1.0] * 360, count, stated=False)
+    whole = make_history([1.0] * 360, count, capacity_stated=False)
     model = standing(name, whole.until(whole.slots[200]))
     early, late = model.forecast_many(whole, [whole.slots[220], whole.slots[300]], horizon=12)
     assert early.capacity == 2
@@ -305,7 +306,7 @@ def test_arbitrary_short_histories(names, data, horizon, split):
     price, count = (
         np.array([NAN if v is None else v for v in column], dtype=float) for column in zip(*data, strict=True)
     )
-    whole = history(price, count, capacity=5)
+    whole = make_history(price, count, capacity=5)
     cut = whole.slots[int(split * (len(data) - 1))]
     for each in names:
         model = standing(each, whole.until(cut))

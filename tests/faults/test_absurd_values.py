@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from annotated_types import Ge, Gt, Le, Lt
 from command_kit import call
+from make import make_turn
 from pydantic import BaseModel, ValidationError
 from storekit import count_row, counts, price_row, prices
 
@@ -25,7 +26,7 @@ from slackwater.flows.renting.rent import (
     TablePart,
     TypePart,
 )
-from slackwater.flows.turn.context import Reads, Turn
+from slackwater.flows.turn.context import Reads
 from slackwater.flows.turn.following import choose_markets
 from slackwater.flows.turn.forecast import forecast_market
 from slackwater.flows.turn.stages import decide_jobs, find_work, forecast_turns, read_pool
@@ -318,8 +319,8 @@ def two_jobs(store):
         )
         for name in "ab"
     ]
-    turn = Turn(store=store, at=AT, settings=SETTINGS, run_id="run")
-    turn = Turn(store=store, at=AT, settings=SETTINGS, run_id="run", reads=Reads(store))
+    turn = make_turn(store, AT, SETTINGS)
+    turn = make_turn(store, AT, SETTINGS, reads=Reads(store))
     return turn, find_work(turn, requests, scored=())
 
 
@@ -393,8 +394,7 @@ def test_max_markets_beyond_the_usual_is_honoured(tmp_path):
         for k in range(30):
             fill(store, f"zone-{k:02d}", kind="offers" if k > 24 else "probe")
         followed = {
-            most: len(choose_markets(Turn(store=store, at=AT, settings=SETTINGS, run_id="r"), most=most))
-            for most in (3, 24, 28, 100)
+            most: len(choose_markets(make_turn(store, AT, SETTINGS), most=most)) for most in (3, 24, 28, 100)
         }
     assert followed == {3: 3, 24: 22, 28: 28, 100: 30}
 
@@ -437,7 +437,7 @@ def test_a_market_unseen_for_a_day_has_no_chance_of_spot(tmp_path):
             },
             "j",
         )
-        turn = Turn(store=store, at=late, settings=SETTINGS, run_id="run")
+        turn = make_turn(store, late, SETTINGS)
         work = find_work(turn, [request], scored=())
         forecast_turns([turn], [work])
         (row,) = decide_jobs([turn], [work], read_pool(turn))[0].rows

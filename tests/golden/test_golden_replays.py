@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from make import make_job, make_window
 
 from slackwater.optimization import Allocation, Job, View
 from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.replay.run import replay
 
 CASES = json.loads((Path(__file__).parent / "replays.json").read_text(encoding="utf-8"))
@@ -34,7 +34,7 @@ class Fixed:
 
 
 def job_of(fields: dict[str, float]) -> Job:
-    return Job(
+    return make_job(
         name="golden",
         workload=fields["workload"],
         deadline_slots=int(fields["deadline_slots"]),
@@ -56,7 +56,7 @@ def test_all_cases_are_here():
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_replay(case):
     fields, expect = case["job"], case["expect"]
-    window = market_window(
+    window = make_window(
         case["price"],
         case["available"],
         on_demand_usd=fields["on_demand_price"],

@@ -12,15 +12,14 @@ from pathlib import Path
 import numpy as np
 import pyomo.environ as pyo
 import pytest
+from make import make_job, make_view, make_window
 
-from slackwater.optimization.job.definition import TOLERANCE, Job, Linear, Progress, needed, on_demand_to_go
+from slackwater.optimization.job.definition import TOLERANCE, Job, Linear, needed, on_demand_to_go
 from slackwater.optimization.kernels import labels as bounds
 from slackwater.optimization.kernels import rules
 from slackwater.optimization.kernels.compiling import kernel
 from slackwater.optimization.kernels.induction import Game, induct
 from slackwater.optimization.kernels.labels import end_value
-from slackwater.optimization.market.window import market_window
-from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pace import pace
 from slackwater.optimization.policies.pace import split as policy_split
 from slackwater.optimization.window.plan import (
@@ -36,7 +35,7 @@ from slackwater.optimization.window.twin import terms_of
 
 #: Less than any rounding of work that matters: an amount that is exact in decimal may be slightly more in binary.
 HAIR = 1e-10
-NO_SPOT = market_window([2.0], [0], on_demand_usd=1.0, slot_hours=1.0)
+NO_SPOT = make_window([2.0], [0])
 
 
 def cases(rule: str):
@@ -73,10 +72,18 @@ def compiled_split(n, available, price, on_demand):
 
 
 def job_of(*, n_min=1, n_max=5, alpha=1.0, value=100.0, deadline=10, workload=20.0, **rest) -> Job:
-    return Job(
-        name="golden", workload=workload, deadline_slots=deadline, n_min=n_min, n_max=n_max,
-        throughput=Linear(alpha=alpha), value=value, mu_up=rest.pop("up", 1.0), mu_down=rest.pop("down", 1.0), **rest,
-    )  # fmt: skip
+    return make_job(
+        name="golden",
+        workload=workload,
+        deadline_slots=deadline,
+        n_min=n_min,
+        n_max=n_max,
+        throughput=Linear(alpha=alpha),
+        value=value,
+        mu_up=rest.pop("up", 1.0),
+        mu_down=rest.pop("down", 1.0),
+        **rest,
+    )
 
 
 @pytest.mark.parametrize("case", cases("mu"))
@@ -167,7 +174,7 @@ def endings_of(case) -> dict[str, float]:
     ):
         assert (n, slots) == (case["n"], case["slots"])
     told = {"plain": plain.usd, "compiled": quick.usd, "termination": to_go.value_usd}
-    window = market_window([2.0], [0], on_demand_usd=usd, slot_hours=1.0)
+    window = make_window([2.0], [0], on_demand_usd=usd)
     problem = HorizonProblem(
         job=job, slot=slot - 1, done=done, n_previous=before, window=window, end_rule=EndRule.ON_DEMAND_TO_GO
     )
@@ -195,14 +202,11 @@ def test_ending(case):
 @pytest.mark.parametrize("case", cases("split"))
 def test_split(case):
     n, available, price, dear = case["n"], case["available"], case["price"], case["on_demand"]
-    window = market_window([price], [available], on_demand_usd=dear, slot_hours=0.5)
+    window = make_window([price], [available], on_demand_usd=dear, slot_hours=0.5)
     job = job_of(n_max=5)
     spot, usd = compiled_split(n, available, price, dear)
     plain = rules.spot_held(n, available, price, dear)
-    view = View(
-        job=job, progress=Progress(), slot=0, price=price, available=available, observed=True, on_demand_usd=dear,
-        slot_hours=0.5,
-    )  # fmt: skip
+    view = make_view(job, price=price, available=available, on_demand_usd=dear, slot_hours=0.5)
     problem = HorizonProblem(
         job=job, slot=0, done=0.0, n_previous=0, window=window, end_rule=EndRule.ON_DEMAND_TO_GO
     )

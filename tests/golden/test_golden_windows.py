@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from make import make_job, make_window
 
-from slackwater.optimization.job.definition import Job, Linear
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.window.audit import audit_plan
 from slackwater.optimization.window.plan import EndRule, HorizonProblem, PlanStatus
@@ -22,7 +22,7 @@ def job_of(case):
     told = dict(case["job"])
     market = {"on_demand_usd": told.pop("on_demand_price"), "slot_hours": told.pop("slot_hours")}
     throughput = Linear(alpha=told.pop("alpha"), beta=told.pop("beta"))
-    return Job(name="golden", throughput=throughput, **told), market_window(
+    return make_job(name="golden", throughput=throughput, **told), make_window(
         case["price"], case["available"], **market
     )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from slackwater.flows.accuracy.error_cost import NONE, PERFECT, ErrorCost, summarise
-from slackwater.flows.accuracy.page import About, accuracy_page
+from slackwater.flows.accuracy.blocks import Background, report_blocks
+from slackwater.flows.show.blocks import Page
 from slackwater.flows.show.page import render_page
 from slackwater.forecasting.accuracy.intervals import verdict
 from slackwater.forecasting.accuracy.tables import (
@@ -239,33 +239,12 @@ def demo_drift(markets: int = 5) -> pd.DataFrame:
     )
 
 
-def demo_cost(*, jobs: int = 60, seed: int = 3) -> ErrorCost:
-    """Return jobs on which the more accurate model earns more."""
-    rng = np.random.default_rng(seed)
-    named, policies = (*MODELS, PERFECT, NONE), ("AHAP(5,1,0.9)", "AHAP(5,1,0.9,target)")
-    worth = np.array([0.96 + 0.03 * SKILL.get(name, 1.0 if name == PERFECT else -0.3) for name in named])
-    errors = np.array([2.0 - 2.0 * SKILL.get(name, 1.0) for name in named])
-    utility = worth[:, None] + rng.normal(0.0, 0.02, (jobs, len(named), len(policies)))
-    error = np.broadcast_to(errors[:, None], utility.shape)
-    results = np.stack([utility, np.ones_like(utility), error, error / 20, utility + 0.01], axis=-1)
-    results[:, -1, :, 2:4] = np.nan
-    markets = [demo_market("count", i % 5) for i in range(jobs)]
-    return summarise(
-        results, models=MODELS, policies=policies, markets=markets, blocks=np.arange(jobs),
-        notes=("all joins are synthetic",), seed=7,
-    )  # fmt: skip
-
-
 if __name__ == "__main__":
-    page = accuracy_page(
+    blocks = report_blocks(
         demo_accuracy(markets=9),
-        about=About(
-            data="a demonstration",
-            uncalibrated="combined_raw",
-            alternation=["In 5 of 9 series the probes alternate."],
-        ),
-        predictability=demo_predictability(markets=9),
-        drift=demo_drift(9),
-        cost=demo_cost(),
+        data="a demonstration",
+        notes=["a note"],
+        background=Background(predictability=demo_predictability(markets=9), drift=demo_drift(9)),
     )
+    page = Page(title="Forecast accuracy", blocks=blocks)
     Path(sys.argv[1]).write_text(render_page(page), encoding="utf-8")

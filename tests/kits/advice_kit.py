@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
+from make import make_request, make_turn
 from tidy_folder import START, write_tidy
 
 from slackwater.flows.config import Settings
@@ -13,10 +14,9 @@ from slackwater.flows.delivery import deliver
 from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import find_job, open_job, save_jobs
 from slackwater.flows.ledger.records import decisions_of, placements_of, save_decisions
-from slackwater.flows.turn.context import Turn, read_history, run_id_of
+from slackwater.flows.turn.context import read_history
 from slackwater.flows.turn.following import find_market
 from slackwater.flows.turn.stages import effort_of
-from slackwater.optimization.job.request import parse_request
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import decide, record_start
 from slackwater.optimization.window.plan import Allocation
@@ -31,12 +31,8 @@ AHAP = "AHAP(3,1,0.9)"
 
 
 def request(name="demo", *, market=MARKET, source=SOURCE, **changes):
-    terms = {
-        "name": name, "deadline_in": "6h", "n_min": 1, "n_max": 8, "value_usd": 120.0,
-        "workload": {"amount": 20.0, "unit": "instance_hours"}, "throughput": {"form": "linear"},
-        "checkpoint": {"resumable": True, "overhead_minutes": 3},
-    }  # fmt: skip
-    return parse_request({**terms, **changes}, "test").placed(at=BEGIN, market=market, source=source)
+    """Return the usual request, worth $120, at the beginning."""
+    return make_request(name, at=BEGIN, market=market, source=source, **{"value_usd": 120.0, **changes})
 
 
 @cache
@@ -111,7 +107,7 @@ def turn_at(store, slot=0, *, sinks=(), made="live", said=None):
     at = BEGIN + slot * STEP
     settings = SETTINGS.model_copy(update={"sinks": tuple(sinks)})
     say = (lambda _: None) if said is None else said.append
-    return Turn(store=store, at=at, settings=settings, run_id=run_id_of(at), made=made, say=say)
+    return make_turn(store, at, settings, made=made, say=say)
 
 
 def keep(store, turn, rows):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from make import make_turn
 from tidy_folder import START, write_tidy
 
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.context import Turn
 from slackwater.forecasting.configurations.validity import LABELS_FILE
 from slackwater.optimization.requests.request import completed, parse_tuning_request
 from slackwater.warehouse.observations import ingest
@@ -89,4 +89,4 @@ def asked(**changes):
 
 def turn_at(store, at=AT, **changes):
     settings = SETTINGS.model_copy(update=changes)
-    return Turn(store=store, at=at, settings=settings, run_id="fill")
+    return make_turn(store, at, settings)

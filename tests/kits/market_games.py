@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from make import make_job
 from window_cases import allowed
 
 from slackwater.optimization.job.definition import (
@@ -44,11 +45,18 @@ def random_job(rng, *, slots, n_max):
     n_min = int(rng.integers(1, n_max + 1))
     most = max(throughput.rate(n) for n in range(n_min, n_max + 1)) * HALF_HOUR
     workload = step * max(1, round(float(rng.uniform(0.1, 1.2)) * slots * most / step))
-    job = Job(
-        name="game", workload=workload, deadline_slots=slots, n_min=n_min, n_max=n_max, throughput=throughput,
-        mu_up=float(rng.choice(EFFICIENCIES)), mu_down=float(rng.choice(EFFICIENCIES[:5])), value=0.0,
+    job = make_job(
+        name="game",
+        workload=workload,
+        deadline_slots=slots,
+        n_min=n_min,
+        n_max=n_max,
+        throughput=throughput,
+        mu_up=float(rng.choice(EFFICIENCIES)),
+        mu_down=float(rng.choice(EFFICIENCIES[:5])),
+        value=0.0,
         gamma=float(rng.choice([1.2, 1.5, 2.5])),
-    )  # fmt: skip
+    )
     dear = workload / most * n_max * HALF_HOUR
     return replace(job, value=float(rng.choice([0.3, 1.5, 4.0])) * dear), step
 

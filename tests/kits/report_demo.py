@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from slackwater.flows.turn.report import MarketPanel, ReportData
+from slackwater.flows.turn.leaderboard import Learned
+from slackwater.flows.turn.panels import MarketPanel
+from slackwater.flows.turn.report import ReportData
 from slackwater.forecasting.accuracy.tables import with_common
 from slackwater.forecasting.quantiles import LEVELS, Forecast
 from slackwater.warehouse.history import Market
@@ -110,9 +112,7 @@ def demo_policies() -> list[str]:
     return ["OD-only", "MSU", "UP", "Stochastic", *[f"AHANP({s})" for s in sigmas], *ahap]
 
 
-def demo_selection(
-    rng: np.random.Generator, *, rounds: int = 24
-) -> tuple[list[dict[str, object]], pd.DataFrame]:
+def demo_selection(rng: np.random.Generator, *, rounds: int = 24) -> Learned:
     """Return a leaderboard and the weights of exponentiated gradient on its utilities, with a change half-way."""
     names = demo_policies()
     skill = 0.93 + 0.05 * rng.random(len(names))
@@ -127,10 +127,19 @@ def demo_selection(
     board = [
         {"policy": name, "jobs": rounds, "mean_utility": float(utility[:, j].mean()),
          "mean_cost_usd": float(60 * (1.5 - utility[:, j].mean())), "on_time": float(1 - 0.04 * (j % 3 == 1)),
+         "mean_saved_usd": None, "mean_hindsight_usd": None, "reported_jobs": 0,
          "gap_to_hindsight": bound - float(utility[:, j].mean()), "weight": float(weights[-1, j])}
         for j, name in enumerate(names)
     ]  # fmt: skip
-    return board, pd.DataFrame(weights, columns=names)
+    board.sort(key=lambda row: -row["mean_utility"])
+    return Learned(
+        leaderboard=board,
+        movers=[],
+        findings=["A finding on the best policy."],
+        policies=tuple(names),
+        round_jobs=tuple(f"practice-{k + 1:02d}-bert-sweep" for k in range(rounds)),
+        weights=tuple(map(tuple, weights.tolist())),
+    )
 
 
 def demo_decision(i: int, panel: MarketPanel) -> dict[str, object]:
@@ -149,12 +158,11 @@ def demo_data(*, markets: int = 24, seed: int = 7, simulated: bool = True, round
     """Return the data of a whole turn."""
     rng = np.random.default_rng(seed)
     panels = [demo_panel(rng, i, at=NOW if i % 5 else NOW - pd.Timedelta(days=1150)) for i in range(markets)]
-    board, weights = demo_selection(rng, rounds=rounds)
+    selection = demo_selection(rng, rounds=rounds)
     return ReportData(
-        at=NOW, run_id="run-20260504T120000Z", simulated=simulated,
+        at=NOW, run_id="run-20260504T120000Z", simulated=simulated, planner="markov", learned=selection,
         decisions=[demo_decision(i, panels[j]) for i, j in enumerate(range(1, markets, max(1, markets // 4)))][:4],
         accuracy=demo_accuracy(rng, [panel.title for panel in panels]),
-        leaderboard=board, weights=weights, round_jobs=[f"practice-{k + 1:02d}-bert-sweep" for k in range(rounds)],
         ingested={
             "simulated": {"added": 24_192, "repeated": 0, "rejected": 0},
             "skynomad": {"added": 8_410, "repeated": 112, "rejected": 3},

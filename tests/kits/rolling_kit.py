@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from series_kit import HALF_HOUR, wandering
+from make import HALF_HOUR
+from series_kit import wandering
 
 from slackwater.forecasting.accuracy.tables import accuracy_of, tally
 from slackwater.forecasting.origins import Cadence, Rolling, Timetable, forecast_blocks, second_half, units_of

@@ -1,4 +1,4 @@
-"""Histories for tests: from plain lists, or from the real files."""
+"""Histories for tests: a price and a count that wander, and those of the real files."""
 
 from __future__ import annotations
 
@@ -7,29 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from make import make_history
 
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
-MARKET = Market(provider="aws", region="us-east-1", zone="us-east-1a", instance_type="p3.2xlarge")
-START = pd.Timestamp("2025-10-04", tz="UTC")
-HALF_HOUR = pd.Timedelta(minutes=30)
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
-
-
-def history(price, available, *, capacity=None, step=HALF_HOUR, clock=True, stated=True, known_at=None):
-    """Return a history from two sequences with NaN in gaps; by default every row is known when its slot begins."""
-    counts = np.asarray(available, dtype=float)
-    index = pd.date_range(START, periods=len(counts), freq=step)
-    seen = counts[~np.isnan(counts)]
-    if capacity is None:
-        capacity = int(seen.max()) if seen.size else 0
-    frame = pd.DataFrame({PRICE: np.asarray(price, dtype=float), AVAILABLE: counts}, index=index)
-    frame[ROW_KNOWN_AT] = index if known_at is None else known_at
-    end = frame[ROW_KNOWN_AT].max() if len(counts) else START
-    return History(
-        market=MARKET, step=step, known_at=max(end, index[-1]) if len(counts) else START, frame=frame,
-        on_demand_usd=3.06, capacity=capacity, capacity_stated=stated, real_clock=clock, source="test",
-    )  # fmt: skip
 
 
 def wandering(slots, *, seed=0, capacity=8, gaps=0.03, **options):
@@ -41,7 +23,7 @@ def wandering(slots, *, seed=0, capacity=8, gaps=0.03, **options):
     count = rng.choice([0, 0, 2, 5, capacity, capacity], slots)[level].astype(float)
     price[rng.random(slots) < gaps] = np.nan
     count[rng.random(slots) < gaps] = np.nan
-    return history(price, count, capacity=capacity, **options)
+    return make_history(price, count, capacity=capacity, **options)
 
 
 def real_histories(pattern, step="30min"):

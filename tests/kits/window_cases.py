@@ -3,9 +3,9 @@
 import itertools
 
 import numpy as np
+from make import make_job, make_window
 
-from slackwater.optimization.job.definition import Amdahl, Job, Linear, Power, RateTable
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization.job.definition import Amdahl, Linear, Power, RateTable
 from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
 
 NEAR = 1e-9
@@ -33,7 +33,7 @@ def random_window(rng, w, n_max, on_demand_usd=1.0, slot_hours=1.0):
     price[rng.random(w) < 0.1] = on_demand_usd
     count = rng.integers(0, n_max + 2, w).astype(float)
     count[rng.random(w) < 0.15] = np.nan
-    return market_window(price, count, on_demand_usd=on_demand_usd, slot_hours=slot_hours)
+    return make_window(price, count, on_demand_usd=on_demand_usd, slot_hours=slot_hours)
 
 
 def random_table(rng, job):
@@ -56,14 +56,17 @@ def flat_problem(rng):
     """Return a job of low value with an expected value to go of 0, whatever is done and running."""
     w, n = int(rng.integers(1, 6)), int(rng.integers(1, 4))
     d, n_max = w + int(rng.integers(0, 5)), n if rng.random() < 0.6 else n + 1
-    job = Job(
-        name="flat", workload=float(rng.uniform(0.5, 6.0)), deadline_slots=d, n_min=n, n_max=n_max, throughput=Linear(),
-        mu_up=float(rng.choice([1.0, 0.9, 0.6])), mu_down=float(rng.choice([1.0, 0.95])),
+    job = make_job(
+        name="flat",
+        workload=float(rng.uniform(0.5, 6.0)),
+        deadline_slots=d,
+        n_min=n,
+        n_max=n_max,
+        mu_up=float(rng.choice([1.0, 0.9, 0.6])),
+        mu_down=float(rng.choice([1.0, 0.95])),
         value=float(rng.choice([0.0, 0.1, 0.3, 1.0, 5.0])),
-    )  # fmt: skip
-    window = market_window(
-        np.round(rng.uniform(0.1, 1.3, w), 2), rng.integers(0, n + 2, w), on_demand_usd=1.0, slot_hours=0.5
     )
+    window = make_window(np.round(rng.uniform(0.1, 1.3, w), 2), rng.integers(0, n + 2, w), slot_hours=0.5)
     return HorizonProblem(
         job=job, slot=int(rng.integers(0, d - w + 1)), done=float(rng.choice([0.0, 0.3])) * job.workload,
         n_previous=int(rng.integers(0, n + 1)), window=window, end_rule=EndRule.EXPECTED_TO_GO,
@@ -83,7 +86,7 @@ def random_problem(rng, *, w, n_max, end_rule, mus=SHARES):
     slot_hours, on_demand_usd = float(rng.choice([0.25, 0.5, 1.0])), float(rng.choice([1.0, 3.06]))
     workload = float(rng.uniform(0.1, 1.1)) * d * throughput.rate(n_max) * slot_hours
     alone = workload / throughput.rate(n_max) * n_max * on_demand_usd
-    job = Job(
+    job = make_job(
         name="random",
         workload=workload,
         deadline_slots=d,

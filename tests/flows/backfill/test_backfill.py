@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from make import make_turn
 from past_jobs import past_jobs
 from test_turn import AT, LIGHT, POOL, scramble_after, tidy_tables
 
@@ -20,7 +21,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
 from slackwater.flows.ledger.records import STAGES, decisions_of, save_failure
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.context import run_id_of
 from slackwater.flows.turn.stages import Found
 from slackwater.optimization.job.request import read_request
 from slackwater.warehouse.errors import MarketError, SettingsError
@@ -82,7 +83,7 @@ def live_turns(db: Path, settings: Settings, slots, data: Path | None = None) ->
     add_past_jobs(db)
     for at in slots:
         with open_store(db) as store:
-            turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
+            turn = make_turn(store, at, settings)
             found = stages.forecast(turn, stages.ingest(turn, Found(data=data)))
             for stage in stages.STAGES[2:5]:
                 found = stage(turn, found)
@@ -411,7 +412,7 @@ def test_one_stage_alone(tmp_path, settings, stage):
     tidy_tables(folder, AT - pd.Timedelta(days=5), AT + pd.Timedelta(hours=2))
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
-        stages.ingest(Turn(store=store, at=AT, settings=settings, run_id="first"), Found(data=folder))
+        stages.ingest(make_turn(store, AT, settings), Found(data=folder))
     outcomes = made(db, settings, SLOTS[:2], stages=[stage])
     assert [one.became for one in outcomes] == [{stage: "made"}] * 2
     with open_store(db) as store:
@@ -442,7 +443,7 @@ def test_what_became_known_late_is_not_seen_before_nor_what_came_later_at_all(tm
             )
     for at in SLOTS[:2]:
         with open_store(tmp_path / "live.duckdb") as store:
-            turn = Turn(store=store, at=at, settings=whole_pool, run_id=run_id_of(at))
+            turn = make_turn(store, at, whole_pool)
             found = stages.forecast(turn, Found())
             for stage in stages.STAGES[2:5]:
                 found = stage(turn, found)

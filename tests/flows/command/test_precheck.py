@@ -7,9 +7,9 @@ import sys
 import pandas as pd
 import pytest
 from command_kit import call
+from make import make_request
 
 from slackwater.flows.ledger.jobs import save_jobs
-from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.store.connection import open_store
 
 REFUSED = [
@@ -61,14 +61,6 @@ print(json.dumps(found))
 AT = pd.Timestamp("2026-03-10T06:00Z")
 
 
-def stored_request():
-    terms = {
-        "name": "lora", "deadline_in": "10h", "n_max": 4, "workload": {"amount": 20, "unit": "slots"},
-        "throughput": {"form": "linear"}, "checkpoint": {"resumable": True},
-    }  # fmt: skip
-    return parse_request(terms, "test").placed(at=AT, market="lab/r/z/x", source="lab")
-
-
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory):
     """Return, for each command, its error and the heavy libraries imported by then; all commands run in a single process."""
@@ -79,7 +71,13 @@ def refused(tmp_path_factory):
         store.execute(
             "INSERT INTO series (sid, mid, source, kind, product) VALUES (1, 1, 'lab', 'availability', '')"
         )
-        save_jobs(store, [stored_request()], origin="user", at=AT, step=pd.Timedelta(minutes=30))
+        save_jobs(
+            store,
+            [make_request("lora", at=AT, market="lab/r/z/x")],
+            origin="user",
+            at=AT,
+            step=pd.Timedelta(minutes=30),
+        )
     asked = json.dumps([list(words) for words, _ in REFUSED])
     done = subprocess.run(
         [sys.executable, "-c", ALL, asked, json.dumps(HEAVY)],

@@ -23,13 +23,13 @@ from advice_kit import (
     request,
     turn_at,
 )
+from make import make_turn
 from pydantic import ValidationError
 
 from slackwater.flows.config import Sink, read_settings
 from slackwater.flows.delivery import Timing, deliveries_of, document, file_name, folder_name, signature
 from slackwater.flows.ledger.jobs import Report, find_job, save_report
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.stages import Found, whole_turn
 from slackwater.warehouse.errors import SettingsError
 
@@ -159,7 +159,7 @@ def small_turn(tmp_path):
                 at = BEGIN + STEP
                 said = Report(job="demo", reported_at=at, known_at=at, progress=9.0, spot=5)
                 save_report(store, said, find_job(store, "demo"))
-            turn = Turn(store=store, at=BEGIN + slot * STEP, settings=settings, run_id=f"run-{slot}")
+            turn = make_turn(store, BEGIN + slot * STEP, settings)
             asked = [] if slot else [request()]
             page = tmp_path / "report.html"
             found.append(whole_turn(turn, data=tmp_path / "data", requests=asked, report=page).decisions)

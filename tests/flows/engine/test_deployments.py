@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import yaml
 from command_kit import call
+from make import make_turn
 from test_turn import AT, dump, one_turn, small_settings
 
 from slackwater.flows.config import Settings, read_settings
@@ -42,7 +43,6 @@ from slackwater.flows.engine.serving import (
 )
 from slackwater.flows.ledger.records import reason_of, worth_another_try
 from slackwater.flows.runs import slot_of
-from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.optimization.replay.decision import in_turn
 from slackwater.warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError
@@ -267,9 +267,7 @@ def test_a_failure_does_not_undo_what_was_done_before(tmp_path, settings_file, w
 def test_the_first_error_is_the_one_that_is_raised(tmp_path, settings_file):
     said: list[str] = []
     store = open_store(tmp_path / "w.duckdb")
-    turn = Turn(
-        store=store, at=AT, settings=read_settings(settings_file), run_id=run_id_of(AT), say=said.append
-    )
+    turn = make_turn(store, AT, read_settings(settings_file), say=said.append)
     store.close()
     with pytest.raises(ZeroDivisionError), turn.failure_kept("score"):
         _ = 1 / 0

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from accuracy_demo import same_tables
 from engine_kit import keep_tables, own_engine, own_server
+from make import make_job, make_window
 from test_turn import AT, dump, one_turn, panel_settings, small_settings
 from tidy_folder import write_tidy
 
@@ -19,9 +20,6 @@ from slackwater.flows.accuracy.units import run_course
 from slackwater.flows.command import Session
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.engine.run import no_heartbeat, run_turn
-from slackwater.optimization import Job
-from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, replay_batch, replay_case
 from slackwater.optimization.replay.score import perfect_forecasts
@@ -278,10 +276,8 @@ POLICIES = [policy_named(name) for name in ("UP", "AHANP(0.7)", "AHAP(3,2,0.9)")
 def case(seed: int) -> Case:
     rng = np.random.default_rng(seed)
     d = int(rng.integers(2, 9))
-    window = market_window(rng.uniform(0.2, 1.1, d), rng.integers(0, 4, d), on_demand_usd=1.0, slot_hours=0.5)
-    job = Job(
-        name=f"job-{seed}", workload=0.4 * d, deadline_slots=d, n_min=1, n_max=3, throughput=Linear(), mu_up=-0.5, value=9
-    )  # fmt: skip
+    window = make_window(rng.uniform(0.2, 1.1, d), rng.integers(0, 4, d), slot_hours=0.5)
+    job = make_job(name=f"job-{seed}", workload=0.4 * d, deadline_slots=d, n_max=3, mu_up=-0.5, value=9)
     return Case(job=job, window=window, forecasts=perfect_forecasts(window, 3))
 
 

@@ -13,13 +13,14 @@ import pandas as pd
 import pytest
 from command_kit import call, printed
 from loopback import AT, Azure, Ec2, Loopback, Reply, azure_item, ec2_error, price_history, serve
+from make import make_turn
 from test_turn import small_settings
 
 from slackwater.flows.config import Feed, Settings, read_settings
 from slackwater.flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due, last_fetches
 from slackwater.flows.show.blocks import Table
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.context import Turn, example_requests
+from slackwater.flows.turn.context import example_requests
 from slackwater.flows.turn.stages import Found, whole_turn
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.errors import InputError, SettingsError
@@ -453,7 +454,7 @@ def test_feeds_that_are_due_are_fetched_in_a_turn_and_one_that_fails_stops_none(
         assert due(AT + HOUR).keys() == {"broken", "spot"}
         # A backfilled turn fetches nothing: sources cannot be queried for their past answers.
         assert due(AT - HOUR) == {}
-        late = Turn(store=store, at=AT + 9 * HOUR, settings=settings, run_id="late", made="backfill")
+        late = make_turn(store, AT + 9 * HOUR, settings, made="backfill")
         assert stages.ingest(late, Found()).ingested == {}
     row = last_fetches(store)["broken"]
     assert row.status == "failed"
@@ -474,7 +475,7 @@ def test_history_read_by_hand_does_not_put_off_the_next_fetch(store):
 def test_a_turn_with_feeds_has_no_simulated_market(store):
     with serve(one_region(hours=4)) as server:
         settings = Settings(feeds=(aws_feed(server),))
-        turn = Turn(store=store, at=AT, settings=settings, run_id="run-1")
+        turn = make_turn(store, AT, settings)
         assert stages.ingest(turn, Found()).ingested == {"spot": {"added": 8, "repeated": 0, "rejected": 0}}
         assert stages.ingest(turn, Found()).ingested == {}
     (run,) = read_rows(store, "runs").to_dict("records")
@@ -490,7 +491,7 @@ def test_a_whole_turn_on_live_prices(store, tmp_path):
         settings = chosen.model_copy(update={"feeds": (aws_feed(server, days=10, page=1000),)})
         market = "aws/us-east-1/us-east-1a/p3.2xlarge"
         request = example_requests()[0].placed(at=AT, market=market, source=None)
-        turn = Turn(store=store, at=AT, settings=settings, run_id="run-1")
+        turn = make_turn(store, AT, settings)
         result = whole_turn(turn, data=None, requests=[request], report=tmp_path / "report.html")
     assert result.ingested == {"spot": {"added": 480, "repeated": 0, "rejected": 0}}
     (decision,) = result.decisions

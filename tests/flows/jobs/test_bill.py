@@ -3,10 +3,10 @@
 import pandas as pd
 import pytest
 from command_kit import call
+from make import make_request
 
 from slackwater.flows.ledger.jobs import save_jobs
 from slackwater.flows.ledger.records import save_decisions
-from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.issued import write_rows
 from slackwater.warehouse.store.connection import open_reader, open_store
 
@@ -33,10 +33,8 @@ def reported(job, at, **more):
 def db(tmp_path):
     """Return four slots of a job (decided, reported with other counts, decided, then finished) and a second job without a price."""
     path = tmp_path / "w.duckdb"
-    terms = {"deadline_in": "10h", "n_max": 4, "workload": {"amount": 20, "unit": "slots"},
-             "throughput": {"form": "linear"}, "checkpoint": {"resumable": True}}  # fmt: skip
     requests = [
-        parse_request({"name": name} | terms, "test").placed(at=START, market="lab/r/z/x", source="lab")
+        make_request(name, at=START, market="lab/r/z/x", source="lab", deadline_in="10h", n_max=4)
         for name in ("lora", "other")
     ]
     slots = [START + k * STEP for k in range(4)]

@@ -23,6 +23,7 @@ from advice_kit import (
     turn_at,
 )
 from command_kit import call
+from make import make_request, make_turn
 from test_turn import AT, LIGHT
 
 from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
@@ -40,7 +41,7 @@ from slackwater.flows.ledger.jobs import (
 from slackwater.flows.ledger.records import decisions_of, save_decisions
 from slackwater.flows.monitoring.completeness import SlotMap, read_facts
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.context import Turn, as_filed, find_work, read_pool, run_id_of
+from slackwater.flows.turn.context import as_filed, find_work, read_pool
 from slackwater.flows.turn.planning import asked_job, decisions_as_of, opened_to_decide
 from slackwater.flows.turn.stages import Found, score_jobs
 from slackwater.optimization.job.request import check_change, parse_request, term_changes
@@ -254,7 +255,7 @@ def settings(tmp_path_factory) -> Settings:
 
 
 def live_turn(store, settings, when):
-    turn = Turn(store=store, at=when, settings=settings, run_id=run_id_of(when))
+    turn = make_turn(store, when, settings)
     found = stages.ingest(turn, Found())
     for stage in stages.STAGES[1:5]:
         found = stage(turn, found)
@@ -269,13 +270,8 @@ def made_again(db, settings, slots):
 def test_a_backfill_of_slots_around_a_change_decides_as_live_turns_did(tmp_path, settings):
     """Slots before the change use the old terms even if the change is known, later slots the new terms; issued rows stay."""
     slots = list(pd.date_range(AT, periods=3, freq=STEP))
-    job = parse_request(
-        {
-            "name": "mine", "deadline_in": "12h", "n_max": 8, "workload": {"amount": 17.5, "unit": "instance_hours"},
-            "throughput": {"form": "linear"}, "checkpoint": {"resumable": True, "overhead_minutes": 3},
-        },
-        "test",
-    ).placed(at=AT, market="simulated/east/east-a/h100", source=None)  # fmt: skip
+    work = {"amount": 17.5, "unit": "instance_hours"}
+    job = make_request("mine", at=AT, market="simulated/east/east-a/h100", deadline_in="12h", workload=work)
     hasty = with_terms(job, {"deadline": AT + 5 * STEP})
     live, late = tmp_path / "live.duckdb", tmp_path / "late.duckdb"
     with open_store(live) as store:
@@ -283,7 +279,7 @@ def test_a_backfill_of_slots_around_a_change_decides_as_live_turns_did(tmp_path,
     shutil.copy(live, late)
     with open_store(live) as store:
         live_turn(store, settings, slots[0])
-        calm = decisions_as_of(Turn(store=store, at=slots[1], settings=settings, run_id="r")).rows
+        calm = decisions_as_of(make_turn(store, slots[1], settings)).rows
         save_change(store, hasty, at=slots[1])
         for when in slots[1:]:
             live_turn(store, settings, when)
@@ -313,7 +309,7 @@ def test_a_job_is_scored_by_terms_that_held_from_its_first_slot_else_not_at_all(
         save_change(store, with_terms(request("early"), {"deadline": at(8), "value_usd": None}), at=BEGIN)
         save_change(store, with_terms(request("late"), {"deadline": at(8)}), at=at(2))
         assert [job.changed_under_way for job in stored_jobs(store)] == [False, True, False]
-        turn = Turn(store=store, at=at(12), settings=settings, run_id="r")
+        turn = make_turn(store, at(12), settings)
         pool = read_pool(turn)
         work = find_work(turn, [], scored=pool.settled())
         assert {job.request.name for job, _ in work.ended} == {"early", "late", "never"}

@@ -7,17 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_history, make_request, make_turn
 from tidy_folder import START, write_tidy
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import open_job
-from slackwater.flows.turn.context import MOST_PEERS, Turn, peers_of, read_history
+from slackwater.flows.turn.context import MOST_PEERS, peers_of, read_history
 from slackwater.flows.turn.following import find_market
 from slackwater.flows.turn.stages import effort_of
 from slackwater.forecasting.origins import backtest
 from slackwater.optimization.job.definition import Progress
-from slackwater.optimization.job.request import job_on, parse_request, slot_job
+from slackwater.optimization.job.request import job_on, slot_job
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import RECORD_SPAN, decide, market_record, record_start
@@ -39,17 +40,19 @@ BEGIN = START.ceil("30min") + pd.Timedelta(days=6)
 
 def history(slots: int, *, end=FIRST, known=None, clock=True, zone="z", values=None) -> History:
     """Return a history ending at ``end`` with counts rising by 1 per slot; ``known`` maps slots to their known_at."""
-    index = pd.date_range(end=end, periods=slots, freq=STEP, unit="us")
-    learned = pd.Series(index, index=index)
-    for slot, at in (known or {}).items():
-        learned[slot] = at
+    start = end - (slots - 1) * STEP
+    learned = pd.date_range(start, periods=slots, freq=STEP).map(lambda slot: (known or {}).get(slot, slot))
     counts = np.arange(slots, dtype=float) if values is None else np.asarray(values, dtype=float)
-    frame = pd.DataFrame({"price_usd": 1.0 + counts / 1000, "available": counts, "known_at": learned})
-    late = max([end, *(known or {}).values()])
-    return History(
-        market=Market.parse(f"p/r/{zone}/t"), step=STEP, known_at=late, frame=frame, on_demand_usd=4.0,
-        capacity=100_000, real_clock=clock,
-    )  # fmt: skip
+    return make_history(
+        1.0 + counts / 1000,
+        counts,
+        start=start,
+        known_at=learned,
+        market=Market.parse(f"p/r/{zone}/t"),
+        on_demand_usd=4.0,
+        capacity=100_000,
+        real_clock=clock,
+    )
 
 
 def test_the_record_reaches_from_its_span_before_the_job_to_the_slot_asked_for():
@@ -112,20 +115,13 @@ def store(tmp_path_factory):
 
 
 def request(name="learner", **changes):
-    terms = {
-        "name": name, "deadline_in": "6h", "n_max": 8, "value_usd": 120.0,
-        "workload": {"amount": 20.0, "unit": "instance_hours"}, "throughput": {"form": "linear"},
-        "checkpoint": {"resumable": True, "overhead_minutes": 3},
-    }  # fmt: skip
-    placed = parse_request({**terms, **changes}, "test")
-    return placed.model_copy(update={"start": BEGIN.to_pydatetime()}).placed(
-        at=BEGIN, market=MARKET.split("@")[0], source="lab:counts"
-    )
+    market, source = MARKET.split("@")
+    return make_request(name, at=BEGIN, market=market, source=source, value_usd=120.0, **changes)
 
 
 def taken(store, at, start=None):
     """Return the history of the market and of its peers, as read at ``at``."""
-    turn = Turn(store=store, at=at, settings=SETTINGS, run_id="x")
+    turn = make_turn(store, at, SETTINGS)
     followed = find_market(store, MARKET, at=at, settings=SETTINGS)
     begin = record_start(BEGIN)
     own = read_history(store, followed, settings=SETTINGS, start=begin)
@@ -158,7 +154,7 @@ def test_a_live_record_ends_at_the_logical_time_and_is_the_replays_cut_there(sto
 
 def test_peers_are_of_the_same_source_and_type_the_same_region_first_and_read_once(store):
     at = BEGIN
-    turn = Turn(store=store, at=at, settings=SETTINGS, run_id="x")
+    turn = make_turn(store, at, SETTINGS)
     start = at - pd.Timedelta(days=2)
     one, two = (
         find_market(store, f"lab/r1/{zone}/a3-highgpu-1g@lab:counts", at=at, settings=SETTINGS)
@@ -182,7 +178,7 @@ def test_no_more_than_the_most_peers_are_read(tmp_path):
     at = START.ceil("30min") + pd.Timedelta(days=3)
     with open_store(tmp_path / "w.duckdb") as store:
         ingest(store, "tabular", folder, imported_at=at, progress=lambda _: None)
-        turn = Turn(store=store, at=at, settings=SETTINGS, run_id="x")
+        turn = make_turn(store, at, SETTINGS)
         followed = find_market(store, MARKET, at=at, settings=SETTINGS)
         found = peers_of(turn, [followed], start=at - pd.Timedelta(days=1))[followed]
     zones = [peer.market.zone for peer in found]
@@ -212,10 +208,7 @@ def scrambled(market: History, after: pd.Timestamp) -> History:
     later = frame.index > after
     frame.loc[later, "available"] = np.where(frame["available"][later] > 0, 0.0, 8.0)
     frame.loc[later, "price_usd"] = frame["price_usd"][later] * 0.5
-    return History(
-        market=market.market, step=market.step, known_at=market.known_at, frame=frame,
-        on_demand_usd=market.on_demand_usd, capacity=market.capacity, source=market.source,
-    )  # fmt: skip
+    return replace(market, frame=frame)
 
 
 class Watching:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from make import make_turn
 from test_alarms import AT, HALF, MARKET, every, lively, put
 
 from slackwater.flows.config import Settings
 from slackwater.flows.engine.run import prepare_engine
 from slackwater.flows.monitoring.alarms import Settled
-from slackwater.flows.turn.context import Turn
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_store
 
@@ -139,7 +139,7 @@ def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(tmp_path, monk
     monkeypatch.setattr(events, "emit_event", lambda **told: emitted.append(told))
     db = warehouse(tmp_path, end=AT - pd.Timedelta(hours=5))
     with open_store(db) as store:
-        turn = Turn(store=store, at=AT, settings=Settings(), run_id="run-x")
+        turn = make_turn(store, AT, Settings())
         assert events.raise_alarms(replace(turn, own_end=True)) == Settled()
         settled = events.raise_alarms(turn)
         assert [(one.kind, one.market) for one in settled.raised] == [("stale source", MARKET[0])]
@@ -147,7 +147,7 @@ def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(tmp_path, monk
         assert len(read_rows(store, "alarms")) == 1
     assert [one["event"] for one in emitted] == ["slackwater.alarm.raised"]
     assert emitted[0]["resource"]["prefect.resource.id"] == f"slackwater.market.{MARKET[0]}"
-    assert emitted[0]["payload"]["run"] == "run-x"
+    assert emitted[0]["payload"]["run"] == turn.run_id
 
 
 def stored_events(n: int) -> list[dict]:

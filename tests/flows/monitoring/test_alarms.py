@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from make import make_turn
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
 from slackwater.flows.ledger.records import save_run
@@ -24,7 +25,6 @@ from slackwater.flows.monitoring.alarms import (
     standing_alarms,
 )
 from slackwater.flows.monitoring.completeness import freshness, promises_of
-from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.stages import ingest_simulated
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.issued import read_rows, write_rows
@@ -441,7 +441,7 @@ def flat_alarms(times, values, starts, rules: AlarmSettings) -> int:
 def test_a_first_turn_on_the_simulated_market_ends_without_an_alarm(store, at):
     """Times at which a price had been flat for long, or the last days of a count differed from earlier days."""
     settings, time = Settings(), pd.Timestamp(at)
-    ingest_simulated(Turn(store=store, at=time, settings=settings, run_id="first"))
+    ingest_simulated(make_turn(store, time, settings))
     listing = list_markets(store)
     markets = list(zip(listing["market"], listing["source"], strict=True))
     assert len(markets) == 7

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pandas as pd
 import pytest
+from make import make_request
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Alert, Settings, read_settings
 from slackwater.flows.ledger.endings import ending_of, missed_jobs, reported_outcomes
@@ -18,7 +19,6 @@ from slackwater.flows.monitoring.alarms import Alarm, alarms_of, settle_alarms, 
 from slackwater.flows.monitoring.alerts import headline, payload, send_alerts
 from slackwater.flows.monitoring.job_alarms import CHECKS, JobFacts
 from slackwater.flows.show.formats import utc
-from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.issued import write_rows
 from slackwater.warehouse.store.connection import open_store
@@ -30,11 +30,8 @@ NOW = START + pd.Timedelta(hours=6)
 
 
 def job(name="lora", **more):
-    terms = {
-        "name": name, "deadline_in": "10h", "n_max": 4, "workload": {"amount": 20, "unit": "slots"},
-        "throughput": {"form": "linear"}, "checkpoint": {"resumable": True}, **more,
-    }  # fmt: skip
-    request = parse_request(terms, "test").placed(at=START, market="lab/r/z/x", source="lab")
+    terms = {"deadline_in": "10h", "n_max": 4, "workload": {"amount": 20, "unit": "slots"}, **more}
+    request = make_request(name, at=START, market="lab/r/z/x", source="lab", **terms)
     return StoredJob(request=request, origin="user", step=STEP, created_at=START)
 
 

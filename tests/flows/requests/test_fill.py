@@ -5,11 +5,11 @@ import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
 from command_kit import printed
 from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, write_measurements
+from make import make_window
 
 from slackwater.flows.ledger.jobs import Report, find_job, save_jobs, save_report
 from slackwater.flows.requests.fill import (
@@ -459,12 +459,9 @@ def test_believing_too_much_finishes_later_than_knowing(filled):
 
 
 def market_of(running, spot=3):
-    from slackwater.optimization.market.window import market_window
 
     slots = running.live.run.deadline_slots
-    return market_window(
-        np.full(slots, 1.0), np.full(slots, spot), on_demand_usd=running.history.on_demand_usd, slot_hours=0.5
-    )
+    return make_window(1.0, spot, on_demand_usd=running.history.on_demand_usd, slot_hours=0.5, slots=slots)
 
 
 # The complete loop

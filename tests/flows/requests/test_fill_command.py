@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fill_kit import AT, STEP, write_markets, write_measurements
+from make import make_turn
 from page_kit import charts_of
 from published import keeps_to
 
 from slackwater.flows import cli
 from slackwater.flows.clock import parse_time
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.stages import ingest_simulated
 from slackwater.optimization.job.request import read_request
 from slackwater.warehouse.store.connection import open_store
@@ -141,7 +141,7 @@ def test_the_simulated_market_can_be_filled_on(folder, call, tmp_path):
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
         settings = Settings(simulated_days=5)
-        ingest_simulated(Turn(store=store, at=NOON, settings=settings, run_id="test"))
+        ingest_simulated(make_turn(store, NOON, settings))
     words = ("--at", (NOON - pd.Timedelta(days=1)).isoformat(), "--settings", folder / "quick.toml")
     code, out, _ = call(
         "fill", REQUEST, "--db", db, "--configurations", _model(folder, tmp_path), *words, "--run", "--json"

@@ -7,6 +7,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_turn
 from past_jobs import past_jobs
 from test_turn import AT, LIGHT
 
@@ -17,8 +18,7 @@ from slackwater.flows.ledger.fields import DECISION, DELIVERED, REPORTED, Field
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.records import decisions_of, measured_errors, outcomes_of, stored_decisions
 from slackwater.flows.schemas import tables
-from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.report import learned
+from slackwater.flows.turn.leaderboard import learned
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.exchange import compact, export_store, import_folder, publish_generation
@@ -47,7 +47,7 @@ def warehouse(tmp_path_factory):
     with open_store(db) as store:
         save_jobs(store, past_jobs(3, before=AT), origin="user", at=AT, step=STEP)
         whole_turn(
-            Turn(store=store, at=AT, settings=settings, run_id=run_id_of(AT)),
+            make_turn(store, AT, settings),
             data=None,
             requests=[],
             report=folder / "report.html",
@@ -248,7 +248,7 @@ def test_the_best_model_is_that_of_the_measured_errors(warehouse):
 
 def test_the_ranking_is_the_leaderboard(warehouse):
     store, settings = warehouse
-    turn = Turn(store=store, at=LAST, settings=settings, run_id=run_id_of(LAST))
+    turn = make_turn(store, LAST, settings)
     board = {row["policy"]: row for row in learned(turn).leaderboard}
     found = answer(store, "Which policies cost least")
     assert sorted(found["policy"]) == sorted(board)

@@ -30,7 +30,6 @@ from slackwater.flows.show import (
 from slackwater.flows.show.formats import usd
 from slackwater.flows.show.page import COLOURS, asset, breakable, packed, render_page
 from slackwater.flows.show.terminal import Style, lines_of
-from slackwater.flows.turn.report import step_figure
 
 DECISION = {
     "job": "llama-8b-lora", "market": "aws/us-east-1/us-east-1a/p4d.24xlarge@probe:test",
@@ -369,21 +368,3 @@ def test_a_card_is_one_glance_and_folds_the_rest():
     assert "warning" not in beneath[1]
     # On a terminal, a card shows all its fields directly.
     assert "why: because" in printed([table], width=30)
-
-
-def test_models_that_matter_choose_the_axis_and_what_leaves_it_is_said():
-    table = pd.DataFrame(
-        {"last_value": [1.0, 2.0, 3.0], "combined": [1.0, 1.8, 2.6], "markov": [1.1, 1.9, 2.7], "seasonal_naive": [30.0] * 3},
-        index=[1, 2, 3],
-    )  # fmt: skip
-    error = step_figure(table, list(table), label="l", title="t")
-    (spec,) = error.drawn()
-    assert '"domainMax": 3.3' in json.dumps(spec)
-    assert error.captions == ["Above 3.30 the axis is cut off: seasonal_naive reaches 30.0."]
-    skill = pd.DataFrame(
-        {"combined": [0.2, 0.1, 0.05], "seasonal_naive": [-9.0, -3.0, -0.1]}, index=[1, 2, 3]
-    )
-    figure = step_figure(skill, list(skill), label="l", title="t", skill=True)
-    assert '"domainMin": -0.2' in json.dumps(figure.drawn()[0])
-    assert figure.captions == ["Below −0.200 the axis is cut off: seasonal_naive falls to −9.00."]
-    assert step_figure(table[["last_value", "combined"]], list(table), label="l", title="t").captions == []

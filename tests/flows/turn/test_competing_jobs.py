@@ -5,6 +5,7 @@ import shutil
 import pandas as pd
 import pytest
 from command_kit import call
+from make import make_request
 from test_moving_jobs import H100, STEP, turn_on
 from test_turn import AT, dump, one_turn, small_settings
 
@@ -12,7 +13,6 @@ from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.records import decisions_of
 from slackwater.flows.turn.context import find_work, places_of, read_history, read_pool
 from slackwater.flows.turn.stages import decide_jobs
-from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.history import AVAILABLE
 from slackwater.warehouse.store.connection import open_store
 
@@ -22,15 +22,10 @@ HOME = "simulated/east/east-a/h100"
 
 
 def asked(name, gpu_hours, *, markets=()):
-    terms = {
-        "name": name, "deadline_in": "5h", "n_min": 1, "n_max": 8,
-        "workload": {"amount": gpu_hours, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
-        "checkpoint": {"resumable": True, "overhead_minutes": 3},
-    }  # fmt: skip
-    more = {"markets": list(markets), "moving": {"minutes": 2}} if markets else {}
-    return parse_request({**terms, **more}, "test").placed(
-        at=AT, market=None if markets else HOME, source=None
-    )
+    terms = {"deadline_in": "5h", "workload": {"amount": gpu_hours, "unit": "gpu_hours"}}
+    if markets:
+        return make_request(name, at=AT, market=None, markets=list(markets), moving={"minutes": 2}, **terms)
+    return make_request(name, at=AT, market=HOME, **terms)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,13 @@
 
 import pandas as pd
 import pytest
+from make import make_turn
 from test_odd_jobs import asked
 from test_turn import AT
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
-from slackwater.flows.turn.context import Turn, find_work
+from slackwater.flows.turn.context import find_work
 from slackwater.flows.turn.report import examples_told
 from slackwater.flows.turn.stages import ingest_simulated
 from slackwater.flows.ui.jobs import jobs_data
@@ -26,7 +27,7 @@ def store():
 
 
 def running(store, at):
-    turn = Turn(store=store, at=at, settings=SETTINGS, run_id="t")
+    turn = make_turn(store, at, SETTINGS)
     ingest_simulated(turn)
     return [job.request.name for job, _ in find_work(turn, [], scored=()).running]
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_turn
 from test_killed_turn import run_through, start
 from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.context import Turn, find_work, read_histories
+from slackwater.flows.turn.context import find_work, read_histories
 from slackwater.flows.turn.following import Followed
 from slackwater.flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
 from slackwater.forecasting.origins import TIMETABLE, Cohort
@@ -74,7 +75,7 @@ def forecasts_at(db: Path, settings: Settings, origins, *, at=AT, save=True, say
     """Return forecasts of the followed markets at ``origins``, computed as of ``at``, and the calls of the fan by function."""
     fan = fan or Recorder()
     with open_store(db) as store:
-        turn = Turn(store=store, at=at, settings=settings, run_id="x", fan=fan, say=say)
+        turn = make_turn(store, at, settings, fan=fan, say=say)
         markets = find_work(turn, [], scored=()).markets
         start = timetable_of(settings).start(origins[0])
         histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
@@ -227,7 +228,7 @@ def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings,
     db = tmp_path / "w.duckdb"
     ingested(db, folder)
     with open_store(db) as store:
-        turn = Turn(store=store, at=AT, settings=settings, run_id="x")
+        turn = make_turn(store, AT, settings)
         rows = read_rows(store, "markets")
         keys = [
             "/".join(map(str, row))
@@ -247,7 +248,7 @@ def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings,
 
 def test_the_age_of_a_panel_is_that_of_its_oldest_market(warehouse, settings):
     with open_store(warehouse) as store:
-        turn = Turn(store=store, at=AT, settings=settings, run_id="x")
+        turn = make_turn(store, AT, settings)
         markets = find_work(turn, [], scored=()).markets
         begins = {one: AT - pd.Timedelta(hours=3 + 40 * i) for i, one in enumerate(markets)}
         histories = read_histories(store, begins, settings=settings)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_job, make_window
 
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.ledger.records import save_scored, stored_rounds
-from slackwater.optimization import Job
-from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.score import EndedJob, Scored, score_job
 from slackwater.optimization.selection.contract import weigh
@@ -31,18 +29,8 @@ def scored() -> list[Scored]:
     policies = [policy_named(name) for name in NAMES]
     done = []
     for k in range(6):
-        job = Job(
-            name=f"j{k}",
-            workload=rng.uniform(8, 20),
-            deadline_slots=8,
-            n_min=1,
-            n_max=4,
-            throughput=Linear(),
-            value=30,
-        )
-        window = market_window(
-            rng.uniform(0.2, 0.9, 8), rng.integers(0, 5, 8), on_demand_usd=1.0, slot_hours=1.0
-        )
+        job = make_job(name=f"j{k}", workload=rng.uniform(8, 20), deadline_slots=8, n_max=4, value=30)
+        window = make_window(rng.uniform(0.2, 0.9, 8), rng.integers(0, 5, 8))
         ended = EndedJob(job=job, start=AT, window=window, forecasts=[None] * 8)
         done.append(score_job(ended, policies))
     return done

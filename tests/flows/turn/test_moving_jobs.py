@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call, printed
+from make import make_request, make_turn
 from past_jobs import past_jobs
 from published import keeps_to
 from test_turn import AT, one_turn, small_settings
@@ -26,7 +27,6 @@ from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.command import decision_blocks
 from slackwater.flows.turn.context import (
-    Turn,
     find_work,
     panel_mates,
     places_of,
@@ -35,11 +35,12 @@ from slackwater.flows.turn.context import (
     run_id_of,
 )
 from slackwater.flows.turn.following import choose_markets
-from slackwater.flows.turn.report import decisions_section, route_figure, stored_report
+from slackwater.flows.turn.panels import route_figure
+from slackwater.flows.turn.report import decisions_section, stored_report
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
 from slackwater.flows.ui.reading import Reading
-from slackwater.optimization.job.request import parse_request, read_request
+from slackwater.optimization.job.request import read_request
 from slackwater.optimization.moving.score import BEST_MARKET, MULTI_MARKET_POLICIES
 from slackwater.optimization.selection.learned import Rounds
 from slackwater.warehouse.errors import JobError, MarketError
@@ -53,12 +54,13 @@ HOME = "simulated/west/west-a/h100"
 
 def request(name="mover", *, market=None, at=AT, **changes):
     terms = {
-        "name": name, "deadline_in": "8h", "n_min": 1, "n_max": 4, "markets": [H100],
-        "workload": {"amount": 14.0, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
-        "checkpoint": {"resumable": True, "overhead_minutes": 3},
+        "deadline_in": "8h",
+        "n_max": 4,
+        "markets": [H100],
+        "workload": {"amount": 14.0, "unit": "gpu_hours"},
         "moving": {"checkpoint_gb": 20, "bandwidth_gb_per_minute": 10},
-    }  # fmt: skip
-    return parse_request({**terms, **changes}, "test").placed(at=at, market=market, source=None)
+    }
+    return make_request(name, at=at, market=market, **{**terms, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +84,7 @@ def warehouse(settings, tmp_path_factory):
 def test_a_market_is_no_mate_of_itself_at_another_time(warehouse, settings):
     """As in a plan on an old record, where each market is read at the end of its record and the turn at another time."""
     with open_store(warehouse) as store:
-        turn = Turn(store=store, at=AT, settings=settings, run_id="mates")
+        turn = make_turn(store, AT, settings)
         followed = [one for one, _, _ in choose_markets(turn, most=settings.max_markets)]
         asked = [replace(followed[0], at=AT - STEP)]
         assert panel_mates(turn, asked) == panel_mates(turn, followed[:1])
@@ -94,7 +96,7 @@ def keys(found):
 
 
 def turn_on(store, settings, at=AT):
-    return Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
+    return make_turn(store, at, settings)
 
 
 def test_the_markets_of_a_job_are_those_that_fit_and_its_home_first(warehouse, settings):
@@ -317,7 +319,7 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
     row = call("job", "show", "homed", *where, "--json").value["outcomes"][0]
     assert {"moves", "moving_usd", "places"} < set(row)
     page = found.report.read_text()
-    assert "Movers: what each would have made" in page
+    assert "Multi-market policies over ended multi-market jobs" in page
 
 
 def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
@@ -330,7 +332,7 @@ def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
     assert [row["slot"] for row in route.decided] == [row["slot"] for row in rows]
     assert len(route.panels) == 3
     figure = route_figure(route)
-    data = figure.specs[0]["datasets"]
+    data = figure.drawn()[0]["datasets"]
     assert {row["name"] for row in data["rows"]} == {zone_of(panel.title) for panel in route.panels}
     assert figure.captions[0].startswith("3 slots, ")
     # The strips show availability, the bars the instances, the line the market from slot to slot.

@@ -2,11 +2,11 @@
 
 import pandas as pd
 import pytest
+from make import make_request
 from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
-from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
@@ -14,12 +14,8 @@ HOME = "simulated/east/east-a/h100"
 
 
 def asked(name, length, **more):
-    terms = {
-        "name": name, "deadline_in": length, "n_min": 1, "n_max": 8,
-        "workload": {"amount": 6, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
-        "checkpoint": {"resumable": True},
-    } | more  # fmt: skip
-    return parse_request(terms, "test").placed(at=AT, market=HOME, source=None)
+    terms = {"workload": {"amount": 6, "unit": "gpu_hours"}, "checkpoint": {"resumable": True}} | more
+    return make_request(name, at=AT, market=HOME, deadline_in=length, **terms)
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import httpx
 import pandas as pd
 import pytest
 from command_kit import call
+from make import make_turn
 
 from slackwater.flows.config import read_settings
-from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.flows.ui.app import make_app
 from slackwater.flows.ui.reading import Snapshots
@@ -179,7 +179,7 @@ def test_no_saving_in_the_page_the_leaderboard_and_the_outcomes_of_a_job_without
     counted.to_csv(tmp_path / "counted.csv", index=False)
     assert call("ingest", "tabular", tmp_path / "counted.csv", "--db", db).code == 0
     with open_store(db) as store:
-        turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
+        turn = make_turn(store, at, settings)
         requests = [parse_request(one, "t") for one in (values, open_now)]
         result = whole_turn(turn, data=None, requests=requests, report=tmp_path / "report.html")
     (decision,) = [row for row in result.decisions if row["job"] == "open"]

@@ -6,6 +6,7 @@ import shutil
 import pandas as pd
 import pytest
 from command_kit import call
+from make import make_request
 from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.config import read_settings
@@ -16,7 +17,6 @@ from slackwater.flows.turn.following import find_market
 from slackwater.flows.turn.planning import TurnMoment, newest_turn, usual_moment
 from slackwater.flows.ui.jobs import jobs_data
 from slackwater.flows.ui.reading import Reading
-from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.history import AVAILABLE
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import open_reader, open_store
@@ -172,11 +172,8 @@ def test_without_a_time_the_slot_of_the_newest_turn_is_planned_and_an_expired_sl
 )
 def test_the_usual_time_is_one_at_which_the_job_is_open(folder, clock, starts, expected):
     settings = read_settings(folder / "slackwater.toml")
-    terms = {"name": "x", "deadline_in": "4h", "market": (folder / "market").read_text(), "n_max": 8,
-             "workload": {"amount": 4, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
-             "checkpoint": {"resumable": True, "overhead_minutes": 3}}  # fmt: skip
-    start = AT + pd.Timedelta(starts)
-    job = parse_request(terms, "test").placed(at=start, market=terms["market"], source=None)
+    market, work = (folder / "market").read_text(), {"amount": 4, "unit": "gpu_hours"}
+    job = make_request("x", at=AT + pd.Timedelta(starts), market=market, deadline_in="4h", workload=work)
     with open_reader(folder / "after.duckdb") as store:
         turn = newest_turn(store)
         assert turn == TurnMoment(at=AT, slot=AT)
@@ -184,7 +181,7 @@ def test_the_usual_time_is_one_at_which_the_job_is_open(folder, clock, starts, e
         assert usual_moment(store, settings, [job], turn, clock=now).slot == AT + pd.Timedelta(expected)
         # Without a turn, the time is now while the job is open, otherwise the end of the record.
         plain = usual_moment(store, settings, [job], None, clock=now).slot
-        assert plain == (now.floor("30min") if start <= now < start + pd.Timedelta("4h") else AT)
+        assert plain == (now.floor("30min") if job.start <= now < job.deadline else AT)
         # New observations since the turn make it now.
         earlier = TurnMoment(at=AT - 4 * STEP, slot=AT - 4 * STEP)
         new = usual_moment(store, settings, [job], earlier, clock=now).slot

@@ -10,10 +10,9 @@ from test_turn import one_turn, small_settings
 from test_units_commands import END, JOB, history
 
 from slackwater.flows.config import read_settings
-from slackwater.flows.ledger.headline import answers
+from slackwater.flows.ledger.headline import answers, decisions_summary
 from slackwater.flows.show.blocks import Notes
 from slackwater.flows.turn.command import decision_blocks, replay_blocks
-from slackwater.flows.turn.report import decisions_summary
 from slackwater.flows.ui.markets import market_data, market_figure, market_view
 from slackwater.flows.ui.pages import glance_data
 from slackwater.flows.ui.reading import Reading
@@ -120,9 +119,10 @@ def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_pa
     with open_reader(tmp_path / "w.duckdb") as store:
         reading = Reading(store=store, settings=settings, db=tmp_path / "w.duckdb", now=at, at=at, run=None)
         data = glance_data(reading)
-        page = market_data(reading, market_view(reading, MARKET))
+        view = market_view(reading, MARKET)
+        page = market_data(reading, view)
     assert {row["available"] for row in page["past"]} == {None}
-    assert len(market_figure(page, step=reading.step).specs) == 1
+    assert len(market_figure(page, view).drawn()) == 1
     assert data["verdict"] == "look"
     texts = [finding["text"] for finding in data["findings"]]
     assert any("risk of missing its deadline is unknown" in text for text in texts), texts

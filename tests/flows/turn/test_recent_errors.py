@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from series_kit import history
+from make import make_history
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.records import save_accuracy
@@ -113,7 +113,7 @@ def test_only_two_weeks_count(store):
 
 def test_an_availability_that_nobody_observed_is_not_measured():
     """A market without counts has errors of its price only."""
-    observed = history([1.0] * 8, [2] * 8)
+    observed = make_history([1.0] * 8, [2] * 8)
     assumed = replace(observed, assumptions=(f"{UNOBSERVED}: 2 instances always available",))
     settings = Settings(models=("last_value",), planner="last_value", measured_origins=4, horizon=2)
     variables = []

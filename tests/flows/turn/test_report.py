@@ -17,40 +17,31 @@ import pytest
 from page_kit import unpacked
 from report_demo import NOW, STEP, demo_data, demo_panel
 
-from slackwater.flows.show.formats import usd
+from slackwater.flows.ledger.headline import decisions_summary
 from slackwater.flows.show.page import render_page
-from slackwater.flows.turn.recent_errors import errors_of
-from slackwater.flows.turn.report import (
-    TOP_POLICIES,
-    ReportData,
-    changes_told,
+from slackwater.flows.turn.leaderboard import (
+    BOARD_ROWS,
+    Learned,
+    board_table,
+    changes_of,
     common_hindsight,
-    comparison_sentences,
     costs_figure,
-    decided_for,
-    decisions_summary,
-    forecaster_told,
-    gap_runs,
     is_baseline,
+    leaderboard_blocks,
     leaders_of,
-    market_charts,
-    market_rows,
-    measured_rows,
-    pooled,
-    ranked,
-    report_page,
     shown_policies,
+    shown_rows,
     utility_range,
-    variable_parts,
     weights_section,
-    weights_summary,
-    write_report,
 )
+from slackwater.flows.turn.panels import gap_runs, market_charts
+from slackwater.flows.turn.recent_errors import recent_scores
+from slackwater.flows.turn.report import ReportData, decided_for, report_page, write_report
 from slackwater.forecasting.accuracy.tables import with_common
 from slackwater.warehouse.errors import InputError
 
 VOID = {"meta", "br", "wbr", "img", "link", "input", "hr"}
-SECTIONS = ("decisions", "markets", "accuracy", "policies", "weights", "ingest", "notes")
+SECTIONS = ("decisions", "markets", "accuracy", "policies", "ingest", "notes")
 EVIL = "<b>x</b> & \"$y$\" 'z'"
 
 
@@ -107,10 +98,13 @@ def page(data: ReportData) -> str:
     return render_report(data)
 
 
+NOTHING = Learned(leaderboard=[], movers=[], findings=["No job has ended yet."])
+
+
 def empty() -> ReportData:
     return ReportData(
-        at=NOW, run_id="run-1", simulated=False, decisions=[], accuracy=pd.DataFrame(), leaderboard=[],
-        weights=pd.DataFrame(), round_jobs=[], ingested={}, panels=[], notes=[],
+        at=NOW, run_id="run-1", simulated=False, planner="m", decisions=[], accuracy=pd.DataFrame(), learned=NOTHING,
+        ingested={}, panels=[], notes=[],
     )  # fmt: skip
 
 
@@ -167,14 +161,15 @@ def test_same_data_give_the_same_bytes(data, page, tmp_path):
 def test_names_of_users_are_escaped_everywhere(data):
     panel = replace(data.panels[0], title=EVIL, source=EVIL, assumptions=(EVIL,))
     row = dict.fromkeys(("job", "market", "policy", "reason", "model", "status", "slot"), EVIL)
-    weights = data.weights.rename(
-        columns={data.weights.columns[0]: EVIL, data.weights.columns[40]: EVIL + "2"}
-    )
+    named = {data.learned.policies[0]: EVIL, data.learned.policies[40]: EVIL + "2"}
+    learned = replace(
+        data.learned, leaderboard=[{**data.learned.leaderboard[0], "policy": EVIL}], findings=[EVIL],
+        policies=tuple(named.get(name, name) for name in data.learned.policies), round_jobs=(EVIL,) * 20,
+    )  # fmt: skip
     accuracy = data.accuracy.replace({"model": {"arima": EVIL}, "market": {data.panels[0].title: EVIL}})
     page = render_report(
         replace(
-            data, run_id=EVIL, decisions=[row], panels=[panel], weights=weights, round_jobs=[EVIL] * len(weights),
-            leaderboard=[{"policy": EVIL, "mean_utility": 1.0}], notes=[EVIL], accuracy=accuracy,
+            data, run_id=EVIL, decisions=[row], panels=[panel], learned=learned, notes=[EVIL + "!"], accuracy=accuracy,
             ingested={EVIL: {EVIL: 1}},
         )
     )  # fmt: skip
@@ -215,7 +210,7 @@ def test_every_part_without_data_says_so_in_a_sentence():
     parsed = Page(render_report(empty()))
     for section, sentence in {
         "decisions": "No job is open", "markets": "No market is followed yet", "accuracy": "No forecast has been measured yet",
-        "policies": "No job has ended yet", "weights": "No round of selection yet", "ingest": "Nothing was read",
+        "policies": "No job has ended yet", "ingest": "Nothing was read",
         "notes": "Nothing out of the ordinary",
     }.items():  # fmt: skip
         assert sentence in parsed.text(section)
@@ -278,100 +273,66 @@ def accuracy_table(rows) -> pd.DataFrame:
     return table.assign(**extra)
 
 
+def on_days(table: pd.DataFrame, days: int = 4) -> pd.DataFrame:
+    """Return the same errors repeated on several days."""
+    parts = [table.assign(day=NOW.floor("D") + pd.Timedelta(days=day), source="lab") for day in range(days)]
+    return pd.concat([with_common(part) for part in parts], ignore_index=True)
+
+
+def scores_of(table: pd.DataFrame):
+    (found,) = recent_scores(table, "m")
+    return found
+
+
 def test_pooled_errors_weigh_forecasts_alike_and_compare_like_with_like():
     table = accuracy_table([
         ("a", "last_value", 1, 10, 1.0), ("a", "m", 1, 10, 0.5),
         ("b", "last_value", 1, 30, 3.0), ("b", "m", 1, 30, 3.5),
         ("c", "last_value", 1, 99, 9.0),
     ])  # fmt: skip
-    errors, skill = pooled(table, "mae", "skill_pinball")
-    assert errors.loc[1, "last_value"] == pytest.approx(2.5)
-    assert errors.loc[1, "m"] == pytest.approx(2.75)
-    assert skill.loc[1, "m"] == pytest.approx(-0.1)
-    note = variable_parts(measured_rows(table), "price", ["last_value", "m"]).note
-    assert "Pooled over 2 markets" in note
-    assert "Left out: 1 market " in note
+    scores = scores_of(on_days(table))
+    (floor,), (own,) = scores.of("last_value"), scores.of("m")
+    assert floor["mae"] == pytest.approx(2.5)
+    assert own["mae"] == pytest.approx(2.75)
+    assert own["skill_pinball"] == pytest.approx(-0.1)
+    assert own["n"] == 160
+    assert scores.note == "Pooled over 2 markets. Left out: 1 market where not every model was measured."
 
 
-def on_days(table: pd.DataFrame, days: int = 4) -> pd.DataFrame:
-    """Return the same errors repeated on several days."""
-    parts = [table.assign(day=day, source="lab") for day in range(days)]
-    return pd.concat([with_common(part) for part in parts], ignore_index=True)
+def test_accuracy_shows_every_model_and_market(data, page):
+    text = Page(page).text("accuracy")
+    assert "seasonal_naive" in text
+    assert "Compared with last value, markov is" in text
+    assert page.count("Skill over last value") == 2
+    counts, prices = recent_scores(data.accuracy, "markov")
+    assert len(counts.markets) == len(prices.markets) == 5 * 5
 
 
-def test_sentence_names_the_models_that_are_worse_than_last_value_and_where():
-    rows = [("a", "last_value", s, 5, 1.0) for s in range(1, 6)]
-    rows += [("a", "bad", s, 5, 1.5) for s in range(1, 6)]
-    rows += [("a", "late", s, 5, 1.1 if s in (1, 2, 5) else 0.9) for s in range(1, 6)]
-    rows += [("a", "worse", s, 5, 1.7) for s in range(1, 6)]
-    rows += [("a", "tie", s, 5, 1.0) for s in range(1, 6)]
-    table = accuracy_table(rows)
-    (sentence,) = comparison_sentences(errors_of(on_days(table)), "price")
-    assert "bad and worse: worse at every step" in sentence
-    assert "late: better at steps 3–4, worse at steps 1–2, 5" in sentence
-    assert "tie: even at every step" in sentence
-    assert comparison_sentences(errors_of(on_days(table, days=2)), "price") == [
-        "Too few days to compare: errors on 2, at least 3 wanted."
-    ]
-    assert "not measured" in comparison_sentences(errors_of(on_days(accuracy_table(rows[5:]))), "price")[0]
-
-
-def test_no_skill_is_drawn_of_too_few_days():
-    """A model three times as bad as last value on a single day: no number and no curve, but the number of days in words."""
+def test_of_too_few_days_the_report_says_how_many():
+    """A model three times as bad as last value on a single day: no number, but the number of days in words."""
     table = accuracy_table(
         [("a", "last_value", s, 5, 1.0) for s in (1, 2)] + [("a", "m", s, 5, 3.0) for s in (1, 2)]
     )
-    one_day, many = (
-        variable_parts(measured_rows(on_days(table, days=n)), "price", ["last_value", "m"]) for n in (1, 5)
-    )
-    assert one_day.figures[1].why == "Too few days to compare: errors on 1, at least 3 wanted."
-    assert one_day.rows == [
-        {"model": "m", "n": 5, "days": 1, "step_1": "too few: 1 day", "step_2": "too few: 1 day"}
-    ]
-    assert many.rows[0] | {"n": 25, "days": 5, "step_1": "200 % worse (-200 to -200 %)"} == many.rows[0]
+    text = Page(render_report(replace(empty(), accuracy=on_days(table, days=1)))).text("accuracy")
+    assert "Too few days to compare: errors on 1, at least 3 wanted." in text
+    assert "200 % worse" not in text
+    many = Page(render_report(replace(empty(), accuracy=on_days(table, days=5)))).text("accuracy")
+    assert "200 % worse (-200 to -200 %)" in many
 
 
 def test_flat_series_have_an_undefined_skill_not_an_infinite_one():
     table = accuracy_table([("a", "last_value", 1, 5, 0.0), ("a", "m", 1, 5, 0.2)])
-    assert pooled(table, "skill_mae")[0].isna().all(axis=None)
-    assert [row["skill_pinball"] for row in market_rows(measured_rows(on_days(table)))] == [
-        "",
-        "last value made no error",
-    ]
     text = Page(render_report(replace(empty(), accuracy=on_days(table)))).text("accuracy")
     assert "Last value made no error" in text
     assert "inf" not in text.replace("in full", "")
 
 
-def test_accuracy_shows_every_model_pooled_over_markets(data, page):
-    text = Page(page).text("accuracy")
-    assert "seasonal_naive: worse at every step" in text
-    assert page.count("Pinball skill over last value") == 2
-    assert len(market_rows(measured_rows(data.accuracy))) == 5 * 2 * 5
-
-
-def test_accuracy_without_a_column_is_refused(data):
-    with pytest.raises(InputError, match="without pinball"):
-        render_report(replace(data, accuracy=data.accuracy.drop(columns="pinball")))
-
-
 def test_a_market_of_two_sources_counts_twice():
     one = accuracy_table([("a", "last_value", 1, 5, 1.0), ("a", "m", 1, 5, 2.0)])
     table = pd.concat([one.assign(source="s"), one.assign(source="t", mae=3.0)], ignore_index=True)
-    apart = measured_rows(table)
-    assert sorted({row["market"] for row in market_rows(apart)}) == ["a@s", "a@t"]
-    assert "Pooled over 2 markets" in variable_parts(apart, "price", ["last_value", "m"]).note
-    assert {row["market"] for row in market_rows(measured_rows(one.assign(source="s")))} == {"a"}
-
-
-def test_decision_names_the_forecaster_and_its_fallback():
-    rows = [
-        {"forecaster": "markov", "fallback": ""},
-        {"forecaster": "arima", "fallback": "count: flat"},
-        {"fallback": "no forecast"},
-    ]
-    told = [forecaster_told(row) for row in rows]
-    assert told == ["markov", "arima (fell back: count: flat)", "no forecast"]
+    assert set(scores_of(table).markets["market"]) == {"a@s", "a@t"}
+    assert scores_of(table).note == "Pooled over 2 markets."
+    assert set(scores_of(one.assign(source="s")).markets["market"]) == {"a"}
 
 
 def test_models_that_share_no_market_are_not_pooled():
@@ -380,16 +341,14 @@ def test_models_that_share_no_market_are_not_pooled():
     assert "No market was measured with every model" in text
 
 
-def test_leaderboard_shows_the_best_and_every_baseline_and_counts_the_rest(data, page):
-    top, rest = ranked(data.leaderboard)
-    assert [row["rank"] for row in top][:TOP_POLICIES] == list(range(1, TOP_POLICIES + 1))
-    assert {"OD-only", "MSU", "UP"} <= {row["policy"] for row in top}
-    assert len(top) + len(rest) == len(data.leaderboard) == 116
-    utilities = [row["mean_utility"] for row in top + rest]
-    assert max(utilities) == utilities[0]
-    policies = page[page.index('<section id="policies"') : page.index('<section id="weights"')]
+def test_leaderboard_shows_the_best_and_every_baseline_and_counts_them(data, page):
+    board = data.learned.leaderboard
+    rows = shown_rows(board)
+    assert [row["policy"] for row in rows][:BOARD_ROWS] == [row["policy"] for row in board][:BOARD_ROWS]
+    assert {"OD-only", "MSU", "UP"} <= {row["policy"] for row in rows}
+    assert f"best {BOARD_ROWS} of 116, and baselines" in board_table(board).title
+    policies = page[page.index('<section id="policies"') : page.index('<section id="ingest"')]
     assert policies.count('class="marked"') == 3
-    assert f"{len(rest)} more: `slackwater leaderboard --json`" in policies
 
 
 def test_hindsight_is_drawn_only_when_all_were_scored_on_the_same_jobs():
@@ -400,17 +359,11 @@ def test_hindsight_is_drawn_only_when_all_were_scored_on_the_same_jobs():
     assert common_hindsight(same) == 7.5
     assert common_hindsight([same[0], same[1] | {"mean_hindsight_usd": 7.6}]) is None
     assert common_hindsight([same[0], {"policy": "A", "mean_cost_usd": 8.0}]) is None
-    blank = Page(render_report(replace(empty(), leaderboard=[{"policy": "A"}])))
-    assert "A 1 — —" in blank.text("policies")
-    assert "Nothing is drawn: none of the values" in blank.text("policies")
 
 
 def test_policies_are_told_by_what_they_cost_and_not_by_utilities(data, page):
     """The value of a job may be imputed; the cost and the cost compared with on-demand only are not."""
-    said = Page(page).text("policies")
-    assert "utilit" not in said.lower()
-    best, *_ = ranked(data.leaderboard)[0]
-    assert f"{best['policy']} is best: {usd(best['mean_cost_usd'])} USD a job" in said
+    assert "utilit" not in Page(page).text("policies").lower()
     rows = [
         {"policy": "A", "mean_cost_usd": 10.0, "mean_saved_usd": 90.0, "mean_hindsight_usd": 9.0, "on_time": 1.0},
         {"policy": "B", "mean_cost_usd": 11.0, "mean_saved_usd": 89.0, "mean_hindsight_usd": 9.0, "on_time": 0.5},
@@ -443,15 +396,17 @@ def test_leader_keeps_the_lead_in_a_tie_and_a_change_names_the_job():
         {"A": [1 / 3, 0.5, 0.4, 0.4, 0.2], "B": [1 / 3, 0.3, 0.4, 0.5, 0.3], "C": [1 / 3, 0.2, 0.2, 0.1, 0.5]}
     )
     assert leaders_of(weights.to_numpy()) == [-1, 0, 0, 1, 2]
-    leaders = leaders_of(weights.to_numpy())
-    assert changes_told(["A", "B", "C"], leaders, ["j1", "j2", "j3", "j4", "j5"]) == [
-        "round 4 (j4): B takes the lead from A",
-        "round 5 (j5): C takes the lead from B",
+    assert changes_of(leaders_of(weights.to_numpy())) == [3, 4]
+    learned = Learned(
+        leaderboard=[], movers=[], findings=[], policies=tuple(weights.columns), weights=tuple(map(tuple, weights.to_numpy())),
+        round_jobs=("j1", "j2", "j3", "j4", "j5"),
+    )  # fmt: skip
+    sentence, _, table = weights_section(learned).blocks
+    assert sentence == "After 5 rounds (one a job that ended) C leads with 50 % of the weight."
+    assert table.rows == [
+        {"round": 4, "job": "j4", "before": "A", "after": "B"},
+        {"round": 5, "job": "j5", "before": "B", "after": "C"},
     ]
-    summary = weights_summary(["A", "B", "C"], weights.to_numpy(), leaders)
-    assert "C leads with 50 % of the weight; the leader changed 2 times" in summary
-    with pytest.raises(InputError, match="2 round jobs for 5 rounds"):
-        weights_section(weights, ["j1", "j2"])
 
 
 def test_drawn_policies_are_the_heaviest_and_those_that_led():
@@ -462,15 +417,10 @@ def test_drawn_policies_are_the_heaviest_and_those_that_led():
     assert len(shown) == 8
     assert shown[:3] == [19, 18, 17]
     assert 0 in shown
-    one = np.array([[0.5, 0.5]])
-    assert "there is no leader yet" in weights_summary(["A", "B"], one, leaders_of(one))
-
-
-def test_weights_that_tie_or_last_one_round_are_drawn(data):
-    page = render_report(
-        replace(data, weights=data.weights.iloc[:1], round_jobs=data.round_jobs[:1], panels=[])
+    tied = replace(NOTHING, policies=("A", "B"), round_jobs=("j",), weights=((0.5, 0.5),))
+    assert (
+        "After 1 round (one a job that ended) all policies weigh the same" in weights_section(tied).blocks[0]
     )
-    assert "After 1 round" in Page(page).text("weights")
 
 
 def test_file_is_replaced_whole_or_not_at_all(data, tmp_path):
@@ -522,9 +472,12 @@ def test_the_report_begins_with_big_numbers_and_is_small(data, page):
 
 
 def test_policies_with_the_same_record_are_one_row(data):
-    policy = next(row for row in data.leaderboard if not is_baseline(row) and not row.get("reported_jobs"))
+    board = data.learned.leaderboard
+    policy = next(row for row in board if not is_baseline(row))
     alike = [{**policy, "policy": f"AHAP({k},1,0.4)"} for k in range(2, 12)]
-    top, rest = ranked([*data.leaderboard, *alike])
-    told = [row["policy"] for row in top + rest if "and" in row["policy"]]
-    assert any("9 more" in name or "10 more" in name for name in told)
-    assert len(top) + len(rest) < len(data.leaderboard) + 10
+    rows = shown_rows([policy, *alike, *board[1:]])
+    assert any("10 more" in row["policy"] for row in rows)
+
+
+def test_before_the_first_job_ends_the_leaderboard_is_a_finding():
+    assert [block.items for block in leaderboard_blocks(NOTHING)] == [["No job has ended yet."]]

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 from command_kit import call
+from make import make_turn
 from test_turn import small_settings
 from tidy_folder import DAYS, START, write_tidy
 
@@ -10,7 +11,6 @@ from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.fields import DECISION, stale_told
 from slackwater.flows.monitoring.completeness import freshness, promises_of
 from slackwater.flows.turn.command import decision_blocks
-from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.optimization.job.request import read_request
 from slackwater.warehouse.store.connection import open_store
@@ -93,7 +93,7 @@ def test_decisions_and_status_call_the_same_market_stale(folder, tmp_path):
 def test_a_turn_keeps_what_it_said(folder, tmp_path):
     settings = read_settings(folder / "slackwater.toml")
     with open_store(tmp_path / "w.duckdb") as store:
-        turn = Turn(store=store, at=LATER, settings=settings, run_id="r")
+        turn = make_turn(store, LATER, settings)
         request = read_request(folder / "late.toml").placed(at=LATER, market=MARKET, source="lab:counts")
         result = whole_turn(turn, data=folder / "data", requests=[request], report=tmp_path / "r.html")
     (row,) = result.decisions
@@ -120,7 +120,7 @@ def test_a_job_added_at_the_end_of_an_old_record_says_so_and_the_turn_of_later_w
         soon = ("--name", f"{name}-soon", "--at", LAST.ceil("30min").isoformat())
         assert "STALE DATA" not in call("job", "add", file, *where, *soon).said
     with open_store(db) as store:
-        turn = Turn(store=store, at=LATER, settings=read_settings(folder / "slackwater.toml"), run_id="r")
+        turn = make_turn(store, LATER, read_settings(folder / "slackwater.toml"))
         notes = whole_turn(turn, data=folder / "data", requests=[], report=tmp_path / "r.html").notes
     over = [note for note in notes if "over before any turn decided it" in note]
     assert sorted(note.split()[1] for note in over) == ["late", "late-soon", "roaming", "roaming-soon"]

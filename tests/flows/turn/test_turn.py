@@ -10,15 +10,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 from command_kit import call
+from make import make_request, make_turn
 from past_jobs import past_jobs
 from published import keeps_to
 from tidy_folder import DAYS, START, write_tidy
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.records import outcome_frame
-from slackwater.flows.turn.context import Turn, informed_learner, read_pool, run_id_of
+from slackwater.flows.turn.context import informed_learner, read_pool, run_id_of
 from slackwater.flows.turn.stages import whole_turn
-from slackwater.optimization.job.request import parse_request
 from slackwater.optimization.selection.contract import weigh
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER
 from slackwater.warehouse.issued import read_rows
@@ -132,7 +132,7 @@ def scramble_after(folder: Path, at: pd.Timestamp) -> None:
 
 def one_turn(db: Path, settings: Settings, *, at=AT, data: Path | None = None, requests=()):
     with open_store(db) as store:
-        turn = Turn(store=store, at=at, settings=settings, run_id=run_id_of(at))
+        turn = make_turn(store, at, settings)
         return whole_turn(turn, data=data, requests=list(requests), report=db.parent / "report.html")
 
 
@@ -209,7 +209,7 @@ def test_the_same_turn_again_writes_nothing_new(first, settings):
 
 def test_stored_weights_are_those_rebuilt_from_stored_utilities(first, settings):
     with open_store(first[0]) as store:
-        turn = Turn(store=store, at=AT, settings=settings, run_id="x")
+        turn = make_turn(store, AT, settings)
         rounds = read_pool(turn).rounds
         rows = read_rows(store, "weights", order_by=["round"])
     assert settings.learner == DEFAULT_LEARNER
@@ -222,7 +222,7 @@ def test_stored_weights_are_those_rebuilt_from_stored_utilities(first, settings)
 
 def test_the_ledger_knows_what_wrong_forecasts_cost(first, settings):
     with open_store(first[0]) as store:
-        names = read_pool(Turn(store=store, at=AT, settings=settings, run_id="x")).names
+        names = read_pool(make_turn(store, AT, settings)).names
         lost = outcome_frame(store, names).pivot(
             index="job", columns="policy", values="lost_to_forecast_error"
         )
@@ -322,15 +322,6 @@ def test_the_stochastic_policy_decides_live_as_a_plan_would_and_is_blind_to_the_
     assert all("P(spot >= " in row["reason"] or "finished" in row["reason"] for row in answers[0])
 
 
-def _request(name: str, **changes: object):
-    terms = {
-        "name": name, "deadline_in": "6h", "n_min": 1, "n_max": 4,
-        "workload": {"amount": 8, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
-        "checkpoint": {"resumable": True, "overhead_minutes": 2},
-    }  # fmt: skip
-    return parse_request({**terms, **changes}, "test")
-
-
 def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings):
     """Jobs that cannot finish, cannot resume, or whose market is missing or has stopped reporting."""
     folder = tmp_path / "data"
@@ -348,13 +339,14 @@ def test_odd_jobs_and_markets_get_an_answer_and_stop_nothing(tmp_path, settings)
         )
     )
     pa.parquet.write_table(table.filter(pc.invert(gone)), folder / "availability.parquet")
-    hopeless = _request("hopeless", workload={"amount": 500, "unit": "gpu_hours"})
+    terms = {"at": AT, "n_max": 4, "workload": {"amount": 8, "unit": "gpu_hours"}}
+    hopeless = {"workload": {"amount": 500, "unit": "gpu_hours"}}
     requests = [
-        hopeless.placed(at=AT, market=there, source=None),
-        _request("blind").placed(at=AT, market=there, source=None),
-        _request("nowhere").placed(at=AT, market="no/such/market/here", source=None),
-        _request("fixed", checkpoint={"resumable": False}).placed(at=AT, market=elsewhere, source=None),
-        _request("resumed").placed(at=AT, market=elsewhere, source=None),
+        make_request("hopeless", market=there, **(terms | hopeless)),
+        make_request("blind", market=there, **terms),
+        make_request("nowhere", market="no/such/market/here", **terms),
+        make_request("fixed", market=elsewhere, checkpoint={"resumable": False}, **terms),
+        make_request("resumed", market=elsewhere, **terms),
     ]
     result = one_turn(tmp_path / "w.duckdb", settings, data=folder, requests=requests)
     rows = {row["job"]: row for row in result.decisions}

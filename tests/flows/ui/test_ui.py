@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import uvicorn
 from chromium import chromium_page, find_chromium
+from make import make_request
 from past_jobs import past_jobs
 from test_turn import AT, one_turn
 
@@ -35,7 +36,6 @@ from slackwater.flows.ui.jobs import hourly_cost, jobs_data
 from slackwater.flows.ui.markets import markets_data
 from slackwater.flows.ui.pages import VIEWS
 from slackwater.flows.ui.reading import Reading, Snapshots
-from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import open_reader, open_store
@@ -48,14 +48,10 @@ ALARM = "nothing came <b>since</b> 05:00"
 
 
 def request_of(name: str, gpu_hours: float):
-    return parse_request(
-        {
-            "name": name, "deadline_in": "6h", "n_min": 1, "n_max": 4,
-            "workload": {"amount": gpu_hours, "unit": "gpu_hours"}, "throughput": {"form": "linear"},
-            "checkpoint": {"resumable": True, "overhead_minutes": 2},
-        },
-        "test",
-    ).placed(at=AT, market=MARKET, source=None)  # fmt: skip
+    terms = {"n_max": 4, "workload": {"amount": gpu_hours, "unit": "gpu_hours"}}
+    return make_request(
+        name, at=AT, market=MARKET, checkpoint={"resumable": True, "overhead_minutes": 2}, **terms
+    )
 
 
 def two_turns(db: Path, settings: Settings) -> None:

@@ -5,6 +5,7 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 from command_kit import options_of
@@ -12,13 +13,15 @@ from command_kit import options_of
 from slackwater.flows.guard import is_same_origin, may_ask
 from slackwater.flows.monitoring.status import LOOKS
 from slackwater.flows.show.page import COLOURS, properties
+from slackwater.flows.turn.panels import MarketPanel, market_charts
 from slackwater.flows.ui import app, command, pages, runs
 from slackwater.flows.ui import runs as complete
 from slackwater.flows.ui.jobs import job_figure
-from slackwater.flows.ui.markets import market_figure
 from slackwater.flows.ui.reading import fingerprint
 from slackwater.flows.ui.runs import LETTERS, completeness_values
+from slackwater.forecasting.quantiles import Forecast
 from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.history import Market
 
 CSS = app.style_sheet()
 
@@ -212,22 +215,33 @@ def test_a_job_is_drawn_with_what_was_held_and_what_is_planned():
 
 
 def test_a_market_is_drawn_with_its_past_its_gaps_its_fan_and_what_came():
-    step = pd.Timedelta(hours=1)
-    slots = [pd.Timestamp(f"2026-03-10T0{k}:00Z") for k in range(4)]
-    bands = {"q05": 0, "q10": 1, "q25": 2, "q50": 3, "q75": 4, "q90": 5, "q95": 6}
-    data = {
-        "market": "a/b/c/d", "on_demand_usd": 4.0, "capacity": 8, "availability_observed": True,
-        "past": [{"slot": at, "price_usd": p, "available": 2.0} for at, p in zip(slots[:3], (1.0, None, 1.5), strict=True)],
-        "forecast": [{"slot": slots[3], "price": bands | {"came": 1.25}, "count": bands | {"came": None}}],
-    }  # fmt: skip
-    price, count = (spec["datasets"] for spec in market_figure(data, step=step).specs)
+    """Observations after the issue of a forecast are drawn; slots that are still to come are no gaps."""
+    step, nan = pd.Timedelta(hours=1), float("nan")
+    slots = pd.DatetimeIndex([f"2026-03-10T0{k}:00Z" for k in range(4)])
+    market = Market(provider="a", region="b", zone="c", instance_type="d")
+    quantiles = np.arange(19.0)[None, :]
+    forecast = Forecast(
+        market=market, issued_at=slots[2], step=step, predictor="m", newest_row=slots[2], capacity=20,
+        price=quantiles, price_mean=np.array([9.0]), count=quantiles, count_mean=np.array([9.0]),
+    )  # fmt: skip
+    panel = MarketPanel(
+        title=market.key, source="s", slots=slots, price=np.array([1.0, nan, 1.5, 1.25]),
+        available=np.array([2.0, 2.0, 2.0, nan]), on_demand_usd=4.0, capacity=8, forecast=forecast,
+    )  # fmt: skip
+    price, count = (spec["datasets"] for spec in market_charts(panel))
     assert [row["y"] for row in price["past"]] == [1.0, 1.0, None, 1.5, 1.25, 1.25]
     assert [(row["x2"] - row["x"]) / 3_600_000 for row in price["gaps"]] == [1]
     (ahead,) = price["ahead"]
-    assert [ahead[f"{end}{band}"] for band in (90, 80, 50) for end in ("low", "high")] == [0, 6, 1, 5, 2, 4]
-    assert (ahead["median"], price["limit"], count["limit"]) == (3, [{"y": 4}], [{"y": 8}])
+    assert [ahead[f"{end}{band}"] for band in (90, 80, 50) for end in ("low", "high")] == [
+        0,
+        18,
+        1,
+        17,
+        4,
+        14,
+    ]
+    assert (ahead["median"], price["limit"], count["limit"]) == (9, [{"y": 4}], [{"y": 8}])
     assert [row["y"] for row in count["past"]] == [2, 2, 2, 2]  # up to the end of the last known slot
-    assert market_figure({"past": [], "forecast": []}, step=step) is None
 
 
 def test_the_map_has_a_letter_for_every_state_and_none_by_colour_alone():

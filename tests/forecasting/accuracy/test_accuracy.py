@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from series_kit import MARKET, history, wandering
+from make import MARKET, make_history
+from series_kit import wandering
 
 from slackwater.forecasting.accuracy.losses import LOSSES, SCORE_COLUMNS, pinball, scale_of, score
 from slackwater.forecasting.origins import backtest
@@ -125,7 +126,7 @@ def test_twice_the_mean_pinball_approximates_the_crps_of_a_sample():
     normal = 50.0 + np.concatenate([quantiles, [0.0], -quantiles[::-1]])
     y = 50.7
     crps = 0.7 * (2 * 0.7580363 - 1) + 2 * 0.3122539 - 1 / math.sqrt(math.pi)
-    actual = history([y] * 3, [0] * 3)
+    actual = make_history([y] * 3, [0] * 3)
     forecast = Forecast(
         market=MARKET, issued_at=actual.slots[0], step=actual.step, predictor="m", newest_row=actual.slots[0],
         price=normal[None, :], price_mean=normal[9:10], count=np.zeros((1, 19)), count_mean=np.zeros(1), capacity=0,
@@ -137,7 +138,7 @@ def test_twice_the_mean_pinball_approximates_the_crps_of_a_sample():
 
 def test_a_scaled_error_without_a_scale_is_undefined():
     """M6.5: flat before the first origin means no MASE, not infinity and not zero."""
-    flat = history([0.9] * 60, [4] * 30 + [3] * 30)
+    flat = make_history([0.9] * 60, [4] * 30 + [3] * 30)
     (made,) = backtest([flat], "last_value", origins=list(flat.slots[20:50]), horizon=2).values()
     table = score(made, flat)
     price = table[table["variable"] == "price"]
@@ -148,7 +149,7 @@ def test_a_scaled_error_without_a_scale_is_undefined():
 
 
 def test_the_scale_is_the_last_value_error_before_the_first_origin():
-    past = history([1.0, 2.0, NAN, 4.0, 5.0, 9.0], [0, 1, 2, 2, NAN, 0])
+    past = make_history([1.0, 2.0, NAN, 4.0, 5.0, 9.0], [0, 1, 2, 2, NAN, 0])
     price, count = series_of(past, "price"), series_of(past, "count")
     first = price.first_slot
     assert scale_of(price, first + 4, first).change == pytest.approx(1.0)
@@ -176,7 +177,7 @@ def test_skill_compares_on_common_origins_only():
 
 
 def test_gaps_and_the_end_of_the_record_are_not_scored():
-    actual = history([1.0] * 30 + [NAN] * 10, [2] * 30 + [NAN] * 10)
+    actual = make_history([1.0] * 30 + [NAN] * 10, [2] * 30 + [NAN] * 10)
     table = score(random_forecasts(actual, [26, 27, 28, 38]), actual).set_index(["variable", "step"])
     assert table["n"].to_dict() == {(v, k): max(0, 4 - k) for v in ("price", "count") for k in (1, 2, 3)}
     assert score(random_forecasts(actual, [35]), actual).empty

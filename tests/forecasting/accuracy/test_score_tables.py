@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_history
 from rolling_kit import (
     DAILY,
     DAY,
@@ -21,7 +22,7 @@ from rolling_kit import (
     blocks_of,
     every,
 )
-from series_kit import DATA, history, real_histories, wandering
+from series_kit import DATA, real_histories, wandering
 
 from slackwater.forecasting.accuracy.intervals import block_interval
 from slackwater.forecasting.accuracy.losses import conditional_frequencies, diebold_mariano, score
@@ -283,7 +284,7 @@ def test_reasons_are_counted_and_their_numbers_masked(accuracy):
 
 
 def test_flat_series_have_no_skill_and_no_scaled_error_but_a_row():
-    flat = series_of(history(np.full(300, 0.9), np.zeros(300), capacity=4), "price")
+    flat = series_of(make_history(np.full(300, 0.9), np.zeros(300), capacity=4), "price")
     table = accuracy_by(a_rolling([Panel(series=(flat,))], MODELS)).scores
     assert (table["mae"] == 0).all()
     assert table[["mase", "skill_pinball", "skill_mae", "dm_p"]].isna().all(axis=None)
@@ -293,7 +294,7 @@ def test_flat_series_have_no_skill_and_no_scaled_error_but_a_row():
 def test_a_floor_that_erred_by_rounding_only_gives_no_skill():
     """0.9 and the float below it: last value's loss consists of rounding errors, which are no scale for other errors."""
     values = np.where(np.arange(300) % 7 == 0, np.nextafter(0.9, 0.0), 0.9)
-    near = series_of(history(values, np.zeros(300), capacity=4), "price")
+    near = series_of(make_history(values, np.zeros(300), capacity=4), "price")
     accuracy = accuracy_by(a_rolling([Panel(series=(near,))], MODELS))
     assert accuracy.scores["pinball"].between(0, 1e-15, inclusive="right").any()
     for table in (accuracy.scores, accuracy.pooled, accuracy.classes, accuracy.periods):
@@ -329,7 +330,7 @@ def test_markets_are_classed_by_what_was_known_at_their_test_start():
     for gap, kind in ((40, "moving"), (49, "still"), (1000, "still")):
         values = 1.0 + (np.arange(960) // gap % 2)
         values[480:] = np.arange(480)  # values after the test start have no influence
-        price = series_of(history(values, np.zeros(960), capacity=4), "price")
+        price = series_of(make_history(values, np.zeros(960), capacity=4), "price")
         assert yardstick_of(price, second_half(price), DAILY).kind == kind
 
 

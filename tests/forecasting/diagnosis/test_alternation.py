@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from series_kit import DATA, history
+from make import make_history
+from series_kit import DATA
 
 from slackwater.forecasting.diagnosis.predictability import (
     TABLE,
@@ -37,7 +38,7 @@ def swinging(days, size=3.0, *, seed=0):
 def with_probes(values, per_slot=3) -> Series:
     """Return the series of every third value, with the two between as readings within the slot."""
     table = values.reshape(-1, per_slot)
-    made = series_of(history(np.ones(len(table)), table[:, -1], capacity=20), "count")
+    made = series_of(make_history(np.ones(len(table)), table[:, -1], capacity=20), "count")
     return replace(made, within=table[:, :-1])
 
 
@@ -92,7 +93,7 @@ def test_probes_are_put_back_in_one_line():
     values = smooth(2)
     series = with_probes(values)
     np.testing.assert_array_equal(probes_of(series), values)
-    bare = series_of(history([1.0] * 5, [1, 2, 3, 4, 5]), "count")
+    bare = series_of(make_history([1.0] * 5, [1, 2, 3, 4, 5]), "count")
     np.testing.assert_array_equal(probes_of(bare), bare.values)
     assert alternations([bare]) == []
     assert "not known" in alternation_sentences([])[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from series_kit import DATA, history, real_histories
+from make import make_history
+from series_kit import DATA, real_histories
 
 from slackwater.forecasting.diagnosis.drift import (
     DRIFT_COLUMNS,
@@ -212,7 +213,7 @@ def test_a_model_is_estimated_again_only_after_a_change():
         [simulate(stays(16, 0.8, zero=0.8, full=0.05), 14 * DAY, rng), np.full(2 * DAY, 16.0)]
     )
     for values, expected in ((same, False), (changed, True)):
-        series = series_of(history(np.ones(len(values)), values, capacity=16), "count")
+        series = series_of(make_history(np.ones(len(values)), values, capacity=16), "count")
         fit = series.first_slot + 14 * DAY - 1
         assert bool(drifted_since(series, fit)) is expected
         assert drifted_since(series, series.end - 1) == ""
@@ -224,7 +225,7 @@ def test_a_new_price_level_is_no_drift_but_a_moving_price_is():
     rng = np.random.default_rng(13)
     level = np.concatenate([np.full(10 * DAY, 1.0), np.full(10 * DAY, 1.4)])
     moving = np.concatenate([np.full(10 * DAY, 1.0), 1.0 + 0.3 * rng.random(10 * DAY)])
-    flat, lively = (series_of(history(p, np.ones(len(p))), "price") for p in (level, moving))
+    flat, lively = (series_of(make_history(p, np.ones(len(p))), "price") for p in (level, moving))
     assert series_drifts(flat) == []
     assert series_drifts(lively)[0].at < 13 * DAY
     assert "still 100 % of the time)" in series_drifts(lively)[0].found
@@ -233,7 +234,7 @@ def test_a_new_price_level_is_no_drift_but_a_moving_price_is():
 
 def test_the_tables_say_when():
     counts = np.concatenate([np.zeros(8 * DAY), np.full(6 * DAY, 8.0)])
-    series = series_of(history(np.ones(len(counts)), counts, capacity=8), "count")
+    series = series_of(make_history(np.ones(len(counts)), counts, capacity=8), "count")
     table = drift_table([series])
     assert tuple(table.columns) == DRIFT_COLUMNS
     start = pd.Timestamp("2025-10-04", tz="UTC")

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from series_kit import DATA, history, real_histories, wandering
+from make import make_history
+from series_kit import DATA, real_histories, wandering
 
 from slackwater.forecasting.diagnosis.predictability import (
     autocorrelation,
@@ -136,13 +137,13 @@ def test_many_distinct_prices_are_binned():
 
 
 def test_stillness_counts_what_it_says():
-    series = series_of(history([2.0] * 8, [0, 0, 4, NAN, 4, 4, 2, 0], capacity=4), "count")
+    series = series_of(make_history([2.0] * 8, [0, 0, 4, NAN, 4, 4, 2, 0], capacity=4), "count")
     still = stillness(series)
     assert still.at_zero == pytest.approx(3 / 7)
     assert still.at_cap == pytest.approx(3 / 7)
     assert still.unchanged == pytest.approx(2 / 5)
     assert still.changes_per_day == pytest.approx(3 / 5 * 48)
-    price = stillness(series_of(history([2.0, 3.06, 3.06, NAN], [1, 1, 1, 1]), "price"))
+    price = stillness(series_of(make_history([2.0, 3.06, 3.06, NAN], [1, 1, 1, 1]), "price"))
     assert price.at_cap == pytest.approx(2 / 3)
 
 
@@ -169,14 +170,14 @@ def test_the_training_row_reads_nothing_of_the_second_half():
 
 
 def test_a_clockless_series_has_no_day():
-    table = predictability([series_of(wandering(48 * 20, seed=9, clock=False), "count")])
+    table = predictability([series_of(wandering(48 * 20, seed=9, real_clock=False), "count")])
     assert table[["acf_day", "acf_week", "strength_daily", "strength_weekly"]].isna().all(axis=None)
     assert table[["acf_1", "acf_12"]].notna().all(axis=None)
 
 
 @pytest.mark.parametrize("slots", [0, 1, 2, 30])
 def test_short_series_are_rows_of_nothing_known(slots):
-    table = predictability([series_of(history([1.0] * slots, [3] * slots), "count")])
+    table = predictability([series_of(make_history([1.0] * slots, [3] * slots), "count")])
     assert len(table) == 2
     assert table[["acf_1", "told_1", "strength_daily"]].isna().all(axis=None)
 

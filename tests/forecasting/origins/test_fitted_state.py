@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_history
 from predictors_kit import registered
-from series_kit import history, wandering
+from series_kit import wandering
 
 from slackwater.forecasting.predictor import EachAlone, Panel, restored, state_text
 from slackwater.forecasting.predictors import make_predictor
@@ -30,7 +31,7 @@ def same(one, other):
 
 def panel_of(variable):
     kinds = [wandering(300, seed=seed) for seed in (1, 2)]
-    kinds.append(history([0.9] * 300, [4] * 300, capacity=8))
+    kinds.append(make_history([0.9] * 300, [4] * 300, capacity=8))
     named = [replace(one, source=f"s{i}") for i, one in enumerate(kinds)]
     return Panel(series=tuple(series_of(one, variable) for one in named))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_history
 from predictors_kit import registered
 from rolling_kit import (
     DAY,
@@ -19,7 +20,6 @@ from rolling_kit import (
     every,
     scrambled,
 )
-from series_kit import history
 
 from slackwater.forecasting.origins import NO_NUMBER, Cohort, Rolling, forecast_blocks, second_half, units_of
 from slackwater.forecasting.predictor import EachAlone, Outlook, Panel, bounded
@@ -39,7 +39,7 @@ def by_origin(blocks):
 
 def test_the_usual_origins_are_the_second_half_from_its_first_known_slot():
     assert second_half(a_series(11, gaps=0)).tolist() == [4, 5, 6, 7, 8, 9]
-    late = series_of(history([np.nan] * 11, [np.nan] * 7 + [1, 2, 3, 4]), "count")
+    late = series_of(make_history([np.nan] * 11, [np.nan] * 7 + [1, 2, 3, 4]), "count")
     assert second_half(late).tolist() == [7, 8, 9]
     assert second_half(late.part(0, 0)).size == 0
     assert second_half(late.part(0, 1)).size == 0
@@ -145,10 +145,10 @@ def test_a_model_is_shown_the_panel_up_to_its_fit_and_to_its_last_origin_and_no_
 
 def test_what_was_learned_late_is_estimated_on_from_then_on_and_seen_by_no_peer():
     """The row of slot 4 was learned in slot 7."""
-    on_time = history([1.0] * 10, [3] * 10)
+    on_time = make_history([1.0] * 10, [3] * 10)
     known = on_time.slots.to_series(index=on_time.slots)
     known.iloc[4] = on_time.slots[7]
-    series = series_of(history([1.0] * 10, [3] * 10, known_at=known), "count")
+    series = series_of(make_history([1.0] * 10, [3] * 10, known_at=known), "count")
     cohort = Cohort(series=(series,), cadence=every(DAY).count)
 
     class Shown(Watching):

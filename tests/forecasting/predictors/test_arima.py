@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from series_kit import history, wandering
+from make import make_history
+from series_kit import wandering
 from standing import standing
 from statsmodels.tsa.arima_process import arma_generate_sample
 from statsmodels.tsa.statespace.sarimax import SARIMAX
@@ -143,20 +144,20 @@ def daily_wave(days=12, seed=0):
 
 
 def test_a_daily_cycle_is_taken_where_the_clock_is_real_and_it_pays():
-    with_clock = standing("arima", history(daily_wave(), [1] * 576))
+    with_clock = standing("arima", make_history(daily_wave(), [1] * 576))
     assert with_clock.price.arma.weights.size > 1
     point = with_clock.forecast(horizon=48).price_mean
     wave = 5 + 2 * np.sin(2 * np.pi * np.arange(48) / 48)
     assert np.abs(point - wave).max() < 0.6
-    no_clock = standing("arima", history(daily_wave(), [1] * 576, clock=False))
+    no_clock = standing("arima", make_history(daily_wave(), [1] * 576, real_clock=False))
     assert no_clock.price.arma.weights.size <= 1
     noise = 5 + np.random.default_rng(1).normal(size=576)
-    assert standing("arima", history(noise, [1] * 576)).price.arma.weights.size <= 1
+    assert standing("arima", make_history(noise, [1] * 576)).price.arma.weights.size <= 1
 
 
 def test_the_model_as_statsmodels_tells_the_same_forecast():
     """With the cycle among the regressors."""
-    whole = history(daily_wave(8), [1] * 384)
+    whole = make_history(daily_wave(8), [1] * 384)
     fitted, series = standing("arima", whole).price, series_of(whole, "price")
     assert fitted.arma.weights.size > 1
     d = fitted.arma.d
@@ -173,7 +174,7 @@ def carried_over(n=300, seed=0, gaps=0.0):
     steps = rng.normal(0, 0.01, n)
     price = 5 + np.cumsum(steps + 0.6 * np.concatenate([[0], steps[:-1]]))
     price[rng.random(n) < gaps] = NAN
-    return history(price, [1] * n, clock=False)
+    return make_history(price, [1] * n, real_clock=False)
 
 
 def test_arima_equals_statsmodels_own_forecast_from_every_origin():
@@ -206,7 +207,7 @@ def test_an_order_that_was_further_off_than_the_last_value_is_not_used():
     """Jumps away and back dominate the likelihood; in all other slots the price is constant."""
     price = np.full(600, 1.0)
     price[50::50] = 3.0
-    whole = history(price, [1] * 600)
+    whole = make_history(price, [1] * 600)
     assert best_order(price[:400]).order != (0, 1, 0)
     fitted = standing("arima", whole.until(whole.slots[399]))
     assert fitted.price.arma.order == (0, 1, 0)
@@ -228,7 +229,7 @@ def test_arima_goes_on_from_the_newest_value_over_a_short_gap():
 
 
 def test_arima_falls_back_on_flat_and_short_with_the_reason():
-    flat = standing("arima", history([0.9] * 200, [4] * 200)).forecast(horizon=2)
+    flat = standing("arima", make_history([0.9] * 200, [4] * 200)).forecast(horizon=2)
     assert flat.price_fallback == flat.count_fallback == "flat series"
     short = standing("arima", wandering(50, gaps=0.0)).forecast(horizon=2)
     assert short.price_fallback.startswith("50 values, 60 are needed")

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from series_kit import HALF_HOUR, MARKET, history, wandering
+from make import HALF_HOUR, MARKET, make_history
+from series_kit import wandering
 from standing import standing
 
 from slackwater.forecasting.predictor import NEVER_SEEN, Panel, restored, state_text
@@ -302,7 +303,7 @@ def test_markets_never_seen_flat_and_too_large_are_answered_and_labelled():
     assert set(made.reasons) == {NEVER_SEEN}
     large = replace(new, values=new.values + 200, upper=new.upper + 200, within=np.zeros((200, 0)))
     assert "206 instances at most" in fitted.outlook(Panel(series=(large,)), 0, np.array([199]), 3).reasons[0]
-    flat = history([1.0] * 300, [4] * 300)
+    flat = make_history([1.0] * 300, [4] * 300)
     forecast = standing("combined", flat).forecast(horizon=12)
     assert (forecast.count == 4).all()
 
@@ -311,7 +312,7 @@ def test_the_combination_beats_last_value_on_a_flickering_market():
     """Two days mostly at 6, two days mostly at 0, with single slots of the other value: the present value misleads."""
     mostly = np.tile(np.repeat([0.0, 6.0], 96), 4)
     count = np.where(RNG(0).random(mostly.size) < 0.15, 6 - mostly, mostly)
-    own = replace(series_of(history([1.0] * count.size, count, capacity=6), "count"), source="test")
+    own = replace(series_of(make_history([1.0] * count.size, count, capacity=6), "count"), source="test")
     panel = Panel(series=(own,))
     fitted = StackedCount(members=tuple(MEMBERS)).fit(panel.until(own.first_slot + 399))
     origins = np.arange(400, 690)

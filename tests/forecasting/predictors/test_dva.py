@@ -7,7 +7,8 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from series_kit import history, wandering
+from make import make_history
+from series_kit import wandering
 
 from slackwater.forecasting.predictor import NEVER_SEEN, Panel
 from slackwater.forecasting.predictors import PREDICTORS, Entry, make_predictor, predictor_names
@@ -47,7 +48,7 @@ def tide(slots, seed=0):
     """Return a count of 8 by day and 0 by night, off by 1 now and then: last value is wrong twice a day, and late."""
     rng = np.random.default_rng(seed)
     count = np.where(np.arange(slots) % 24 < 12, 8.0, 0.0)
-    return history(
+    return make_history(
         [1.0] * slots, np.clip(count + (rng.random(slots) < 0.1) * rng.choice([-1, 1], slots), 0, 8)
     )
 
@@ -72,7 +73,7 @@ def test_without_jax_the_extra_is_named():
 
 def test_a_window_of_counts_by_hand():
     counts = [0, 4, NAN, 8, 8, 2]
-    series = series_of(history([1.0] * 6, counts, capacity=8), "count")
+    series = series_of(make_history([1.0] * 6, counts, capacity=8), "count")
     window = windows_at(series, np.array([4]))[0]
     assert window.shape == (LENGTH, 8)
     # The origin first, as distance from the middle of 0..8 in halves; a gap repeats the previous value, or the
@@ -85,7 +86,7 @@ def test_a_window_of_counts_by_hand():
 
 def test_a_window_of_prices_is_in_recent_changes():
     prices = [1.0, 1.1, 1.1, 1.0, 1.1]
-    series = series_of(history(prices, [1] * 5), "price")
+    series = series_of(make_history(prices, [1] * 5), "price")
     units = units_at(series, np.array([4]))
     assert units.unit[0] == pytest.approx(3 * np.log(1.1))
     assert windows_at(series, np.array([4]))[0, :5, 0] == pytest.approx([0, -1 / 3, 0, 0, -1 / 3], abs=1e-6)
@@ -118,7 +119,7 @@ def test_laws_of_draws_are_laws_and_their_means_are_the_draws():
 
 
 def test_too_little_is_answered_by_last_value_and_says_so():
-    for whole in (wandering(60), history([1.0] * 300, [4] * 300, capacity=8)):
+    for whole in (wandering(60), make_history([1.0] * 300, [4] * 300, capacity=8)):
         series = series_of(whole, "count")
         fitted = DvaCount().fit(Panel(series=(series,)))
         given = fitted.outlook(Panel(series=(series,)), 0, np.array([50]), 4)
@@ -219,7 +220,7 @@ def test_a_price_that_stands_still_is_forecast_to_stand_still():
     moving = 1.0 + 0.01 * np.cumsum(rng.choice([-1, 0, 0, 1], 500)).clip(-40, 80)
     # Only one price moves in the last three days.
     price = np.concatenate([moving, np.full(200, moving[-1])])
-    series = series_of(history(price, [1] * 700), "price")
+    series = series_of(make_history(price, [1] * 700), "price")
     panel = Panel(series=(series,))
     fitted = DvaPrice(how=SHORT).fit(panel.until(series.first_slot + 499))
     given = fitted.outlook(panel, 0, np.array([480, 699]), 6)

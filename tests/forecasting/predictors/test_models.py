@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from series_kit import history, wandering
+from make import make_history
+from series_kit import wandering
 from standing import standing
 
 from slackwater.forecasting.predictor import bounded
@@ -84,7 +85,7 @@ def daily_pattern(days, *, noise=0.0, seed=0, **options):
     pattern = np.repeat([0, 3, 8, 5], 12).astype(float)
     count = np.tile(pattern, days)
     count = np.where(rng.random(count.size) < noise, rng.integers(0, 9, count.size), count)
-    return history(1.0 + 0.1 * np.tile(pattern, days), count, capacity=8, **options), pattern
+    return make_history(1.0 + 0.1 * np.tile(pattern, days), count, capacity=8, **options), pattern
 
 
 def test_seasonal_naive_repeats_the_newest_day_it_knows():
@@ -98,17 +99,17 @@ def test_seasonal_naive_repeats_the_newest_day_it_knows():
 def test_seasonal_naive_takes_the_week_where_the_week_repeats():
     rng = np.random.default_rng(1)
     week = rng.integers(0, 9, 7 * 48).astype(float)
-    whole = history(np.tile(1 + week, 4), np.tile(week, 4), capacity=8)
+    whole = make_history(np.tile(1 + week, 4), np.tile(week, 4), capacity=8)
     fitted = standing("seasonal_naive", whole)
     assert isinstance(fitted.count, FittedSeasonalNaive)
     assert fitted.count.season == 7 * 48
     assert (fitted.forecast(horizon=48).median("count") == week[:48]).all()
-    drifting = history(1 + np.tile(week[:48], 28) + 0.1 * np.repeat(np.arange(28), 48), [1] * 1344)
+    drifting = make_history(1 + np.tile(week[:48], 28) + 0.1 * np.repeat(np.arange(28), 48), [1] * 1344)
     assert standing("seasonal_naive", drifting).price.season == 48
 
 
 def test_seasonal_naive_says_why_it_cannot():
-    unknown = standing("seasonal_naive", daily_pattern(5, clock=False)[0]).forecast(horizon=2)
+    unknown = standing("seasonal_naive", daily_pattern(5, real_clock=False)[0]).forecast(horizon=2)
     assert "time of day is unknown" in unknown.count_fallback
     short = standing("seasonal_naive", wandering(40)).forecast(horizon=2)
     assert "shorter than a day" in short.price_fallback
@@ -165,7 +166,7 @@ def test_markov_learns_a_known_chain():
         state = (1 if u < 0.05 else 0) if state == 0 else (0 if u < 0.15 else 1)
         path.append(state)
     path[-1] = 1
-    fitted = standing("markov", history([1.0] * 4000, path))
+    fitted = standing("markov", make_history([1.0] * 4000, path))
     law = np.linalg.matrix_power(np.array([[0.95, 0.05], [0.15, 0.85]]), 6)[1]
     assert fitted.forecast(horizon=6).count_mean[5] == pytest.approx(law[1], abs=0.08)
     assert fitted.count.forget > 0.995, "a chain that never changes should be forgotten slowly"
@@ -187,7 +188,7 @@ def test_boosting_learns_what_a_chain_cannot_say():
     rng = np.random.default_rng(0)
     mostly = np.tile(np.repeat([0.0, 8.0], 96), 5)
     count = np.where(rng.random(mostly.size) < 0.15, 8 - mostly, mostly)
-    whole = history([1.0] * count.size, count, capacity=8)
+    whole = make_history([1.0] * count.size, count, capacity=8)
     loss = {}
     for name in ("markov", "lightgbm"):
         fitted = standing(name, whole.until(whole.slots[575]))

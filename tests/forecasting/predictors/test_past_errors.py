@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from series_kit import history, wandering
+from make import make_history
+from series_kit import wandering
 
 from slackwater.forecasting.predictors.arima import spread_around, time_since_change
 from slackwater.forecasting.quantiles import LEVELS
@@ -49,7 +50,7 @@ def drawn(series, steps, seed=3):
 
 @pytest.mark.parametrize("stated", [True, False])
 def test_laws_of_counts_equal_the_slow_ones(stated):
-    series = series_of(wandering(260, seed=1, gaps=0.06, stated=stated), "count")
+    series = series_of(wandering(260, seed=1, gaps=0.06, capacity_stated=stated), "count")
     point, origins = drawn(series, 10), np.array([120, 200, 259])
     made = spread_around(series, point, origins, 5)
     for o, origin in enumerate(origins):
@@ -83,7 +84,7 @@ def test_quantiles_of_prices_equal_the_slow_ones():
 
 
 def test_many_instances_get_quantiles_without_a_law():
-    series = series_of(history([1.0] * 300, 200 + np.arange(300) % 50), "count")
+    series = series_of(make_history([1.0] * 300, 200 + np.arange(300) % 50), "count")
     made = spread_around(series, np.repeat(series.values[:, None], 3, axis=1), np.array([299]), 3)
     assert made.law is None
     assert made.quantiles[0, 0].min() >= 200
@@ -118,7 +119,7 @@ def test_a_count_at_its_cap_gets_the_errors_made_there():
     count = [8]
     for _ in range(599):
         count.append(8 if count[-1] == 0 or rng.random() < 0.5 else 0)
-    series = series_of(history([1.0] * 600, count), "count")
+    series = series_of(make_history([1.0] * 600, count), "count")
     at_cap, at_zero = (np.flatnonzero(series.values == v)[-3] for v in (8, 0))
     point = np.repeat(series.values[:, None], 1, axis=1)
     law = spread_around(series, point, np.array([at_cap, at_zero]), 1).law[:, 0]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from series_kit import MARKET, history, wandering
+from make import MARKET, make_history
+from series_kit import wandering
 
 from slackwater.forecasting.predictor import Outlook, Panel, bounded, restored, state_text
 from slackwater.forecasting.predictors.combined import (
@@ -47,7 +48,7 @@ H = 12
 
 def market_of(prices, zone="a", start=0) -> Series:
     """Return a series of prices in a separate zone, beginning some slots later."""
-    made = series_of(history(prices, np.ones(len(prices)), capacity=1), "price")
+    made = series_of(make_history(prices, np.ones(len(prices)), capacity=1), "price")
     market = replace(MARKET, zone=f"us-east-1{zone}")
     return replace(made, market=market, first_slot=made.first_slot + start)
 

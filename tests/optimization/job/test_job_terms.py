@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_job
 
 from slackwater.optimization.job.definition import (
     Amdahl,
     Job,
-    Linear,
     Power,
     Progress,
     RateTable,
@@ -68,14 +68,14 @@ def test_units_of_work():
 
 
 JOBS = [
-    Job(name="a", workload=30, deadline_slots=6, n_min=1, n_max=8, throughput=Linear(), mu_up=0.6, mu_down=0.9, value=0),
-    Job(name="b", workload=90, deadline_slots=10, n_min=2, n_max=5, throughput=Power(exponent=0.7), mu_up=0.9, value=0),
-    Job(name="c", workload=7, deadline_slots=9, n_min=1, n_max=1, throughput=Linear(), gamma=1.25, value=0),
-    Job(name="d", workload=40, deadline_slots=7, n_min=1, n_max=6, throughput=Amdahl(parallel=0.9), gamma=2.0, value=0),
-    Job(name="e", workload=9, deadline_slots=5, n_min=1, n_max=3, throughput=RateTable(rates=(1.0, 2.5, 2.0)), value=0),
-    Job(name="g", workload=9, deadline_slots=12, n_min=1, n_max=3, throughput=Linear(), mu_up=-1.5, mu_down=-0.2, value=0),
-    Job(name="h", workload=4, deadline_slots=8, n_min=1, n_max=2, throughput=Linear(), mu_up=-4.0, mu_down=1.0, value=0),
-    Job(name="f", workload=3, deadline_slots=4, n_min=1, n_max=3, throughput=Linear(), gamma=1.05, value=0),
+    make_job(workload=30, deadline_slots=6, mu_up=0.6, mu_down=0.9, value=0),
+    make_job(workload=90, n_min=2, n_max=5, throughput=Power(exponent=0.7), mu_up=0.9, value=0),
+    make_job(workload=7, deadline_slots=9, n_max=1, gamma=1.25, value=0),
+    make_job(deadline_slots=7, n_max=6, throughput=Amdahl(parallel=0.9), gamma=2.0, value=0),
+    make_job(workload=9, deadline_slots=5, n_max=3, throughput=RateTable(rates=(1.0, 2.5, 2.0)), value=0),
+    make_job(workload=9, deadline_slots=12, n_max=3, mu_up=-1.5, mu_down=-0.2, value=0),
+    make_job(workload=4, deadline_slots=8, n_max=2, mu_up=-4.0, value=0),
+    make_job(workload=3, deadline_slots=4, n_max=3, gamma=1.05, value=0),
 ]  # fmt: skip
 
 

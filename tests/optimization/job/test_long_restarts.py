@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make import make_job, make_window
 
 from slackwater.optimization import Job, Progress, View
 from slackwater.optimization.job.definition import Linear, RateTable, infeasible_by, on_demand_to_go
 from slackwater.optimization.job.request import mu_from_overhead
-from slackwater.optimization.market.window import MarketWindow, market_window
+from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.pace import fastest_size, pace, soonest_size
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import replay
@@ -41,11 +42,17 @@ def cases(draw: st.DrawFn) -> tuple[Job, MarketWindow]:
     d, n_max = draw(st.integers(1, 14)), draw(st.integers(1, 4))
     slot_hours = draw(st.sampled_from([3, 5, 10, 30, 60, DAY_MINUTES])) / 60.0
     share = st.floats(-5.0, 1.0)
-    job = Job(
-        name="long", workload=1.0, deadline_slots=d, n_min=draw(st.integers(1, n_max)), n_max=n_max,
+    job = make_job(
+        name="long",
+        workload=1.0,
+        deadline_slots=d,
+        n_min=draw(st.integers(1, n_max)),
+        n_max=n_max,
         throughput=draw(st.sampled_from([Linear(), Linear(alpha=1.0, beta=0.5), DIPPING])),
-        mu_up=draw(share), mu_down=draw(share), value=draw(st.floats(0.0, 500.0)),
-    )  # fmt: skip
+        mu_up=draw(share),
+        mu_down=draw(share),
+        value=draw(st.floats(0.0, 500.0)),
+    )
     reach = pace(job, slot_hours).reach[d][0]
     # If restarts are too long to do any work by d, the job cannot finish, but it must still run to its end. The
     # same holds if the reachable work is too small to take a share of it.
@@ -54,9 +61,7 @@ def cases(draw: st.DrawFn) -> tuple[Job, MarketWindow]:
     count = np.clip(rng.integers(0, n_max + 1) + rng.integers(-3, 4, d).cumsum(), 0, n_max).astype(float)
     price = rng.uniform(0.1, 1.2, d)
     price[rng.random(d) < 0.1] = np.nan
-    return replace(job, workload=workload or slot_hours), market_window(
-        price, count, on_demand_usd=1.0, slot_hours=slot_hours
-    )
+    return replace(job, workload=workload or slot_hours), make_window(price, count, slot_hours=slot_hours)
 
 
 def check(case: tuple[Job, MarketWindow]) -> None:
@@ -89,8 +94,16 @@ def test_no_deadline_in_reach_is_missed_long(case):
     ("mu_up", "mu_down"), [(0.6, 0.9), (-0.5, 1.0), (-2.2, 0.4), (1.0, -3.0), (-4.0, -4.0)]
 )
 def test_the_reach_is_the_best_of_all_sequences(throughput, mu_up, mu_down):
-    job = Job(name="r", workload=9, deadline_slots=4, n_min=2, n_max=4, throughput=throughput,
-              mu_up=mu_up, mu_down=mu_down, value=1)  # fmt: skip
+    job = make_job(
+        workload=9,
+        deadline_slots=4,
+        n_min=2,
+        n_max=4,
+        throughput=throughput,
+        mu_up=mu_up,
+        mu_down=mu_down,
+        value=1,
+    )
     numbers = pace(job, 0.5)
     for k, before in product(range(5), range(5)):
         best, firsts = -np.inf, set()
@@ -117,13 +130,11 @@ def view(job: Job, slot: int, **progress: float) -> View:
 
 def test_behind_a_restart_of_three_slots_is_begun_in_time():
     """12 work in 12 slots; starting n takes 2.5 slots, so after k slots n (k - 2.5) is done."""
-    job = Job(
-        name="b", workload=12, deadline_slots=12, n_min=1, n_max=4, throughput=Linear(), mu_up=-1.5, value=99
-    )
+    job = make_job(workload=12, deadline_slots=12, n_max=4, mu_up=-1.5, value=99)
     # At slot 2 nothing is done. n = 4 reaches the line k + 2 after k = 4 slots; no size reaches it sooner, and
     # n = 3 only after 5.
     assert soonest_size(view(job, 2), 3.0) == 4
-    market = market_window([1.0] * 12, [0] * 12, on_demand_usd=1.0, slot_hours=1.0)
+    market = make_window(1.0, 0, slots=12)
     outcome = replay(policy_named("UP"), job, market)
     assert outcome.on_time
     # MSU-trim waits: 4 (k - 2.5) >= 12 needs 6 slots, the last six; 2 instances are enough in the final slot.
@@ -133,22 +144,12 @@ def test_behind_a_restart_of_three_slots_is_begun_in_time():
 
 
 def test_out_of_reach_the_size_that_finishes_first_is_started_all_the_same():
-    job = Job(
-        name="o",
-        workload=6,
-        deadline_slots=4,
-        n_min=1,
-        n_max=4,
-        throughput=Linear(),
-        mu_up=-5.0,
-        value=99,
-        gamma=4.0,
-    )
+    job = make_job(workload=6, deadline_slots=4, n_max=4, mu_up=-5.0, value=99, gamma=4.0)
     # In 4 slots a start that takes 6 gains nothing. Started now, 3 or 4 instances finish in 8 slots; waiting
     # until d would take 12.
     assert pace(job, 1.0).reach[4][0] == 0.0
     assert fastest_size(view(job, 0)) == 3
-    market = market_window([1.0] * 4, [0] * 4, on_demand_usd=1.0, slot_hours=1.0)
+    market = make_window(1.0, 0, slots=4)
     outcome = replay(policy_named("OD-only"), job, market)
     assert outcome.progress == pytest.approx(3 * (-5.0 + 3))
     assert outcome.finish_slots == 8
@@ -156,17 +157,7 @@ def test_out_of_reach_the_size_that_finishes_first_is_started_all_the_same():
 
 
 def test_progress_that_is_owed_is_finished_on_demand():
-    job = Job(
-        name="d",
-        workload=6,
-        deadline_slots=4,
-        n_min=2,
-        n_max=2,
-        throughput=Linear(),
-        mu_up=-1.0,
-        value=99,
-        gamma=4.0,
-    )
+    job = make_job(workload=6, deadline_slots=4, n_min=2, n_max=2, mu_up=-1.0, value=99, gamma=4.0)
     to_go = on_demand_to_go(job, done=-2.0, n_previous=2, slot=4, on_demand_usd=1.0, slot_hours=1.0)
     assert (to_go.n, to_go.slots) == (2, 4)
     started = on_demand_to_go(job, done=0.0, n_previous=0, slot=4, on_demand_usd=1.0, slot_hours=1.0)
@@ -174,7 +165,7 @@ def test_progress_that_is_owed_is_finished_on_demand():
 
 
 def test_shares_that_are_no_shares_are_refused():
-    job = Job(name="s", workload=6, deadline_slots=4, n_min=2, n_max=2, throughput=Linear(), value=9)
+    job = make_job(workload=6, deadline_slots=4, n_min=2, n_max=2, value=9)
     for wrong in (1.01, float("nan"), float("-inf")):
         with pytest.raises(JobError, match="at most 1"):
             replace(job, mu_up=wrong)

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job
 from window_cases import random_problem, to_go
 
 from slackwater.optimization.job.definition import (
     TOLERANCE,
-    Job,
-    Linear,
     ToGo,
     check_job,
     finished,
@@ -21,17 +20,7 @@ from slackwater.optimization.kernels.rules import slots_needed
 from slackwater.optimization.window.plan import EndRule
 from slackwater.warehouse.errors import JobError
 
-JOB = Job(
-    name="j",
-    workload=20,
-    deadline_slots=6,
-    n_min=2,
-    n_max=5,
-    throughput=Linear(),
-    mu_up=0.9,
-    mu_down=0.5,
-    value=60,
-)
+JOB = make_job(workload=20, deadline_slots=6, n_min=2, n_max=5, mu_up=0.9, mu_down=0.5, value=60)
 
 
 def ending(job=JOB, **state):

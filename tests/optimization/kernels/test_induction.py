@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 from market_games import HALF_HOUR, by_tree, game_of, random_game, random_job
 from numpy.testing import assert_allclose
 
@@ -13,7 +14,6 @@ from slackwater.optimization import EndRule, HorizonProblem, Job
 from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.kernels.induction import best_size, induct
 from slackwater.optimization.kernels.rules import slot_cost, spot_held
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.window.twin import solve_window
 
@@ -60,7 +60,7 @@ def known_market(seed: int, *, slots: int, n_max: int):
         job, step, slot=0, available=count, chain=np.stack([onward] * slots), price=price * HALF_HOUR,
         price_chain=onward,
     )  # fmt: skip
-    return job, game, market_window(price, count, on_demand_usd=1.0, slot_hours=HALF_HOUR)
+    return job, game, make_window(price, count, slot_hours=HALF_HOUR)
 
 
 def held_at_start(job: Job, game, kept) -> float:
@@ -132,7 +132,7 @@ def test_fewer_slots_kept_are_the_same_slots():
 
 def test_chains_that_change_with_the_hour_are_followed():
     """Spot that is certain to appear in slot 2 is worth waiting for; spot that is certain to disappear is not (M4.6)."""
-    job = Job(name="t", workload=1.0, deadline_slots=3, n_min=1, n_max=1, throughput=Linear(), value=10.0)
+    job = make_job(workload=1.0, deadline_slots=3, n_max=1, value=10.0)
     stay, rise = np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]])
     rest = {"price": [0.05], "price_chain": np.eye(1), "slot": 0, "available": [0, 1]}
     coming = game_of(job, 0.5, chain=np.stack([rise, stay, stay]), **rest)
@@ -145,10 +145,16 @@ def test_chains_that_change_with_the_hour_are_followed():
 def test_off_the_grid_the_error_vanishes_with_the_step():
     """Gains that are no whole steps: interpolated linearly, so closer to the tree on finer grids, including work owed."""
     for mu_up in (0.83, -0.37):
-        job = Job(
-            name="f", workload=2.9, deadline_slots=4, n_min=1, n_max=2, throughput=Linear(beta=0.31), mu_up=mu_up,
-            mu_down=0.91, value=7.0, gamma=2.0,
-        )  # fmt: skip
+        job = make_job(
+            workload=2.9,
+            deadline_slots=4,
+            n_max=2,
+            throughput=Linear(beta=0.31),
+            mu_up=mu_up,
+            mu_down=0.91,
+            value=7.0,
+            gamma=2.0,
+        )
         market = {
             "available": [0, 1, 2], "chain": np.stack([np.full((3, 3), 0.2) + 0.4 * np.eye(3)] * 4),
             "price": [0.1, 0.3], "price_chain": np.array([[0.8, 0.2], [0.3, 0.7]]), "slot": 0,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_past, make_record, make_window
 
 from slackwater.forecasting.quantiles import LEVELS, count_law
-from slackwater.optimization import Job, Progress
-from slackwater.optimization.job.definition import Linear
+from slackwater.optimization import Progress
 from slackwater.optimization.market.belief import (
     COMMON_HOURS,
     COMMON_SHARE,
@@ -30,9 +30,7 @@ from slackwater.optimization.market.window import (
     Quantiles,
     Record,
     certain,
-    market_window,
     of_quantiles,
-    record_of,
 )
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pool import policy_named
@@ -52,7 +50,7 @@ def history(seed: int, capacity: int = 16, slots: int = 120) -> Past:
     counts = np.repeat(rng.integers(0, capacity + 1, slots // 4), 4).astype(float)
     price = np.clip(0.6 + 0.05 * rng.normal(size=slots).cumsum(), 0.1, 1.2)
     peers = np.repeat(rng.integers(0, capacity + 1, (2, slots // 3)), 3, axis=1).astype(float)
-    return Past(price=price, available=counts, peers=peers)
+    return make_past(price=price, available=counts, peers=peers)
 
 
 def forecast(seed: int, capacity: int = 16, horizon: int = HORIZON) -> PointForecast:
@@ -201,7 +199,7 @@ class TestWithoutAForecast:
         assert np.isin(prices, belief.prices.level_usd).all()
 
     def test_nothing_seen_is_borne(self):
-        empty = Past(price=np.full(3, NAN), available=np.full(3, NAN), peers=np.empty((0, 3)))
+        empty = make_past(price=np.full(3, NAN), available=np.full(3, NAN))
         belief = believe(empty, None)
         assert belief.count_now.sum() == pytest.approx(1.0)
         assert np.isfinite(belief.sample(4, paths=3, rng=np.random.default_rng(0))[0]).all()
@@ -247,7 +245,9 @@ class TestFutures:
     def test_a_sticky_market_has_sticky_paths(self):
         """The marginals do not show it: half of the paths at either bound, and a count that never changed in the record."""
         slots = 200
-        still = Past(price=np.full(slots, 0.4), available=np.full(slots, 8.0), peers=np.zeros((2, slots)))
+        still = make_past(
+            price=np.full(slots, 0.4), available=np.full(slots, 8.0), peers=np.zeros((2, slots))
+        )
         count = np.tile(np.repeat([0.0, 8.0], [10, 9]), (HORIZON, 1))
         told = of_quantiles(Quantiles(price=np.full((HORIZON, 19), 0.4), count=count, capacity=8, tail=0.0))
         _, counts = believe(still, told).sample(HORIZON, paths=2000, rng=np.random.default_rng(3))
@@ -357,22 +357,20 @@ def test_counts_are_told_apart_up_to_a_point():
         assert len(states) < 50
 
 
-JOB = Job(
-    name="b", workload=30, deadline_slots=14, n_min=1, n_max=8, throughput=Linear(), mu_up=0.9, value=60
-)
+JOB = make_job(workload=30, deadline_slots=14, mu_up=0.9, value=60)
 BEFORE = 40
 
 
 def recorded(seed: int) -> tuple[Record, list[PointForecast | None]]:
     past = history(seed, 8, BEFORE + 20)
-    record = record_of(past.price, past.available, first=BEFORE, slot_hours=0.5, peers=past.peers)
+    record = make_record(past.price, past.available, first=BEFORE, slot_hours=0.5, peers=past.peers)
     return record, [forecast(slot, 8) if slot % 3 else None for slot in range(14)]
 
 
 def seen_of(record: Record, told: list[PointForecast | None], *, kept: bool = True) -> Seen:
-    market = market_window(
-        record.price[BEFORE : BEFORE + 14], record.available[BEFORE : BEFORE + 14], on_demand_usd=1.0, slot_hours=0.5
-    )  # fmt: skip
+    market = make_window(
+        record.price[BEFORE : BEFORE + 14], record.available[BEFORE : BEFORE + 14], slot_hours=0.5
+    )
     return see(JOB, market, told, record if kept else None)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make import make_past
 
 from slackwater.optimization.market.belief import (
     LEVEL_WIDTH,
@@ -30,7 +31,7 @@ def past(counts, *, price=None, peers=()) -> Past:
     seen = np.asarray(counts, dtype=float)
     paid = np.full(len(seen), 0.4) if price is None else np.asarray(price, dtype=float)
     others = np.asarray(peers, dtype=float).reshape(-1, len(seen))
-    return Past(price=paid, available=seen, peers=others)
+    return make_past(price=paid, available=seen, peers=others)
 
 
 def chain_of(seen: Past, n_max: int, **changes) -> CountChain:

@@ -6,32 +6,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_view, make_window
 
-from slackwater.optimization import Allocation, EndRule, HorizonProblem, Job, PointForecast, Progress, View
-from slackwater.optimization.job.definition import Linear, on_demand_to_go
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization import Allocation, EndRule, HorizonProblem, PointForecast, Progress, View
+from slackwater.optimization.job.definition import on_demand_to_go
 from slackwater.optimization.policies.committed_horizon import Ahap, Commit
 from slackwater.optimization.replay.run import PlanMemo, replay, see, with_shared_plans
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.window.plan import ExpectedToGo
 from slackwater.optimization.window.twin import solve_window
 
-JOB = Job(
-    name="c", workload=40, deadline_slots=10, n_min=1, n_max=8, throughput=Linear(), mu_up=0.9, value=100
-)
+JOB = make_job(mu_up=0.9)
 
 
 def market(seed: int, slots: int = 10):
     rng = np.random.default_rng(seed)
     price = np.clip(0.5 + 0.1 * rng.normal(size=slots).cumsum(), 0.2, 1.1)
     price[rng.random(slots) < 0.1] = np.nan
-    return market_window(price, rng.integers(0, 9, slots), on_demand_usd=1.0, slot_hours=1.0)
+    return make_window(price, rng.integers(0, 9, slots))
 
 
 def view(**changes) -> View:
-    base = View(
-        job=JOB, progress=Progress(), slot=0, price=0.5, available=8, observed=True, on_demand_usd=1.0, slot_hours=1.0
-    )  # fmt: skip
+    base = make_view(JOB, available=8)
     return replace(base, **changes)
 
 
@@ -46,7 +42,7 @@ def recorded(asked: list[HorizonProblem]):
 class TestLast:
     def test_a_plan_is_followed_for_v_slots_and_then_made_anew(self):
         asked: list[HorizonProblem] = []
-        window = market_window([0.5] * 10, [3, 4, 5, 3, 4, 5, 3, 4, 5, 3], on_demand_usd=1.0, slot_hours=1.0)
+        window = make_window(0.5, [3, 4, 5, 3, 4, 5, 3, 4, 5, 3])
         policy = Ahap(omega=5, commitment=3, sigma=0.9, commit=Commit.LAST, solve=recorded(asked))
         replay(policy, replace(JOB, workload=50), window, forecasts=perfect_forecasts(window, 5))
         assert [problem.slot for problem in asked] == [0, 3, 6, 9]
@@ -72,7 +68,7 @@ class TestLast:
         asked: list[HorizonProblem] = []
         price = np.full(10, 0.5)
         price[2] = np.nan
-        window = market_window(price, [2] * 10, on_demand_usd=1.0, slot_hours=1.0)
+        window = make_window(price, [2] * 10)
         policy = Ahap(omega=3, commitment=2, sigma=0.9, commit=Commit.LAST, solve=recorded(asked))
         replay(policy, JOB, window)
         assert [problem.slot for problem in asked] == [0, 3, 5, 7, 9]
@@ -121,7 +117,7 @@ class TestExpectedToGo:
         asked: list[HorizonProblem] = []
         policy = Ahap(omega=3, commitment=1, sigma=0.9, end_rule=EndRule.EXPECTED_TO_GO,
                       expected=self.on_demand_table(calls), solve=recorded(asked))  # fmt: skip
-        window = market_window([0.5] * 10, [2] * 10, on_demand_usd=1.0, slot_hours=1.0)
+        window = make_window(0.5, 2)
         outcome = replay(policy, replace(JOB, mu_up=1.0), window)
         tabled = [problem for problem in asked if problem.end_rule is EndRule.EXPECTED_TO_GO]
         assert calls == [problem.slot + 3 for problem in tabled]
@@ -136,7 +132,7 @@ class TestExpectedToGo:
         asked: list[HorizonProblem] = []
         policy = Ahap(omega=4, commitment=2, sigma=0.9, end_rule=EndRule.EXPECTED_TO_GO,
                       expected=self.on_demand_table(), solve=recorded(asked))  # fmt: skip
-        window = market_window([0.5] * 10, [5, 0, 3, 8, 8, 0, 0, 2, 4, 8], on_demand_usd=1.0, slot_hours=1.0)
+        window = make_window(0.5, [5, 0, 3, 8, 8, 0, 0, 2, 4, 8])
         replay(policy, replace(JOB, mu_up=1.0), window, forecasts=perfect_forecasts(window, 4))
         assert len(asked) > 4
         for problem in asked:
@@ -145,7 +141,7 @@ class TestExpectedToGo:
 
     def test_different_tables_are_different_programs(self):
         memo = PlanMemo()
-        window = market_window([0.5] * 4, [2] * 4, on_demand_usd=1.0, slot_hours=1.0)
+        window = make_window(0.5, 2, slots=4)
         worth = np.array([[0.0] * 9, [100.0] * 9])
         tables = [ExpectedToGo(work=np.array([0.0, 40.0]), value_usd=scale * worth) for scale in (1.0, 0.0)]
         program = HorizonProblem(
@@ -165,7 +161,7 @@ class TestSharedWindows:
 
     def test_a_view_that_was_changed_gets_its_own(self):
         forecast = PointForecast(price=np.array([0.1, 0.2]), available=np.array([1, 2]))
-        seen = see(JOB, market_window([0.5] * 10, [4] * 10, on_demand_usd=1.0, slot_hours=1.0), None)
+        seen = see(JOB, make_window(0.5, 4), None)
         first = seen.view(JOB, Progress(), 3)
         assert first.window(3).price.tolist() == [0.5, 0.5, 0.5]
         assert replace(first, forecast=forecast).window(3).price.tolist() == [0.5, 0.1, 0.2]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from make import make_job, make_record, make_window
 
-from slackwater.optimization import Allocation, Job, PointForecast, Progress
-from slackwater.optimization.job.definition import Linear, on_demand_to_go
-from slackwater.optimization.market.window import MarketWindow, market_window, record_of
+from slackwater.optimization import Allocation, PointForecast, Progress
+from slackwater.optimization.job.definition import on_demand_to_go
+from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.ada_switch import ROBUST, AdaSwitch, worth_after
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.pace import step
@@ -17,9 +18,7 @@ from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.warehouse.errors import SettingsError
 
 SLOTS, HISTORY = 16, 60
-JOB = Job(
-    name="a", workload=40, deadline_slots=SLOTS, n_min=1, n_max=8, throughput=Linear(), mu_up=0.7, mu_down=0.95, value=70
-)  # fmt: skip
+JOB = make_job(deadline_slots=SLOTS, mu_up=0.7, mu_down=0.95, value=70)
 
 
 def sticky(seed: int) -> tuple[MarketWindow, object]:
@@ -27,8 +26,8 @@ def sticky(seed: int) -> tuple[MarketWindow, object]:
     rng = np.random.default_rng(seed)
     count = np.clip(4 + rng.integers(-2, 3, HISTORY + SLOTS).cumsum(), 0, 8).astype(float)
     price = np.clip(0.4 + 0.05 * rng.normal(size=HISTORY + SLOTS).cumsum(), 0.2, 1.1)
-    window = market_window(price[HISTORY:], count[HISTORY:], on_demand_usd=1.0, slot_hours=1.0)
-    return window, record_of(price, count, first=HISTORY, slot_hours=1.0)
+    window = make_window(price[HISTORY:], count[HISTORY:])
+    return window, make_record(price, count, first=HISTORY)
 
 
 def opposite(window: MarketWindow) -> list[PointForecast]:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_record, make_window
 
-from slackwater.optimization import Job, PointForecast, Progress
-from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import MarketWindow, market_window, record_of
+from slackwater.optimization import PointForecast, Progress
+from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.forecast_record import (
     MEMORY,
     PRIOR_WEIGHT,
@@ -22,14 +22,12 @@ from slackwater.optimization.replay.run import see
 from slackwater.optimization.replay.score import perfect_forecasts
 
 STEPS, SLOTS = 3, 12
-JOB = Job(name="r", workload=60, deadline_slots=SLOTS, n_min=1, n_max=8, throughput=Linear(), value=90)
+JOB = make_job(workload=60, deadline_slots=SLOTS, value=90)
 
 
 def market(seed: int) -> MarketWindow:
     rng = np.random.default_rng(seed)
-    return market_window(
-        rng.uniform(0.2, 0.9, SLOTS), rng.integers(0, 11, SLOTS), on_demand_usd=1.0, slot_hours=0.5
-    )
+    return make_window(rng.uniform(0.2, 0.9, SLOTS), rng.integers(0, 11, SLOTS), slot_hours=0.5)
 
 
 def walked(window, forecasts, record=None) -> list[ForecastRecord]:
@@ -88,9 +86,12 @@ def test_a_gap_scores_nothing_and_is_no_ground_for_a_forecast():
 def test_the_record_before_the_job_is_where_both_begin():
     window = market(5)
     before = np.array([0.0, 4.0, 0.0, 4.0, np.nan, 4.0])
-    record = record_of(
-        np.concatenate([np.full(6, 0.5), window.price]), np.concatenate([before, window.available]), first=6, slot_hours=0.5
-    )  # fmt: skip
+    record = make_record(
+        np.concatenate([np.full(6, 0.5), window.price]),
+        np.concatenate([before, window.available]),
+        first=6,
+        slot_hours=0.5,
+    )
     first = walked(window, None, record)[0]
     assert first.forecast == first.held
     assert first.forecast.weight == (PRIOR_WEIGHT,) * STEPS
@@ -99,8 +100,6 @@ def test_the_record_before_the_job_is_where_both_begin():
 
 
 def test_errors_cost_what_they_miss():
-    view = see(JOB, market_window([0.25] * SLOTS, [4] * SLOTS, on_demand_usd=1.0, slot_hours=0.5), None).view(
-        JOB, Progress(), 0
-    )
+    view = see(JOB, make_window(0.25, 4, slot_hours=0.5, slots=SLOTS), None).view(JOB, Progress(), 0)
     errors = Errors(price=(0.1, 0.0), count=(0.0, 2.0), weight=(1.0, 1.0))
     assert usd_per_slot(errors, view) == pytest.approx((0.1 * 4 * 0.5, 2.0 * 0.75 * 0.5))

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 
-from slackwater.optimization import Job, PointForecast, Progress
-from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization import PointForecast, Progress
 from slackwater.optimization.policies.forecast_record import ForecastRecord, noted
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.policies.pool import policy_named
@@ -23,15 +22,13 @@ from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.warehouse.errors import SettingsError
 
 SLOTS = 14
-JOB = Job(
-    name="g", workload=40, deadline_slots=SLOTS, n_min=1, n_max=8, throughput=Linear(), mu_up=0.7, mu_down=0.95, value=70
-)  # fmt: skip
+JOB = make_job(deadline_slots=SLOTS, mu_up=0.7, mu_down=0.95, value=70)
 
 
 def market(seed: int, *, constant: bool = False):
     rng = np.random.default_rng(seed)
     price = np.full(SLOTS, 0.3) if constant else rng.uniform(0.2, 0.9, SLOTS)
-    return market_window(price, rng.integers(0, 9, SLOTS), on_demand_usd=1.0, slot_hours=1.0)
+    return make_window(price, rng.integers(0, 9, SLOTS))
 
 
 def smoothed(x, before, dear, rho, beta) -> float:
@@ -115,7 +112,7 @@ def test_a_change_that_does_not_pay_is_not_made():
     """Growing to 8 for one slot loses (1 - 0.25) of its work, more than it gains; over five slots it pays."""
     job = replace(JOB, mu_up=0.25, workload=60, deadline_slots=SLOTS)
     for later, size in ((3, 3), (8, 8)):
-        window = market_window([0.5] * SLOTS, [8] + [later] * (SLOTS - 1), on_demand_usd=1.0, slot_hours=1.0)
+        window = make_window(0.5, [8] + [later] * (SLOTS - 1))
         view = see(job, window, perfect_forecasts(window, 5)).view(job, Progress(n_previous=3), 0)
         policy = RecedingGradient(horizon=5, sigma=1.0)
         assert policy.decide(policy.start(job), view)[0].spot == size

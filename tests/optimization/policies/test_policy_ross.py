@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 
 from slackwater.optimization import Allocation, Job, Progress
-from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import MarketWindow, market_window
+from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.ross import Ross, _pseudo_random, buying_chance
 from slackwater.optimization.replay.run import replay, see
 from slackwater.warehouse.errors import SettingsError
 
-JOB = Job(name="o", workload=60, deadline_slots=30, n_min=1, n_max=8, throughput=Linear(), value=120)
+JOB = make_job(workload=60, deadline_slots=30, value=120)
 
 
 def market(price: float, counts: list[int]) -> MarketWindow:
-    return market_window([price] * 30, counts + [0] * (30 - len(counts)), on_demand_usd=1.0, slot_hours=1.0)
+    return make_window([price] * 30, counts + [0] * (30 - len(counts)))
 
 
 def held(job: Job, window: MarketWindow, seed: int = 0) -> list[Allocation]:
@@ -74,9 +74,7 @@ def test_buying_keeps_an_even_pace_to_the_deadline():
 
 
 def test_a_gap_is_neither_spot_nor_outage():
-    window = market_window(
-        [0.25, np.nan] + [0.25] * 28, [8, np.nan] + [0] * 28, on_demand_usd=1.0, slot_hours=1.0
-    )
+    window = make_window([0.25, np.nan] + [0.25] * 28, [8, np.nan] + [0] * 28)
     seen, policy = see(JOB, window, None), Ross()
     _, state = policy.decide(policy.start(JOB), seen.view(JOB, Progress(), 0))
     allocation, after = policy.decide(state, seen.view(JOB, Progress(done=8.0, n_previous=8), 1))

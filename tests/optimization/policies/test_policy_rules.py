@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from make import make_job, make_view, make_window
 
 from slackwater.optimization import (
     Allocation,
@@ -20,8 +21,7 @@ from slackwater.optimization import (
     Progress,
     View,
 )
-from slackwater.optimization.job.definition import Linear, RateTable, on_demand_to_go
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization.job.definition import RateTable, on_demand_to_go
 from slackwater.optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
 from slackwater.optimization.policies.committed_horizon import Ahap, Commitments
 from slackwater.optimization.policies.pool import policy_named
@@ -29,13 +29,11 @@ from slackwater.optimization.policies.reactive import Ahanp
 from slackwater.optimization.replay.run import replay
 from slackwater.warehouse.errors import SettingsError
 
-JOB = Job(name="j", workload=40, deadline_slots=10, n_min=1, n_max=8, throughput=Linear(), value=100)
+JOB = make_job()
 
 
 def view(job: Job = JOB, **changes: Any) -> View:
-    base = View(
-        job=job, progress=Progress(), slot=0, price=0.5, available=8, observed=True, on_demand_usd=1.0, slot_hours=1.0
-    )  # fmt: skip
+    base = make_view(job, available=8)
     progress = {key: changes.pop(key) for key in ("done", "n_previous") if key in changes}
     return replace(base, progress=Progress(**progress), **changes)
 
@@ -53,7 +51,7 @@ class TestOnDemandOnly:
         assert answer(OnDemandOnly(), view(replace(JOB, workload=39.6, mu_up=0.9))) == (4, 0)
 
     def test_it_is_the_least_by_trying_all(self):
-        market = market_window([0.2] * 10, [8] * 10, on_demand_usd=1.0, slot_hours=1.0)
+        market = make_window(0.2, 8)
         for workload in np.linspace(1, 75, 38):
             job = replace(JOB, workload=float(workload), mu_up=0.6, n_min=2)
             fit = [n for n in range(2, 9) if (9 + 0.6) * n >= workload - 1e-9]
@@ -63,7 +61,7 @@ class TestOnDemandOnly:
 
     def test_out_of_reach_it_holds_n_max_and_m26_ends_it(self):
         job = replace(JOB, workload=100.0, value=500.0)
-        market = market_window([0.2] * 10, [8] * 10, on_demand_usd=1.0, slot_hours=1.0)
+        market = make_window(0.2, 8)
         outcome = replay(OnDemandOnly(), job, market)
         assert set(outcome.allocations) == {Allocation(8, 0)}
         ending = on_demand_to_go(job, done=80.0, n_previous=8, slot=10, on_demand_usd=1.0, slot_hours=1.0)
@@ -167,7 +165,7 @@ class TestUniformProgress:
         # 40 units in 10 slots, at most 8; two changeovers are 0.4 slots. Spot: none, none, none, none, 3, 3, none ...
         job = replace(JOB, mu_up=0.8)
         count = [0, 0, 0, 0, 3, 3, 0, 0, 0, 0]
-        market = market_window([0.25] * 10, count, on_demand_usd=1.0, slot_hours=1.0)
+        market = make_window([0.25] * 10, count)
         held = replay(UniformProgress(), job, market).allocations
         # 0: on the line, nothing. 1: 0 < 4, 8 are due: all 8, at 0.8, do only 6.4.
         # 2: 6.4 < 9.6 (the line at 2.4), 13.6 are due: 8 make 14.4. 3: 14.4 >= 13.6 but no spot: 8 stay,
@@ -360,7 +358,7 @@ def test_uniform_progress_stays_on_demand_through_every_outage(name, seed):
     there = np.logical_xor.accumulate(rng.random(30) < 0.25)
     count = np.where(there, rng.integers(1, 12, 30), 0).astype(float)
     count[rng.random(30) < 0.1] = np.nan
-    market = market_window([0.4] * 30, count, on_demand_usd=1.0, slot_hours=1.0)
+    market = make_window([0.4] * 30, count)
     held = replay(policy_named(name), job, market).allocations
     left = [after for before, after in itertools.pairwise(held) if before.on_demand and not after.on_demand]
     assert all(after.spot for after in left)

@@ -7,19 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 
-from slackwater.optimization import Job, PointForecast, Progress
+from slackwater.optimization import PointForecast, Progress
 from slackwater.optimization.job.definition import Amdahl, Linear
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.policies.trust import Trust, growth_cost, kept_spot
 from slackwater.optimization.replay.run import replay, see
 from slackwater.warehouse.errors import SettingsError
 
 #: A job with so much time that the safety net never intervenes.
-JOB = Job(
-    name="t", workload=400, deadline_slots=200, n_min=1, n_max=8, throughput=Linear(), mu_up=0.25, value=900
-)
+JOB = make_job(workload=400, deadline_slots=200, mu_up=0.25, value=900)
 
 
 def rent_paid(policy: Trust, season: int, foretold: int) -> tuple[float, bool]:
@@ -27,7 +25,7 @@ def rent_paid(policy: Trust, season: int, foretold: int) -> tuple[float, bool]:
 
     The cost is the rents plus, if the job grows, the price of growing.
     """
-    window = market_window([0.5] * 200, [8] * 200, on_demand_usd=1.0, slot_hours=1.0)
+    window = make_window(0.5, 8, slots=200)
     told = PointForecast(
         price=np.full(60, 0.5), available=np.array([8] * max(0, foretold - 1) + [2] * (61 - max(1, foretold)))
     )
@@ -73,13 +71,16 @@ def test_trust_moves_the_slot_of_growing():
 
 def random_case(seed: int, **changes):
     rng = np.random.default_rng(seed)
-    job = Job(
-        name="t", workload=float(rng.uniform(10, 50)), deadline_slots=12, n_min=int(rng.integers(1, 3)), n_max=8,
-        throughput=Linear() if seed % 2 else Amdahl(parallel=0.95, scale=1.2), mu_up=0.7, mu_down=0.9, value=80,
-    )  # fmt: skip
-    window = market_window(
-        rng.uniform(0.2, 1.1, 12), rng.integers(0, 11, 12), on_demand_usd=1.0, slot_hours=1.0
+    job = make_job(
+        workload=float(rng.uniform(10, 50)),
+        deadline_slots=12,
+        n_min=int(rng.integers(1, 3)),
+        throughput=Linear() if seed % 2 else Amdahl(parallel=0.95, scale=1.2),
+        mu_up=0.7,
+        mu_down=0.9,
+        value=80,
     )
+    window = make_window(rng.uniform(0.2, 1.1, 12), rng.integers(0, 11, 12))
     forecasts = [
         PointForecast(price=rng.uniform(0.2, 1.1, 4), available=rng.integers(0, 11, 4)) for _ in range(12)
     ]
@@ -104,7 +105,7 @@ def test_where_growing_costs_nothing_it_is_greedy():
 
 
 def test_only_spot_that_is_still_there_and_cheap_is_kept():
-    window = market_window([0.5] * 200, [3] * 200, on_demand_usd=1.0, slot_hours=1.0)
+    window = make_window(0.5, 3, slots=200)
     view = see(JOB, window, None).view(JOB, Progress(n_previous=5), 0)
     assert kept_spot(view).spot == 3
     assert kept_spot(replace(view, price=1.0)).total == 0

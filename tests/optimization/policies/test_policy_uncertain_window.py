@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make import make_job, make_window
 
-from slackwater.optimization import Job, PointForecast, Progress
-from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization import PointForecast, Progress
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.policies.uncertain_window import UncertainWindow, balanced_window
@@ -20,16 +19,12 @@ from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.warehouse.errors import SettingsError
 
 SLOTS = 14
-JOB = Job(
-    name="w", workload=40, deadline_slots=SLOTS, n_min=1, n_max=8, throughput=Linear(), mu_up=0.8, mu_down=0.95, value=70
-)  # fmt: skip
+JOB = make_job(deadline_slots=SLOTS, mu_up=0.8, mu_down=0.95, value=70)
 
 
 def market(seed: int):
     rng = np.random.default_rng(seed)
-    return market_window(
-        rng.uniform(0.2, 0.8, SLOTS), rng.integers(0, 9, SLOTS), on_demand_usd=1.0, slot_hours=1.0
-    )
+    return make_window(rng.uniform(0.2, 0.8, SLOTS), rng.integers(0, 9, SLOTS))
 
 
 def wrong(seed: int, window) -> list[PointForecast]:

@@ -7,23 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from make import make_job, make_view, make_window
 
 from slackwater.optimization import Allocation, Job, Progress, View
 from slackwater.optimization.job.definition import Linear, RateTable
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.policies.pool import expand, policy_named
 from slackwater.optimization.policies.single_cluster import Holding, SingleCluster, cluster_size
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.run import replay
 from slackwater.warehouse.errors import SettingsError
 
-JOB = Job(name="s", workload=40, deadline_slots=20, n_min=1, n_max=4, throughput=Linear(), value=100)
+JOB = make_job(deadline_slots=20, n_max=4)
 
 
 def view(job: Job = JOB, **changes: Any) -> View:
-    base = View(
-        job=job, progress=Progress(), slot=0, price=0.5, available=4, observed=True, on_demand_usd=1.0, slot_hours=1.0
-    )  # fmt: skip
+    base = make_view(job)
     progress = {key: changes.pop(key) for key in ("done", "n_previous") if key in changes}
     return replace(base, progress=Progress(**progress), **changes)
 
@@ -159,7 +157,7 @@ def test_runs_hold_none_or_all_and_never_both(seed):
     rng = np.random.default_rng(seed)
     job = replace(JOB, mu_up=(0.9, 0.2, -1.0, -2.5, 1.0)[seed], workload=24.0)
     count = np.where(rng.random(20).cumsum() % 2 < 1, 4, rng.integers(0, 4, 20))
-    outcome = replay(UP, job, market_window([0.4] * 20, count, on_demand_usd=1.0, slot_hours=1.0))
+    outcome = replay(UP, job, make_window([0.4] * 20, count))
     assert outcome.on_time
     assert all(a.on_demand == 0 or a.spot == 0 for a in outcome.allocations)
     assert all(a.total in (0, 4) for a in outcome.allocations[:-1])

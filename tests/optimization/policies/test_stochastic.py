@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make import make_job, make_record, make_window
 
 from slackwater.optimization import Allocation, Job, Progress
 from slackwater.optimization.job.definition import Amdahl, Linear, RateTable, Throughput
 from slackwater.optimization.market.belief import Forgetting
-from slackwater.optimization.market.window import MarketWindow, Record, market_window, record_of
+from slackwater.optimization.market.window import MarketWindow, Record
 from slackwater.optimization.policies import stochastic
 from slackwater.optimization.policies.pace import always_worth_finishing, pace
 from slackwater.optimization.policies.pool import policy_named
@@ -36,17 +37,7 @@ NAN = float("nan")
 AHAP_EXPECTED = "AHAP(5,1,0.9,expected)"
 AHAP_LAST_EXPECTED = "AHAP(3,3,0.9,last,expected)"
 LEARNING = ("Stochastic(24)", "Stochastic(6)", AHAP_EXPECTED, AHAP_LAST_EXPECTED)
-JOB = Job(
-    name="s",
-    workload=40,
-    deadline_slots=14,
-    n_min=1,
-    n_max=8,
-    throughput=Linear(),
-    mu_up=0.9,
-    mu_down=0.95,
-    value=70,
-)
+JOB = make_job(deadline_slots=14, mu_up=0.9, mu_down=0.95, value=70)
 BEFORE = 30
 
 
@@ -64,8 +55,8 @@ def market(
     price[unknown] = NAN
     counts[0, unknown] = NAN
     counts[1:][rng.random((2, k)) < gaps] = NAN
-    window = market_window(price[BEFORE:], counts[0, BEFORE:], on_demand_usd=1.0, slot_hours=slot_hours)
-    return window, record_of(
+    window = make_window(price[BEFORE:], counts[0, BEFORE:], slot_hours=slot_hours)
+    return window, make_record(
         price, counts[0], first=BEFORE, slot_hours=slot_hours, peers=counts[1:], hour=3.0
     )
 
@@ -110,7 +101,7 @@ class TestTheFutureIsNotSeen:
             available[after:] = rng.integers(0, 12, len(price) - after)
             peers[:, after:] = rng.integers(0, 12, (2, len(price) - after))
             other = replace(record, price=price, available=available, peers=peers)
-            scrambled = market_window(price[BEFORE:], available[BEFORE:], on_demand_usd=1.0, slot_hours=0.5)
+            scrambled = make_window(price[BEFORE:], available[BEFORE:], slot_hours=0.5)
             changed = replay(policy, JOB, scrambled, record=other).allocations
             assert changed[: last + 1] == original[: last + 1]
 
@@ -149,7 +140,7 @@ class TestSharing:
         price = record.price.copy()
         price[BEFORE : BEFORE + 3] = [NAN, 0.40, 0.42]
         record = replace(record, price=price)
-        window = market_window(price[BEFORE:], window.available, on_demand_usd=1.0, slot_hours=0.5)
+        window = make_window(price[BEFORE:], window.available, slot_hours=0.5)
         early, late = see(JOB, window, None, record), see(JOB, window, None, record)
         tables = []
         for seen, slots in ((early, (1, 2)), (late, (2,))):
@@ -286,8 +277,8 @@ class TestEdges:
 
     @pytest.mark.parametrize("name", LEARNING)
     def test_without_anything_observed_the_net_alone_works(self, name):
-        window = market_window([NAN] * 14, [NAN] * 14, on_demand_usd=1.0, slot_hours=0.5)
-        record = record_of(np.full(44, NAN), np.full(44, NAN), first=BEFORE, slot_hours=0.5)
+        window = make_window(NAN, NAN, slot_hours=0.5, slots=14)
+        record = make_record(np.full(44, NAN), np.full(44, NAN), first=BEFORE, slot_hours=0.5)
         for outcome in (
             replay(policy_named(name), JOB, window, record=record),
             replay(policy_named(name), JOB, window),
@@ -311,14 +302,14 @@ class TestEdges:
     @pytest.mark.parametrize("name", LEARNING)
     def test_a_record_that_begins_with_the_job_is_enough(self, name):
         window, record = market(2)
-        cut = record_of(record.price[BEFORE:], record.available[BEFORE:], first=0, slot_hours=0.5)
+        cut = make_record(record.price[BEFORE:], record.available[BEFORE:], first=0, slot_hours=0.5)
         assert replay(policy_named(name), JOB, window, record=cut).on_time
 
     def test_a_record_that_begins_with_the_job_is_what_the_job_sees_itself(self):
         """Without a record the policy builds its own, so both histories are equal."""
         for seed in range(4):
             window, record = market(seed, gaps=0.2)
-            cut = record_of(record.price[BEFORE:], record.available[BEFORE:], first=0, slot_hours=0.5)
+            cut = make_record(record.price[BEFORE:], record.available[BEFORE:], first=0, slot_hours=0.5)
             policy = policy_named("Stochastic")
             assert replay(policy, JOB, window, record=cut) == replay(policy, JOB, window)
 
@@ -352,11 +343,17 @@ def tight_cases(draw: st.DrawFn):
     """Draw a job that on-demand can just finish, or finish with slack, and an arbitrary market; slots of 3 minutes to a day."""
     slots, n_max = draw(st.integers(1, 10)), draw(st.integers(1, 4))
     slot_hours = draw(st.sampled_from([3, 30, 60, 24 * 60])) / 60.0
-    job = Job(
-        name="tight", workload=1.0, deadline_slots=slots, n_min=draw(st.integers(1, n_max)), n_max=n_max,
-        throughput=draw(st.sampled_from(THROUGHPUTS)), mu_up=draw(st.floats(-3.0, 1.0)),
-        mu_down=draw(st.floats(-3.0, 1.0)), value=draw(st.floats(0.0, 500.0)),
-    )  # fmt: skip
+    job = make_job(
+        name="tight",
+        workload=1.0,
+        deadline_slots=slots,
+        n_min=draw(st.integers(1, n_max)),
+        n_max=n_max,
+        throughput=draw(st.sampled_from(THROUGHPUTS)),
+        mu_up=draw(st.floats(-3.0, 1.0)),
+        mu_down=draw(st.floats(-3.0, 1.0)),
+        value=draw(st.floats(0.0, 500.0)),
+    )
     reach = pace(job, slot_hours).reach[slots][0]
     workload = reach * draw(st.sampled_from([1.0, 0.99, 0.7, 0.3])) if reach > 0 else slot_hours
     window, record = market(draw(st.integers(0, 10**6)), slots=slots, n_max=n_max, slot_hours=slot_hours)
@@ -390,7 +387,7 @@ def test_no_deadline_in_reach_is_missed_long(case):
 def test_a_job_given_up_buys_nothing_in_a_gap():
     """No size pays its price any more; an unknown count is no reason to rush (M2.6, M2.7)."""
     job = replace(JOB, workload=1e4, deadline_slots=5, value=1.0)
-    market = market_window([0.4, NAN, 0.4, NAN, 0.4], [2, 2, 0, 4, 4], on_demand_usd=1.0, slot_hours=1.0)
+    market = make_window([0.4, NAN, 0.4, NAN, 0.4], [2, 2, 0, 4, 4])
     outcome = replay(policy_named("Stochastic"), job, market)
     assert [held.total for held in outcome.allocations] == [0] * 5
     assert outcome.utility_usd == 0.0

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_past, make_record, make_window
 from market_games import HALF_HOUR, by_tree
 
 from slackwater.optimization import EndRule, HorizonProblem, Job, Progress
 from slackwater.optimization.job.definition import Linear, RateTable, on_demand_to_go
 from slackwater.optimization.market.belief import MOST_STATES, Forgetting, Now, make_belief
-from slackwater.optimization.market.window import Past, market_window, record_of
+from slackwater.optimization.market.window import Past
 from slackwater.optimization.policies.pace import pace
 from slackwater.optimization.policies.stochastic import (
     END_POINTS,
@@ -31,24 +32,12 @@ NAN = float("nan")
 
 #: Jobs whose work lies on their grid: (job, work units that are a whole number of steps).
 ON_GRID = {
-    "one instance": Job(
-        name="1", workload=1.0, deadline_slots=4, n_min=1, n_max=1, throughput=Linear(), value=4.0, mu_up=0.5
-    ),
-    "two": Job(
-        name="2", workload=2.5, deadline_slots=4, n_min=1, n_max=2, throughput=Linear(), value=6.0, mu_up=0.9, mu_down=0.95
-    ),
-    "two or none": Job(
-        name="2-2", workload=2.0, deadline_slots=3, n_min=2, n_max=2, throughput=Linear(), value=6.0, mu_up=0.6
-    ),
-    "owing": Job(
-        name="o", workload=1.5, deadline_slots=4, n_min=1, n_max=2, throughput=Linear(), value=9.0, mu_up=-0.2, mu_down=0.8
-    ),
-    "measured": Job(
-        name="m", workload=1.8, deadline_slots=4, n_min=1, n_max=2, throughput=RateTable(rates=(1.0, 1.5)), value=5.0, mu_up=0.5
-    ),
-    "late": Job(
-        name="l", workload=3.0, deadline_slots=3, n_min=1, n_max=2, throughput=Linear(), value=20.0, gamma=2.0
-    ),
+    "one instance": make_job(workload=1.0, deadline_slots=4, n_max=1, value=4.0, mu_up=0.5),
+    "two": make_job(workload=2.5, deadline_slots=4, n_max=2, value=6.0, mu_up=0.9, mu_down=0.95),
+    "two or none": make_job(name="2-2", workload=2.0, deadline_slots=3, n_min=2, n_max=2, value=6.0, mu_up=0.6),
+    "owing": make_job(workload=1.5, deadline_slots=4, n_max=2, value=9.0, mu_up=-0.2, mu_down=0.8),
+    "measured": make_job(workload=1.8, deadline_slots=4, n_max=2, throughput=RateTable(rates=(1.0, 1.5)), value=5.0, mu_up=0.5),
+    "late": make_job(workload=3.0, deadline_slots=3, n_max=2, value=20.0, gamma=2.0),
 }  # fmt: skip
 on_grid = pytest.mark.parametrize("job", ON_GRID.values(), ids=ON_GRID)
 
@@ -60,7 +49,9 @@ def history(seed: int = 0, *, n_max: int = 2, slots: int = 60, low: float = 0.3)
     counts = np.repeat(rng.integers(0, n_max + 1, slots), stay)[:slots].astype(float)
     price = np.repeat(rng.choice([low, 0.6], slots), stay)[:slots]
     price[-1] = low
-    return Past(price=price, available=counts, peers=rng.integers(0, n_max + 1, (2, slots)).astype(float))
+    return make_past(
+        price=price, available=counts, peers=rng.integers(0, n_max + 1, (2, slots)).astype(float)
+    )
 
 
 def tables_of(
@@ -150,8 +141,7 @@ class TestToGo:
     @pytest.mark.parametrize("mu_up", [0.9, -1.3])
     @pytest.mark.parametrize("n_max", [1, 5, 64])
     def test_it_never_falls_with_work_and_never_passes_the_value(self, n_max, mu_up):
-        job = Job(name="t", workload=3.0 * n_max, deadline_slots=12, n_min=1, n_max=n_max, throughput=Linear(),
-                  mu_up=mu_up, value=5.0 * n_max)  # fmt: skip
+        job = make_job(workload=3.0 * n_max, deadline_slots=12, n_max=n_max, mu_up=mu_up, value=5.0 * n_max)
         tables = tables_of(job, history(3, n_max=n_max))
         for end in (1, 4, 11):
             go = tables.to_go(slot=0, end=end, available=n_max, price=0.15)
@@ -199,7 +189,7 @@ class TestToGo:
         assert tables.game.points <= END_POINTS, "no point is thinned out"
         for available, price in ((0, 0.3), (1, 0.3), (1, 0.6)):
             go = tables.to_go(slot=0, end=1, available=available, price=price * HALF_HOUR)
-            window = market_window([price], [available], on_demand_usd=1.0, slot_hours=HALF_HOUR)
+            window = make_window([price], [available], slot_hours=HALF_HOUR)
             for g in steps_of(tables):
                 done = job.workload - g * tables.game.step
                 plan = solve_window(
@@ -213,13 +203,10 @@ class TestToGo:
     @pytest.mark.parametrize("mu_up", [0.9, -0.7])
     def test_milp_and_twin_agree_on_programs_it_ends(self, mu_up):
         """The table as a policy gets it in the window of AHAP(3, ...), with both solvers (M3.2)."""
-        job = Job(name="p", workload=14.0, deadline_slots=9, n_min=1, n_max=4, throughput=Linear(), mu_up=mu_up,
-                  mu_down=0.95, value=30.0)  # fmt: skip
+        job = make_job(workload=14.0, deadline_slots=9, n_max=4, mu_up=mu_up, mu_down=0.95, value=30.0)
         past = history(7, n_max=4, slots=50)
-        record = record_of(past.price, past.available, first=35, slot_hours=HALF_HOUR, peers=past.peers)
-        whole = market_window(
-            past.price[35:44], past.available[35:44], on_demand_usd=1.0, slot_hours=HALF_HOUR
-        )
+        record = make_record(past.price, past.available, first=35, slot_hours=HALF_HOUR, peers=past.peers)
+        whole = make_window(past.price[35:44], past.available[35:44], slot_hours=HALF_HOUR)
         seen = see(job, whole, None, record)
         for slot, share in ((0, 0.0), (4, 0.4)):
             view = seen.view(job, Progress(done=share * job.workload, n_previous=2), slot)
@@ -240,8 +227,14 @@ class TestOnThePath:
         ("mu_up", "load"), [(0.9, 0.3), (0.9, 0.95), (0.5, 0.7), (-0.6, 0.5), (-2.0, 0.3)]
     )
     def test_every_state_on_it_has_the_same_choice(self, mu_up, load, slot):
-        job = Job(name="b", workload=12 * 4 * HALF_HOUR * load, deadline_slots=12, n_min=1, n_max=4, throughput=Linear(),
-                  mu_up=mu_up, mu_down=0.95, value=60.0)  # fmt: skip
+        job = make_job(
+            workload=12 * 4 * HALF_HOUR * load,
+            deadline_slots=12,
+            n_max=4,
+            mu_up=mu_up,
+            mu_down=0.95,
+            value=60.0,
+        )
         past, numbers = history(8, n_max=4), pace(job, HALF_HOUR)
         whole, banded = (tables_of(job, past, slot=slot, anywhere=anywhere) for anywhere in (True, False))
         compared = 0
@@ -281,8 +274,14 @@ class TestGrid:
         [(1, 1, 24.0), (16, 48, 0.5), (64, 96, 0.25), (8, 480, 0.05), (64, 480, 0.05)],
     )
     def test_it_is_bounded_whatever_the_job(self, n_max, slots, slot_hours):
-        job = Job(name="g", workload=0.6 * slots * n_max * slot_hours, deadline_slots=slots, n_min=1, n_max=n_max,
-                  throughput=Linear(beta=0.31), mu_up=0.83, value=9.0)  # fmt: skip
+        job = make_job(
+            workload=0.6 * slots * n_max * slot_hours,
+            deadline_slots=slots,
+            n_max=n_max,
+            throughput=Linear(beta=0.31),
+            mu_up=0.83,
+            value=9.0,
+        )
         tables = tables_of(
             replace(job, deadline_slots=min(slots, 24)), history(n_max=n_max), keep=2, slot_hours=slot_hours
         )
@@ -293,17 +292,8 @@ class TestGrid:
 
     def test_the_edge_of_reach_is_on_it_where_the_load_is_full(self):
         """n_max in every slot just finishes, one grid step more does not: the grid does not blur the limit."""
-        job = Job(
-            name="e",
-            workload=16.0,
-            deadline_slots=8,
-            n_min=1,
-            n_max=4,
-            throughput=Linear(),
-            value=40.0,
-            gamma=1.01,
-        )
-        past = Past(price=np.full(9, 1.0), available=np.zeros(9), peers=np.empty((0, 9)))
+        job = make_job(workload=16.0, deadline_slots=8, n_max=4, value=40.0, gamma=1.01)
+        past = make_past(price=np.full(9, 1.0), available=np.zeros(9))
         tables = tables_of(job, past)
         kept = tables.after[0, 0, 0]
         whole = round(job.workload / tables.game.step)
@@ -312,9 +302,7 @@ class TestGrid:
         assert kept[4, left + 1] < 1e-3
 
     def test_many_sizes_are_spread_and_each_has_one_that_stands_for_it(self):
-        job = Job(
-            name="n", workload=100.0, deadline_slots=6, n_min=3, n_max=64, throughput=Linear(), value=300.0
-        )
+        job = make_job(workload=100.0, deadline_slots=6, n_min=3, n_max=64, value=300.0)
         tables = tables_of(job, history(n_max=64))
         assert tables.game.sizes[0] == 0
         assert tables.game.sizes[1] == 3
@@ -328,9 +316,7 @@ class TestGrid:
 
     def test_every_size_may_be_chosen_though_few_are_told_apart(self):
         """Exactly the remaining work in the last slot, 37 of 64 instances: no rounding to the spread sizes."""
-        job = Job(
-            name="n", workload=100.0, deadline_slots=3, n_min=1, n_max=64, throughput=Linear(), value=900.0
-        )
+        job = make_job(workload=100.0, deadline_slots=3, n_max=64, value=900.0)
         tables = tables_of(job, history(n_max=64))
         chosen = tables.size(slot=2, rest=37 * HALF_HOUR, before=37, available=64, price=0.15)
         assert chosen == 37

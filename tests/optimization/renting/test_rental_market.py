@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from make import make_record, make_window
 
-from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.renting.budget import JobType
 from slackwater.optimization.renting.market import (
     Arrival,
@@ -62,7 +62,7 @@ def market(seed=1):
 
 
 def outlooks(price, count):
-    record = record_of(price, count, first=0, slot_hours=0.5)
+    record = make_record(price, count, first=0, slot_hours=0.5)
     return Outlooks(record=record, on_demand_usd=1.0, capacity=12, fleet=6.0, horizon=12)
 
 
@@ -73,7 +73,7 @@ def stream(seed=3, hours=120.0):
 
 
 def played(renter, price, count, jobs=None, looks=None):
-    window = market_window(price, count, on_demand_usd=1.0, slot_hours=0.5)
+    window = make_window(price, count, slot_hours=0.5)
     looks = looks or outlooks(price, count)
     return rent_on_market(TYPES, jobs or stream(), window, renter, outlook=looks.at, rules=RULES)
 
@@ -124,7 +124,7 @@ def test_one_job_by_hand():
     kind = TYPES[1:]
     jobs = Stream(time=np.array([0.25]), kind=np.array([0]), size=np.array([4.0]), hours=10.0)
     count = np.array([2, 2, 1, 1, 2, 2, 2, 2.0])
-    window = market_window(np.full(8, 0.2), count, on_demand_usd=1.0, slot_hours=0.5)
+    window = make_window(np.full(8, 0.2), count, slot_hours=0.5)
     looks = outlooks(np.full(8, 0.2), count)
     found = rent_on_market(kind, jobs, window, Always(2), outlook=looks.at, rules=RULES)
     pace = 2**0.7

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from make import make_job, make_record, make_window
 
 from slackwater.optimization import Allocation, Job
-from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case, replay, replay_batch, spread
 from slackwater.optimization.replay.score import perfect_forecasts
@@ -27,14 +26,15 @@ def case(seed: int) -> Case:
     d, n_max = int(rng.integers(2, 12)), int(rng.integers(1, 6))
     price = np.clip(0.5 + 0.1 * rng.normal(size=d + 6).cumsum(), 0.2, 1.1)
     count = rng.integers(0, n_max + 1, d + 6).astype(float)
-    window = market_window(price[6:], count[6:], on_demand_usd=1.0, slot_hours=0.5)
-    job = Job(name=f"job-{seed}", workload=0.3 * d * n_max, deadline_slots=d, n_min=1, n_max=n_max,
-              throughput=Linear(), mu_up=0.8, value=4.0 * d)  # fmt: skip
+    window = make_window(price[6:], count[6:], slot_hours=0.5)
+    job = make_job(
+        name=f"job-{seed}", workload=0.3 * d * n_max, deadline_slots=d, n_max=n_max, mu_up=0.8, value=4.0 * d
+    )
     return Case(
         job=job,
         window=window,
         forecasts=perfect_forecasts(window, 3) if seed % 3 else None,
-        record=record_of(price, count, first=6, slot_hours=0.5) if seed % 2 else None,
+        record=make_record(price, count, first=6, slot_hours=0.5) if seed % 2 else None,
     )
 
 

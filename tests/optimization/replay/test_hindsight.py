@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 
 import slackwater.optimization.window.twin as labels
-from slackwater.optimization.job.definition import Amdahl, Job, Linear, Power
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization.job.definition import Amdahl, Linear, Power
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.replay.run import replay
 from slackwater.optimization.replay.score import hindsight
@@ -39,11 +39,9 @@ def case(seed, d=20, n_max=8, throughput=None):
     rng = np.random.default_rng(seed)
     throughput = throughput or Linear(beta=0.25)
     workload = float(rng.choice([0.3, 0.5, 0.7, 1.2])) * d * throughput.rate(n_max) * 0.5
-    job = Job(
-        name="h",
+    job = make_job(
         workload=workload,
         deadline_slots=d,
-        n_min=1,
         n_max=n_max,
         throughput=throughput,
         mu_up=float(rng.choice([0.9, 0.6])),
@@ -53,7 +51,7 @@ def case(seed, d=20, n_max=8, throughput=None):
     count = np.clip(np.cumsum(rng.integers(-3, 4, d)) + 4, 0, n_max).astype(float)
     count[rng.random(d) < 0.05] = np.nan
     price = np.round(rng.uniform(0.5, 1.5, d), 2)
-    return job, market_window(price, count, on_demand_usd=2.0, slot_hours=0.5)
+    return job, make_window(price, count, on_demand_usd=2.0, slot_hours=0.5)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -107,7 +105,7 @@ def test_closes_on_two_days_of_half_hours_with_sixteen_instances(throughput, ove
 
 def test_a_longer_market_is_cut_at_the_deadline():
     job, window = case(3)
-    padded = market_window(
+    padded = make_window(
         np.append(window.price, 0.01), np.append(window.available, 8), on_demand_usd=2.0, slot_hours=0.5
     )
     assert hindsight(job, padded) == hindsight(job, window)

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_job, make_window
 
-from slackwater.optimization import Job, PointForecast
-from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization import PointForecast
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import PlanMemo, replay, replay_pool
 from slackwater.optimization.replay.score import (
@@ -24,10 +23,8 @@ from slackwater.optimization.replay.score import (
 from slackwater.optimization.selection.contract import even_weights, update
 from slackwater.warehouse.errors import SettingsError
 
-JOB = Job(name="j", workload=12, deadline_slots=6, n_min=1, n_max=4, throughput=Linear(), value=30)
-MARKET = market_window(
-    [0.5, 0.5, 0.3, 0.3, np.nan, 0.6], [1, 4, 4, 0, 4, 4], on_demand_usd=1.0, slot_hours=1.0
-)
+JOB = make_job(workload=12, deadline_slots=6, n_max=4, value=30)
+MARKET = make_window([0.5, 0.5, 0.3, 0.3, np.nan, 0.6], [1, 4, 4, 0, 4, 4])
 POLICIES = [policy_named(name) for name in ("OD-only", "MSU", "AHAP(3,1,0.9)")]
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_job, make_record, make_window
 
-from slackwater.optimization import Job
-from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import MarketWindow, market_window, record_of
+from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.replay.run import replay, replay_pool
 from slackwater.optimization.replay.score import hindsight, leaderboard, perfect_forecasts, score
@@ -48,17 +47,21 @@ def counts(zone: str) -> np.ndarray:
 def windows(zone: str, slots: int, every: int) -> list[MarketWindow]:
     count = counts(zone)
     return [
-        market_window(np.full(slots, 0.4), count[k : k + slots], on_demand_usd=1.0, slot_hours=0.5)
+        make_window(np.full(slots, 0.4), count[k : k + slots], slot_hours=0.5)
         for k in range(0, len(count) - slots, every)
     ]
 
 
 @pytest.mark.parametrize(("zone", "load"), [("us-west1-a", 0.5), ("us-west1-b", 0.7), ("us-east4-a", 0.3)])
 def test_the_pool_on_measured_counts(zone, load):
-    job = Job(
-        name="h100", workload=load * 24 * 8 * 0.5, deadline_slots=24, n_min=1, n_max=8, throughput=Linear(),
-        mu_up=0.9, mu_down=0.95, value=1.5 * load * 24 * 8 * 0.5,
-    )  # fmt: skip
+    job = make_job(
+        name="h100",
+        workload=load * 24 * 8 * 0.5,
+        deadline_slots=24,
+        mu_up=0.9,
+        mu_down=0.95,
+        value=1.5 * load * 24 * 8 * 0.5,
+    )
     rows = []
     for i, window in enumerate(windows(zone, 24, 96)):
         outcomes = replay_pool(POOL, job, window, forecasts=perfect_forecasts(window, 5))
@@ -79,14 +82,13 @@ def test_the_whole_pool_equals_one_by_one_on_measured_counts():
     pool, count = load_pool(), counts("us-west1-b")
     for mu_up, first in ((0.6, 300), (-0.4, 500)):
         there = count[: first + 24]
-        window = market_window(np.full(24, 0.4), there[first:], on_demand_usd=1.0, slot_hours=0.5)
-        job = Job(
-            name="one", workload=0.6 * 24 * 8 * 0.5, deadline_slots=24, n_min=1, n_max=8, throughput=Linear(),
-            mu_up=mu_up, mu_down=0.95, value=60.0,
-        )  # fmt: skip
+        window = make_window(np.full(24, 0.4), there[first:], slot_hours=0.5)
+        job = make_job(
+            name="one", workload=0.6 * 24 * 8 * 0.5, deadline_slots=24, mu_up=mu_up, mu_down=0.95, value=60.0
+        )
         seen = {
             "forecasts": perfect_forecasts(window, 3),
-            "record": record_of(np.full(len(there), 0.4), there, first=first, slot_hours=0.5, hour=0.0),
+            "record": make_record(np.full(len(there), 0.4), there, first=first, slot_hours=0.5, hour=0.0),
         }
         together = replay_pool(pool, job, window, **seen)
         assert together == [replay(policy, job, window, **seen) for policy in pool]

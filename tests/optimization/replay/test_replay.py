@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from make import make_job, make_record, make_window
 
 from slackwater.optimization import Allocation, Job, PointForecast, Progress, View
 from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import MarketWindow, Quantiles, market_window, record_of
+from slackwater.optimization.market.window import MarketWindow, Quantiles
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.run import (
     PlanMemo,
@@ -47,14 +48,11 @@ class Scripted:
         return ""
 
 
-JOB = Job(
-    name="j", workload=10, deadline_slots=4, n_min=2, n_max=4, throughput=Linear(), mu_up=0.5, mu_down=0.8,
-    value=100, gamma=2.0,
-)  # fmt: skip
+JOB = make_job(workload=10, deadline_slots=4, n_min=2, n_max=4, mu_up=0.5, mu_down=0.8, gamma=2.0)
 
 
 def flat(slots: int, price: float = 0.4, count: float = 4) -> MarketWindow:
-    return market_window(np.full(slots, price), np.full(slots, count), on_demand_usd=1.0, slot_hours=1.0)
+    return make_window(price, count, slots=slots)
 
 
 def random_market(seed: int, slots: int, n_max: int) -> MarketWindow:
@@ -62,7 +60,7 @@ def random_market(seed: int, slots: int, n_max: int) -> MarketWindow:
     price = np.clip(0.5 + 0.15 * rng.normal(size=slots).cumsum(), 0.2, 1.2)
     count = np.clip(n_max // 2 + rng.integers(-3, 4, size=slots).cumsum(), 0, n_max).astype(float)
     price[rng.random(slots) < 0.05] = np.nan
-    return market_window(price, count, on_demand_usd=1.0, slot_hours=0.5)
+    return make_window(price, count, slot_hours=0.5)
 
 
 def test_order_inside_a_slot():
@@ -119,7 +117,7 @@ def test_spot_is_refused_to_a_job_that_cannot_resume():
 
 def test_a_gap_teaches_beliefs_nothing():
     """Policies see the on-demand price and no spot in a gap; beliefs learn neither, as nobody observed them."""
-    market = market_window([0.4, np.nan, 0.4, 0.4], [4, 2, np.nan, 4], on_demand_usd=1.0, slot_hours=1.0)
+    market = make_window([0.4, np.nan, 0.4, 0.4], [4, 2, np.nan, 4])
     seen = see(JOB, market, None)
     assert seen.observed == (True, False, False, True)
     for known in (seen.beliefs.price, seen.beliefs.available):
@@ -167,9 +165,7 @@ def test_forecasts_reach_the_slot_they_speak_of():
 
 def test_continuing_gives_the_rest_of_the_same_run():
     market = random_market(3, 24, 8)
-    job = Job(
-        name="k", workload=40, deadline_slots=24, n_min=1, n_max=8, throughput=Linear(), mu_up=0.9, value=80
-    )
+    job = make_job(deadline_slots=24, mu_up=0.9, value=80)
     whole = replay(policy_named("MSU"), job, market)
     done = Progress()
     for slot, held in enumerate(whole.allocations[:9]):
@@ -198,8 +194,9 @@ POOL = [p for p in load_pool() if not p.name.startswith("AHAP") or p.sigma in (0
 @pytest.mark.parametrize("seed", range(3))
 def test_the_pool_equals_one_by_one(seed):
     n_max = (5, 1, 4)[seed]
-    job = Job(name="p", workload=0.4 * 10 * n_max, deadline_slots=14, n_min=1, n_max=n_max, throughput=Linear(),
-              mu_up=0.8, mu_down=0.95, value=12.0 * n_max)  # fmt: skip
+    job = make_job(
+        workload=0.4 * 10 * n_max, deadline_slots=14, n_max=n_max, mu_up=0.8, mu_down=0.95, value=12.0 * n_max
+    )
     market = random_market(seed, 14, n_max)
     forecasts = list(perfect_forecasts(market, 3))
     forecasts[4] = None
@@ -221,7 +218,7 @@ def test_the_memo_asks_the_solver_once_a_program():
 
     memo = PlanMemo(solve=counting)
     market = random_market(5, 14, 5)
-    job = Job(name="m", workload=20, deadline_slots=14, n_min=1, n_max=5, throughput=Linear(), value=40)
+    job = make_job(workload=20, deadline_slots=14, n_max=5, value=40)
     same = [with_shared_plans(policy_named("AHAP(3,1,0.9)"), memo) for _ in range(2)]
     outcomes = [replay(policy, job, market) for policy in same]
     assert outcomes[0] == outcomes[1]
@@ -232,10 +229,10 @@ def test_the_memo_keeps_the_tables_of_one_job_on_one_market_only():
     rng = np.random.default_rng(2)
     count = np.repeat(rng.integers(0, 6, 16), 2).astype(float)
     price = rng.uniform(0.2, 0.8, 32)
-    record = record_of(price, count, first=20, slot_hours=1.0)
-    market = market_window(price[20:], count[20:], on_demand_usd=1.0, slot_hours=1.0)
+    record = make_record(price, count, first=20)
+    market = make_window(price[20:], count[20:])
     dearer = replace(market, on_demand_usd=2.0)
-    job = Job(name="m", workload=20, deadline_slots=12, n_min=1, n_max=5, throughput=Linear(), value=60)
+    job = make_job(workload=20, deadline_slots=12, n_max=5, value=60)
     pool = [policy_named(name) for name in ("Stochastic", "AHAP(3,1,0.9,expected)")]
     memo = PlanMemo()
     for one, window in ((job, market), (job, dearer), (replace(job, workload=15.0), dearer), (job, market)):
@@ -254,9 +251,7 @@ def test_the_memo_keeps_the_tables_of_one_job_on_one_market_only():
 
 def test_catching_up_gives_the_state_of_the_run():
     market = random_market(8, 12, 6)
-    job = Job(
-        name="c", workload=30, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), mu_up=0.9, value=60
-    )
+    job = make_job(workload=30, deadline_slots=12, n_max=6, mu_up=0.9, value=60)
     policy = policy_named("AHAP(3,2,0.7)")
     states, views = [policy.start(job)], []
 
@@ -285,8 +280,15 @@ def test_catching_up_gives_the_state_of_the_run():
 def test_outcomes_pass_the_audit_and_stay_below_hindsight(seed):
     """Cost, progress and utility are recomputed independently of the replay (M3.5), and the bound of M4.7 holds."""
     n_max = (3, 6, 1, 5)[seed]
-    job = Job(name="a", workload=(0.3, 0.5, 0.4, 0.9)[seed] * 6 * n_max, deadline_slots=12, n_min=1, n_max=n_max,
-              throughput=Linear(alpha=1.0, beta=0.25), mu_up=0.6, mu_down=0.95, value=9.0 * n_max)  # fmt: skip
+    job = make_job(
+        workload=(0.3, 0.5, 0.4, 0.9)[seed] * 6 * n_max,
+        deadline_slots=12,
+        n_max=n_max,
+        throughput=Linear(alpha=1.0, beta=0.25),
+        mu_up=0.6,
+        mu_down=0.95,
+        value=9.0 * n_max,
+    )
     market = random_market(seed + 20, 12, n_max)
     best = hindsight(job, market)
     for outcome in replay_pool(POOL, job, market, forecasts=perfect_forecasts(market, 5)):

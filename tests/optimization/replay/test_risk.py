@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from make import make_job, make_record, make_window
 
 from slackwater.optimization import Job, PointForecast, Progress
-from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import simulate_ahead
@@ -15,15 +14,13 @@ from slackwater.optimization.replay.run import catch_up, replay, see
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.warehouse.errors import MarketError
 
-JOB = Job(
-    name="r", workload=30, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), mu_up=0.9, value=70
-)
+JOB = make_job(workload=30, deadline_slots=12, n_max=6, mu_up=0.9, value=70)
 
 
 def market(seed: int):
     rng = np.random.default_rng(seed)
     price = np.clip(0.5 + 0.1 * rng.normal(size=12).cumsum(), 0.2, 1.2)
-    return market_window(price, rng.integers(0, 7, 12), on_demand_usd=1.0, slot_hours=1.0)
+    return make_window(price, rng.integers(0, 7, 12))
 
 
 @pytest.mark.parametrize("name", ["MSU", "UP", "AHANP(0.6)", "AHAP(3,2,0.8)", "OD-only"])
@@ -53,7 +50,7 @@ def test_the_true_future_gives_the_true_end(name):
 
 
 def first_view(job: Job, **changes):
-    window = market_window(np.full(12, 0.5), np.full(12, 3), on_demand_usd=1.0, slot_hours=1.0)
+    window = make_window(0.5, 3, slots=12)
     return see(job, window, [changes.get("forecast")] + [None] * 11).view(job, Progress(), 0)
 
 
@@ -75,14 +72,14 @@ def test_the_mean_is_over_paths():
 
 
 def test_what_cannot_be_met_is_late_and_what_cannot_pay_is_given_up():
-    late = Job(name="l", workload=75, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), value=400)
+    late = make_job(workload=75, deadline_slots=12, n_max=6, value=400)
     flat = np.full((3, 11), 0.5), np.full((3, 11), 6)
     policy = policy_named("MSU")
     expected = simulate_ahead(policy, None, first_view(late), *flat)
     assert expected.late_probability == 1.0
     assert expected.given_up_probability == 0.0
     assert 12 < expected.finish_slots < 18
-    poor = Job(name="p", workload=75, deadline_slots=12, n_min=1, n_max=6, throughput=Linear(), value=0.5)
+    poor = make_job(workload=75, deadline_slots=12, n_max=6, value=0.5)
     hopeless = simulate_ahead(policy, None, first_view(poor), *flat)
     assert hopeless.given_up_probability == hopeless.late_probability == 1.0
     assert hopeless.finish_slots == poor.late_limit
@@ -112,9 +109,7 @@ def test_the_forecast_at_hand_is_read_shifted():
 
 
 def test_the_last_slot_has_no_future():
-    view = first_view(
-        Job(name="o", workload=3, deadline_slots=1, n_min=1, n_max=6, throughput=Linear(), value=9)
-    )
+    view = first_view(make_job(workload=3, deadline_slots=1, n_max=6, value=9))
     expected = simulate_ahead(policy_named("MSU"), None, view, np.empty((1, 0)), np.empty((1, 0)))
     assert (expected.cost_usd, expected.finish_slots, expected.late_probability) == (1.5, 1.0, 0.0)
 
@@ -132,9 +127,9 @@ def learned_view(slot: int = 0):
     price = np.clip(0.5 + 0.05 * rng.normal(size=72).cumsum(), 0.2, 0.9)
     count = np.repeat(rng.integers(0, 7, 18), 4).astype(float)
     peers = np.repeat(rng.integers(0, 7, (3, 24)), 3, axis=1).astype(float)
-    window = market_window(price[60:], count[60:], on_demand_usd=1.0, slot_hours=1.0)
+    window = make_window(price[60:], count[60:])
     end = 60 + slot + 1
-    record = record_of(price[:end], count[:end], first=60, slot_hours=1.0, peers=peers[:, :end], hour=23.0)
+    record = make_record(price[:end], count[:end], first=60, peers=peers[:, :end], hour=23.0)
     return see(JOB, window, None, record).view(JOB, Progress(), slot)
 
 
@@ -175,10 +170,14 @@ def test_a_look_ahead_makes_its_tables_once():
 def test_a_record_held_still_knows_no_more_as_time_goes_on():
     view = learned_view(slot=3)
     end = len(view.past.price)
-    still = record_of(
-        view.past.price, view.past.available, first=end - 4, slot_hours=1.0, peers=view.past.peers,
-        hour=(view.past.hour - end + 1) % 24, still=True,
-    )  # fmt: skip
+    still = make_record(
+        view.past.price,
+        view.past.available,
+        first=end - 4,
+        peers=view.past.peers,
+        hour=(view.past.hour - end + 1) % 24,
+        still=True,
+    )
     assert [still.until(t).age for t in (1, 3, 4, 9)] == [0, 0, 1, 6]
     assert [len(still.until(t).price) for t in (1, 3, 4, 9)] == [end - 2, end, end, end]
     assert still.until(3).hour == view.past.hour
@@ -216,8 +215,8 @@ def stochastic_view(rng: np.random.Generator, job: Job, at: int, progress: Progr
     slots = 60 + job.deadline_slots
     price = np.clip(0.4 + 0.05 * rng.normal(size=slots).cumsum(), 0.2, 1.3)
     count = np.clip(4 + rng.integers(-1, 2, slots).cumsum(), 0, 9).astype(float)
-    record = record_of(price, count, first=60, slot_hours=0.5, peers=count[None, ::-1].copy())
-    window = market_window(price[60 : 60 + job.deadline_slots], count[60:], on_demand_usd=1.0, slot_hours=0.5)
+    record = make_record(price, count, first=60, slot_hours=0.5, peers=count[None, ::-1].copy())
+    window = make_window(price[60 : 60 + job.deadline_slots], count[60:], slot_hours=0.5)
     return see(job, window, None, record).view(job, progress, at)
 
 
@@ -228,11 +227,15 @@ def test_many_futures_decided_together_end_as_one_by_one(case):
     """
     rng = np.random.default_rng(case)
     n_max = int(rng.integers(3, 11))
-    job = Job(
-        name="t", workload=float(rng.uniform(0.4, 0.9) * n_max * 7), deadline_slots=14, n_min=int(rng.integers(1, 3)),
-        n_max=n_max, throughput=Linear(), mu_up=float(rng.choice([0.9, 0.6, -0.4])), mu_down=0.95,
+    job = make_job(
+        workload=float(rng.uniform(0.4, 0.9) * n_max * 7),
+        deadline_slots=14,
+        n_min=int(rng.integers(1, 3)),
+        n_max=n_max,
+        mu_up=float(rng.choice([0.9, 0.6, -0.4])),
+        mu_down=0.95,
         value=float(rng.uniform(1.0, 2.0) * n_max * 7),
-    )  # fmt: skip
+    )
     at = int(rng.integers(0, 13))
     progress = Progress(done=float(at / 14 * job.workload), n_previous=int(rng.integers(0, n_max + 1)))
     view = stochastic_view(rng, job, at, progress)

@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 
-from slackwater.optimization import Job
 from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.selection.contract import weigh
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS
 from slackwater.optimization.selection.rounds import (
@@ -170,15 +169,13 @@ def test_a_switch_of_regime_puts_one_kind_of_market_first():
 
 
 def test_the_kind_of_a_market():
-    window = market_window([0.5, 1.5, 0.5, 0.5], [2, 4, 8, 0], on_demand_usd=1.0, slot_hours=0.5)
+    window = make_window([0.5, 1.5, 0.5, 0.5], [2, 4, 8, 0], slot_hours=0.5)
     for throughput, n_min, work in (
         (Linear(), 1, 2 + 4),
         (Linear(), 3, 4),
         (Linear(alpha=2.0, beta=1.0), 1, 5 + 9),
     ):
-        job = Job(
-            name="j", workload=8, deadline_slots=4, n_min=n_min, n_max=4, throughput=throughput, value=9
-        )
+        job = make_job(workload=8, deadline_slots=4, n_min=n_min, n_max=4, throughput=throughput, value=9)
         assert abundance(job, window) == pytest.approx(work * 0.5 / 8)
 
 

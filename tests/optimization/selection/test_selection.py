@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_job
 
-from slackwater.optimization import Job
-from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.selection.contract import (
     ANYTIME,
     best_sequence,
@@ -194,9 +193,7 @@ def test_the_best_share_is_near_the_least_bound():
 
 
 def test_bounds_of_a_job():
-    job = Job(
-        name="b", workload=9, deadline_slots=10, n_min=1, n_max=4, throughput=Linear(), value=60, gamma=1.5
-    )
+    job = make_job(workload=9, n_max=4, value=60)
     bounds = utility_bounds(job, on_demand_usd=2.0, slot_hours=0.5)
     assert bounds == (-60.0, 60.0)
     assert normalised(np.array([-100.0, -60.0, 0.0, 30.0, 60.0]), bounds).tolist() == [0, 0, 0.5, 0.75, 1]

@@ -4,32 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 from window_cases import programs
 
-from slackwater.optimization.job.definition import Job, Linear
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.window.audit import audit_outcome, audit_plan
 from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome, PlanStatus
 from slackwater.optimization.window.twin import solve_window
 from slackwater.warehouse.errors import AuditError
 
-JOB = Job(
-    name="j",
-    workload=20,
-    deadline_slots=6,
-    n_min=2,
-    n_max=5,
-    throughput=Linear(),
-    mu_up=0.9,
-    mu_down=0.95,
-    value=60,
-)
-WINDOW = market_window(
-    np.array([0.3, 0.4, 0.9, 0.5, 1.4, 0.2]),
-    np.array([3, 1, 5, 0, 5, 2]),
-    on_demand_usd=1.0,
-    slot_hours=1.0,
-)
+JOB = make_job(workload=20, deadline_slots=6, n_min=2, n_max=5, mu_up=0.9, mu_down=0.95, value=60)
+WINDOW = make_window(np.array([0.3, 0.4, 0.9, 0.5, 1.4, 0.2]), np.array([3, 1, 5, 0, 5, 2]))
 
 
 def problem(end_rule=EndRule.ON_DEMAND_TO_GO, **changes):

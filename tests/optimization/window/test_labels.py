@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 from window_cases import OWING, SHARES, by_enumeration, end_worth, programs, random_problem
 
 import slackwater.optimization.window.twin as labels
-from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.kernels.labels import end_value, least_loss, optimistic_at, priced_at, solve
 from slackwater.optimization.kernels.labels import slot_costs as kernel_costs
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.window.audit import audit_plan
 from slackwater.optimization.window.plan import (
     Allocation,
@@ -29,21 +28,11 @@ from slackwater.warehouse.errors import JobError, MarketError
 
 RULES = list(EndRule)
 WORTHS = [EndRule.ON_DEMAND_TO_GO, EndRule.EXPECTED_TO_GO]
-JOB = Job(
-    name="j",
-    workload=20,
-    deadline_slots=10,
-    n_min=1,
-    n_max=4,
-    throughput=Linear(),
-    mu_up=0.9,
-    mu_down=0.95,
-    value=40,
-)
+JOB = make_job(workload=20, n_max=4, mu_up=0.9, mu_down=0.95, value=40)
 
 
 def window(price, available):
-    return market_window(np.array(price), np.array(available), on_demand_usd=1.0, slot_hours=1.0)
+    return make_window(np.array(price), np.array(available))
 
 
 def problem(end_rule=EndRule.ON_DEMAND_TO_GO, **changes):
@@ -256,11 +245,8 @@ def test_of_plans_worth_the_same_it_is_the_one_that_pays_least_and_then_earliest
 
 def test_a_tie_is_settled_by_later_slots_and_not_by_rounding():
     """In this window the last bit of a sum decided whether the job bought on demand or waited for later spot."""
-    job = Job(
-        name="tie", workload=40.0, deadline_slots=20, n_min=1, n_max=8, throughput=Linear(), mu_up=0.9, mu_down=0.95,
-        value=41.4375,
-    )  # fmt: skip
-    market = market_window(np.full(5, 0.195), np.array([3, 3, 2, 3, 3]), on_demand_usd=0.65, slot_hours=0.5)
+    job = make_job(name="tie", deadline_slots=20, mu_up=0.9, mu_down=0.95, value=41.4375)
+    market = make_window(0.195, np.array([3, 3, 2, 3, 3]), on_demand_usd=0.65, slot_hours=0.5)
     plan = solve_window(
         HorizonProblem(job=job, slot=1, done=1.35, n_previous=3, window=market, end_rule=WORTHS[0])
     )

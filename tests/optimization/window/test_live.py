@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 from window_cases import flat_problem
 
-from slackwater.optimization.job.definition import Job, Linear
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.window import solver as live
 from slackwater.optimization.window.audit import audit_plan
 from slackwater.optimization.window.plan import EndRule, HorizonProblem, PlanStatus, worth
@@ -17,13 +17,16 @@ from slackwater.optimization.window.twin import solve_window
 
 def _problem(end_rule=EndRule.ON_DEMAND_TO_GO) -> HorizonProblem:
     rng = np.random.default_rng(5)
-    window = market_window(
-        rng.uniform(0.2, 0.9, 4), rng.integers(0, 17, 4), on_demand_usd=1.0, slot_hours=0.5
+    window = make_window(rng.uniform(0.2, 0.9, 4), rng.integers(0, 17, 4), slot_hours=0.5)
+    job = make_job(
+        workload=60,
+        deadline_slots=20,
+        n_max=16,
+        throughput=Linear(beta=0.5),
+        mu_up=0.8,
+        mu_down=0.9,
+        value=80,
     )
-    job = Job(
-        name="j", workload=60, deadline_slots=20, n_min=1, n_max=16, throughput=Linear(beta=0.5),
-        mu_up=0.8, mu_down=0.9, value=80,
-    )  # fmt: skip
     return HorizonProblem(job=job, slot=4, done=9.3, n_previous=3, window=window, end_rule=end_rule)
 
 
@@ -95,7 +98,5 @@ def test_live_plans_of_a_flat_future_are_the_best_ones():
 
 def test_live_plans_settle_ties_as_replays_do():
     """Flat prices and no spot: HiGHS is indifferent about when to buy, so the plan is that of the label solver."""
-    case = replace(
-        _problem(), window=market_window(np.full(3, 0.4), np.zeros(3, int), on_demand_usd=1.0, slot_hours=0.5)
-    )
+    case = replace(_problem(), window=make_window(0.4, np.zeros(3, int), slot_hours=0.5))
     assert LiveSolver(seconds=30)(case).allocations == solve_window(case).allocations

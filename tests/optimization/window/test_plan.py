@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 
-from slackwater.optimization.job.definition import Job, Linear
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem
 from slackwater.warehouse.errors import JobError
 
-JOB = Job(name="j", workload=6.0, deadline_slots=8, n_min=2, n_max=4, throughput=Linear(), value=9.0)
+JOB = make_job(workload=6.0, deadline_slots=8, n_min=2, n_max=4, value=9.0)
 WORK = np.array([-1.0, 2.0, 6.0])
 TABLE = np.array([[0.0, 0.0, 1.0, 1.0], [2.0, 3.0, 3.0, 3.0], [8.0, 8.0, 8.5, 9.0]])
 
@@ -20,7 +19,7 @@ def table(work=WORK, value=TABLE):
 
 
 def problem(**changes):
-    window = market_window(np.array([0.3, 0.4]), np.array([3, 1]), on_demand_usd=1.0, slot_hours=1.0)
+    window = make_window(np.array([0.3, 0.4]), np.array([3, 1]))
     made = HorizonProblem(
         job=JOB,
         slot=1,

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pyomo.environ as pyo
 import pytest
+from make import make_job, make_window
 from window_cases import OWING, SHARES, by_enumeration, flat_problem, programs, random_problem, random_table
 
-from slackwater.optimization.job.definition import Amdahl, Job, Linear
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization.job.definition import Amdahl, Linear
 from slackwater.optimization.window.audit import audit_plan
 from slackwater.optimization.window.plan import EndRule, ExpectedToGo, HorizonProblem, PlanStatus
 from slackwater.optimization.window.solver import (
@@ -29,11 +29,10 @@ EXACT = Limits(seconds=60.0, relative_gap=1e-9)
 
 def hard_problem(end_rule=EndRule.ON_DEMAND_TO_GO):
     """Return a problem with w = 12, N_max = 16 that is not solved at the root."""
-    job = Job(
+    job = make_job(
         name="hard",
         workload=130.0,
         deadline_slots=30,
-        n_min=1,
         n_max=16,
         throughput=Amdahl(parallel=0.93, scale=1.1),
         mu_up=0.6,
@@ -41,9 +40,7 @@ def hard_problem(end_rule=EndRule.ON_DEMAND_TO_GO):
         value=300.0,
     )
     rng = np.random.default_rng(0)
-    window = market_window(
-        rng.uniform(0.2, 0.8, 12), rng.integers(0, 17, 12), on_demand_usd=1.0, slot_hours=1.0
-    )
+    window = make_window(rng.uniform(0.2, 0.8, 12), rng.integers(0, 17, 12))
     return HorizonProblem(
         job=job,
         slot=10,

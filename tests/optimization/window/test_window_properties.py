@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make import make_window
 from window_cases import OWING, SHARES, random_problem
 
 from slackwater.optimization.job.definition import RateTable, finished
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.window.plan import EndRule, HorizonProblem
 from slackwater.optimization.window.twin import solve_window
 
@@ -29,7 +29,7 @@ def cases(draw, rules=RULES, w=6, n_max=6):
     price = draw(st.lists(shares, min_size=slots, max_size=slots))
     count = draw(st.lists(st.integers(0, n_max + 1), min_size=slots, max_size=slots))
     usd, hours = case.window.on_demand_usd, case.window.slot_hours
-    market = market_window(np.array(price) * usd, np.array(count), on_demand_usd=usd, slot_hours=hours)
+    market = make_window(np.array(price) * usd, np.array(count), on_demand_usd=usd, slot_hours=hours)
     return replace(case, window=market)
 
 

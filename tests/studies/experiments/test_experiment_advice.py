@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_kit import printed
+from make import make_job, make_window
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
 from slackwater.flows.show.formats import plain
-from slackwater.optimization.job.definition import Job, Linear
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import replay
 from slackwater.optimization.selection.prior import read_prior
@@ -229,13 +228,8 @@ def test_jobs_are_worth_what_was_asked_for(folder):
 def test_leaders_by_slot_do_what_each_of_them_would():
     """With a constant leader, the substitute policy equals that leader."""
     rng = np.random.default_rng(3)
-    job = Job(
-        name="j", workload=20.0, deadline_slots=12, n_min=1, n_max=4, throughput=Linear(), mu_up=0.9, mu_down=0.95,
-        value=200.0, gamma=1.5,
-    )  # fmt: skip
-    window = market_window(
-        rng.uniform(0.5, 3.0, 12), rng.integers(0, 5, 12).astype(float), on_demand_usd=4.0, slot_hours=1.0
-    )
+    job = make_job(workload=20.0, deadline_slots=12, n_max=4, mu_up=0.9, mu_down=0.95, value=200.0)
+    window = make_window(rng.uniform(0.5, 3.0, 12), rng.integers(0, 5, 12).astype(float), on_demand_usd=4.0)
     for name in ("UP", "AHANP(0.5)", "Stochastic(24)"):
         alone, stood = (replay(one, job, window) for one in (policy_named(name), led([name] * 12)))
         assert stood.allocations == alone.allocations

@@ -1,0 +1,313 @@
+"""Blocks of the command ``accuracy``: those of every accuracy answer, with tables that only a backtest has (M6.5 to M6.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pandas as pd
+
+from slackwater.flows.show.accuracy import (
+    EVIDENCE,
+    UNITS,
+    Scores,
+    accuracy_blocks,
+    market_scores,
+    most,
+    shown_steps,
+)
+from slackwater.flows.show.blocks import Block, Column, Fold, Notes, Table
+from slackwater.flows.show.formats import (
+    MISSING,
+    as_number,
+    duration,
+    fixed,
+    number,
+    percent,
+    plural,
+    rows_of,
+    significant,
+    utc,
+    whole,
+)
+from slackwater.flows.show.skills import compared
+from slackwater.forecasting.accuracy.intervals import interval_words, skills_by_block
+from slackwater.forecasting.accuracy.left_out import CHOSEN
+from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
+from slackwater.forecasting.diagnosis.predictability import ANY, answers
+from slackwater.forecasting.predictors import FLOOR as LAST_VALUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """Tables of `slackwater.forecasting.diagnosis`: predictability of the series, and changes of their distribution."""
+
+    predictability: pd.DataFrame = field(default_factory=pd.DataFrame)
+    drift: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+def report_blocks(
+    accuracy: Accuracy, *, data: str, notes: Sequence[str], background: Background | None = None
+) -> list[Block]:
+    """Return the answer of a backtest; ``background`` adds folded tables that only a page shows."""
+    told = Fold("Notes on the measures and on series left out", [Notes(notes)], printed=True)
+    if accuracy.scores.empty:
+        return ["No forecast can be scored: none of the slots ahead was observed.", told]
+    more = {
+        variable: [
+            *class_tables(accuracy.classes, accuracy.default, variable),
+            *left_out_tables(accuracy.left_out, variable),
+            *fallback_tables(accuracy.reasons, variable),
+            *([] if background is None else _background_tables(background, variable)),
+        ]
+        for variable in UNITS
+    }
+    return [
+        Notes(facts_of(accuracy, data)),
+        *accuracy_blocks(scores_of(accuracy), more),
+        told,
+    ]
+
+
+def facts_of(accuracy: Accuracy, data: str) -> list[str]:
+    """Return the data behind the scores: series, slots, horizon, origins and default model."""
+    scores = accuracy.scores
+    horizon, first = int(scores["step"].max()), scores[scores["step"] == scores["step"].min()]
+    origins = int(first[first["model"] == first["model"].iloc[0]]["n"].sum())
+    series = scores.groupby("variable")["market"].nunique()
+    listed = ", ".join(f"{n} of the {variable}" for variable, n in series.items())
+    spans = accuracy.periods.groupby("source").agg(start=("start", "min"), end=("end", "max"))
+    return [
+        f"Data: {data}; series: {listed}; {origins:,} origins",
+        f"Forecasts of {plural(horizon, 'slot')} of {duration(accuracy.step)}; "
+        f"default model: {accuracy.default}",
+        *(
+            f"Origins of {source}: {utc(row['start'])} to {utc(row['end'])}"
+            for source, row in spans.sort_index().iterrows()
+        ),
+    ]
+
+
+def scores_of(accuracy: Accuracy) -> list[Scores]:
+    """Return the accuracy of each variable of a backtest, for tables and charts."""
+    found = []
+    for variable in UNITS:
+        scores, pooled, daily = (
+            _of(table, variable) for table in (accuracy.scores, accuracy.pooled, accuracy.daily)
+        )
+        if scores.empty:
+            continue
+        n = daily["n"].astype(float)
+        scale = daily["market"].map(scores.groupby("market")["scale"].first()).astype(float)
+        losses = daily.assign(loss=daily["pinball"].astype(float) * n)
+        by_day = losses.assign(loss=losses["loss"] / scale, n=n.where(scale > 0))
+        by_day = by_day.groupby(["model", "day"])[["loss", "n"]].sum().reset_index()
+        markets = market_scores(scores, _market_skills(losses))
+        found.append(
+            Scores(
+                variable=variable,
+                default=accuracy.default,
+                pooled=pooled,
+                markets=markets.join(_predictable(scores), on="market"),
+                daily=by_day.assign(loss=by_day["loss"] / by_day["n"]),
+                reliability=_reliability(accuracy, variable),
+                note=f"Pooled over {plural(scores['market'].nunique(), 'market')}.",
+            )
+        )
+    return found
+
+
+def _of(table: pd.DataFrame, variable: str) -> pd.DataFrame:
+    return table[table["variable"] == variable] if len(table) else table
+
+
+def _market_skills(losses: pd.DataFrame) -> pd.DataFrame:
+    """Return the skill by market and model over all steps, from rows with the summed ``loss`` of a day."""
+    own = losses[losses["model"] == LAST_VALUE].set_index(["market", "day"])
+    table = losses.join((own["loss"] / own["n"]).rename("floor"), on=["market", "day"])
+    table = table.assign(floor=table["floor"] * table["n"]).dropna(subset=["floor"])
+    return skills_by_block(table, ["market", "model"])
+
+
+def _predictable(scores: pd.DataFrame) -> pd.Series:
+    """Return by market whether any model is better than last value beyond chance, and up to which step (M6.7)."""
+    models = [name for name in scores["model"].unique() if name != LAST_VALUE]
+    if not models:
+        return pd.Series(MISSING, index=scores["market"].unique(), name="answer")
+    found = answers(scores, models=models)
+    return found[found["model"] == ANY].set_index("market")["answer"]
+
+
+def _reliability(accuracy: Accuracy, variable: str) -> pd.DataFrame:
+    """Return `Scores.reliability`, over all steps: probabilities of "at least n" of counts, quantile levels of prices."""
+    counts = variable == "count"
+    table = accuracy.calibration if counts else _of(accuracy.reliability, variable)
+    names = ("chance", "frequency", "bin") if counts else ("level", "share", "level")
+    predicted, observed, by = (table[name] for name in names)
+    table = pd.DataFrame(
+        {
+            "model": table["model"],
+            "predicted": predicted.astype(float),
+            "observed": observed.astype(float),
+            "n": table["n"].astype(float),
+            "by": by,
+        }
+    )
+    table = table[table["n"] > 0].dropna()
+    for name in ("predicted", "observed"):
+        table[name] *= table["n"]
+    sums = table.groupby(["model", "by"])[["predicted", "observed", "n"]].sum().reset_index()
+    for name in ("predicted", "observed"):
+        sums[name] /= sums["n"]
+    return sums.drop(columns="by")
+
+
+# ---
+# Tables that only a backtest has
+
+
+def class_tables(classes: pd.DataFrame, default: str, variable: str) -> list[Block]:
+    """Return the table of the default by class of markets; none without classes."""
+    own = _of(classes, variable)
+    own = own[own["model"] == default] if len(own) else own
+    if own.empty:
+        return []
+    steps = shown_steps(own["step"].tolist())
+    rows = []
+    for name in dict.fromkeys(own["class"]):
+        each = rows_of(own[own["class"] == name].sort_values("step"))
+        rows.append(
+            {"class": name, "markets": each[0]["markets"], "mae": each[0]["mae"]}
+            | {key: most(each, key) for key in ("n", "days")}
+            | {f"step_{row['step']}": compared(row) for row in each}
+        )
+    columns: dict[str, Column | str] = {
+        "class": "stated capacity" if variable == "count" else "price",
+        "markets": Column(heading="markets", format=whole),
+        **EVIDENCE,
+        "mae": Column(heading="error at 1", format=significant),
+        **{f"step_{step}": str(step) for step in steps},
+    }
+    return [Table(f"{default} by class of markets, compared with last value", rows, columns)]
+
+
+def left_out_tables(found: LeftOut | None, variable: str) -> list[Block]:
+    """Return the skill of models chosen without a market's own zone (or source), by class; none if not measured."""
+    if found is None or (table := _of(found.classes, variable)).empty:
+        return []
+    rows = []
+    for (kind, choice), own in table.groupby(["class", "choice"], sort=False):
+        each = rows_of(own.sort_values("step"))
+        known = [row for row in each if as_number(row["worst_skill_pinball"]) is not None]
+        worst = min(known, key=lambda row: float(row["worst_skill_pinball"]), default=None)
+        rows.append(
+            {"class": kind, "choice": choice, "model": each[0]["model"]}
+            | {key: most(each, key) for key in ("markets", "n", "blocks")}
+            | {f"step_{row['step']}": _chosen(row) for row in each}
+            | {"worst": MISSING if worst is None else _worst(worst)}
+        )
+    steps = shown_steps(table["step"].tolist())
+    columns: dict[str, Column | str] = {
+        "class": "stated capacity" if variable == "count" else "price",
+        "choice": "chosen",
+        "model": "model",
+        "markets": Column(heading="markets", format=whole),
+        "n": Column(heading="forecasts", format=whole),
+        "blocks": Column(heading=f"{found.by}s", format=whole),
+        **{f"step_{step}": str(step) for step in steps},
+        "worst": "worst market",
+    }
+    made: dict[str, Column | str] = {
+        "left_out": f"{found.by} left out",
+        "class": "class",
+        "others": Column(heading="chosen on, markets", format=whole),
+        "model": "model",
+        "skill": Column(heading="skill there", format=percent),
+    }
+    choices, chosen = rows_of(_of(found.choices, variable)), f"What was chosen, {found.by} by {found.by}"
+    title = f"Models chosen with each {found.by} left out, compared with last value by slots ahead"
+    return [
+        Table(title, rows, columns, marked=lambda row: row["choice"] != CHOSEN),
+        Fold(chosen, [Table(chosen, choices, made)]),
+    ]
+
+
+def _chosen(row: Mapping[str, Any]) -> str:
+    return compared({**row, "days": row["blocks"]})
+
+
+def _worst(row: Mapping[str, Any]) -> str:
+    low, high = (float(row[key]) for key in ("worst_low", "worst_high"))
+    return (
+        f"{percent(row['worst_skill_pinball'])} at {row['step']} "
+        f"({interval_words(low, high, '.0%')}), {row['worst_market']}"
+    )
+
+
+def fallback_tables(reasons: pd.DataFrame, variable: str) -> list[Block]:
+    """Return the folded table of reasons for which a simpler model answered; none without any."""
+    own = _of(reasons, variable)
+    if own.empty:
+        return []
+    sums = own.groupby(["model", "reason"], as_index=False).agg(n=("n", "sum"), markets=("market", "nunique"))
+    sums = sums.sort_values(["n", "model", "reason"], ascending=[False, True, True])
+    columns: dict[str, Column | str] = {
+        "model": "model",
+        "reason": "reason",
+        "n": Column(heading="forecasts", format=whole),
+        "markets": Column(heading="markets", format=whole),
+    }
+    title = "Where a simpler model answered, and why"
+    return [Fold(title, [Table(title, rows_of(sums), columns)])]
+
+
+PREDICTABILITY: Final[dict[str, Column | str]] = {
+    "market": "market",
+    "slots": Column(heading="slots", format=whole),
+    "gap_share": Column(heading="gaps", format=percent),
+    "at_zero": Column(heading="time at zero", format=percent),
+    "at_cap": Column(heading="time at the cap", format=percent, words="Capacity, or the on-demand price."),
+    "unchanged": Column(heading="time unchanged", format=percent),
+    "changes_per_day": Column(heading="changes a day", format=fixed(1)),
+    "acf_1": Column(heading="autocorrelation, 1 slot", format=number),
+    "acf_2": Column(heading="2 slots", format=number),
+    "acf_day": Column(heading="a day", format=number),
+    "acf_week": Column(heading="a week", format=number),
+    "strength_daily": Column(
+        heading="daily cycle",
+        format=number,
+        words="Strength: 0 none, 1 nothing but the cycle (Wang, Smith and Hyndman 2006).",
+    ),
+    "strength_weekly": Column(heading="weekly cycle", format=number),
+    "told_1": Column(
+        heading="explained by the present",
+        format=number,
+        words="Share of the entropy of the next value that the present value explains.",
+    ),
+}
+DRIFT: Final[dict[str, Column | str]] = {
+    "market": "market",
+    "at": Column(heading="detected", format=utc),
+    "since": Column(heading="since", format=utc),
+    "kind": "of",
+    "found": "change",
+}
+
+
+def _background_tables(background: Background, variable: str) -> list[Block]:
+    series, drift = (_of(table, variable) for table in (background.predictability, background.drift))
+    blocks: list[Block] = []
+    if len(series):
+        whole_series = series[series["part"] == "whole"]
+        rows = rows_of((whole_series if len(whole_series) else series).sort_values("market"))
+        columns = {key: column for key, column in PREDICTABILITY.items() if key in series}
+        title = f"Predictability of {plural(len(rows), 'market')}, before any model"
+        blocks.append(Fold(title, [Table(title, rows, columns, sortable=True)]))
+    if len(drift):
+        rows = rows_of(drift.sort_values(["market", "at"]))
+        columns = {key: column for key, column in DRIFT.items() if key in drift}
+        title = f"{plural(len(rows), 'change')} of distribution"
+        about = "A series that never changes has less than one in 30 days."
+        blocks.append(Fold(title, [Table(title, rows, columns, sortable=True), about]))
+    return blocks

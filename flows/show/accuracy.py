@@ -1,0 +1,617 @@
+"""Forecast accuracy as blocks: an answer, five charts and the tables behind them, for each variable.
+
+Shared by the command ``accuracy``, the report of a turn and the UI (M6.5, M6.6). Altair is imported
+only for a page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pandas as pd
+
+from slackwater.flows.show.blocks import Block, Column, Figure, Figures, Fold, Section, Table
+from slackwater.flows.show.formats import (
+    MISSING,
+    as_number,
+    fixed,
+    listed,
+    number,
+    percent,
+    plural,
+    significant,
+    whole,
+)
+from slackwater.flows.show.skills import (
+    ABOUT_VERDICTS,
+    compared,
+    nothing_compared,
+    steps_compared,
+)
+from slackwater.forecasting.accuracy.intervals import BETTER, SKILL_COLUMNS, TOO_FEW, WORSE
+from slackwater.forecasting.accuracy.tables import WEIGHTED, pooled_by
+from slackwater.forecasting.predictors import FLOOR as LAST_VALUE
+
+UNITS: Final = {"count": "instances", "price": "USD per instance-hour"}
+TITLES: Final = {"count": "Available instances", "price": "Spot price"}
+#: Unit of losses that are pooled over markets.
+SCALES: Final = {"count": "share of capacity", "price": "share of the mean price"}
+#: Lead times shown in tables; charts show all.
+SHOWN_STEPS: Final = (1, 2, 4, 8, 12)
+#: Interval whose coverage is drawn, in percent, and the accepted deviation in points.
+LEVEL, TOLERANCE = 80, 2
+#: Markets drawn: so many of the best and of the worst.
+MOST_DRAWN: Final = 15
+#: Rows of the table of markets on a terminal.
+ON_TERMINAL: Final = 40
+#: A skill axis ends here, or earlier: at the mirror image of the best skill, but not above the second.
+LOWEST_SKILL, SHALLOWEST_SKILL = -0.5, -0.1
+#: Explanation of the measures.
+ABOUT: Final = (
+    "Skill is the share of last value’s pinball loss that a model saves: 0 is as good as last value "
+    "(nothing changes), 100 % is perfect, below 0 is worse. "
+    f"{ABOUT_VERDICTS} — means undefined, as for a series that never moved."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Accuracy of the forecasts of a variable; ``default`` is the model whose forecasts are used.
+
+    ``pooled`` has a row per model and ``step``, ``markets`` a row per market and model over all
+    steps: ``n`` (forecasts), `SKILL_COLUMNS`, ``mae`` and other measures. ``daily`` has columns
+    model, day and loss (mean pinball loss in units of each market's scale). ``reliability`` has
+    columns model, predicted, observed and n; it is empty if not measured. ``note`` is a sentence on
+    the markets that are pooled.
+    """
+
+    variable: str
+    default: str
+    pooled: pd.DataFrame
+    markets: pd.DataFrame
+    daily: pd.DataFrame
+    reliability: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame(columns=["model", "predicted", "observed", "n"])
+    )
+    note: str = ""
+
+    @property
+    def models(self) -> list[str]:
+        """Models in order: last value, the default, then the others by name."""
+        rank = {LAST_VALUE: 0, self.default: 1}
+        return sorted(set(self.markets["model"]), key=lambda name: (rank.get(name, 2), name))
+
+    @property
+    def steps(self) -> list[int]:
+        """Lead times shown in tables."""
+        return shown_steps(self.pooled["step"].tolist())
+
+    def of(self, model: str) -> list[dict[str, Any]]:
+        """Return the pooled rows of a model by step."""
+        return _records(self.pooled[self.pooled["model"] == model].sort_values("step"))
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def market_scores(rows: pd.DataFrame, skills: pd.DataFrame) -> pd.DataFrame:
+    """Return `Scores.markets` from rows by market, model and step; ``skills`` is indexed by market and model.
+
+    ``mae_first`` and ``mae_last`` are the errors at the first and last step of a market.
+    """
+    keys = ["market", "model"]
+    steps = rows.groupby(keys)["step"]
+    found = pooled_by(rows, keys).set_index(keys)[["n", *WEIGHTED]]
+    for name, step in (("mae_first", steps.transform("min")), ("mae_last", steps.transform("max"))):
+        found[name] = pooled_by(rows[rows["step"] == step], keys).set_index(keys)["mae"]
+    return found.join(skills[list(SKILL_COLUMNS)]).reset_index()
+
+
+def shown_steps(steps: Sequence[int]) -> list[int]:
+    """Return those of ``steps`` that are in `SHOWN_STEPS`, and the last step.
+
+    >>> shown_steps(range(1, 7))
+    [1, 2, 4, 6]
+    """
+    found = sorted({int(step) for step in steps})
+    return [step for step in found if step in SHOWN_STEPS or step == found[-1]]
+
+
+def accuracy_blocks(
+    scores: Sequence[Scores],
+    more: Mapping[str, Sequence[Block]] | None = None,
+    *,
+    every: bool = True,
+) -> list[Block]:
+    """Return a section per variable, with further blocks per variable, and the explanation of the measures.
+
+    With ``every`` a folded table has every model in every market.
+    """
+    sections: list[Block] = [
+        Section(
+            TITLES[one.variable],
+            [*variable_blocks(one, every=every), *(more or {}).get(one.variable, ())],
+            f"accuracy-{one.variable}",
+        )
+        for one in scores
+    ]
+    return [*sections, ABOUT]
+
+
+def variable_blocks(scores: Scores, *, every: bool = True) -> list[Block]:
+    """Return the answer, the charts and the tables of a variable."""
+    note = [scores.note] if scores.note else []
+    if scores.pooled.empty:
+        return [*note, *_market_blocks(scores, every=every)]
+    return [
+        answer(scores),
+        Figures(charts(scores)),
+        skill_table(scores),
+        error_table(scores),
+        *note,
+        *_market_blocks(scores, every=every),
+    ]
+
+
+def answer(scores: Scores) -> str:
+    """Return a sentence on where the default is better than last value, with the numbers of forecasts and days."""
+    rows, name = scores.of(scores.default), scores.default
+    if not rows:
+        return f"{name} was not measured."
+    if name == LAST_VALUE:
+        return "The default is last value itself."
+    if not scores.of(LAST_VALUE):
+        return "Last value was not measured, so nothing can be compared with it."
+    if all(row["verdict"] == TOO_FEW for row in rows):
+        return nothing_compared(rows)
+    first = rows[0]
+    return (
+        f"Compared with last value, {name} is {steps_compared(rows)}: {compared(first)} at "
+        f"{plural(int(first['step']), 'slot')}. {_evidence(rows)}."
+    )
+
+
+def _evidence(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the numbers of forecasts at a step, and of days, behind the rows of a model."""
+    n, days = (most(rows, key) for key in ("n", "days"))
+    return f"{plural(n, 'forecast')} a step on {plural(days, 'day')}"
+
+
+def most(rows: Sequence[Mapping[str, Any]], key: str) -> int:
+    """Return the greatest of some numbers of forecasts or days; 0 if none is known."""
+    return max((int(found) for row in rows if (found := as_number(row.get(key))) is not None), default=0)
+
+
+# ---
+# Charts. Each is left out where nothing was measured that it could show.
+
+
+def charts(scores: Scores) -> list[Figure]:
+    """Return the charts: skill and coverage by step, reliability, error over time, skill by market."""
+    made = (skill_figure, coverage_figure, reliability_figure, daily_figure, markets_figure)
+    return [figure for make in made if (figure := make(scores)) is not None]
+
+
+def _points(scores: Scores, key: str, factor: float = 1.0) -> list[dict[str, Any]]:
+    """Return the points of a measure by step, a series per model; undefined values are left out."""
+    return [
+        {"x": int(row["step"]), "y": factor * float(row[key]), "series": model, "row": row}
+        for model in scores.models
+        for row in scores.of(model)
+        if as_number(row.get(key)) is not None
+    ]
+
+
+def _drawn(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: point[key] for key in ("x", "y", "series")} for point in points]
+
+
+def _slots() -> Any:
+    from slackwater.flows.show.charts import Axis
+
+    return Axis(title="slots ahead", whole=True, zero=False, ticks=8)
+
+
+def skill_figure(scores: Scores) -> Figure | None:
+    """Return the chart of skill by step, with the intervals of the default as bars."""
+    points = [
+        point
+        for point in _points(scores, "skill_pinball")
+        if point["series"] != LAST_VALUE and point["row"]["verdict"] not in ("", TOO_FEW)
+    ]
+    if not points:
+        return None
+    names = list(dict.fromkeys(point["series"] for point in points))
+    series = {name: [point["y"] for point in points if point["series"] == name] for name in names}
+    floor = skill_floor(series, scores.default)
+
+    def drawn() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, lines
+
+        own = [point["row"] for point in points if point["series"] == scores.default]
+        ends = [row[key] for row in own for key in ("skill_low", "skill_high")]
+        values = [*ends, *(point["y"] for point in points)]
+        low = max(min(-0.05, *values), floor)
+        rows = []
+        for row, point in zip(_drawn(points), points, strict=True):
+            judged = point["row"]
+            bar = {"low": max(low, judged["skill_low"]), "high": judged["skill_high"]}
+            rows.append(
+                row
+                | {"point": judged["verdict"] in (BETTER, WORSE)}
+                | (bar if row["series"] == scores.default else {})
+            )
+        up = Axis(
+            title="share of last value’s loss saved",
+            low=low,
+            high=max(0.05, *values),
+            format=".2~f",
+        )
+        return [
+            lines(
+                rows,
+                names,
+                order=scores.models,
+                reference=LAST_VALUE,
+                bold=scores.default,
+                rule=0.0,
+                spans=True,
+                x=_slots(),
+                y=up,
+            )
+        ]
+
+    cut = beyond_axis(series, floor)
+    return Figure(
+        specs=drawn,
+        label=f"{scores.variable}: pinball skill by slots ahead",
+        title="Skill over last value",
+        width=0,
+        captions=[
+            f"Above 0 a model is better than last value. Bars: 95 % interval of {scores.default}, "
+            "days as blocks. A point: the interval does not hold 0. "
+            f"{_evidence([point['row'] for point in points])}.",
+            *([cut] if cut else []),
+        ],
+    )
+
+
+def skill_floor(series: Mapping[str, Sequence[float]], keep: str = "") -> float:
+    """Return the lower limit of a skill axis; the model ``keep`` is visible down to `LOWEST_SKILL`.
+
+    >>> skill_floor({"own": [0.3, 0.2], "bad": [-0.9, -0.2]})
+    -0.3
+    >>> skill_floor({"own": [0.3, -0.4]}, "own")
+    -0.44
+    """
+    top = max((0.0, *(value for values in series.values() for value in values)))
+    own = 1.1 * min(series.get(keep) or [0.0])
+    return round(max(LOWEST_SKILL, min(SHALLOWEST_SKILL, -top, own)), 12)
+
+
+def beyond_axis(series: Mapping[str, Sequence[float]], low: float) -> str:
+    """Return a sentence on the lines that fall below the axis, "" if there are none.
+
+    >>> beyond_axis({"a": [0.1], "bad": [-0.9]}, -0.3)
+    'Below −0.300 the axis is cut off: bad falls to −0.900.'
+    """
+    ends = {name: min(values) for name, values in series.items() if min(values) < low}
+    told = listed(f"{name} falls to {significant(worst)}" for name, worst in ends.items())
+    return f"Below {significant(low)} the axis is cut off: {told}." if ends else ""
+
+
+def coverage_figure(scores: Scores) -> Figure | None:
+    """Return the chart of the coverage of the 80 % interval by step."""
+    points = _points(scores, f"coverage_{LEVEL}", 100.0)
+    if not points:
+        return None
+
+    def drawn() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, lines
+
+        values, steps = [point["y"] for point in points], [point["x"] for point in points]
+        up = Axis(
+            title="observed values inside, %",
+            low=max(0.0, min(LEVEL - 10, *values) - 2),
+            high=min(100.0, max(LEVEL + 10, *values) + 2),
+        )
+        return [
+            lines(
+                _drawn(points),
+                list(dict.fromkeys(point["series"] for point in points)),
+                order=scores.models,
+                reference=LAST_VALUE,
+                bold=scores.default,
+                points=len(set(steps)) < 2,
+                guide=[{"x": step, "y": LEVEL} for step in (min(steps), max(steps))],
+                around=(LEVEL - TOLERANCE, LEVEL + TOLERANCE),
+                x=_slots(),
+                y=up,
+            )
+        ]
+
+    return Figure(
+        specs=drawn,
+        label=f"{scores.variable}: coverage of the {LEVEL} % interval by slots ahead",
+        title=f"Coverage of the {LEVEL} % interval",
+        width=0,
+        captions=[
+            f"{LEVEL} % is right; shaded: within {TOLERANCE} points. Above, the interval is wider "
+            f"than needed; below, too narrow. {_evidence([point['row'] for point in points])}."
+        ],
+    )
+
+
+def reliability_figure(scores: Scores) -> Figure | None:
+    """Return the reliability diagram: predicted against observed frequencies, all steps together."""
+    table = scores.reliability
+    names = [name for name in scores.models if (table["model"] == name).any()]
+    if not names:
+        return None
+
+    def drawn() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, lines
+
+        rows = [
+            {"x": 100 * row["predicted"], "y": 100 * row["observed"], "series": row["model"]}
+            for row in _records(table)
+        ]
+        return [
+            lines(
+                rows,
+                names,
+                order=scores.models,
+                reference=LAST_VALUE,
+                bold=scores.default,
+                guide=[{"x": 0, "y": 0}, {"x": 100, "y": 100}],
+                x=Axis(title="predicted, %", low=0, high=100),
+                y=Axis(title="observed, %", low=0, high=100),
+            )
+        ]
+
+    own = table[table["model"] == (scores.default if scores.default in names else names[0])]
+    what, n = {
+        "count": ("Predicted probability of “at least n instances”", int(own["n"].sum())),
+        "price": ("Level of a predicted quantile", int(own["n"].max())),
+    }[scores.variable]
+    return Figure(
+        specs=drawn,
+        label=f"{scores.variable}: reliability",
+        title="Reliability",
+        width=0,
+        captions=[
+            f"{what} against the observed frequency; on the diagonal the model is right. "
+            f"n = {n:,}, all steps."
+        ],
+    )
+
+
+def daily_figure(scores: Scores) -> Figure | None:
+    """Return the chart of the pinball loss by day, of the default and of last value."""
+    names = [name for name in (LAST_VALUE, scores.default) if name in scores.models]
+    names = list(dict.fromkeys(names))
+    table = scores.daily[scores.daily["model"].isin(names)]
+    days = table["day"].nunique()
+    if days < 2:
+        return None
+
+    def drawn() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, lines
+
+        wide = table.pivot_table(index="day", columns="model", values="loss").astype(float)
+        wide = wide.reindex(pd.date_range(wide.index.min(), wide.index.max(), freq="D"))
+        rows = [{"x": day, "y": value, "series": name} for name in names for day, value in wide[name].items()]
+        return [
+            lines(
+                rows,
+                names,
+                order=scores.models,
+                reference=LAST_VALUE,
+                bold=scores.default,
+                time=True,
+                points=days < 30,
+                x=Axis(),
+                y=Axis(title=f"mean pinball loss, {SCALES[scores.variable]}", low=0.0),
+            )
+        ]
+
+    return Figure(
+        specs=drawn,
+        label=f"{scores.variable}: pinball loss by day",
+        title="Error over time",
+        width=0,
+        captions=[f"Lower is better. All steps and markets, {plural(days, 'day')}."],
+    )
+
+
+def markets_figure(scores: Scores) -> Figure | None:
+    """Return the chart of the default's skill by market over all steps; of many markets the best and the worst."""
+    own = scores.markets[scores.markets["model"] == scores.default]
+    known = own[~own["verdict"].isin(["", TOO_FEW])]
+    if known.empty:
+        return None
+    known = known.sort_values(["skill_pinball", "market"], ascending=[False, True])
+    shown, told = known, plural(len(known), "market")
+    if len(known) > 2 * MOST_DRAWN:
+        shown = pd.concat([known[:MOST_DRAWN], known[-MOST_DRAWN:]])
+        told = f"The {MOST_DRAWN} best and {MOST_DRAWN} worst of {told}"
+    few = len(own) - len(known)
+
+    def drawn() -> list[dict[str, Any]]:
+        from slackwater.flows.show.charts import Axis, dots
+
+        points = [
+            {
+                "label": f"{_two_lines(row['market'])}, n = {int(row['n']):,}",
+                "value": row["skill_pinball"],
+                "low": row["skill_low"],
+                "high": row["skill_high"],
+                "kind": row["verdict"],
+            }
+            for row in _records(shown)
+        ]
+        values = [point[key] for point in points for key in ("value", "low", "high")]
+        hues = {"better": "series3", "even": "muted", "worse": "series2"}
+        along = Axis(
+            title="skill over last value",
+            low=max(-1.0, min(-0.05, *values)),
+            high=min(1.0, max(0.05, *values)),
+        )
+        return [
+            dots(
+                points,
+                [point["label"] for point in points],
+                x=along,
+                spans=True,
+                rule=0.0,
+                height=34 * len(points) + 12,
+                kinds={kind: hue for kind, hue in hues.items() if kind in set(shown["verdict"])},
+            )
+        ]
+
+    return Figure(
+        specs=drawn,
+        label=f"{scores.variable}: skill of {scores.default} by market",
+        title="Skill by market",
+        width=0,
+        captions=[
+            f"{told}, all steps; bars: 95 % interval, days as blocks."
+            + (f" {plural(few, 'market')} with too few days not drawn." if few else "")
+        ],
+    )
+
+
+def _two_lines(market: str) -> str:
+    r"""Return a market with its instance type and source on a second line.
+
+    >>> _two_lines("aws/us-east-1/us-east-1a/p3.2xlarge@amazon")
+    'aws/us-east-1/us-east-1a\np3.2xlarge@amazon'
+    """
+    zone, _, rest = market.partition("@")[0].rpartition("/")
+    return f"{zone}\n{rest}{market[len(zone) + 1 + len(rest) :]}"
+
+
+# ---
+# Tables
+
+
+def is_last_value(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is that of last value, the reference."""
+    return bool(row["model"] == LAST_VALUE)
+
+
+#: Columns with the amount of data behind a row of skills.
+EVIDENCE: Final[dict[str, Column | str]] = {
+    "n": Column(heading="forecasts", format=whole),
+    "days": Column(heading="days", format=whole, words="Days with errors: the blocks of the interval."),
+}
+#: Measures over all steps; a table shows those that have values.
+MEASURES: Final[dict[str, Column]] = {
+    "rmse": Column(heading="RMSE", format=significant),
+    "pinball": Column(heading="pinball loss", format=significant),
+    "mase": Column(
+        heading="MASE",
+        format=number,
+        words="In units of last value’s error one slot ahead on past data.",
+    ),
+    "brier": Column(heading="Brier", format=fixed(3), words="Of “at least n”, mean over n."),
+    "coverage_80": Column(heading="in 80 %", format=percent, words="Observed values inside."),
+    "coverage_90": Column(heading="in 90 %", format=percent, words="Observed values inside."),
+    "fallback_share": Column(heading="fallback", format=percent, words="Forecasts made by a simpler model."),
+}
+
+
+def _measured(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+    return {
+        key: column
+        for key, column in MEASURES.items()
+        if any(as_number(row.get(key)) is not None for row in rows)
+    }
+
+
+def skill_table(scores: Scores) -> Table:
+    """Return the table that compares each model with last value by step, in words, with intervals."""
+    rows = [
+        {
+            "model": name,
+            "n": most(own, "n"),
+            "days": most(own, "days"),
+            **{f"step_{row['step']}": compared(row) for row in own},
+        }
+        for name in scores.models
+        if name != LAST_VALUE and (own := scores.of(name))
+    ]
+    steps = {f"step_{step}": str(step) for step in scores.steps}
+    columns: dict[str, Column | str] = {"model": "model", **EVIDENCE, **steps}
+    return Table("Compared with last value, by slots ahead", rows, columns)
+
+
+def error_table(scores: Scores) -> Table:
+    """Return the errors of each model by step, and its other measures over all steps."""
+    rows = [
+        {
+            "model": name,
+            **{f"mae_{row['step']}": row["mae"] for row in own},
+            **{key: weighted(own, key) for key in MEASURES},
+        }
+        for name in scores.models
+        if (own := scores.of(name))
+    ]
+    errors = {f"mae_{step}": Column(heading=f"error at {step}", format=significant) for step in scores.steps}
+    title = f"Mean absolute error by slots ahead, {UNITS[scores.variable]}; the rest over all steps"
+    columns: dict[str, Column | str] = {"model": "model", **errors, **_measured(rows)}
+    return Table(title, rows, columns, marked=is_last_value)
+
+
+def weighted(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    """Return the mean of a measure over rows, weighted by the number of forecasts; None if undefined in all."""
+    known = [(value, int(row["n"])) for row in rows if (value := as_number(row.get(key))) is not None]
+    total = sum(n for _, n in known)
+    return sum(value * n for value, n in known) / total if total else None
+
+
+def _market_blocks(scores: Scores, *, every: bool) -> list[Block]:
+    """Return the table of the default by market, and the table of every model in every market, folded."""
+    rows = market_rows(scores)
+    own = [row for row in rows if row["model"] == scores.default]
+    common: dict[str, Column | str] = {
+        **EVIDENCE,
+        "mae_first": Column(heading="error, first step", format=significant),
+        "mae_last": Column(heading="error, last step", format=significant),
+        "compared": "compared with last value",
+    }
+    measured = _measured(rows)
+    mine: dict[str, Column | str] = {
+        "market": "market",
+        **common,
+        **{key: measured[key] for key in ("coverage_80", "fallback_share") if key in measured},
+        **({"answer": "predictable"} if "answer" in scores.markets else {}),
+    }
+    each: dict[str, Column | str] = {"market": "market", "model": "model", **common, **measured}
+    blocks: list[Block] = []
+    if own:
+        title = f"{scores.default} by market, all steps"
+        blocks.append(Table(title, own, mine, sortable=True, most=ON_TERMINAL))
+    if every and len(rows) > len(own):
+        title = f"Every model in {plural(len({row['market'] for row in rows}), 'market')}"
+        table = Table(title, rows, each, sortable=True, marked=is_last_value)
+        blocks.append(Fold(title, [table]))
+    return blocks
+
+
+def market_rows(scores: Scores) -> list[dict[str, Any]]:
+    """Return a row per market and model; the markets with the highest skill of the default come first."""
+    own = scores.markets[scores.markets["model"] == scores.default].set_index("market")
+    skill = {str(name): as_number(value) for name, value in own["skill_pinball"].items()}
+    place = {name: k for k, name in enumerate(scores.models)}
+
+    def order(row: Mapping[str, Any]) -> tuple[float, str, int]:
+        known = skill.get(str(row["market"]))
+        return math.inf if known is None else -known, str(row["market"]), place[row["model"]]
+
+    rows = [{**row, "compared": compared(row) or MISSING} for row in _records(scores.markets)]
+    return sorted(rows, key=order)
