@@ -147,7 +147,7 @@ def test_a_live_record_ends_at_the_logical_time_and_is_the_replays_cut_there(sto
             assert np.array_equal(getattr(live, name), getattr(then, name), equal_nan=True), name
         assert live.hour == then.hour == 0.5 + 0.5 * slot  # the job begins at 00:30
         assert np.isfinite(live.peers[:, -6 * 48 :]).all()  # known for the last six days
-        assert live.available[-1] == running.seen.available[slot]
+        assert live.available[-1] == running.seen[0].available[slot]
         with pytest.raises(MarketError, match="covers the job"):
             record.until(slot + 1)
 
