@@ -345,6 +345,6 @@ def accuracy_section(rows: pd.DataFrame, planner: str, *, slot: str = "") -> Sec
     about = f"Forecasts of the last {RECENT.days} days, compared with the observations."
     return Section(
         heading,
-        [f"{about} One slot is {slot}." if slot else about, *accuracy_blocks(scores, every=False)],
+        [f"{about} One slot is {slot}." if slot else about, *accuracy_blocks(scores, markets=False)],
         "accuracy",
     )
