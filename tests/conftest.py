@@ -87,6 +87,15 @@ def new_warehouses(empty_warehouse):
         yield
 
 
+@pytest.fixture
+def store():
+    """Yield an empty warehouse in memory."""
+    from slackwater.warehouse.store.connection import open_store
+
+    with open_store(":memory:") as opened:
+        yield opened
+
+
 def pytest_collection():
     """In a new clone the tests and libraries have no bytecode yet: two workers that import them from both ends share the work."""
     for file in sorted(HERE.rglob("test_*.py"), reverse=True) if OTHER_END else ():

@@ -32,13 +32,6 @@ from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.folders import MANIFEST, hashed, read_manifest
 from slackwater.warehouse.store.schema import TABLES, with_needs
 
-
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
-
-
 #: Rows that `fill` added to an empty warehouse, by its arguments.
 FILLED = {}
 
