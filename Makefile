@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-all check bench clean lock
+.PHONY: run test test-all check site bench clean lock
 
 run: $(STAMP)
 	$(BIN)/slackwater run
@@ -24,6 +24,14 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 	mkdir -p .types && ln -sfn .. .types/slackwater # mypy does not follow the editable install
 	$(BIN)/mypy
+	$(MAKE) --no-print-directory site
+
+# The docs as a site in build/site; a broken link or anchor fails. Only the layers with public names are linked for the API pages:
+# the collector would walk .venv too.
+site: $(STAMP)
+	mkdir -p .types/api/slackwater
+	ln -sfn ../../../__init__.py ../../../warehouse ../../../forecasting ../../../optimization .types/api/slackwater/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
@@ -40,7 +48,7 @@ $(STAMP): requirements.lock pyproject.toml
 # Refresh the lock file within the bounds of pyproject.toml.
 lock:
 	test -x $(BIN)/uv || ($(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv)
-	$(BIN)/uv pip compile --quiet pyproject.toml --group test --group check --group build --universal --generate-hashes \
+	$(BIN)/uv pip compile --quiet pyproject.toml --group test --group check --group build --group docs --universal --generate-hashes \
 	    --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -o requirements.lock
 
 clean:

@@ -275,7 +275,7 @@ def accuracy_of_vintages(
             remedy="`slackwater run` or `slackwater backfill` makes them; --backtest forecasts the series anew",
         )
     total = sum(own.size > 0 for panel in origins for own in panel)
-    tallies = _tallies(store, issued, default, lambda done: progress(done, total) if progress else None)
+    tallies = _tallies(store, issued, lambda done: progress(done, total) if progress else None)
     return accuracy_of(issued, tallies, default=default, notes=measured.notes)
 
 
@@ -293,7 +293,7 @@ def _origins(store: Store, series: Series, models: Sequence[str], since: pd.Time
     return places[series.newest[places] >= 0] if places.size else places
 
 
-def _tallies(store: Store, issued: Issued, default: str, told: Callable[[int], None]) -> Iterator[Tally]:
+def _tallies(store: Store, issued: Issued, told: Callable[[int], None]) -> Iterator[Tally]:
     done = 0
     for number, panel in enumerate(issued.panels):
         for which, series in enumerate(panel.series):
@@ -307,7 +307,7 @@ def _tallies(store: Store, issued: Issued, default: str, told: Callable[[int], N
             for (_, _, model), own in vintages.items():
                 block = _block(model, (number, which), series, own, issued)
                 if block is not None:
-                    yield tally(block, issued, fans=model == default)
+                    yield tally(block, issued)
             done += 1
             told(done)
 

@@ -254,20 +254,19 @@ def score_unit(unit: Unit, course: BacktestPlan) -> UnitScores:
     """Score a unit, with stored forecasts if available; the forecasts of only a single series are in memory at a time."""
     note = ""
     if course.keep is None:
-        return UnitScores(tallies=_tallies(forecast_blocks(unit, course.rolling), unit, course))
+        return UnitScores(tallies=_tallies(forecast_blocks(unit, course.rolling), course))
     path = kept_path(course.keep, unit, course.rolling)
     if path.exists():
         try:
-            return UnitScores(tallies=_tallies(read_blocks(path, unit, course.rolling), unit, course))
+            return UnitScores(tallies=_tallies(read_blocks(path, unit, course.rolling), course))
         except DamagedStoreError:
             note = f"{path.name} in {path.parent} was damaged and is made again"
     with writer(path, course.rolling) as write:
-        return UnitScores(tallies=_tallies(_written(unit, course, write), unit, course), note=note)
+        return UnitScores(tallies=_tallies(_written(unit, course, write), course), note=note)
 
 
-def _tallies(blocks: Iterable[Block], unit: Unit, course: BacktestPlan) -> tuple[Tally, ...]:
-    fans = unit.model == course.default
-    return tuple(tally(block, course.rolling, fans=fans) for block in blocks)
+def _tallies(blocks: Iterable[Block], course: BacktestPlan) -> tuple[Tally, ...]:
+    return tuple(tally(block, course.rolling) for block in blocks)
 
 
 def _written(unit: Unit, course: BacktestPlan, write: Callable[[Block], None]) -> Iterator[Block]:

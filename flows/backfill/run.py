@@ -22,11 +22,13 @@ import pandas as pd
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.records import BACKFILL, STAGES, reason_of, save_failure
 from slackwater.flows.turn.context import (
+    PlannedForecasts,
     Pool,
     Reads,
     Turn,
     Work,
     find_work,
+    joined_forecasts,
     read_pool,
     require_markets,
     run_id_of,
@@ -34,12 +36,17 @@ from slackwater.flows.turn.context import (
 from slackwater.flows.turn.forecast import (
     NO_ESTIMATES,
     Estimates,
-    estimate_turns,
     forecast_market,
-    forecast_turns,
     timetable_of,
 )
-from slackwater.flows.turn.stages import Found, decide_jobs, ingest, score_jobs
+from slackwater.flows.turn.stages import (
+    Found,
+    decide_jobs,
+    estimate_turns,
+    forecast_turns,
+    ingest,
+    score_jobs,
+)
 from slackwater.optimization.replay.decision import RECORD_SPAN, Fan, in_turn
 from slackwater.warehouse.asof import Span
 from slackwater.warehouse.documents import read_object
@@ -368,7 +375,7 @@ class _Piece:
     """Neighbouring slots that are processed together, with the inputs of their turns.
 
     ``left``: the slots of the chunk from this piece on. ``begins``: whether this is the first piece
-    of its chunk.
+    of its chunk. ``planned``: the forecasts for its decisions and scores, by slot.
     """
 
     plans: Sequence[SlotPlan]
@@ -376,6 +383,13 @@ class _Piece:
     begins: bool
     pairs: list[_Pair] = field(default_factory=list)
     estimates: Estimates = field(default_factory=dict)
+    planned: dict[pd.Timestamp, PlannedForecasts | None] = field(default_factory=dict)
+
+    def planned_at(self, turns: Sequence[Turn]) -> PlannedForecasts | None:
+        """Return the forecasts of some turns; None if an earlier process issued the forecasts of any of them."""
+        own = [self.planned.get(turn.at) for turn in turns]
+        known = [one for one in own if one is not None]
+        return joined_forecasts(known) if len(known) == len(own) else None
 
     def __str__(self) -> str:
         first, last = (f"{plan.at:%Y-%m-%dT%H:%MZ}" for plan in (self.plans[0], self.plans[-1]))
@@ -549,11 +563,15 @@ class _Opening:
         Scores depend only on the market, so they may precede the decisions, which read only rounds
         before their slot.
         """
-        self._stage("forecast", piece, partial(forecast_turns, ahead=piece.estimates))
-        self._stage("score", piece, self._score)
+        self._stage("forecast", piece, partial(self._forecast, piece))
+        self._stage("score", piece, partial(self._score, piece))
 
-    def _score(self, turns: list[Turn], works: list[Work]) -> None:
-        _, self._pool = score_jobs(turns, works, self._known_pool(turns[0]))
+    def _forecast(self, piece: _Piece, turns: list[Turn], works: list[Work]) -> None:
+        measured = forecast_turns(turns, works, ahead=piece.estimates)
+        piece.planned |= {turn.at: one.planned for turn, one in zip(turns, measured, strict=True)}
+
+    def _score(self, piece: _Piece, turns: list[Turn], works: list[Work]) -> None:
+        _, self._pool = score_jobs(turns, works, self._known_pool(turns[0]), piece.planned_at(turns))
 
     def _known_pool(self, turn: Turn) -> Pool:
         """Return the policy pool after the scores so far; reads it once."""
@@ -565,7 +583,8 @@ class _Opening:
         """Decide the slots of a piece and report its progress."""
 
         def decide(turns: list[Turn], works: list[Work]) -> None:
-            decide_jobs(turns, works, read_pool(turns[0]) if pool is None else pool)
+            known = read_pool(turns[0]) if pool is None else pool
+            decide_jobs(turns, works, known, piece.planned_at(turns))
 
         self._stage("allocate", piece, decide)
         self._asked.progress(sum(stage in plan.todo for plan in piece.plans for stage in self._stages))

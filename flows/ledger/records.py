@@ -172,33 +172,39 @@ def stored_rounds(store: Store, names: Sequence[str]) -> Rounds:
     return Rounds(jobs=tuple(jobs), names=tuple(names), utilities=utilities, known_us=known_us)
 
 
-def save_scored(
-    store: Store,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRounds:
+    """Outcomes of newly scored jobs with the time of their turn, and the rounds that they add.
+
+    ``rounds`` are all rounds by group of policies. ``weights`` are the rows of the new rounds,
+    without the number of the round.
+    """
+
+    scored: tuple[tuple[pd.Timestamp, Scored], ...]
+    rounds: tuple[Rounds, ...]
+    weights: tuple[dict[str, Any], ...]
+
+
+def learn(
     turns: Sequence[tuple[pd.Timestamp, Sequence[Scored]]],
     *,
     groups: Sequence[tuple[Rounds, Learner[Any]]],
-) -> list[Rounds]:
-    """Store the outcomes of jobs by the turn that scores them, and the new rounds, in the given order; all or nothing.
+) -> NewRounds:
+    """Return the rounds that the outcomes of jobs add, by the turn that scores them, in the given order.
 
     A group is a set of policies to choose from, with its rounds so far and its learner; each job
-    belongs to a single group. Returns the new rounds by group. A job that has a round adds only the
-    policies missing from it. The stored weights are those of this learner over all rounds so far,
-    whichever learner computed the weights stored before.
+    belongs to a single group. A job that has a round adds only the policies missing from it. The
+    weights are those of this learner over all rounds so far, whichever learner computed the
+    weights stored before.
     """
-    scored = [(at, one) for at, own in turns for one in own]
+    scored = tuple((at, one) for at, own in turns for one in own)
     learned = [rounds for rounds, _ in groups]
-    if not scored:
-        return learned
-    numbers, last = _numbers(store)
     groups_of: list[int] = []
     for at, one in scored:
-        name, utilities = one.ended.job.name, one.utilities()
+        utilities = one.utilities()
         g = next(g for g, rounds in enumerate(learned) if utilities.keys() & set(rounds.names))
         groups_of.append(g)
-        learned[g] = learned[g].with_job(name, utilities, microseconds(at, "at"))
-        if name not in numbers:
-            last += 1
-            numbers[name] = last
+        learned[g] = learned[g].with_job(one.ended.job.name, utilities, microseconds(at, "at"))
     firsts = {
         g: min(learned[g].jobs.index(one.ended.job.name) for (_, one), h in zip(scored, groups_of, strict=True) if h == g)
         for g in set(groups_of)
@@ -207,13 +213,12 @@ def save_scored(
         g: weigh(groups[g][1], learned[g].names, learned[g].full(groups[g][1]), after=first + 1)
         for g, first in firsts.items()
     }
-    rows = []
+    weights: list[dict[str, Any]] = []
     for (at, one), g in zip(scored, groups_of, strict=True):
         name, names = one.ended.job.name, learned[g].names
         after = history[g][learned[g].jobs.index(name) - firsts[g]].log_weight
-        rows += [
+        weights += [
             {
-                "round": numbers[name],
                 "job": name,
                 "policy": policy,
                 "scored_at": at,
@@ -223,12 +228,23 @@ def save_scored(
             for policy, utility in one.utilities().items()
             if policy in names
         ]
+    return NewRounds(scored=scored, rounds=tuple(learned), weights=tuple(weights))
+
+
+def save_scored(store: Store, learned: NewRounds) -> None:
+    """Store the outcomes of newly scored jobs and their rounds, all or nothing; a new job gets the next number."""
+    if not learned.scored:
+        return
+    numbers, last = _numbers(store)
+    for _, one in learned.scored:
+        if one.ended.job.name not in numbers:
+            last += 1
+            numbers[one.ended.job.name] = last
+    rows = [{"round": numbers[row["job"]], **row} for row in learned.weights]
+    outcomes = [row for at, one in learned.scored for row in outcome_rows(one, at=at)]
     with store.transaction():
-        write_rows(
-            store, "outcomes", pd.DataFrame([row for at, one in scored for row in outcome_rows(one, at=at)])
-        )
+        write_rows(store, "outcomes", pd.DataFrame(outcomes))
         write_rows(store, "weights", pd.DataFrame(rows))
-    return learned
 
 
 def _numbers(store: Store) -> tuple[dict[str, int], int]:

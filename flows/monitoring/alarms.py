@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,12 +20,11 @@ from slackwater.flows.monitoring.completeness import (
 )
 from slackwater.flows.monitoring.job_alarms import job_findings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.context import read_histories
+from slackwater.flows.turn.context import Reads, history_request
 from slackwater.flows.turn.following import Followed, step_of
 from slackwater.forecasting.diagnosis.drift import RULE, drift_table
 from slackwater.forecasting.series import series_of
 from slackwater.warehouse.documents import read_object
-from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History, Market
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.packaged import read_sql
@@ -149,22 +147,9 @@ def _histories(
     """Return the history that drift and coverage checks need; unreadable markets are omitted (ingest reports them)."""
     slot = at.floor(step_of(settings))
     days = max(RULE.reference_days + 2 * max(RULE.recent_days), settings.alarms.coverage_days + 1)
-    asked = {
-        Followed(market=Market.parse(market), source=source, at=slot): slot - days * _DAY
-        for market, source in markets
-    }
-    try:
-        return tuple(read_histories(store, asked, settings=settings).values())
-    except MarketError:  # read each market separately, to skip the unreadable ones
-        return tuple(_readable(store, settings, asked))
-
-
-def _readable(store: Store, settings: Settings, asked: dict[Followed, pd.Timestamp]) -> list[History]:
-    found: list[History] = []
-    for followed, start in asked.items():
-        with suppress(MarketError):
-            found += read_histories(store, {followed: start}, settings=settings).values()
-    return found
+    followed = (Followed(market=Market.parse(key), source=source, at=slot) for key, source in markets)
+    requests = [history_request(one, settings, start=slot - days * _DAY) for one in followed]
+    return tuple(one for one in Reads(store).histories(requests) if isinstance(one, History))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,9 @@ from slackwater.flows.ledger.jobs import (
 )
 from slackwater.flows.ledger.records import allocations_of, decisions_of
 from slackwater.flows.turn.context import Turn, deciding_policy, market_of, peers_of, read_all
+from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.following import LEAST_SPAN, Followed, counted_or_priced, own_time, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.stages import effort_of
 from slackwater.forecasting.configurations.model import (
     ConfigurationModel,
     fit_configurations,
@@ -140,11 +140,12 @@ def _listed(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
         if gpu is not None
     ]
     if not any(row["has_counts"] for row, _, _ in rated):
-        usable = {id(row) for row in counted_or_priced([row for row, _, _ in rated], turn, step, turn.at)}
+        usable = counted_or_priced([row for row, _, _ in rated], turn, step, turn.at)
+        priced = {(row["market"], row["source"]) for row in usable}
         return {
             Followed(market=market, source=str(row["source"]), at=turn.at): gpu
             for row, market, gpu in rated
-            if id(row) in usable
+            if (row["market"], row["source"]) in priced
         }
     for row, market, gpu in rated:
         if not row["has_counts"]:

@@ -125,16 +125,16 @@ def accuracy_blocks(
     scores: Sequence[Scores],
     more: Mapping[str, Sequence[Block]] | None = None,
     *,
-    every: bool = True,
+    markets: bool = True,
 ) -> list[Block]:
     """Return a section per variable, with further blocks per variable, and the explanation of the measures.
 
-    With ``every`` a folded table has every model in every market.
+    ``markets``: with the tables by market.
     """
     sections: list[Block] = [
         Section(
             TITLES[one.variable],
-            [*variable_blocks(one, every=every), *(more or {}).get(one.variable, ())],
+            [*variable_blocks(one, markets=markets), *(more or {}).get(one.variable, ())],
             f"accuracy-{one.variable}",
         )
         for one in scores
@@ -142,18 +142,21 @@ def accuracy_blocks(
     return [*sections, ABOUT]
 
 
-def variable_blocks(scores: Scores, *, every: bool = True) -> list[Block]:
+def variable_blocks(scores: Scores, *, markets: bool = True) -> list[Block]:
     """Return the answer, the charts and the tables of a variable."""
-    note = [scores.note] if scores.note else []
-    if scores.pooled.empty:
-        return [*note, *_market_blocks(scores, every=every)]
+    blocks: list[Block] = []
+    if len(scores.pooled):
+        known = scores.pooled[~scores.pooled["verdict"].isin(["", TOO_FEW])]
+        blocks = [
+            answer(scores),
+            Figures(charts(scores)),
+            *([skill_table(scores)] if len(known) else []),
+            error_table(scores),
+        ]
     return [
-        answer(scores),
-        Figures(charts(scores)),
-        skill_table(scores),
-        error_table(scores),
-        *note,
-        *_market_blocks(scores, every=every),
+        *blocks,
+        *([scores.note] if scores.note else []),
+        *(_market_blocks(scores) if markets else []),
     ]
 
 
@@ -574,7 +577,7 @@ def weighted(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
     return sum(value * n for value, n in known) / total if total else None
 
 
-def _market_blocks(scores: Scores, *, every: bool) -> list[Block]:
+def _market_blocks(scores: Scores) -> list[Block]:
     """Return the table of the default by market, and the table of every model in every market, folded."""
     rows = market_rows(scores)
     own = [row for row in rows if row["model"] == scores.default]
@@ -596,7 +599,7 @@ def _market_blocks(scores: Scores, *, every: bool) -> list[Block]:
     if own:
         title = f"{scores.default} by market, all steps"
         blocks.append(Table(title, own, mine, sortable=True, most=ON_TERMINAL))
-    if every and len(rows) > len(own):
+    if len(rows) > len(own):
         title = f"Every model in {plural(len({row['market'] for row in rows}), 'market')}"
         table = Table(title, rows, each, sortable=True, marked=is_last_value)
         blocks.append(Fold(title, [table]))

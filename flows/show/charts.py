@@ -788,16 +788,6 @@ def fan(panel: Fan, *, labelled: bool = True) -> dict[str, Any]:
     return _filled(made, panel, start=[{"x": row["x"]} for row in panel.ahead[:1]])
 
 
-def fans(panel: Fan, *, starts: Rows, ticks: Rows) -> dict[str, Any]:
-    """Return several forecasts side by side, each with the observations before and after its issue.
-
-    ``x`` counts slots; each row of the past names its forecast in ``of``. ``starts`` (keys x and
-    text) are the labels of the issue times, ``ticks`` (same keys) the labels of the lead times.
-    """
-    made = _fan(panel.title, panel.limit_colour, panel.whole, False, panel.height, apart=True)
-    return _filled(made, panel, start=starts, ticks=ticks)
-
-
 def _filled(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
     """Return a chart with the data of a panel, without the layers that have no data."""
     limit = [{"y": panel.limit}] if math.isfinite(panel.limit) else []
@@ -807,24 +797,18 @@ def _filled(made: dict[str, Any], panel: Fan, **more: Rows) -> dict[str, Any]:
 
 
 @cache
-def _fan(
-    title: str, limit: str, whole: bool, labelled: bool, height: int, *, apart: bool = False
-) -> dict[str, Any]:
+def _fan(title: str, limit: str, whole: bool, labelled: bool, height: int) -> dict[str, Any]:
     """Return a fan chart without data, cached because it is the same for every market."""
     times = alt.Axis(
         title=None, tickCount=4, labels=labelled, ticks=labelled, labelOverlap=True, labelExpr=TICK_WORDS
     )
     edge = alt.X("x:T", scale=alt.Scale(type="utc", nice=False), axis=times)
-    if apart:
-        edge = alt.X("x:Q", scale=alt.Scale(nice=False, zero=False), axis=None)
-    right = "x2:Q" if apart else "x2:T"
+    right = "x2:T"
     steps: dict[str, Any] = {"tickMinStep": 1, "format": "d"} if whole else {}
     up = alt.Y(
-        "y:Q", scale=alt.Scale(zero=not apart), axis=alt.Axis(title=None, tickCount=3, minExtent=32, **steps)
+        "y:Q", scale=alt.Scale(zero=True), axis=alt.Axis(title=None, tickCount=3, minExtent=32, **steps)
     )
     when = alt.Tooltip("utcyearmonthdatehoursminutes(x):T", title="slot")
-    if apart:
-        when = alt.Tooltip("step:Q", title="slots ahead")
     ahead = named("ahead").encode(x=edge, x2=right)
     bands = [
         ahead.mark_rect(color=colour(f"band{band}")).encode(y=alt.Y(f"low{band}:Q"), y2=f"high{band}:Q")
@@ -842,16 +826,8 @@ def _fan(
         *bands,
         median,
         named("start").mark_rule(strokeDash=[2, 2]).encode(x=edge),
-        seen.encode(detail="of:N") if apart else seen,
+        seen,
         named("limit").mark_rule(color=colour(limit), strokeDash=[5, 2], strokeWidth=1.3).encode(y="y:Q"),
     ]
-    if apart:
-        words: dict[str, Any] = {"color": colour("muted"), "fontSize": 10}
-        issued = named("start").mark_text(baseline="bottom", **words)
-        ahead_of = named("ticks").mark_text(baseline="top", **words)
-        layers += [
-            issued.encode(x=edge, y=alt.value(-3), text="text:N"),
-            ahead_of.encode(x=edge, y=alt.value(height + 5), text="text:N"),
-        ]
-    drawn = alt.layer(*layers).properties(title=alt.TitleParams(title, offset=18) if apart else title)
+    drawn = alt.layer(*layers).properties(title=title)
     return finished(drawn, height=height)

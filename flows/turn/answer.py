@@ -21,6 +21,7 @@ from slackwater.flows.turn.context import Turn, market_of, peers_of, placed_amon
 from slackwater.flows.turn.following import Followed, choose_markets, step_of, why_not_followed
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.planning import AskedJob, opened_to_decide
+from slackwater.flows.turn.results import Results, write
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
 from slackwater.optimization.job.request import JobRequest, first_slot, job_on
@@ -42,7 +43,6 @@ from slackwater.optimization.replay.score import (
 )
 from slackwater.warehouse.errors import JobError, MarketError, PolicyError
 from slackwater.warehouse.history import Market
-from slackwater.warehouse.issued import write_forecasts
 
 if TYPE_CHECKING:
     from slackwater.flows.schemas.forms import (
@@ -78,10 +78,14 @@ def issue_forecasts(
             histories[followed], prepared.batches[followed], settings=turn.settings, horizon=horizon
         )
     ]
-    with turn.store.transaction():
-        prepared.save(turn.store)
-        for followed, forecast, _ in made:
-            write_forecasts(turn.store, [forecast], source=followed.source)
+    write(
+        turn.store,
+        Results(
+            unreadable=prepared.unreadable,
+            estimates=prepared.made,
+            forecasts=tuple((followed.source, (forecast,)) for followed, forecast, _ in made),
+        ),
+    )
     return made
 
 

@@ -68,7 +68,7 @@ from slackwater.warehouse.asof import (
 )
 from slackwater.warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
 from slackwater.warehouse.history import History, Market
-from slackwater.warehouse.issued import read_forecasts, read_vintages
+from slackwater.warehouse.issued import read_vintages
 from slackwater.warehouse.observations import list_markets, list_markets_at
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds
@@ -133,20 +133,17 @@ class Reads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One turn of the loop.
+class TurnValues:
+    """Values of one turn of the loop: its time, settings and name, and how it computes; no warehouse.
 
     ``at`` is the logical time, the start of a slot. With ``own_end`` every market is read at the
     end of its own record instead, if that is earlier. ``run_id`` names the turn; a second turn of
-    the same name writes nothing new. Only the process that owns ``store`` writes: functions called
-    through ``fan`` take values and return values. ``show`` is called with the decisions as soon as
-    they are made. ``made`` is `LIVE` if the turn runs in its own slot, else the turn is a backfill.
-    ``reads`` is a cache of observations, which must be ingested by then (None: the turn creates its
-    own). ``clock`` is the present time, used only to report rows from the future and records that
-    ended long ago; no result depends on it.
+    the same name writes nothing new. Functions called through ``fan`` take values and return
+    values. ``show`` is called with the decisions as soon as they are stored. ``made`` is `LIVE` if
+    the turn runs in its own slot, else the turn is a backfill. ``clock`` is the present time, used
+    only to report rows from the future and records that ended long ago; no result depends on it.
     """
 
-    store: Store
     at: pd.Timestamp
     settings: Settings
     run_id: str
@@ -155,22 +152,7 @@ class Turn:
     say: Callable[[str], None] = field(default=lambda _: None)
     show: Callable[[Sequence[Mapping[str, Any]]], None] = field(default=lambda _: None)
     made: str = LIVE
-    reads: Reads | None = None
     clock: pd.Timestamp | None = None
-
-    def __post_init__(self) -> None:
-        """Create a cache of observations if none is shared between turns."""
-        if self.reads is None:
-            object.__setattr__(self, "reads", Reads(self.store))
-
-    @property
-    def observations(self) -> Reads:
-        """The cache of observations."""
-        return cast(Reads, self.reads)  # set in `__post_init__`
-
-    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
-        """Return the markets known at a time (None: the time of the turn) as rows."""
-        return self.observations.listed(self.at if at is None else at)
 
     @property
     def terms_at(self) -> pd.Timestamp | None:
@@ -185,6 +167,32 @@ class Turn:
     def done(self, stage: str, details: Mapping[str, Any]) -> RunRow:
         """Return the ledger row that records a completed stage of the turn."""
         return RunRow(run=self.run_id, at=self.at, stage=stage, details=details, made=self.made)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn(TurnValues):
+    """A turn on a warehouse: readers take it, stages take only `TurnValues` and facts.
+
+    Only the process that owns ``store`` writes. ``reads`` is a cache of observations, which must be
+    ingested by then (None: the turn creates its own).
+    """
+
+    store: Store
+    reads: Reads | None = None
+
+    def __post_init__(self) -> None:
+        """Create a cache of observations if none is shared between turns."""
+        if self.reads is None:
+            object.__setattr__(self, "reads", Reads(self.store))
+
+    @property
+    def observations(self) -> Reads:
+        """The cache of observations."""
+        return cast(Reads, self.reads)  # set in `__post_init__`
+
+    def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
+        """Return the markets known at a time (None: the time of the turn) as rows."""
+        return self.observations.listed(self.at if at is None else at)
 
     def failure_kept(self, stage: str) -> failure_kept:
         """Return a context manager that records in the ledger of runs why a stage fails."""
@@ -204,6 +212,36 @@ def run_id_of(at: pd.Timestamp, what: str = "run") -> str:
 MOST_PEERS = 12
 
 
+def history_request(
+    followed: Followed,
+    settings: Settings,
+    *,
+    start: pd.Timestamp | None,
+    on_demand_usd: float | None = None,
+) -> HistoryRequest:
+    """Return the request for a market's history as known at its time, on the slot grid and assumptions of the settings.
+
+    The history includes the counts observed between slots, if any. ``on_demand_usd`` is assumed
+    where no on-demand price was observed.
+    """
+    return HistoryRequest(
+        market=followed.market,
+        start=start,
+        end=followed.at,
+        step=step_of(settings),
+        known_at=followed.at,
+        source=followed.source,
+        trust=settings.trust,
+        assumptions=HistoryAssumptions(
+            spot_share=settings.assumed_spot_share,
+            always_available=settings.assumed_capacity or None,
+            on_demand_usd=on_demand_usd,
+        ),
+        within=True,
+        on_demand=(*followed.on_demand, *settings.on_demand_terms),
+    )
+
+
 def read_history(
     store: Store,
     followed: Followed,
@@ -212,26 +250,9 @@ def read_history(
     start: pd.Timestamp | None = None,
     on_demand_usd: float | None = None,
 ) -> History:
-    """Return the history of a followed market as known at its time, on the slot grid and assumptions of the settings.
-
-    It includes the counts observed between slots, if any. ``on_demand_usd`` is assumed where no
-    on-demand price was observed.
-    """
-    asked = _asked(followed, settings, start=start, on_demand_usd=on_demand_usd)
-    return load_histories(store, [asked])[0]
-
-
-def read_histories(
-    store: Store, starts: Mapping[Followed, pd.Timestamp], *, settings: Settings
-) -> dict[Followed, History]:
-    """Return the `read_history` of every market from its start on, read with a few statements for all of them."""
-    asked = [_asked(followed, settings, start=start) for followed, start in starts.items()]
-    return dict(zip(starts, load_histories(store, asked), strict=True))
-
-
-def turn_histories(turn: Turn, starts: Mapping[Followed, pd.Timestamp]) -> dict[Followed, History]:
-    """Return the history of each market from its start on, as known in a turn."""
-    return dict(zip(starts, read_all(turn, list(starts.items())), strict=True))
+    """Return the history of a followed market for a `history_request`."""
+    request = history_request(followed, settings, start=start, on_demand_usd=on_demand_usd)
+    return load_histories(store, [request])[0]
 
 
 def read_all(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) -> list[History]:
@@ -249,31 +270,8 @@ def try_histories(turn: Turn, asked: Sequence[tuple[Followed, pd.Timestamp]]) ->
 
     All are read with a few statements.
     """
-    return turn.observations.histories([_asked(one, turn.settings, start=start) for one, start in asked])
-
-
-def _asked(
-    followed: Followed,
-    settings: Settings,
-    *,
-    start: pd.Timestamp | None,
-    on_demand_usd: float | None = None,
-) -> HistoryRequest:
-    return HistoryRequest(
-        market=followed.market,
-        start=start,
-        end=followed.at,
-        step=step_of(settings),
-        known_at=followed.at,
-        source=followed.source,
-        trust=settings.trust,
-        assumptions=HistoryAssumptions(
-            spot_share=settings.assumed_spot_share,
-            always_available=settings.assumed_capacity or None,
-            on_demand_usd=on_demand_usd,
-        ),
-        within=True,
-        on_demand=(*followed.on_demand, *settings.on_demand_terms),
+    return turn.observations.histories(
+        [history_request(one, turn.settings, start=start) for one, start in asked]
     )
 
 
@@ -532,54 +530,62 @@ def _peer(turn: Turn, row: Mapping[str, Any], step: pd.Timedelta) -> Followed:
     )
 
 
-def stored_forecasts(
-    store: Store,
-    followed: Followed,
-    model: str,
-    *,
-    start: pd.Timestamp,
-    end: pd.Timestamp,
-    step: pd.Timedelta,
-) -> list[Forecast]:
-    """Return the stored forecasts of a model on a market, issued from ``start`` to ``end``, ascending."""
-    return read_forecasts(
-        store,
-        Forecast,
-        market=followed.market,
-        source=followed.source,
-        model=model,
-        start=start,
-        end=end,
-        step=step,
-    )
+#: Forecasts of the planner by market key and source, ascending.
+PlannedForecasts = Mapping[tuple[str, str], Sequence[Forecast]]
 
 
 def planned_forecasts(
-    turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]]
+    turn: Turn, jobs: Sequence[tuple[StoredJob, Followed]], issued: PlannedForecasts | None = None
 ) -> dict[tuple[str, str], list[Forecast]]:
-    """Return by job and market (`Followed.key`) the stored forecasts of the planner (M6.1).
+    """Return by job and market (`Followed.key`) the forecasts of the planner (M6.1).
 
-    They are those issued in the job's slots, up to the market's time.
+    They are those issued in the job's slots, up to the market's time. ``issued`` are forecasts in
+    memory, as the forecast stage of the same jobs returns them; None: all are read.
     """
-    ends = {(job.request.name, followed.key): min(job.deadline, followed.at) for job, followed in jobs}
+    known = read_planned(turn, jobs) if issued is None else issued
+    return {
+        (job.request.name, followed.key): [
+            one
+            for one in known.get((followed.market.key, followed.source), ())
+            if one.step == job.step and job.start <= one.issued_at <= min(job.deadline, followed.at)
+        ]
+        for job, followed in jobs
+    }
+
+
+def joined_forecasts(planned: Iterable[PlannedForecasts]) -> PlannedForecasts:
+    """Return the forecasts of consecutive turns together, ascending, each once."""
+    found: dict[tuple[str, str], dict[tuple[pd.Timestamp, pd.Timedelta], Forecast]] = {}
+    before: PlannedForecasts | None = None
+    for own in planned:
+        if own is before:  # turns whose forecasts were computed together share them
+            continue
+        before = own
+        for place, forecasts in own.items():
+            found.setdefault(place, {}).update(((one.issued_at, one.step), one) for one in forecasts)
+    return {place: [own[key] for key in sorted(own)] for place, own in found.items()}
+
+
+def read_planned(
+    turn: Turn, jobs: Iterable[tuple[StoredJob, Followed]]
+) -> dict[tuple[str, str], list[Forecast]]:
+    """Return the stored forecasts of the planner in the slots of some jobs on their markets."""
+    by_step: dict[pd.Timedelta, list[tuple[StoredJob, Followed]]] = {}
+    for job, followed in jobs:
+        by_step.setdefault(job.step, []).append((job, followed))
     found: dict[tuple[str, str], list[Forecast]] = {}
-    for step in dict.fromkeys(job.step for job, _ in jobs):
-        own = [(job, followed) for job, followed in jobs if job.step == step]
+    for step, own in by_step.items():
         vintages = read_vintages(
             turn.store,
             Forecast,
             markets=dict.fromkeys((followed.market, followed.source) for _, followed in own),
             models=[turn.settings.planner],
             start=min(job.start for job, _ in own),
-            end=max(ends[job.request.name, followed.key] for job, followed in own),
+            end=max(min(job.deadline, followed.at) for job, followed in own),
             step=step,
         )
-        for job, followed in own:
-            issued = vintages.get((followed.market.key, followed.source, turn.settings.planner), [])
-            end = ends[job.request.name, followed.key]
-            found[job.request.name, followed.key] = [
-                one for one in issued if job.start <= one.issued_at <= end
-            ]
+        for (key, source, _), forecasts in vintages.items():
+            found.setdefault((key, source), []).extend(forecasts)
     return found
 
 
@@ -606,13 +612,17 @@ class Work:
     left_out: tuple[str, ...] = ()
     places: Mapping[str, tuple[Followed, ...]] = field(default_factory=dict)
 
+    def placed(self) -> list[tuple[StoredJob, Followed]]:
+        """Return each job with each of its markets."""
+        return [
+            (job, one)
+            for job, market in (*self.running, *self.ended)
+            for one in self.places.get(job.request.name, (market,))
+        ]
+
     def jobs_on(self, followed: Followed) -> list[StoredJob]:
         """Return the jobs that run or may run on one market."""
-        return [
-            job
-            for job, market in (*self.running, *self.ended)
-            if followed in self.places.get(job.request.name, (market,))
-        ]
+        return [job for job, market in self.placed() if market == followed]
 
 
 def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
@@ -623,7 +633,6 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
     request without a market gets the `proposed` markets. ``scored`` names the jobs on which no
     policy is left to be replayed (`Rounds.settled`).
     """
-    step, settings = step_of(turn.settings), turn.settings
     left_out: list[str] = []
     asked = []
     for request in requests:
@@ -631,18 +640,22 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
             request, told = proposed(turn, request)
             left_out.append(told)
         asked.append(_placed(turn, request))
-    save_jobs(turn.store, asked, origin="user", at=turn.at, step=step)
-    known = stored_jobs(turn.store, known_at=turn.terms_at)
-    chosen = choose_markets(turn, most=settings.max_markets)
+    known = _add_jobs(turn, asked, origin="user")
+    chosen = choose_markets(turn, most=turn.settings.max_markets)
     readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
     chosen = [one for one in chosen if one[0] in readable]
     seen = _visible(turn, known)
     if not _has_users(turn, seen) and not any(job.deadline > turn.at for job in seen):
         capacities = [(followed, capacity) for followed, capacity, _ in chosen]
         examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
-        save_jobs(turn.store, examples, origin="example", at=turn.at, step=step)
-        known = stored_jobs(turn.store, known_at=turn.terms_at)
+        known = _add_jobs(turn, examples, origin="example")
     return sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
+
+
+def _add_jobs(turn: Turn, requests: Sequence[JobRequest], *, origin: str) -> list[StoredJob]:
+    """Store new jobs, and return every job with its terms at the turn's time."""
+    save_jobs(turn.store, requests, origin=origin, at=turn.at, step=step_of(turn.settings))
+    return stored_jobs(turn.store, known_at=turn.terms_at)
 
 
 def _placed(turn: Turn, request: JobRequest) -> JobRequest:
@@ -868,15 +881,16 @@ def read_pool(turn: Turn) -> Pool:
     settings = turn.settings
     policies, learner = load_pool(settings.pool or DEFAULT_POOL), informed_learner(settings)
     names, movers = [policy.name for policy in policies], [mover.name for mover in MOVERS]
+    rounds, of_movers = (stored_rounds(turn.store, own) for own in (names, movers))
     return Pool(
         policies=tuple(policies),
-        rounds=stored_rounds(turn.store, names),
+        rounds=rounds,
         learner=learner,
         first=policy_named(settings.first_policy),
         informed=_is_informed(settings, names),
         movers=Group(
             policies=MOVERS,
-            rounds=stored_rounds(turn.store, movers),
+            rounds=of_movers,
             learner=learner,
             first=MOVERS[0],
             informed=_is_informed(settings, movers),

@@ -25,9 +25,18 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.ledger.records import LIVE, RunRow, save_accuracy, save_runs
-from slackwater.flows.turn.context import Turn, Work, panel_mates, turn_histories
+from slackwater.flows.ledger.records import LIVE, RunRow
+from slackwater.flows.turn.context import (
+    PlannedForecasts,
+    Turn,
+    TurnValues,
+    Work,
+    panel_mates,
+    read_all,
+    read_planned,
+)
 from slackwater.flows.turn.following import Followed, step_of
+from slackwater.flows.turn.results import Results
 from slackwater.forecasting.accuracy.losses import Windows, window_scores
 from slackwater.forecasting.origins import (
     VARIABLES,
@@ -46,17 +55,7 @@ from slackwater.forecasting.series import EPOCH, Series, series_of
 from slackwater.optimization.replay.decision import RAISED, record_start
 from slackwater.warehouse.errors import ForecastError, why_raised
 from slackwater.warehouse.history import ROW_KNOWN_AT, History, Market
-from slackwater.warehouse.issued import (
-    FittedState,
-    forget_fitted,
-    load_fitted,
-    read_vintages,
-    record_assumptions,
-    save_fitted,
-    vintage_times,
-    write_forecasts,
-)
-from slackwater.warehouse.store.connection import Store
+from slackwater.warehouse.issued import FittedState, load_fitted, read_vintages, vintage_times
 
 #: Single-market estimations per call: each takes a fraction of a second.
 ALONE_A_CALL = 24
@@ -86,16 +85,14 @@ def timetable_of(settings: Settings) -> Timetable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Input of a turn's forecasts: batches by market and model, new estimates, and unreadable stored estimates."""
+    """Input of a turn's forecasts: batches by market and model, new estimates, and unreadable stored estimates.
+
+    The new estimates are stored in place of the unreadable estimates.
+    """
 
     batches: dict[Followed, dict[str, list[OriginBatch]]]
-    made: list[FittedState]
-    unreadable: list[FittedState]
-
-    def save(self, store: Store) -> None:
-        """Store the new estimates in place of the unreadable estimates."""
-        forget_fitted(store, self.unreadable)
-        save_fitted(store, self.made)
+    made: tuple[FittedState, ...]
+    unreadable: tuple[FittedState, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,27 +120,60 @@ NO_ESTIMATES: Estimates = MappingProxyType({})
 _Needed = dict[Followed, dict[str, list[tuple[dict[Variable, Wanted], tuple[pd.Timestamp, ...]]]]]
 
 
-def prepare(
-    turn: Turn,
-    histories: Mapping[Followed, History],
-    missing: Missing,
-    ahead: Estimates = NO_ESTIMATES,
-) -> Prepared:
-    """Return the input needed to forecast the markets in ``missing``, by model at ascending origins.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimations:
+    """Required estimations by market and model, those of them that are stored, and stored states that cannot be read."""
+
+    needed: _Needed
+    fitted: Mapping[Wanted, FittedPredictor]
+    unreadable: tuple[FittedState, ...]
+
+
+def read_estimations(turn: Turn, histories: Mapping[Followed, History], missing: Missing) -> Estimations:
+    """Return the estimations that the forecasts in ``missing`` need, by model at ascending origins, with the stored states.
 
     ``histories`` are those of all followed markets: the markets of one source are a panel, whether
     they lack forecasts or not. Each history must reach back to `Timetable.start` of every origin of
-    its source. Estimation and forecast use, for an origin, only data known at that origin. A stored
-    estimate is used as stored; otherwise an estimate from ``ahead``, if available.
+    its source. Estimation and forecast use, for an origin, only data known at that origin.
     """
     needed = _needed(turn, histories, missing)
-    wanted = _wanted(needed)
-    fitted, unreadable = _kept_estimations(turn, wanted)
-    lacking = [one for one in wanted if one not in fitted]
-    fresh = _estimated(turn, [one for one in lacking if one not in ahead])
-    made = {one: ahead[one] if one in ahead else fresh[one] for one in lacking}
-    fitted |= {one: _restored(one, text) for one, text in made.items()}
-    basis = _basis(fitted)
+    groups: dict[tuple[str, pd.Timestamp], list[Wanted]] = {}
+    for one in _wanted(needed):
+        groups.setdefault((one.model, one.time), []).append(one)
+    found: dict[Wanted, FittedPredictor] = {}
+    unreadable: list[FittedState] = []
+    for (model, at), own in groups.items():
+        states = load_fitted(
+            turn.store,
+            predictor=stored_name(model, turn.settings),
+            step=step_of(turn.settings),
+            panels=list(dict.fromkeys(one.panel for one in own)),
+            fitted_at=at,
+            known_at=turn.at,
+        )
+        for one in own:
+            state = states.get((one.panel, one.variable))
+            if state is None:
+                continue
+            try:
+                found[one] = _restored(one, state.state)
+            except ForecastError as error:
+                turn.say(f"{model} of {one.panel} is estimated again at {at}: {error}")
+                unreadable.append(state)
+    return Estimations(needed=needed, fitted=found, unreadable=tuple(unreadable))
+
+
+def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates) -> dict[Wanted, str]:
+    """Return the required estimates that are not stored, from ``before`` or newly computed."""
+    lacking = [one for one in _wanted(estimations.needed) if one not in estimations.fitted]
+    fresh = _estimated(turn, [one for one in lacking if one not in before])
+    return {one: before[one] if one in before else fresh[one] for one in lacking}
+
+
+def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ESTIMATES) -> Prepared:
+    """Return the input of the forecasts, with new estimates; those in ``ahead`` are not computed again."""
+    made = new_estimates(turn, estimations, ahead)
+    basis = _basis({**estimations.fitted, **{one: _restored(one, text) for one, text in made.items()}})
     return Prepared(
         batches={
             followed: {
@@ -155,10 +185,10 @@ def prepare(
                 ]
                 for model, own in models.items()
             }
-            for followed, models in needed.items()
+            for followed, models in estimations.needed.items()
         },
-        made=[_state(turn, one, text) for one, text in made.items()],
-        unreadable=unreadable,
+        made=tuple(_state(turn, one, text) for one, text in made.items()),
+        unreadable=estimations.unreadable,
     )
 
 
@@ -180,21 +210,7 @@ def _basis(fitted: Mapping[Wanted, FittedPredictor]) -> dict[Wanted, Basis]:
     return found
 
 
-def estimate_ahead(
-    turn: Turn, histories: Mapping[Followed, History], missing: Missing, before: Estimates
-) -> dict[Wanted, str]:
-    """Return the estimates that `prepare` needs for ``missing`` and that are not stored, from ``before`` or new.
-
-    Nothing is stored in the warehouse before a forecast uses it.
-    """
-    wanted = _wanted(_needed(turn, histories, missing))
-    fitted, _ = _kept_estimations(turn, wanted)
-    lacking = [one for one in wanted if one not in fitted]
-    fresh = _estimated(turn, [one for one in lacking if one not in before])
-    return {one: before[one] if one in before else fresh[one] for one in lacking}
-
-
-def _needed(turn: Turn, histories: Mapping[Followed, History], missing: Missing) -> _Needed:
+def _needed(turn: TurnValues, histories: Mapping[Followed, History], missing: Missing) -> _Needed:
     """Return by market and model the estimations for the forecasts in ``missing``, each with its origins."""
     pools = {source: _cohorts(own, turn.settings) for source, own in _by_source(histories).items()}
     names = {source: panel_name(own) for source, own in _by_source(histories).items()}
@@ -260,43 +276,13 @@ def _short(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12]
 
 
-def _kept_estimations(
-    turn: Turn, wanted: Sequence[Wanted]
-) -> tuple[dict[Wanted, FittedPredictor], list[FittedState]]:
-    """Return the required estimations that are stored, and the stored estimates that can no longer be read."""
-    groups: dict[tuple[str, pd.Timestamp], list[Wanted]] = {}
-    for one in wanted:
-        groups.setdefault((one.model, one.time), []).append(one)
-    found: dict[Wanted, FittedPredictor] = {}
-    unreadable: list[FittedState] = []
-    for (model, at), own in groups.items():
-        kept = load_fitted(
-            turn.store,
-            predictor=stored_name(model, turn.settings),
-            step=step_of(turn.settings),
-            panels=list(dict.fromkeys(one.panel for one in own)),
-            fitted_at=at,
-            known_at=turn.at,
-        )
-        for one in own:
-            state = kept.get((one.panel, one.variable))
-            if state is None:
-                continue
-            try:
-                found[one] = _restored(one, state.state)
-            except ForecastError as error:
-                turn.say(f"{model} of {one.panel} is estimated again at {at}: {error}")
-                unreadable.append(state)
-    return found, unreadable
-
-
 def _restored(wanted: Wanted, text: str) -> FittedPredictor:
     make_predictor(wanted.model)  # the import registers the classes in its states
     fitted: FittedPredictor = restored(text)
     return fitted
 
 
-def _state(turn: Turn, wanted: Wanted, text: str) -> FittedState:
+def _state(turn: TurnValues, wanted: Wanted, text: str) -> FittedState:
     """Return an estimate as stored: its ``known_at`` is its slot, whenever it was computed."""
     return FittedState(
         predictor=stored_name(wanted.model, turn.settings), variable=wanted.variable, panel=wanted.panel,
@@ -304,7 +290,7 @@ def _state(turn: Turn, wanted: Wanted, text: str) -> FittedState:
     )  # fmt: skip
 
 
-def _estimated(turn: Turn, wanted: Sequence[Wanted]) -> dict[Wanted, str]:
+def _estimated(turn: TurnValues, wanted: Sequence[Wanted]) -> dict[Wanted, str]:
     """Return the required estimates as text: those on a panel in a single call, single markets in batches.
 
     Estimations on the same panel share parts, which are computed once
@@ -438,20 +424,23 @@ Place = tuple[Market, str]
 class MeasuredErrors:
     """Errors per market, variable, model and lead time, with the history and newest planning forecast of each market.
 
+    ``planned`` has every forecast of the planner that the decisions and scores of the turn need;
+    None if another process issued the forecasts of the turn.
     ``left_out`` are messages on markets that could not be forecast.
     """
 
     accuracy: pd.DataFrame = field(default_factory=pd.DataFrame)
     histories: dict[Followed, History] = field(default_factory=dict)
     forecasts: dict[Followed, Forecast] = field(default_factory=dict)
+    planned: PlannedForecasts | None = None
     left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _LackingTurn:
+class LackingTurn:
     """A turn with its work, its histories, and the origins without a forecast."""
 
-    turn: Turn
+    turn: TurnValues
     work: Work
     histories: dict[Followed, History]
     missing: dict[Followed, Origins]
@@ -461,39 +450,32 @@ class _LackingTurn:
         return {(one.market, one.source): one for one in self.work.markets}
 
 
-def forecast_turns(
-    turns: Sequence[Turn], works: Sequence[Work], *, ahead: Estimates = NO_ESTIMATES
-) -> list[MeasuredErrors]:
-    """Issue the forecasts of ascending turns of one warehouse, fill in missing forecasts of past slots, and measure all.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastFacts:
+    """Facts for the forecasts of ascending turns whose histories are prefixes of those of the last.
 
-    New estimates are stored in the same transaction as the forecasts that use them. Estimates in
-    ``ahead`` are not computed again.
+    By market and source: ``stored`` are the forecasts to measure, and ``planned`` those of the
+    planner in the slots of the jobs, as far as they are stored.
     """
-    asked = list(_lacking_turns(turns, works))
-    done: list[MeasuredErrors] = []
-    for group in _groups(asked):
-        done += _forecast_group(group, ahead)
-    return done
+
+    turns: tuple[LackingTurn, ...]
+    estimations: Estimations
+    stored: Mapping[tuple[str, str], Sequence[Forecast]]
+    planned: PlannedForecasts
 
 
-def estimate_turns(turns: Sequence[Turn], works: Sequence[Work], *, before: Estimates) -> Estimates:
-    """Return the estimates that `forecast_turns` needs from the first of ascending turns on, from ``before`` or new.
-
-    Earlier slots are left out: another call may be issuing their forecasts at the same time. If it
-    does not, `forecast_turns` computes the missing estimates.
-    """
-    found: dict[Wanted, str] = {}
-    for group in _groups(list(_lacking_turns(turns, works))):
-        missing = {
-            one: {model: [slot for slot in slots if slot >= turns[0].at] for model, slots in models.items()}
-            for one, models in _missing(group).items()
-        }
-        last = group[-1]
-        found |= estimate_ahead(last.turn, last.histories, missing, {**before, **found})
-    return found
+def read_forecast_facts(turn: Turn, group: Sequence[LackingTurn]) -> ForecastFacts:
+    """Return the facts for the forecasts of a group of `lacking_groups`; ``turn`` is the last of its turns."""
+    placed = [one for asked in group for one in asked.work.placed()]
+    return ForecastFacts(
+        turns=tuple(group),
+        estimations=read_estimations(turn, group[-1].histories, missing_origins(group)),
+        stored=_stored_forecasts(turn, group),
+        planned=read_planned(turn, placed),
+    )
 
 
-def _missing(group: Sequence[_LackingTurn]) -> dict[Followed, Origins]:
+def missing_origins(group: Sequence[LackingTurn]) -> dict[Followed, Origins]:
     """Return the origins that any turn of a group lacks, by the markets of the last turn."""
     at = [asked.by_place() for asked in group]
     return {
@@ -504,8 +486,15 @@ def _missing(group: Sequence[_LackingTurn]) -> dict[Followed, Origins]:
     }
 
 
-def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_LackingTurn]:
-    """Yield each turn with the origins that it lacks once the turns before it are done."""
+def lacking_groups(turns: Sequence[Turn], works: Sequence[Work]) -> list[list[LackingTurn]]:
+    """Return ascending turns with the origins that each lacks once the turns before it are done.
+
+    Turns are in groups as long as possible whose histories are prefixes of those of the last turn.
+    """
+    return list(_groups(list(_lacking_turns(turns, works))))
+
+
+def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[LackingTurn]:
     origins = [
         {followed: origins_of(turn, followed, work.jobs_on(followed)) for followed in work.markets}
         for turn, work in zip(turns, works, strict=True)
@@ -513,7 +502,7 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_La
     have = _issued(turns[-1], origins)
     starts = _starts(turns[-1], origins)
     for turn, work, own in zip(turns, works, origins, strict=True):
-        histories = turn_histories(turn, {followed: starts[followed.source] for followed in own})
+        histories = dict(zip(own, read_all(turn, [(one, starts[one.source]) for one in own]), strict=True))
         missing: dict[Followed, Origins] = {}
         for followed, models in own.items():
             known = histories[followed].slots
@@ -524,7 +513,7 @@ def _lacking_turns(turns: Sequence[Turn], works: Sequence[Work]) -> Iterator[_La
                 lacking = [slot for slot in slots if slot not in there and first <= slot <= last]
                 missing[followed][model] = lacking
                 there.update(lacking)
-        yield _LackingTurn(turn=turn, work=work, histories=histories, missing=missing)
+        yield LackingTurn(turn=turn, work=work, histories=histories, missing=missing)
 
 
 def _issued(
@@ -550,7 +539,7 @@ def _places(followed: Iterator[Followed]) -> dict[Place, None]:
     return dict.fromkeys((one.market, one.source) for one in followed)
 
 
-def origins_of(turn: Turn, followed: Followed, jobs: Sequence[StoredJob]) -> Origins:
+def origins_of(turn: TurnValues, followed: Followed, jobs: Sequence[StoredJob]) -> Origins:
     """Return by model the slots that need a forecast: measured slots, and for the planner the slots of every job."""
     step, settings = step_of(turn.settings), turn.settings
     measured = list(pd.date_range(end=followed.at, periods=settings.measured_origins + 1, freq=step))
@@ -563,7 +552,7 @@ def origins_of(turn: Turn, followed: Followed, jobs: Sequence[StoredJob]) -> Ori
     return origins
 
 
-def _starts(turn: Turn, origins: Sequence[Mapping[Followed, Origins]]) -> dict[str, pd.Timestamp]:
+def _starts(turn: TurnValues, origins: Sequence[Mapping[Followed, Origins]]) -> dict[str, pd.Timestamp]:
     """Return by source the earliest slot needed of any market, as the markets of a source are estimated together."""
     starts: dict[str, pd.Timestamp] = {}
     for asked in origins:
@@ -573,10 +562,10 @@ def _starts(turn: Turn, origins: Sequence[Mapping[Followed, Origins]]) -> dict[s
     return starts
 
 
-def _groups(asked: Sequence[_LackingTurn]) -> Iterator[list[_LackingTurn]]:
+def _groups(asked: Sequence[LackingTurn]) -> Iterator[list[LackingTurn]]:
     """Yield consecutive turns whose histories are prefixes of the last turn's, in groups as long as possible."""
     end = len(asked)
-    groups: list[list[_LackingTurn]] = []
+    groups: list[list[LackingTurn]] = []
     while end:
         first = end - 1
         while first and _begins(asked[first - 1], asked[end - 1]):
@@ -586,7 +575,7 @@ def _groups(asked: Sequence[_LackingTurn]) -> Iterator[list[_LackingTurn]]:
     yield from reversed(groups)
 
 
-def _begins(earlier: _LackingTurn, later: _LackingTurn) -> bool:
+def _begins(earlier: LackingTurn, later: LackingTurn) -> bool:
     """Return whether two turns follow the same markets, and each earlier history is a prefix of the later history."""
     short, long = earlier.by_place(), later.by_place()
     return (
@@ -626,27 +615,32 @@ def is_beginning(short: History, long: History) -> bool:
     )
 
 
-def _forecast_group(group: Sequence[_LackingTurn], ahead: Estimates) -> list[MeasuredErrors]:
-    """Return the forecasts and errors of turns whose histories are prefixes of the last turn's."""
+def forecast_group(
+    facts: ForecastFacts, ahead: Estimates = NO_ESTIMATES
+) -> tuple[Results, list[MeasuredErrors]]:
+    """Issue the missing forecasts of a group of turns and measure all; returns the rows to store and the errors of each turn.
+
+    Estimates in ``ahead`` are not computed again. Raises `ForecastError` if no market can be
+    forecast.
+    """
+    group = facts.turns
     last = group[-1]
     turn, markets = last.turn, last.work.markets
     places = [(one.market, one.source) for one in markets]
     at = [asked.by_place() for asked in group]
-    prepared = prepare(turn, last.histories, _missing(group), ahead)
-    stored = _stored_forecasts(group)
+    prepared = prepare(turn, facts.estimations, ahead)
     calls = [
         {
             "history": last.histories[one],
             "settings": turn.settings,
             "batches": prepared.batches[one],
-            "stored": stored.get((one.market.key, one.source), []),
+            "stored": facts.stored.get((one.market.key, one.source), []),
             "presents": [own[place].at for own in at],
             "live": turn.made == LIVE,
         }
         for one, place in zip(markets, places, strict=True)
     ]
     made: list[MarketForecasts | str] = turn.fan(forecast_market, calls)
-    del calls  # frees the histories before the write
     done = {place: one for place, one in zip(places, made, strict=True) if isinstance(one, MarketForecasts)}
     left_out = tuple(one for one in made if isinstance(one, str))
     if left_out and not done:
@@ -654,18 +648,32 @@ def _forecast_group(group: Sequence[_LackingTurn], ahead: Estimates) -> list[Mea
     for text in left_out:
         turn.say(text)
     parts = {place: _by_time(one.accuracy) for place, one in done.items()}
-    measured = [replace(_measured(asked, done, parts), left_out=left_out) for asked in group]
-    with turn.store.transaction():
-        prepared.save(turn.store)
-        for source, own in groupby(_in_order(group, done), key=lambda pair: pair[0]):
-            write_forecasts(turn.store, [forecast for _, forecast in own], source=source)
-        for one in markets:
-            record_assumptions(turn.store, last.histories[one])
-        save_accuracy(
-            turn.store, [(asked.turn.at, own.accuracy) for asked, own in zip(group, measured, strict=True)]
-        )
-        save_runs(turn.store, [_run_row(asked, done, left_out) for asked in group])
-    return measured
+    planned = _with_issued(facts.planned, done, turn.settings.planner)
+    measured = [replace(_measured(asked, done, parts), planned=planned, left_out=left_out) for asked in group]
+    results = Results(
+        unreadable=prepared.unreadable,
+        estimates=prepared.made,
+        forecasts=tuple(
+            (source, tuple(forecast for _, forecast in own))
+            for source, own in groupby(_in_order(group, done), key=lambda pair: pair[0])
+        ),
+        assumed=tuple(last.histories[one] for one in markets),
+        accuracy=tuple((asked.turn.at, own.accuracy) for asked, own in zip(group, measured, strict=True)),
+        runs=tuple(_run_row(asked, done, left_out) for asked in group),
+    )
+    return results, measured
+
+
+def _with_issued(
+    planned: PlannedForecasts, done: Mapping[Place, MarketForecasts], planner: str
+) -> PlannedForecasts:
+    """Return stored forecasts of the planner with those issued now, ascending."""
+    found = dict(planned)
+    for (market, source), own in done.items():
+        new = [one for one in own.issued if one.predictor == planner]
+        stored = found.get((market.key, source), ())
+        found[market.key, source] = sorted([*stored, *new], key=lambda one: one.issued_at)
+    return found
 
 
 def _lacking_origins(missing: Sequence[Origins]) -> Origins:
@@ -678,7 +686,7 @@ def _lacking_origins(missing: Sequence[Origins]) -> Origins:
 
 
 def _in_order(
-    group: Sequence[_LackingTurn], done: Mapping[Place, MarketForecasts]
+    group: Sequence[LackingTurn], done: Mapping[Place, MarketForecasts]
 ) -> Iterator[tuple[str, Forecast]]:
     """Yield the new forecasts with their source, in the order in which single turns would issue them."""
     made = {
@@ -695,9 +703,9 @@ def _in_order(
                     yield followed.source, own[model, slot]
 
 
-def _stored_forecasts(group: Sequence[_LackingTurn]) -> dict[tuple[str, str], list[Forecast]]:
+def _stored_forecasts(turn: Turn, group: Sequence[LackingTurn]) -> dict[tuple[str, str], list[Forecast]]:
     """Return the stored forecasts to measure, and those of the presents, by market and source."""
-    turn, settings = group[-1].turn, group[-1].turn.settings
+    settings = turn.settings
     presents = [followed.at for asked in group for followed in asked.work.markets]
     found: dict[tuple[str, str], list[Forecast]] = {}
     if not presents:
@@ -717,7 +725,7 @@ def _stored_forecasts(group: Sequence[_LackingTurn]) -> dict[tuple[str, str], li
 
 
 def _measured(
-    asked: _LackingTurn,
+    asked: LackingTurn,
     done: Mapping[Place, MarketForecasts],
     parts: Mapping[Place, Mapping[Any, pd.DataFrame]],
 ) -> MeasuredErrors:
@@ -744,7 +752,7 @@ def _by_time(accuracy: pd.DataFrame) -> dict[Any, pd.DataFrame]:
     return {at: errors.iloc[places] for at, places in rows.items()}
 
 
-def _run_row(asked: _LackingTurn, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
+def _run_row(asked: LackingTurn, done: Collection[Place], left_out: Sequence[str]) -> RunRow:
     places = [followed for place, followed in asked.by_place().items() if place in done]
     made = sum(len(slots) for one in places for slots in asked.missing[one].values())
     told = [*asked.work.left_out, *left_out]
@@ -770,6 +778,6 @@ def ready(
     timetable = timetable_of(turn.settings)
     starts = {one: timetable.start(first[one.source]) for one in (*origins, *mates)}
     starts |= {one: min(starts[one], record_start(own[0])) for one, own in origins.items()}
-    histories = turn_histories(turn, starts)
+    histories = dict(zip(starts, read_all(turn, list(starts.items())), strict=True))
     missing = {one: {model: list(own) for model in models} for one, own in origins.items()}
-    return histories, prepare(turn, histories, missing)
+    return histories, prepare(turn, read_estimations(turn, histories, missing))

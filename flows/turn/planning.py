@@ -34,6 +34,7 @@ from slackwater.flows.turn.context import (
     read_pool,
     sorted_jobs,
 )
+from slackwater.flows.turn.decide import Decided, decide_together, effort_of, undecided
 from slackwater.flows.turn.following import Followed, live_for, step_of
 from slackwater.flows.turn.opening import (
     JobLedger,
@@ -43,7 +44,7 @@ from slackwater.flows.turn.opening import (
     opened,
     read_ledger,
 )
-from slackwater.flows.turn.stages import Decided, Row, decide_together, effort_of, undecided
+from slackwater.flows.turn.results import Row
 from slackwater.optimization.fleet.competition import connected
 from slackwater.optimization.job.request import JobRequest, read_request, run_on
 from slackwater.optimization.moving.score import mover_named

@@ -38,7 +38,7 @@ from slackwater.flows.show.blocks import (
 from slackwater.flows.show.formats import duration, text, utc, whole
 from slackwater.flows.show.page import write_page
 from slackwater.flows.turn.command import decision_blocks
-from slackwater.flows.turn.context import Counts, Turn, market_of, read_all, stored_forecasts
+from slackwater.flows.turn.context import Counts, Turn, market_of, read_all
 from slackwater.flows.turn.following import step_of
 from slackwater.flows.turn.leaderboard import Learned, leaderboard_blocks, learned
 from slackwater.flows.turn.panels import (
@@ -51,11 +51,12 @@ from slackwater.flows.turn.panels import (
     routes_section,
 )
 from slackwater.flows.turn.recent_errors import RECENT, measured_window, recent_rows, recent_scores
+from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.moving.terms import fits
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.history import Market
-from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.issued import read_forecasts, read_rows
 from slackwater.warehouse.store.connection import Store
 
 #: Keys of an error row in the JSON answer, in order.
@@ -177,8 +178,15 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
     for key, source in dict.fromkeys(zip(measured["market"], measured["source"], strict=True)):
         followed = market_of(turn, f"{key}@{source}")
         start = followed.at - PANEL_SLOTS * step_of(settings)
-        issued = stored_forecasts(
-            store, followed, settings.planner, start=followed.at, end=followed.at, step=step_of(settings)
+        issued = read_forecasts(
+            store,
+            Forecast,
+            market=followed.market,
+            source=followed.source,
+            model=settings.planner,
+            start=followed.at,
+            end=followed.at,
+            step=step_of(settings),
         )
         drawn.append(panel(read_all(turn, [(followed, start)])[0], issued[0] if issued else None))
         sources.add(source)
@@ -345,6 +353,6 @@ def accuracy_section(rows: pd.DataFrame, planner: str, *, slot: str = "") -> Sec
     about = f"Forecasts of the last {RECENT.days} days, compared with the observations."
     return Section(
         heading,
-        [f"{about} One slot is {slot}." if slot else about, *accuracy_blocks(scores, every=False)],
+        [f"{about} One slot is {slot}." if slot else about, *accuracy_blocks(scores, markets=False)],
         "accuracy",
     )

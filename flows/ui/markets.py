@@ -13,14 +13,14 @@ from slackwater.flows.command import all_fit
 from slackwater.flows.monitoring.completeness import freshness, promises_of
 from slackwater.flows.show.blocks import Figure
 from slackwater.flows.show.formats import number, plural, price, rows_of, utc
-from slackwater.flows.turn.context import read_history, stored_forecasts
+from slackwater.flows.turn.context import read_history
 from slackwater.flows.turn.following import Followed, find_market
 from slackwater.flows.turn.panels import market_charts, panel
 from slackwater.flows.ui.reading import Reading
 from slackwater.forecasting.quantiles import LEVELS, Forecast
 from slackwater.warehouse.errors import InputError, SlackwaterError
 from slackwater.warehouse.history import History, Market
-from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.issued import read_forecasts, read_rows
 from slackwater.warehouse.observations import list_markets, with_on_demand
 
 #: Slots drawn before a forecast, and the number of forecasts to select from.
@@ -148,8 +148,15 @@ def market_view(reading: Reading, key: str, *, model: str = "", issued: str = ""
     chosen = _chosen(times, issued)
     forecast = None
     if chosen is not None:
-        forecast = stored_forecasts(
-            reading.store, followed, model, start=chosen, end=chosen, step=reading.step
+        forecast = read_forecasts(
+            reading.store,
+            Forecast,
+            market=followed.market,
+            source=followed.source,
+            model=model,
+            start=chosen,
+            end=chosen,
+            step=reading.step,
         )[0]
     start = (chosen if chosen is not None else followed.at) - PAST_SLOTS * reading.step
     history = read_history(reading.store, followed, settings=reading.settings, start=start)

@@ -56,8 +56,6 @@ _MONDAY = 3
 _CHUNK = 1024
 #: Counts with more states are scored in smaller batches.
 _FEW_STATES = 128
-#: Number of example forecasts stored for every market.
-FANS = 4
 
 
 class Tested(Protocol):
@@ -141,8 +139,7 @@ class Tally:
     ``places`` are the indices of its origins among the tested origins. ``sums`` has shape (periods, h, len(SUMMED)). ``days``
     (days, 3): number of scored pairs, sum of absolute errors and of pinball losses. ``losses`` (m, h, len(KEPT)), NaN in gaps
     and where undefined. ``below`` (h, 19): sum of `shares_below`. ``bins`` (h, BINS, 3): number of events, sum of probabilities
-    and number of hits. ``reasons`` counts fallback reasons. ``fans``: (index among the origins, mean (h,), quantiles (h, 19))
-    of the example forecasts.
+    and number of hits. ``reasons`` counts fallback reasons.
     """
 
     model: str
@@ -155,14 +152,10 @@ class Tally:
     below: np.ndarray
     bins: np.ndarray
     reasons: Counter[str]
-    fans: tuple[tuple[int, np.ndarray, np.ndarray], ...] = field(default=())
 
 
-def tally(block: Block, tested: Tested, *, fans: bool = False) -> Tally:
-    """Score a block against the actual values; targets that are gaps or after the end of the series are not scored.
-
-    With ``fans`` the forecasts of the origins of `fan_places` are stored.
-    """
+def tally(block: Block, tested: Tested) -> Tally:
+    """Score a block against the actual values; targets that are gaps or after the end of the series are not scored."""
     series, origins = tested.panels[block.panel].series[block.which], tested.origins[block.panel][block.which]
     stick, horizon = yardstick_of(series, origins, tested.timetable), tested.horizon
     out = Tally(
@@ -184,21 +177,7 @@ def tally(block: Block, tested: Tested, *, fans: bool = False) -> Tally:
         frequencies = conditional_frequencies(past.values, stick.scale.capacity, 2 * horizon)
     for first, piece in _pieces(block, series):
         _add(out, first, piece, series, stick, frequencies)
-    return replace(out, fans=_kept_fans(block, origins, out.places)) if fans else out
-
-
-def fan_places(origins: np.ndarray) -> np.ndarray:
-    """Return the indices among the origins of the example forecasts, evenly spread."""
-    return np.unique((np.arange(FANS) * 2 + 1) * origins.size // (2 * FANS))
-
-
-def _kept_fans(
-    block: Block, origins: np.ndarray, places: np.ndarray
-) -> tuple[tuple[int, np.ndarray, np.ndarray], ...]:
-    own = np.flatnonzero(np.isin(places, fan_places(origins)))
-    mean, quantiles = block.outlook.mean, block.outlook.quantiles
-    # Copies, because a view would keep the whole block in memory.
-    return tuple((int(places[i]), mean[i].copy(), quantiles[i].copy()) for i in own)
+    return out
 
 
 def _pieces(block: Block, series: Series) -> Iterator[tuple[int, Block]]:
@@ -322,18 +301,6 @@ RELIABILITY_COLUMNS = ("variable", "model", "step", "level", "share", "n")
 CALIBRATION_COLUMNS = ("model", "step", "bin", "chance", "frequency", "n")
 DAILY_COLUMNS = ("variable", "model", "market", "day", "n", "mae", "pinball", "source")
 REASON_COLUMNS = ("variable", "model", "market", "reason", "n")
-FAN_COLUMNS = (
-    "variable",
-    "model",
-    "market",
-    "origin",
-    "step",
-    "slot",
-    "actual",
-    "mean",
-    *QUANTILES,
-    "source",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,8 +359,7 @@ class Accuracy:
     frequency. Both are pooled over markets. ``daily`` (`DAILY_COLUMNS`): mean loss over steps of the forecasts issued on each
     UTC day.
 
-    ``fans`` (`FAN_COLUMNS`): a few forecasts of the default model per market, evenly spread over its test part; rows with step
-    <= 0 are the actual values up to the origin (NaN mean and quantiles). ``notes`` are sentences that explain omissions.
+    ``notes`` are sentences that explain omissions.
     ``models`` are in the requested order, ``default`` is the name of the default model. ``reasons`` (`REASON_COLUMNS`) counts
     the forecasts of a fallback model by reason, with numbers replaced by "#". ``left_out`` is None unless requested.
     """
@@ -404,7 +370,6 @@ class Accuracy:
     reliability: pd.DataFrame
     calibration: pd.DataFrame
     daily: pd.DataFrame
-    fans: pd.DataFrame
     models: tuple[str, ...]
     default: str
     step: pd.Timedelta
@@ -571,8 +536,6 @@ def pooled_calibration(bins: dict[str, np.ndarray]) -> pd.DataFrame:
 # ---
 # From tallies to the tables of `Accuracy`: panel by panel, so that only one panel's losses are in memory (M6.5).
 
-#: Slots shown before the origin of an example forecast.
-SHOWN_BEFORE = 24
 _AT = {name: i for i, name in enumerate(SUMMED)}
 
 
@@ -587,7 +550,6 @@ class _Sums:
     sums: np.ndarray
     days: np.ndarray
     losses: np.ndarray
-    fans: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
 
 
@@ -626,7 +588,6 @@ def _merge(held: dict[tuple[str, int], _Sums], one: Tally, tested: Tested) -> No
     mine.days += one.days
     mine.losses[one.places] = one.losses
     mine.reasons += one.reasons
-    mine.fans |= {place: (mean, quantiles) for place, mean, quantiles in one.fans}
 
 
 def compared(mine: np.ndarray, floor: np.ndarray, periods: np.ndarray) -> np.ndarray:
@@ -686,7 +647,6 @@ class _Tables:
     scores: list[Columns] = field(default_factory=list)
     periods: list[Columns] = field(default_factory=list)
     daily: list[Columns] = field(default_factory=list)
-    fans: list[Columns] = field(default_factory=list)
     reasons: list[Columns] = field(default_factory=list)
     below: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
     bins: dict[str, np.ndarray] = field(default_factory=dict)
@@ -748,9 +708,6 @@ class _Tables:
             np.array([n for _, n in why], dtype=int),
         )
         self.reasons.append({**name, "reason": words, "n": numbers})
-        self.fans += [
-            _fan_rows(name, series, origins, place, fan) for place, fan in sorted(mine.fans.items())
-        ]
 
     def _add_days(self, key: tuple[str, str, str], stick: Yardstick, losses: np.ndarray) -> None:
         """Add the losses of a model and of the floor, (days, h, 2), to those of all markets on the same days."""
@@ -794,7 +751,6 @@ class _Tables:
             reliability=pooled_reliability(self.below),
             calibration=pooled_calibration(self.bins),
             daily=_joined_rows(self.daily, DAILY_COLUMNS, models),
-            fans=_joined_rows(self.fans, FAN_COLUMNS, models),
             models=models,
             default=default,
             step=self.tested.panels[0].series[0].step,
@@ -859,23 +815,6 @@ def _daily_rows(name: dict[str, str], stick: Yardstick, days: np.ndarray) -> Col
         "mae": days[seen, 1] / n,
         "pinball": days[seen, 2] / n,
     }
-
-
-def _fan_rows(
-    name: dict[str, str], series: Series, origins: np.ndarray, place: int, fan: tuple[np.ndarray, np.ndarray]
-) -> Columns:
-    """Return an example forecast, preceded by the actual values up to its origin."""
-    origin, (mean, quantiles) = int(origins[place]), fan
-    before = np.arange(max(origin - SHOWN_BEFORE, 0), origin + 1)
-    actual = np.concatenate([series.values[before], actual_after(series, np.array([origin]), mean.size)[0]])
-    steps = np.arange(-before.size + 1, mean.size + 1)
-    blank = np.full((before.size, LEVELS.size + 1), np.nan)
-    body = np.vstack([blank, np.column_stack([mean, quantiles])])
-    slots = series.times(origin + steps).to_numpy()
-    return {
-        **name, "origin": slots[before.size - 1], "step": steps, "slot": slots, "actual": actual,
-        **dict(zip(("mean", *QUANTILES), body.T, strict=True)),
-    }  # fmt: skip
 
 
 def _joined_rows(parts: Sequence[Columns], columns: Sequence[str], models: Sequence[str]) -> pd.DataFrame:

@@ -310,16 +310,6 @@ def drift_table(series: Sequence[Series], *, rule: DriftRule = RULE) -> pd.DataF
     return pd.DataFrame(rows, columns=list(DRIFT_COLUMNS))
 
 
-def loss_drift_table(losses: Sequence[tuple[Series, np.ndarray]], *, rule: DriftRule = RULE) -> pd.DataFrame:
-    """Return `DRIFT_COLUMNS` from `detect_loss`, for pairs of a series and its losses by slot (slots,)."""
-    rows = [
-        {"variable": one.variable, "market": one.key, **_row(one, mark)}
-        for one, own in losses
-        for mark in detect_loss(own, slots_per_day=slots_per_day(one), first_slot=one.first_slot, rule=rule)
-    ]
-    return pd.DataFrame(rows, columns=list(DRIFT_COLUMNS))
-
-
 def _row(series: Series, mark: Drift) -> dict[str, object]:
     zero = pd.Timestamp(0, tz="UTC")
     return {
@@ -329,18 +319,3 @@ def _row(series: Series, mark: Drift) -> dict[str, object]:
         "statistic": mark.statistic,
         "found": mark.found,
     }
-
-
-def drift_sentences(table: pd.DataFrame, series: Sequence[Series]) -> list[str]:
-    """Summarize per variable the number of detections by kind, markets and days, with the expected number of false alarms."""
-    lines = []
-    for variable in dict.fromkeys(one.variable for one in series):
-        own = [one for one in series if one.variable == variable]
-        days = sum(len(one) / slots_per_day(one) for one in own)
-        marks = table[table["variable"] == variable]
-        kinds = ", ".join(f"{n} of the {kind}" for kind, n in marks["kind"].value_counts(sort=False).items())
-        lines.append(
-            f"{variable}: {len(marks)} marks of drift{f' ({kinds})' if kinds else ''} in {marks['market'].nunique()} of {len(own)} "
-            f"markets over {days:.0f} market days; a series that never changes has less than one in 30 days."
-        )
-    return lines

@@ -328,28 +328,6 @@ def _list(steps: list[int]) -> str:
     return ", ".join(str(k) for k in steps)
 
 
-def answer_sentences(found: pd.DataFrame) -> list[str]:
-    """Summarize per variable how many markets are predictable and how far, by any model and by each model."""
-    lines = []
-    for variable, table in found.groupby("variable", sort=True):
-        whole = table[table["model"] == ANY]
-        decided = whole[~whole["answer"].str.startswith("undecided")]
-        ahead = decided.loc[decided["up_to"] > 0, "up_to"]
-        text = f"{variable}: {len(ahead)} of {len(decided)} markets are predictable from the first step on"
-        if len(ahead):
-            text += f", in the median up to step {ahead.median():g}"
-        never = int((decided["steps"].map(len) == 0).sum())
-        text += f"; {never} at no step (Holm over models and steps of a market, level {LEVEL:g})"
-        if len(whole) > len(decided):
-            text += f"; {len(whole) - len(decided)} undecided, as last value never erred enough to compare"
-        each = [
-            f"{model} {int((own['up_to'] > 0).sum())}"
-            for model, own in table[table["model"] != ANY].groupby("model", sort=False)
-        ]
-        lines.append(f"{text}. By model: {', '.join(each)}.")
-    return lines
-
-
 # ---
 # Alternating probes: a cause of larger errors one slot ahead than two slots ahead (M6.7).
 #
@@ -480,46 +458,3 @@ def alternations(series: Sequence[Series]) -> list[Alternation]:
 def alternation_table(found: Sequence[Alternation]) -> pd.DataFrame:
     """Return one row per series and part, in order: the fields of `Alternation` except ``correlations``, plus found and inverts."""
     return pd.DataFrame([{name: getattr(one, name) for name in TABLE} for one in found], columns=list(TABLE))
-
-
-def alternation_sentences(found: Sequence[Alternation]) -> list[str]:
-    """Summarize by part which series alternate, the effect on the error one slot ahead, and the error without these series."""
-    if not found:
-        return ["No count series has readings between its slots, so whether probes alternate is not known."]
-    lines = []
-    for part in dict.fromkeys(one.part for one in found):
-        here = [one for one in found if one.part == part]
-        swinging = sorted((one for one in here if one.found), key=lambda one: -one.share)
-        lines.append(_summary(part, here, swinging))
-        lines += [_sentence(one) for one in swinging]
-    return lines
-
-
-def _summary(part: str, here: Sequence[Alternation], swinging: Sequence[Alternation]) -> str:
-    where = "Over all slots" if part == "whole" else f"In the {part} half of the slots"
-    rest = [one for one in here if not one.found]
-    text = (
-        f"{where} the probes of {len(swinging)} of {len(here)} count series alternate (p < {LEVEL}); "
-        f"last value's mean error is {_mean(here, 'one_slot'):.2f} at one slot and {_mean(here, 'two_slots'):.2f} at two"
-    )
-    if not swinging or not rest:
-        return text + "."
-    return text + f", without those {_mean(rest, 'one_slot'):.2f} and {_mean(rest, 'two_slots'):.2f}."
-
-
-def _mean(found: Sequence[Alternation], name: str) -> float:
-    return float(np.nanmean([getattr(one, name) for one in found]))
-
-
-def _sentence(one: Alternation) -> str:
-    side = "the other side" if one.per_slot % 2 else "the same side"
-    text = (
-        f"{one.market}: {100 * one.share:.0f} % of the variance changes sign from probe to probe; a slot is {one.per_slot} probes, "
-        f"so one slot ahead is on {side} of the swing (mean error {one.one_slot:.2f}), two slots ahead on the same "
-        f"({one.two_slots:.2f})"
-    )
-    return (
-        f"{text}; without the swing one slot would cost {one.without:.2f}."
-        if one.without == one.without
-        else f"{text}."
-    )

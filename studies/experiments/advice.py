@@ -22,7 +22,7 @@ from slackwater.flows.show.blocks import Block, Figure, Figures, Notes, numbers
 from slackwater.flows.show.charts import Axis, lines, scatter
 from slackwater.flows.turn.context import Group, Turn, informed_learner, read_pool, run_id_of
 from slackwater.flows.turn.following import Followed
-from slackwater.flows.turn.stages import ended_jobs
+from slackwater.flows.turn.score import ended_jobs
 from slackwater.forecasting.accuracy.intervals import verdict
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.policies.contract import Policy, View

@@ -571,7 +571,7 @@ class ClusterRuns:
 
 
 def cluster_answer(ran: ClusterRuns, *, data: str, fast: bool) -> dict[str, Any]:
-    """Return the result of ``slackwater experiment cluster --json``; ``docs/experiments.md`` lists its keys."""
+    """Return the result of ``slackwater experiment cluster --json``."""
     main, drawn = (default.name for default in ran.study.defaults[:2])
     usual, random = (
         ran.rows[(ran.rows["variant"] == "") & (ran.rows["default"] == name)] for name in (main, drawn)

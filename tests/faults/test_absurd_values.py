@@ -26,10 +26,10 @@ from slackwater.flows.renting.rent import (
     TablePart,
     TypePart,
 )
-from slackwater.flows.turn.context import Reads
+from slackwater.flows.turn.context import Reads, find_work, read_pool
 from slackwater.flows.turn.following import choose_markets
 from slackwater.flows.turn.forecast import forecast_market
-from slackwater.flows.turn.stages import decide_jobs, find_work, forecast_turns, read_pool
+from slackwater.flows.turn.stages import decide_jobs, forecast_turns
 from slackwater.optimization.fleet import competition
 from slackwater.optimization.job.request import (
     LEAST,

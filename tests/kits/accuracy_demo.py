@@ -15,9 +15,7 @@ from slackwater.forecasting.accuracy.intervals import verdict
 from slackwater.forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
     DAILY_COLUMNS,
-    FAN_COLUMNS,
     PERIOD_COLUMNS,
-    QUANTILES,
     RELIABILITY_COLUMNS,
     SCORE_COLUMNS,
     Accuracy,
@@ -44,7 +42,7 @@ SKILL = {
 
 def same_tables(one: Accuracy, other: Accuracy) -> None:
     """Assert that the tables of two reports are equal to the bit."""
-    for name in ("scores", "pooled", "periods", "reliability", "calibration", "daily", "fans", "reasons"):
+    for name in ("scores", "pooled", "periods", "reliability", "calibration", "daily", "reasons"):
         pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True)
 
 
@@ -121,45 +119,6 @@ def judged(table: pd.DataFrame, *, half: float = 0.02, days: int = 7) -> pd.Data
     )  # fmt: skip
 
 
-def demo_fans(rng: np.random.Generator, *, markets: int, steps: int) -> pd.DataFrame:
-    """Return five forecasts per market whose bands widen with the step; one actual value is missing."""
-    z = np.array([-1.645, -1.28, -1.04, -0.84, -0.67, -0.52, -0.39, -0.25, -0.13, 0.0])
-    z = np.append(z, -z[-2::-1])
-    rows = []
-    for variable in ("count", "price"):
-        for i in range(markets):
-            top = 16.0 if variable == "count" else 1.5
-            for f in range(5):
-                origin = START + f * pd.Timedelta(hours=31)
-                walk = np.clip(top * (0.5 + np.cumsum(rng.normal(0, 0.07, 2 * steps))), 0, top)
-                walk = np.round(walk) if variable == "count" else walk
-                now = walk[steps - 1]
-                for step in range(1 - steps, steps + 1):
-                    q = (
-                        np.clip(now + 0.12 * top * np.sqrt(step) * z, 0, top)
-                        if step > 0
-                        else np.full(19, np.nan)
-                    )
-                    actual = np.nan if (f, step) == (1, 3) else walk[step + steps - 1]
-                    rows.append(
-                        [
-                            variable,
-                            "combined",
-                            demo_market(variable, i),
-                            origin,
-                            step,
-                            origin + step * STEP,
-                            actual,
-                            now if step > 0 else np.nan,
-                            *(np.round(q) if variable == "count" else q),
-                            demo_market(variable, i).split("@")[1],
-                        ]
-                    )
-    table = pd.DataFrame(rows, columns=list(FAN_COLUMNS))
-    assert list(QUANTILES) == list(table.columns[8:27])
-    return table
-
-
 def demo_daily(rng: np.random.Generator, *, markets: int, days: int, shift: float = 0.0) -> pd.DataFrame:
     """Return losses that rise in the second half, none of the first price market; the third day is missing."""
     rows = [
@@ -204,7 +163,6 @@ def demo_accuracy(
         reliability=pd.DataFrame(reliability, columns=list(RELIABILITY_COLUMNS)),
         calibration=pd.DataFrame(calibration, columns=list(CALIBRATION_COLUMNS)),
         daily=demo_daily(rng, markets=markets, days=days, shift=shift),
-        fans=demo_fans(rng, markets=markets, steps=steps),
         models=MODELS,
         default="combined",
         step=STEP,

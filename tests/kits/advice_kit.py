@@ -15,8 +15,8 @@ from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import find_job, open_job, save_jobs
 from slackwater.flows.ledger.records import allocations_of, decisions_of, save_decisions
 from slackwater.flows.turn.context import read_history
+from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.following import find_market
-from slackwater.flows.turn.stages import effort_of
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import decide, record_start
 from slackwater.optimization.window.plan import Allocation

@@ -55,7 +55,7 @@ def blocks_of(rolling):
 
 
 def accuracy_by(rolling, default="last_value"):
-    tallies = (tally(block, rolling, fans=block.model == default) for block in blocks_of(rolling))
+    tallies = (tally(block, rolling) for block in blocks_of(rolling))
     return accuracy_of(rolling, tallies, default=default)
 
 

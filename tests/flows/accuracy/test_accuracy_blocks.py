@@ -127,6 +127,7 @@ def test_of_too_few_days_nothing_is_said_but_how_many(accuracy):
     assert answer(short) == "Too few days to compare: errors on 2, at least 3 wanted."
     assert skill_figure(short) is None
     assert {row["step_1"] for row in skill_table(short).rows} == {"too few: 2 days"}
+    assert skill_table(short) not in variable_blocks(short)
     one_day = replace(short, daily=short.daily[short.daily["day"] == short.daily["day"].min()])
     assert daily_figure(one_day) is None
 

@@ -123,9 +123,9 @@ def filled(tmp_path_factory, settings):
     """Return a warehouse filled by a single backfill, and the jobs that ended in each of its slots."""
     db, true, ended = tmp_path_factory.mktemp("filled") / "w.duckdb", module.score_jobs, []
 
-    def watched(turns, works, pool):
+    def watched(turns, works, *rest):
         ended.extend([job.request.name for job, _ in work.ended] for work in works)
-        return true(turns, works, pool)
+        return true(turns, works, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "score_jobs", watched)
@@ -321,12 +321,12 @@ def test_a_job_whose_score_fails_is_scored_by_the_next_slot(tmp_path, settings, 
     db = tmp_path / "w.duckdb"
     true, failed = module.score_jobs, []
 
-    def failing(turns, works, pool):
+    def failing(turns, works, *rest):
         ended = [job.request.name for work in works for job, _ in work.ended]
         if ended and not failed:
             failed.extend(ended)
             raise MarketError("no score today")
-        return true(turns, works, pool)
+        return true(turns, works, *rest)
 
     monkeypatch.setattr(module, "score_jobs", failing)
     outcomes = made(db, settings, SLOTS[:4])

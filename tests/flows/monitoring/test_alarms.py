@@ -25,7 +25,7 @@ from slackwater.flows.monitoring.alarms import (
     standing_alarms,
 )
 from slackwater.flows.monitoring.completeness import freshness, promises_of
-from slackwater.flows.turn.stages import ingest_simulated
+from slackwater.flows.turn.ingest import ingest_observations
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.observations import append, list_markets
@@ -435,7 +435,7 @@ def flat_alarms(times, values, starts, rules: AlarmSettings) -> int:
 def test_a_first_turn_on_the_simulated_market_ends_without_an_alarm(store, at):
     """Times at which a price had been flat for long, or the last days of a count differed from earlier days."""
     settings, time = Settings(), pd.Timestamp(at)
-    ingest_simulated(make_turn(store, time, settings))
+    ingest_observations(store, make_turn(store, time, settings), None)
     listing = list_markets(store)
     markets = list(zip(listing["market"], listing["source"], strict=True))
     assert len(markets) == 7

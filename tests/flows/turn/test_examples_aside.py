@@ -8,8 +8,8 @@ from test_turn import AT
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
 from slackwater.flows.turn.context import find_work
+from slackwater.flows.turn.ingest import ingest_observations
 from slackwater.flows.turn.report import examples_told
-from slackwater.flows.turn.stages import ingest_simulated
 from slackwater.flows.ui.jobs import jobs_data
 from slackwater.flows.ui.pages import glance_data
 from slackwater.flows.ui.reading import Reading
@@ -20,7 +20,7 @@ SETTINGS = Settings(models=("last_value",), planner="markov", max_markets=3, sim
 
 def running(store, at):
     turn = make_turn(store, at, SETTINGS)
-    ingest_simulated(turn)
+    ingest_observations(store, turn, None)
     return [job.request.name for job, _ in find_work(turn, [], scored=()).running]
 
 

@@ -13,9 +13,17 @@ from test_killed_turn import run_through, start
 from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.context import find_work, read_histories
+from slackwater.flows.turn.context import find_work, read_all
 from slackwater.flows.turn.following import Followed
-from slackwater.flows.turn.forecast import forecasts_of, panel_name, prepare, stored_name, timetable_of
+from slackwater.flows.turn.forecast import (
+    forecasts_of,
+    panel_name,
+    prepare,
+    read_estimations,
+    stored_name,
+    timetable_of,
+)
+from slackwater.flows.turn.results import Results, write
 from slackwater.forecasting.origins import TIMETABLE, Cohort
 from slackwater.forecasting.predictor import NEVER_SEEN
 from slackwater.forecasting.series import series_of, slot_at
@@ -78,17 +86,16 @@ def forecasts_at(db: Path, settings: Settings, origins, *, at=AT, save=True, say
         turn = make_turn(store, at, settings, fan=fan, say=say)
         markets = find_work(turn, [], scored=()).markets
         start = timetable_of(settings).start(origins[0])
-        histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
+        histories = dict(zip(markets, read_all(turn, [(one, start) for one in markets]), strict=True))
         missing = {one: {model: list(origins) for model in settings.models} for one in markets}
-        prepared = prepare(turn, histories, missing)
+        prepared = prepare(turn, read_estimations(turn, histories, missing))
         made = {
             (one.key, forecast.predictor, forecast.issued_at): forecast
             for one in markets
             for forecast in forecasts_of(histories[one], prepared.batches[one], settings=settings)
         }
         if save:
-            with store.transaction():
-                prepared.save(store)
+            write(store, Results(unreadable=prepared.unreadable, estimates=prepared.made))
     return made, getattr(fan, "calls", {})
 
 
@@ -237,8 +244,10 @@ def test_a_market_that_came_after_the_estimation_is_labelled(tmp_path, settings,
         source = str(read_rows(store, "series")["source"].iloc[0])
         markets = [Followed(market=Market.parse(key), source=source, at=AT) for key in keys]
         start = timetable_of(settings).start(AT)
-        histories = read_histories(store, dict.fromkeys(markets, start), settings=settings)
-        prepared = prepare(turn, histories, {one: {"combined": [AT]} for one in markets})
+        histories = dict(zip(markets, read_all(turn, [(one, start) for one in markets]), strict=True))
+        prepared = prepare(
+            turn, read_estimations(turn, histories, {one: {"combined": [AT]} for one in markets})
+        )
     made = {one: forecasts_of(histories[one], prepared.batches[one], settings=settings)[0] for one in markets}
     young = {one for one in markets if one.market.zone == zone}
     assert young
@@ -251,7 +260,7 @@ def test_the_age_of_a_panel_is_that_of_its_oldest_market(warehouse, settings):
         turn = make_turn(store, AT, settings)
         markets = find_work(turn, [], scored=()).markets
         begins = {one: AT - pd.Timedelta(hours=3 + 40 * i) for i, one in enumerate(markets)}
-        histories = read_histories(store, begins, settings=settings)
+        histories = dict(zip(begins, read_all(turn, list(begins.items())), strict=True))
     own, cadence = [histories[one] for one in markets], timetable_of(settings).count
     series = tuple(series_of(one, "count") for one in own)
     now = slot_at(AT, STEP)

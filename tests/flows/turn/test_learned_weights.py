@@ -8,7 +8,7 @@ import pytest
 from make import make_job, make_window
 
 from slackwater.flows.config import Settings, read_settings
-from slackwater.flows.ledger.records import save_scored, stored_rounds
+from slackwater.flows.ledger.records import learn, save_scored, stored_rounds
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.score import EndedJob, Scored, score_job
 from slackwater.optimization.selection.contract import weigh
@@ -43,8 +43,7 @@ def test_stored_weights_are_rebuilt_to_the_last_bit(name, scored, tmp_path):
         with open_store(db) as store:  # closed and reopened between the turns
             save_scored(
                 store,
-                [(AT + k * pd.Timedelta("1h"), part)],
-                groups=[(stored_rounds(store, NAMES), learner)],
+                learn([(AT + k * pd.Timedelta("1h"), part)], groups=[(stored_rounds(store, NAMES), learner)]),
             )
     with open_store(db) as store:
         rounds = stored_rounds(store, NAMES)
@@ -65,10 +64,10 @@ def test_another_learner_goes_on_from_the_same_utilities(scored, tmp_path):
     """Rounds are stored, not weights: a later learner computes its weights from the first round on."""
     with open_store(tmp_path / "w.duckdb") as store:
         save_scored(
-            store, [(AT, scored[:4])], groups=[(stored_rounds(store, NAMES), learner_named("anytime"))]
+            store, learn([(AT, scored[:4])], groups=[(stored_rounds(store, NAMES), learner_named("anytime"))])
         )
         save_scored(
-            store, [(AT, scored[4:])], groups=[(stored_rounds(store, NAMES), learner_named("squint"))]
+            store, learn([(AT, scored[4:])], groups=[(stored_rounds(store, NAMES), learner_named("squint"))])
         )
         rounds = stored_rounds(store, NAMES)
         rows = read_rows(store, "weights", order_by=["round"])
@@ -81,7 +80,7 @@ def test_a_policy_more_in_the_pool_keeps_what_was_learned_of_the_others(scored, 
     learner, new = learner_named(DEFAULT_LEARNER), "AHANP(0.5)"
     wide = [*NAMES, new]
     with open_store(tmp_path / "w.duckdb") as store:
-        save_scored(store, [(AT, scored)], groups=[(stored_rounds(store, NAMES), learner)])
+        save_scored(store, learn([(AT, scored)], groups=[(stored_rounds(store, NAMES), learner)]))
         before = read_rows(store, "weights", order_by=["round", "policy"])
         slept = stored_rounds(store, wide)
         assert slept.jobs == tuple(f"j{k}" for k in range(6))
@@ -95,7 +94,9 @@ def test_a_policy_more_in_the_pool_keeps_what_was_learned_of_the_others(scored, 
         # Later the new policy is replayed on the stored jobs.
         again = [score_job(one.ended, [policy_named(new)]) for one in scored]
         later = AT + pd.Timedelta("1h")
-        (learned,) = save_scored(store, [(later, again)], groups=[(slept, learner)])
+        new_rounds = learn([(later, again)], groups=[(slept, learner)])
+        save_scored(store, new_rounds)
+        (learned,) = new_rounds.rounds
         after = read_rows(store, "weights", order_by=["round", "policy"])
         found = stored_rounds(store, wide)
     assert found.settled() == set(found.jobs)
@@ -146,7 +147,7 @@ def test_a_policy_less_and_rounds_of_two_pools_are_read_as_one(scored, tmp_path)
         assert found.jobs == ("j0", "j1")
         assert found.utilities.tolist() == [[0.5, 0.5, 0.75]] * 2, "what was learned first stays"
         assert stored_rounds(store, NAMES[:1]).utilities.tolist() == [[0.5]] * 2
-        save_scored(store, [(AT, scored[2:3])], groups=[(stored_rounds(store, NAMES), learner)])
+        save_scored(store, learn([(AT, scored[2:3])], groups=[(stored_rounds(store, NAMES), learner)]))
         rows = read_rows(store, "weights", where={"job": "j2"})
     assert set(rows["round"]) == {5}
 

@@ -30,7 +30,6 @@ from slackwater.forecasting.accuracy.tables import (
     CALIBRATION_COLUMNS,
     CLASS_COLUMNS,
     DAILY_COLUMNS,
-    FAN_COLUMNS,
     PERIOD_COLUMNS,
     POOLED_COLUMNS,
     REASON_COLUMNS,
@@ -66,7 +65,7 @@ def blocks(rolling):
 
 
 def scored(rolling, blocks):
-    tallies = (tally(block, rolling, fans=block.model == "markov") for block in blocks)
+    tallies = (tally(block, rolling) for block in blocks)
     return accuracy_of(rolling, tallies, default="markov")
 
 
@@ -78,7 +77,7 @@ def accuracy(rolling, blocks):
 def test_the_tables_have_the_columns_they_are_said_to_have(accuracy):
     wanted = {
         "scores": SCORE_COLUMNS, "pooled": POOLED_COLUMNS, "periods": PERIOD_COLUMNS, "reliability": RELIABILITY_COLUMNS,
-        "calibration": CALIBRATION_COLUMNS, "daily": DAILY_COLUMNS, "fans": FAN_COLUMNS, "reasons": REASON_COLUMNS,
+        "calibration": CALIBRATION_COLUMNS, "daily": DAILY_COLUMNS, "reasons": REASON_COLUMNS,
         "classes": CLASS_COLUMNS,
     }  # fmt: skip
     for name, columns in wanted.items():
@@ -243,20 +242,6 @@ def test_prices_are_scaled_by_their_training_mean(rolling, accuracy):
     )
 
 
-def test_fans_show_the_default_model_with_what_came(rolling, accuracy):
-    assert set(accuracy.fans["model"]) == {"markov"}
-    series = {s.key: s for p in rolling.panels for s in p.series if s.variable == "count"}
-    for (market, origin), fan in accuracy.fans.query("variable == 'count'").groupby(["market", "origin"]):
-        one = series[market]
-        places = (fan["slot"] - pd.Timestamp(0, tz="UTC")) // HALF_HOUR - one.first_slot
-        inside = places < len(one)
-        assert fan["actual"][inside].to_numpy() == pytest.approx(one.values[places[inside]], nan_ok=True)
-        assert fan["step"].tolist() == list(range(-24, 5))
-        assert (fan["slot"] - fan["step"] * HALF_HOUR == origin).all()
-        assert fan["q50"].notna().tolist() == [False] * 25 + [True] * 4
-    assert (accuracy.fans.groupby(["variable", "market"])["origin"].nunique() == 4).all()
-
-
 def test_reliability_and_calibration_are_shares(accuracy):
     table = accuracy.reliability
     assert table["share"].between(0, 1).all()
@@ -335,7 +320,7 @@ def test_markets_are_classed_by_what_was_known_at_their_test_start():
 
 
 def test_tallies_in_any_order_of_units_give_the_same_numbers(rolling, blocks, accuracy):
-    tallies = [tally(b, rolling, fans=b.model == "markov") for b in blocks]
+    tallies = [tally(b, rolling) for b in blocks]
     rng = np.random.default_rng(0)
     mixed = []
     for panel in range(len(rolling.panels)):
@@ -343,7 +328,6 @@ def test_tallies_in_any_order_of_units_give_the_same_numbers(rolling, blocks, ac
         mixed += [own[i] for i in rng.permutation(len(own))]
     again = accuracy_of(rolling, mixed, default="markov")
     pd.testing.assert_frame_equal(again.scores, accuracy.scores, rtol=1e-12)
-    pd.testing.assert_frame_equal(again.fans, accuracy.fans)
 
 
 def test_models_are_compared_over_the_origins_that_both_forecast_at(rolling, blocks):

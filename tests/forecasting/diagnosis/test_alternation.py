@@ -13,7 +13,6 @@ from series_kit import DATA
 from slackwater.forecasting.diagnosis.predictability import (
     TABLE,
     alternation,
-    alternation_sentences,
     alternation_table,
     alternations,
     mean_change,
@@ -70,7 +69,6 @@ def test_an_even_number_of_probes_hides_the_swing_from_slots():
     assert found.found
     assert not found.inverts
     assert np.isnan(found.without)
-    assert "on the same side" in alternation_sentences([found])[1]
 
 
 @pytest.mark.parametrize("values", [np.full(1000, 4.0), np.full(1000, np.nan), np.zeros(0), np.arange(20.0)])
@@ -96,7 +94,6 @@ def test_probes_are_put_back_in_one_line():
     bare = series_of(make_history([1.0] * 5, [1, 2, 3, 4, 5]), "count")
     np.testing.assert_array_equal(probes_of(bare), bare.values)
     assert alternations([bare]) == []
-    assert "not known" in alternation_sentences([])[0]
 
 
 def test_a_swing_that_begins_half_way_is_of_the_second_half():
@@ -108,9 +105,6 @@ def test_a_swing_that_begins_half_way_is_of_the_second_half():
     table = alternation_table([first, second])
     assert list(table.columns) == list(TABLE)
     assert table["found"].tolist() == [False, True]
-    text = " ".join(alternation_sentences([first, second]))
-    assert "In the first half of the slots the probes of 0 of 1" in text
-    assert "3 probes, so one slot ahead is on the other side of the swing" in text
 
 
 @pytest.mark.skipif(not (DATA / "availability.parquet").exists(), reason=f"no data folder at {DATA}")

@@ -1,0 +1,41 @@
+"""The page of the Python API names members that exist, and the notebook runs."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_the_members_that_the_api_page_selects_exist():
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    for module, names in re.findall(r"^::: (\S+)\n(?:    .*\n)*?      members: \[(.+)\]", text, re.MULTILINE):
+        for name in names.split(", "):
+            assert hasattr(import_module(module), name), f"{module}.{name}"
+
+
+def test_the_notebook_runs():
+    """Run the code cells in order, in a process of their own, as Jupyter does."""
+    folder = DOCS / "notebooks"
+    cells = json.loads((folder / "first_plan.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) == 5
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(code)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    costs = {
+        line[:9].strip(): float(line.split("$")[1].split()[0].rstrip(","))
+        for line in done.stdout.splitlines()
+        if "cost $" in line
+    }
+    assert costs["hindsight"] <= costs["CheapSpot"] < costs["OD-only"]
+    assert re.search(r"^climate +\d", done.stdout, re.MULTILINE)
