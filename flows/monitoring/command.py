@@ -30,7 +30,7 @@ def status(
     user's error).
     """
     from slackwater.flows.clock import now
-    from slackwater.flows.monitoring.status import present_of, status_blocks, status_of, status_page
+    from slackwater.flows.monitoring.status import present_of, status_answer, status_of
 
     config = session.config
     given = now() if at == "now" else parsed_time(at, "--at")
@@ -46,10 +46,4 @@ def status(
             market=market or "",
             note=note,
         )
-    return Answer(
-        title="Status",
-        value=found.answer(),
-        blocks=status_blocks(found),
-        page=lambda: status_page(found),
-        exit_code=found.exit_code,
-    )
+    return status_answer(found)

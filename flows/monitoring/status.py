@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from slackwater.flows.command import Answer
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import unreadable_jobs
 from slackwater.flows.ledger.records import STAGES
@@ -221,8 +222,20 @@ MEANINGS: Final[dict[str, str]] = {
     "failed": "failed or left out",
     "missing": "not done, though due",
 }
-#: Maximum number of listed problems on a terminal.
+#: Maximum number of listed problems on a terminal, and of markets named in a row of a page.
 _SHOWN: Final = 20
+NAMED: Final = 4
+
+
+def status_answer(found: Status) -> Answer:
+    """Return the answer of ``status``."""
+    return Answer(
+        title="Status",
+        value=found.answer(),
+        blocks=status_blocks(found),
+        page=lambda: status_page(found),
+        exit_code=found.exit_code,
+    )
 
 
 def status_page(found: Status) -> Page:
@@ -298,7 +311,8 @@ def completeness_section(found: Status, *, drawn: bool = False) -> Section:
     newest = (
         f" (the newest {_SHOWN} of {len(lacking)} stretches)" if len(lacking) > _SHOWN and not drawn else ""
     )
-    lists: list[Block] = [Table(f"Not done{newest}", _named_rows(lacking), columns, most=_SHOWN)]
+    rows = grouped(_named_rows(lacking)) if drawn else _named_rows(lacking)
+    lists: list[Block] = [Table(f"Not done{newest}", rows, columns, most=_SHOWN)]
     if len(doubtful):
         table = Table("", _named_rows(doubtful), columns)
         count = f"{len(doubtful):,} {'stretch' if len(doubtful) == 1 else 'stretches'}"
@@ -321,6 +335,25 @@ def completeness_section(found: Status, *, drawn: bool = False) -> Section:
 def _named_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return rows of markets, with market and source joined as ``name``."""
     return [{**row, "name": f"{row['market']}@{row['source']}"} for row in rows_of(frame)]
+
+
+def grouped(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of the same stage, state and slots as a single row, with some of their markets and reasons."""
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("stage", "state", "since", "until", "slots"))
+        found.setdefault(key, []).append(row)
+    return [
+        {**own[0], "name": _some(own, "name", ", "), "reason": _some(own, "reason", "; ")}
+        for own in found.values()
+    ]
+
+
+def _some(rows: Sequence[Mapping[str, Any]], key: str, between: str) -> str:
+    """Return the first distinct texts of some rows, and the number of the others."""
+    texts = list(dict.fromkeys(str(row[key]) for row in rows if row[key]))
+    more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
+    return between.join([*texts[:NAMED], *more])
 
 
 _STATE_COLUMNS: Final[dict[str, Column | str]] = {
@@ -428,7 +461,7 @@ def freshness_section(found: Status) -> Section:
         shown = keyed("feed", fetched="last fetched (UTC)", status="status", added="rows added", rejected="rejected",
                       every="every", expected_by="next expected by", late="late by", reason="why")  # fmt: skip
         blocks.append(Table("Live feeds", feeds, shown))
-    return Section("Freshness", blocks, "fresh")
+    return Section("Freshness", blocks, "freshness")
 
 
 def _span(span: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any, Final
@@ -32,6 +33,12 @@ RECENT = pd.Timedelta(days=14)
 STEPS = (1, 4, 12)
 #: Key of an error row, apart from the time of measurement.
 ROW: Final = ("market", "source", "variable", "model", "step")
+
+#: Keys of an error row in the JSON answer, in order.
+ACCURACY_KEYS: Final = (
+    "market", "source", "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball",
+    "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share", "scale", "skill_low", "skill_high", "days", "verdict",
+)  # fmt: skip
 
 
 def measured_window(settings: Settings) -> pd.Timedelta:
@@ -75,6 +82,15 @@ def errors_of(rows: pd.DataFrame, *, steps: Sequence[int] | None = None) -> list
 def market_errors(rows: pd.DataFrame) -> pd.DataFrame:
     """Return mean errors and skill per market, source, variable, model and lead time of the rows of `recent_rows`."""
     return _pooled(rows, list(ROW))
+
+
+def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return error rows as plain values, with None for undefined values."""
+    if accuracy.empty:
+        return []
+    keys = [key for key in ACCURACY_KEYS if key in accuracy.columns]
+    rows: list[dict[str, Any]] = json.loads(accuracy[keys].to_json(orient="records", double_precision=6))
+    return rows
 
 
 def _pooled(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

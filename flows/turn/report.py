@@ -5,11 +5,10 @@ One HTML file that needs no network, byte-identical for the same turn.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
@@ -58,12 +57,6 @@ from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_forecasts, read_rows
 from slackwater.warehouse.store.connection import Store
-
-#: Keys of an error row in the JSON answer, in order.
-ACCURACY_KEYS: Final = (
-    "market", "source", "variable", "model", "step", "n", "mae", "rmse", "mase", "pinball",
-    "skill_mae", "skill_pinball", "coverage_80", "brier", "fallback_share", "scale", "skill_low", "skill_high", "days", "verdict",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,15 +212,6 @@ def routes_of(
         }
         found.append(JobRoute(job=job, request=request, decided=own, panels=list(panels.values())[::-1]))
     return found
-
-
-def accuracy_rows(accuracy: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return error rows as plain values, with None for undefined values."""
-    if accuracy.empty:
-        return []
-    keys = [key for key in ACCURACY_KEYS if key in accuracy.columns]
-    rows: list[dict[str, Any]] = json.loads(accuracy[keys].to_json(orient="records", double_precision=6))
-    return rows
 
 
 # ---

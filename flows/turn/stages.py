@@ -38,7 +38,7 @@ from slackwater.flows.turn.forecast import (
     read_forecast_facts,
 )
 from slackwater.flows.turn.ingest import ingest_observations, simulates
-from slackwater.flows.turn.recent_errors import STEPS, errors_of
+from slackwater.flows.turn.recent_errors import STEPS, accuracy_rows, errors_of
 from slackwater.flows.turn.results import Row, write
 from slackwater.flows.turn.score import read_score_facts, score_slots
 from slackwater.optimization.job.request import JobRequest
@@ -289,8 +289,6 @@ def whole_turn(
     run: Callable[[Stage, Turn, Found], Found] = run_stage,
 ) -> TurnResult:
     """Run every stage of a turn in order, each by ``run``, which has the interface of `run_stage`."""
-    from slackwater.flows.turn.report import accuracy_rows  # loads slowly, as in `report`
-
     found = run(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
     # All later stages share a cache of the ingested observations.
     turn = replace(turn, reads=Reads(turn.store))

@@ -97,7 +97,9 @@ def _json(view: PageView, snapshots: Snapshots) -> Callable[[Request], Response]
     def answer(request: Request) -> Response:
         query = dict(request.query_params)
         key = ("api", view.name, tuple(sorted(query.items())))
-        text = snapshots.made(key, lambda reading: _json_text(view.data(reading, query)), timed=view.timed)
+        text = snapshots.made(
+            key, lambda reading: _json_text(view.read(reading, query).data), timed=view.timed
+        )
         return Response(text, media_type="application/json", headers=_FRESH)
 
     return answer

@@ -35,15 +35,9 @@ from slackwater.flows.ui.markets import (
     markets_data,
     nearest_market,
 )
-from slackwater.flows.ui.reading import Reading
-from slackwater.flows.ui.record import (
-    accuracy_data,
-    accuracy_table,
-    accuracy_values,
-    policies_data,
-    policies_values,
-)
-from slackwater.flows.ui.runs import alarm_rows, completeness_data, completeness_values, run_rows, runs_data
+from slackwater.flows.ui.reading import Reading, Shown
+from slackwater.flows.ui.record import accuracy, policies
+from slackwater.flows.ui.runs import alarm_rows, completeness, run_rows, runs_data
 from slackwater.warehouse.errors import InputError, MarketError
 
 if TYPE_CHECKING:
@@ -326,17 +320,17 @@ LONGEST_FILTER: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
-    """A page: ``data`` returns its plain values (the answer of ``/api``), ``values`` additional values for the HTML.
+    """A page: ``read`` returns its data (the answer of ``/api``) and the values of its template.
 
-    ``timed`` marks pages whose data depend on the current time.
+    The template ``answer.html`` shows the answer of a command. ``timed`` marks pages whose data
+    depend on the current time.
     """
 
     name: str
-    template: str
     menu: str
     about: str
-    data: Callable[[Reading, Query], Data]
-    values: Callable[[Reading, Data, Query], Data] = lambda reading, data, query: {}
+    read: Callable[[Reading, Query], Shown]
+    template: str = "answer.html"
     timed: bool = False
 
 
@@ -380,12 +374,15 @@ def _market_view(reading: Reading, query: Query) -> MarketView:
         ) from error
 
 
-def _accuracy(reading: Reading, query: Query) -> Data:
-    return accuracy_data(reading, accuracy_table(reading, _measured(query)))
+def _market(reading: Reading, query: Query) -> Shown:
+    view = _market_view(reading, query)
+    data = market_data(reading, view)
+    return Shown(data=data, values=lambda: market_values(view, data))
 
 
-def _measured(query: Query) -> pd.Timestamp | None:
-    return parse_time(query["at"], "at") if query.get("at") else None
+def _job(reading: Reading, query: Query) -> Shown:
+    data = job_data(reading, query.get("name", ""))
+    return Shown(data=data, values=lambda: job_values(reading, data))
 
 
 #: All pages and addresses of the API, in the order of the documentation.
@@ -393,54 +390,53 @@ VIEWS: Final = (
     PageView(
         name="glance", template="glance.html", menu="/",
         about="Is all well, what must be held in the next slot, which job is in danger.",
-        data=lambda reading, query: glance_data(reading), timed=True,
+        read=lambda reading, query: Shown(data=glance_data(reading)), timed=True,
     ),
     PageView(
         name="jobs", template="jobs.html", menu="/jobs",
-        about="Jobs with their progress; ?q=PATTERN, ?state=running|waiting|finished|ended, ?page=N.", data=_jobs, timed=True,
+        about="Jobs with their progress; ?q=PATTERN, ?state=running|waiting|finished|ended, ?page=N.",
+        read=lambda reading, query: Shown(data=_jobs(reading, query)), timed=True,
     ),
     PageView(
         name="job", template="job.html", menu="/jobs",
         about="One job, ?name=NAME: slots, decisions, and every policy's outcome once it has ended.",
-        data=lambda reading, query: job_data(reading, query.get("name", "")),
-        values=lambda reading, data, query: job_values(reading, data), timed=True,
+        read=_job, timed=True,
     ),
     PageView(
         name="markets", template="markets.html", menu="/markets",
         about="Markets with their newest values and freshness, ?q=PATTERN, ?page=N.",
-        data=lambda reading, query: markets_data(reading, patterns=_patterns(query), page=_page(query)),
+        read=lambda reading, query: Shown(
+            data=markets_data(reading, patterns=_patterns(query), page=_page(query))
+        ),
     ),
     PageView(
         name="market", template="market.html", menu="/markets",
         about="One market, ?key=provider/region/zone/type@source, with a forecast vintage (?model=, ?issued=) and what came.",
-        data=lambda reading, query: market_data(reading, _market_view(reading, query)),
-        values=lambda reading, data, query: market_values(_market_view(reading, query), data),
+        read=_market,
     ),
     PageView(
-        name="accuracy", template="accuracy.html", menu="/accuracy",
-        about="Forecast errors by market, variable, model and step; ?at=TIME for an earlier measurement.", data=_accuracy,
-        values=lambda reading, data, query: accuracy_values(reading, data, accuracy_table(reading, _measured(query))),
+        name="accuracy", menu="/accuracy",
+        about="Forecast errors by market, variable, model and step; ?at=TIME for an earlier measurement.",
+        read=lambda reading, query: accuracy(reading, parse_time(query["at"], "at") if query.get("at") else None),
     ),
     PageView(
-        name="policies", template="policies.html", menu="/policies",
+        name="policies", menu="/policies",
         about="The leaderboard, and the weights of the policies after every round.",
-        data=lambda reading, query: policies_data(reading),
-        values=lambda reading, data, query: policies_values(reading),
+        read=lambda reading, query: policies(reading),
     ),
     PageView(
-        name="completeness", template="completeness.html", menu="/completeness",
-        about="The state of every market, stage and slot of the last days.",
-        data=lambda reading, query: completeness_data(reading),
-        values=lambda reading, data, query: completeness_values(reading, data), timed=True,
+        name="completeness", menu="/completeness",
+        about="The state of every market, stage and slot of the last days, with freshness and alarms.",
+        read=lambda reading, query: completeness(reading), timed=True,
     ),
     PageView(
         name="runs", template="runs.html", menu="/runs", about="The ledger of runs, the newest first; ?page=N.",
-        data=lambda reading, query: runs_data(reading, page=_page(query)),
+        read=lambda reading, query: Shown(data=runs_data(reading, page=_page(query))),
     ),
 )  # fmt: skip
 
 
 def values_of(view: PageView, reading: Reading, query: Query) -> Data:
     """Return all values of a page's template except the current time."""
-    data = view.data(reading, query)
-    return frame_values(reading) | view.values(reading, data, query) | {"data": data, "query": query}
+    page = view.read(reading, query)
+    return frame_values(reading) | page.values() | {"data": page.data, "query": query}

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from slackwater.flows.command import Answer
 from slackwater.flows.config import Settings
 from slackwater.flows.turn.context import Turn
 from slackwater.warehouse.issued import read_rows
@@ -58,6 +59,22 @@ class Reading:
     def step(self) -> pd.Timedelta:
         """Slot length."""
         return pd.Timedelta(minutes=self.settings.step_minutes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A page of the UI: its data, which ``/api`` serves, and the values that its template needs beside them."""
+
+    data: dict[str, Any]
+    values: Callable[[], dict[str, Any]] = dict
+
+
+def shown(answer: Answer, *, empty: bool = False, **more: Any) -> Shown:
+    """Return the answer of a command as a page of the UI, with ``more`` values for the template.
+
+    ``empty``: there is nothing yet that the page could show, only a sentence.
+    """
+    return Shown(data=answer.value, values=lambda: {"page": answer.as_page(), "empty": empty, **more})
 
 
 def newest_turn(store: Store) -> tuple[pd.Timestamp | None, str | None]:

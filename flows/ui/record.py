@@ -1,25 +1,26 @@
-"""Accuracy of recent forecasts and the leaderboard of policies, as data and as blocks."""
+"""The answers on recent forecasts and on the policies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
 
+from slackwater.flows.command import Answer
 from slackwater.flows.show.accuracy import Scores, accuracy_blocks
 from slackwater.flows.show.formats import utc
-from slackwater.flows.turn.leaderboard import leaderboard_blocks, learned
+from slackwater.flows.turn.leaderboard import leaderboard_answer, learned
 from slackwater.flows.turn.recent_errors import (
     RECENT,
+    accuracy_rows,
     errors_of,
     market_errors,
     measured_window,
     recent_rows,
     recent_scores,
 )
-from slackwater.flows.turn.report import accuracy_rows
-from slackwater.flows.ui.reading import Reading
+from slackwater.flows.ui.reading import Reading, Shown, shown
 
 #: Number of measurements that can be selected.
 MOST_MEASURED: Final = 96
@@ -41,21 +42,38 @@ def accuracy_table(reading: Reading, at: pd.Timestamp | None) -> pd.DataFrame:
     return recent_rows(reading.store, at, window=measured_window(reading.settings))
 
 
-def accuracy_data(reading: Reading, table: pd.DataFrame) -> dict[str, Any]:
+def accuracy(reading: Reading, at: pd.Timestamp | None) -> Shown:
     """Return errors by market, variable, model and step and pooled over markets, 80 % coverage, and the times of measurement."""
-    scores = {one.variable: one for one in recent_scores(table, reading.settings.planner)}
-    return {
+    table, times = accuracy_table(reading, at), measured_times(reading)
+    scores = recent_scores(table, reading.settings.planner)
+    own = {one.variable: one for one in scores}
+    when = None if table.empty else pd.Timestamp(table["measured_at"].max())
+    value = {
         "at": reading.at,
-        "measured_at": None if table.empty else pd.Timestamp(table["measured_at"].max()),
-        "measured": measured_times(reading),
+        "measured_at": when,
+        "measured": times,
         "models": sorted(set(table["model"])),
         "coverage_80": {
-            variable: _coverage(scores[variable]) if variable in scores else []
-            for variable in ("price", "count")
+            variable: _coverage(own[variable]) if variable in own else [] for variable in ("price", "count")
         },
         "pooled": errors_of(table),
         "accuracy": accuracy_rows(market_errors(table)),
     }
+    none = "No forecast has been measured yet: the slots they speak of have not passed, or no turn was made (`slackwater run`)."
+    about = f"Forecasts of the {RECENT.days} days up to {utc(when)}, compared with the observations."
+    answer = Answer(
+        title="Forecast accuracy",
+        value=value,
+        about=about if scores else "",
+        blocks=accuracy_blocks(scores) if scores else [none],
+    )
+    place = times.index(when) if when in times else None
+    return shown(
+        answer,
+        empty=not scores,
+        older=times[place + 1] if place is not None and place + 1 < len(times) else None,
+        newer=times[place - 1] if place else None,
+    )
 
 
 def _coverage(scores: Scores) -> list[dict[str, Any]]:
@@ -67,25 +85,10 @@ def _coverage(scores: Scores) -> list[dict[str, Any]]:
     ]
 
 
-def accuracy_values(reading: Reading, data: Mapping[str, Any], table: pd.DataFrame) -> dict[str, Any]:
-    """Return the blocks of the accuracy of recent forecasts, and the measurements before and after."""
-    scores = recent_scores(table, reading.settings.planner)
-    times = data["measured"]
-    place = times.index(data["measured_at"]) if data["measured_at"] in times else None
-    return {
-        "about": f"Forecasts of the {RECENT.days} days up to {utc(data['measured_at'])}, compared with the observations."
-        if scores
-        else "",
-        "blocks": accuracy_blocks(scores) if scores else [],
-        "older": times[place + 1] if place is not None and place + 1 < len(times) else None,
-        "newer": times[place - 1] if place else None,
-    }
-
-
-def policies_data(reading: Reading) -> dict[str, Any]:
+def policies(reading: Reading) -> Shown:
     """Return the leaderboard, the weights after each round (rows) of each policy (columns), the job of each round, and findings."""
     found = learned(reading.turn)
-    return {
+    value = {
         "at": reading.at,
         "learner": found.learner,
         "leaderboard": found.leaderboard,
@@ -95,9 +98,5 @@ def policies_data(reading: Reading) -> dict[str, Any]:
         "weights": [list(row) for row in found.weights],
         "findings": found.findings,
     }
-
-
-def policies_values(reading: Reading) -> dict[str, Any]:
-    """Return the blocks of the leaderboard; none before the first job has ended."""
-    found = learned(reading.turn)
-    return {"blocks": leaderboard_blocks(found) if found.leaderboard or found.movers else []}
+    empty = not found.leaderboard and not found.movers
+    return shown(replace(leaderboard_answer(found), value=value), empty=empty)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pandas as pd
 
+from slackwater.flows.command import Answer
 from slackwater.flows.ledger.records import STAGES
 from slackwater.flows.monitoring.alarms import standing_alarms
-from slackwater.flows.monitoring.completeness import DEFAULT_SPAN, STATES, completeness_of
-from slackwater.flows.monitoring.status import legend, stage_map
+from slackwater.flows.monitoring.completeness import DEFAULT_SPAN, STATES, Completeness
+from slackwater.flows.monitoring.status import status_answer, status_of
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.ui.reading import Reading
+from slackwater.flows.ui.reading import Reading, Shown, shown
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.issued import read_rows
 
@@ -34,39 +35,40 @@ def looked_at(reading: Reading) -> pd.Timestamp:
     return reading.now if pd.Timedelta(0) <= reading.now - at <= DEFAULT_SPAN else at
 
 
-def completeness_data(reading: Reading) -> dict[str, Any]:
-    """Return slots, markets with their states by stage (a letter per slot, see ``letters``), counts, and problems."""
-    if reading.at is None:
-        return {
-            "at": None,
-            "looked_at": None,
-            "slots": [],
-            "stages": {},
-            "counts": {},
-            "letters": LETTERS,
-            "stretches": [],
-        }
-    found = completeness_of(reading.store, reading.settings, at=looked_at(reading))
-    frame = found.frame
-    slots = [pd.Timestamp(slot) for slot in sorted(set(frame["slot"]))]
-    stages: dict[str, list[dict[str, Any]]] = {stage: [] for stage in STAGES}
-    letter = frame["state"].map(LETTERS)
-    for (stage, market, source), states in letter.groupby(
-        [frame["stage"], frame["market"], frame["source"]], sort=True
-    ):
-        stages[str(stage)].append({"market": market, "source": source, "states": "".join(states)})
-    counts = {
-        stage: {state: int(n) for state, n in group.value_counts().items()}
-        for stage, group in frame.groupby("stage")["state"]
+def completeness(reading: Reading) -> Shown:
+    """Return the answer of ``status``, with the states of every market and slot by stage (a letter per slot, see ``letters``)."""
+    none: dict[str, Any] = {
+        "at": None,
+        "looked_at": None,
+        "slots": [],
+        "stages": {},
+        "counts": {},
+        "letters": LETTERS,
+        "stretches": [],
     }
+    if reading.at is None:
+        told = "Nothing to map yet: no turn was made and no market is known. `slackwater run` makes the first turn."
+        return shown(Answer(title="Completeness", value=none, blocks=[told]), empty=True)
+    answer = status_answer(found := status_of(reading.store, reading.settings, at=looked_at(reading)))
+    return shown(replace(answer, value={**answer.value, **_states(reading, found.completeness)}))
+
+
+def _states(reading: Reading, found: Completeness) -> dict[str, Any]:
+    """Return slots, markets with their states by stage, counts, and problems."""
+    frame = found.frame
+    stages: dict[str, list[dict[str, Any]]] = {stage: [] for stage in STAGES}
+    keys = [frame["stage"], frame["market"], frame["source"]]
+    for (stage, market, source), states in frame["state"].map(LETTERS).groupby(keys, sort=True):
+        stages[str(stage)].append({"market": market, "source": source, "states": "".join(states)})
+    counts = frame.groupby(["stage", "state"]).size()
     stretches = rows_of(found.stretches(LISTED).sort_values("until", ascending=False, kind="stable"))
     return {
         "at": reading.at,
         "looked_at": found.at,
-        "slots": slots,
+        "slots": [pd.Timestamp(slot) for slot in sorted(set(frame["slot"]))],
         "stages": stages,
         "counts": {
-            stage: {state: counts.get(stage, {}).get(state, 0) for state in STATES} for stage in STAGES
+            stage: {state: int(counts.get((stage, state), 0)) for state in STATES} for stage in STAGES
         },
         "letters": LETTERS,
         "stretches": stretches[:MOST_STRETCHES],
@@ -95,52 +97,6 @@ def alarm_rows(reading: Reading) -> list[dict[str, Any]]:
         for one in standing_alarms(reading.store, at=reading.at)
     ]
     return sorted(rows, key=lambda row: row["severity"] != "serious")
-
-
-def completeness_values(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the maps of the stages, and the problems."""
-    names = {letter: state for state, letter in LETTERS.items()}
-    slots, maps = data["slots"], {}
-    for stage, rows in data["stages"].items():
-        stretches = [
-            {
-                "name": f"{row['market']}@{row['source']}",
-                "state": names[letter],
-                "since": slots[a],
-                "until": slots[b - 1],
-                "reason": "",
-            }
-            for row in rows
-            for letter, a, b in runs_of(row["states"])
-        ]
-        maps[stage] = stage_map(stage, stretches, slots[0], slots[-1], reading.step) if slots else None
-    return {"maps": maps, "meanings": legend(), "grouped": grouped_stretches(data["stretches"])}
-
-
-def runs_of(letters: str) -> list[tuple[str, int, int]]:
-    """Return runs of equal letters as half-open ranges.
-
-    >>> runs_of("ddm")
-    [('d', 0, 2), ('m', 2, 3)]
-    """
-    found, place = [], 0
-    for letter, run in groupby(letters):
-        length = len(list(run))
-        found.append((letter, place, place + length))
-        place += length
-    return found
-
-
-def grouped_stretches(stretches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Group problems of the same stage, state and slots, with their markets and distinct reasons."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in stretches:
-        key = (row["stage"], row["state"], row["since"], row["until"])
-        one = found.setdefault(key, {**row, "markets": [], "reasons": []})
-        one["markets"].append((row["market"], row["source"]))
-        if row["reason"] and row["reason"] not in one["reasons"]:
-            one["reasons"].append(row["reason"])
-    return list(found.values())
 
 
 # ---

@@ -94,7 +94,7 @@ STEPS = (
         minute=5,
         words="plan job.toml",
         text="Nothing is stored yet. The cost is a range: the lower end holds if spot is never lost, "
-        "the upper end is the cost of on-demand only, which is the cost without Slackwater's advice or spot.",
+        "the upper end is the cost of on-demand only.",
     ),
     Step(
         name="add",
@@ -106,7 +106,7 @@ STEPS = (
         name="run",
         minute=5,
         words="run",
-        text="The turn issues the decision and keeps it. Start the 4 instances.",
+        text="The turn issues the decision and stores it. Start the 4 instances.",
     ),
     Step(
         name="half",
@@ -136,7 +136,7 @@ STEPS = (
         name="early",
         minute=65,
         words="job change llama-sft --deadline 2026-11-25T22:00Z",
-        text="The deadline moves forward by 2 hours. The warning names what would do: more instances, or a later deadline.",
+        text="The deadline becomes 2 hours earlier. The warning names the remedies: more instances, or a later deadline.",
     ),
     Step(
         name="moved",
@@ -200,7 +200,7 @@ HEAD = """\
 
 You have a fine-tuning job of 320 GPU-hours, a deadline tonight, and a price history of `p4d.24xlarge`, which has 8 GPUs.
 It is 2026-11-25 12:05 UTC; all times are UTC.
-The prices are made for this page: us-east-1b costs $8.00 an instance-hour in the last 15 days and $9.50 before,
+The prices are synthetic: us-east-1b costs $8.00 an instance-hour in the last 15 days and $9.50 before,
 us-east-1a $9.60 and $9.00, us-east-1c $10.40 and $10.50. Your own come from AWS, in a file or by a pipe:
 
     aws ec2 describe-spot-price-history --instance-types p4d.24xlarge --start-time 2026-10-26 > prices.json

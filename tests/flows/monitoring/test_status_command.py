@@ -23,6 +23,7 @@ from slackwater.flows.monitoring.completeness import classify, feed_freshness, f
 from slackwater.flows.monitoring.status import (
     LOOKS,
     Status,
+    grouped,
     present_of,
     stage_map,
     status_blocks,
@@ -256,3 +257,19 @@ def test_a_terminal_is_shown_the_same_sections_and_the_verdict_last():
 def test_a_map_without_anything_due_says_so():
     figure = stage_map("score", [], AT, AT, HALF)
     assert (figure.specs, figure.why) == ([], "Nothing was due.")
+
+
+def test_markets_with_the_same_problem_share_a_row_of_the_page():
+    def row(name, reason="x"):
+        return {
+            "name": name,
+            "stage": "ingest",
+            "state": "failed",
+            "since": AT,
+            "until": AT,
+            "slots": 1,
+            "reason": reason,
+        }
+
+    rows = grouped([*map(row, "abcdef"), row("g", "y"), row("h") | {"state": "missing"}])
+    assert [(one["name"], one["reason"]) for one in rows] == [("a, b, c, d, and 3 more", "x; y"), ("h", "x")]

@@ -542,7 +542,7 @@ def test_nothing_is_there(client):
 
 def test_a_mistake_of_the_program_is_a_page_too(made, settings, monkeypatch):
     broken = pages.PageView(
-        name="runs", template="runs.html", menu="/runs", about="", data=lambda reading, query: {}["x"]
+        name="runs", template="runs.html", menu="/runs", about="", read=lambda reading, query: {}["x"]
     )
     monkeypatch.setattr("slackwater.flows.ui.app.VIEWS", (broken,))
     asking = Asking(make_app(Snapshots(made, settings, lambda: NOW)), raising=False)

@@ -3,7 +3,6 @@
 import re
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,14 +10,11 @@ import pytest
 from command_kit import options_of
 
 from slackwater.flows.guard import is_same_origin, may_ask
-from slackwater.flows.monitoring.status import LOOKS
 from slackwater.flows.show.page import COLOURS, properties
 from slackwater.flows.turn.panels import MarketPanel, market_charts
 from slackwater.flows.ui import app, command, pages, runs
-from slackwater.flows.ui import runs as complete
 from slackwater.flows.ui.jobs import job_figure
 from slackwater.flows.ui.reading import fingerprint
-from slackwater.flows.ui.runs import LETTERS, completeness_values
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.history import Market
@@ -244,25 +240,6 @@ def test_a_market_is_drawn_with_its_past_its_gaps_its_fan_and_what_came():
     assert [row["y"] for row in count["past"]] == [2, 2, 2, 2]  # up to the end of the last known slot
 
 
-def test_the_map_has_a_letter_for_every_state_and_none_by_colour_alone():
-    states = [*LOOKS, "not due"]
-    slots = list(pd.date_range("2026-03-10", periods=len(states), freq="h", tz="UTC"))
-    letters = "".join(LETTERS[state] for state in states)
-    data = {
-        "slots": slots,
-        "stages": {"forecast": [{"market": "a<b", "source": "s", "states": letters}]},
-        "stretches": [],
-    }
-    reading = SimpleNamespace(step=pd.Timedelta(hours=1))
-    figure = completeness_values(reading, data)["maps"]["forecast"]
-    (spec,) = figure.specs
-    drawn = {row["state"]: row["letter"] for row in spec["datasets"]["rows"]}
-    assert drawn == {state: letter for state, (_, letter) in LOOKS.items()}
-    assert len(set(drawn.values())) == len(drawn)
-    assert [row["name"] for row in spec["datasets"]["names"]] == ["a<b@s"]
-    assert figure.label == "forecast: of 6 slots 1 done, 1 fallback, 1 not due, 1 stale, 1 failed, 1 missing"
-
-
 def test_the_fingerprint_follows_the_file_and_what_is_published_beside_it(tmp_path):
     db = tmp_path / "w[1].duckdb"
     assert fingerprint(db) == ()
@@ -284,20 +261,6 @@ def test_a_taken_port_is_said(tmp_path):
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=rf"port {port}.*another --port"):
             command.bound_socket("127.0.0.1", port)
-
-
-def test_stretches_of_the_same_slots_are_told_once():
-    def row(market, reason, state="failed"):
-        return {"market": market, "source": "s", "stage": "forecast", "state": state, "since": 1, "until": 2,
-                "slots": 2, "reason": reason}  # fmt: skip
-
-    found = complete.grouped_stretches(
-        [row("a", "x"), row("b", "x"), row("c", "y"), row("d", "", state="missing")]
-    )
-    assert [(one["markets"], one["reasons"]) for one in found] == [
-        ([("a", "s"), ("b", "s"), ("c", "s")], ["x", "y"]),
-        ([("d", "s")], []),
-    ]
 
 
 def test_the_documentation_names_every_page_address_and_option():
