@@ -28,8 +28,8 @@ from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
 from slackwater.optimization.job.request import JobRequest, job_on
 from slackwater.optimization.job.units import works_words
-from slackwater.optimization.moving.score import MOVERS, EndedMovable, score_movable
-from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.moving.score import MULTI_MARKET_POLICIES, EndedMovable, score_movable
+from slackwater.optimization.moving.terms import job_in_markets
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import record_start
@@ -246,8 +246,8 @@ def _span_text(span: Span | None) -> str:
 def _chosen(turn: Turn, request: JobRequest, names: Sequence[str]) -> tuple[str, list[Any]]:
     """Return the name of the policy that a turn would use now, and the policies to simulate."""
     if request.may_move:
-        leader = read_pool(turn).movers_deciding([turn.at])[0][0].name
-        by_name = {mover.name: mover for mover in MOVERS}
+        leader = read_pool(turn).deciders([turn.at])[0].of(request)[0].name
+        by_name = {mover.name: mover for mover in MULTI_MARKET_POLICIES}
         wanted = tuple(by_name) if not names or "all" in names else tuple(dict.fromkeys(names))
         for name in wanted:
             if name not in by_name:
@@ -324,9 +324,7 @@ def _runs(
         own = _placed(request, places[0], ended.start).model_copy(
             update={"market": request.market, "source": request.source}
         )
-        job = movable_job(
-            own, [record.histories[place] for place in places], None if request.market is None else 0
-        )
+        job = job_in_markets(own, [record.histories[place] for place in places])
         markets = tuple(place.market.key for place in places)
         scored = score_movable(
             EndedMovable(job=job, alone=tuple(alone), markets=markets), chosen, each_market=False

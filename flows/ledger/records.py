@@ -445,8 +445,10 @@ def allocations_of(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp,
     }
 
 
-def places_held(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, tuple[str | None, Allocation]]:
-    """Return the decisions for a multi-market job by slot: the market (None: no instances) and the allocation."""
+def placements_of(
+    decisions: Iterable[Mapping[str, Any]],
+) -> dict[pd.Timestamp, tuple[str | None, Allocation]]:
+    """Return the decisions of a job by slot: the market (None: no instances) and the allocation."""
     return {
         slot: (str(row["market"]) if allocation.total else None, allocation)
         for row in decisions

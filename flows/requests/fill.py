@@ -373,7 +373,7 @@ def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
         "policy": winner.decision.policy,
         "policy_because": filled.policy_because,
         "decision": decision_row(
-            OpenJob(request=request, history=winner.history, live=winner.live), winner.decision
+            OpenJob(request=request, histories=(winner.history,), live=winner.live), winner.decision
         ),
         "runners_up": [loser_row(one, step) for one in filled.losers],
         "rejected": list(filled.rejected),
@@ -685,7 +685,7 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
                 "market": one.candidate.offer.key,
                 "expected_cost_usd": one.expected.cost_usd,
                 **_outcome_row(decided, one.live.start, step, valued, one.history.availability_observed),
-                "on_demand_only_usd": other.total_cost_usd if one.live.seen.on_demand.known else None,
+                "on_demand_only_usd": other.total_cost_usd if one.live.seen[0].on_demand.known else None,
             }
             for one, decided, other in ran.others
         ],

@@ -13,9 +13,6 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.jobs import (
-    OpenMovable,
-)
 from slackwater.flows.show.formats import rows_of, utc
 from slackwater.flows.turn.context import Turn, market_of, peers_of, placed_among, read_all, read_pool
 from slackwater.flows.turn.following import Followed, choose_markets, step_of, why_not_followed
@@ -26,11 +23,11 @@ from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
 from slackwater.optimization.job.request import JobRequest, first_slot, job_on
 from slackwater.optimization.job.units import job_work_words, works_words
-from slackwater.optimization.moving.live import ranked_markets
-from slackwater.optimization.moving.movers import Alone
+from slackwater.optimization.moving.adapter import InOneMarket
+from slackwater.optimization.moving.decision import ranked_markets
 from slackwater.optimization.moving.replay import MovedOutcome
-from slackwater.optimization.moving.score import MOVERS, EndedMovable, score_movable
-from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.moving.score import MULTI_MARKET_POLICIES, EndedMovable, score_movable
+from slackwater.optimization.moving.terms import job_in_markets
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import record_start
@@ -140,8 +137,8 @@ def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
     Each market is rated by the expected cost of the whole job if it runs there in the next slot.
     Raises `JobError` for a single-market job, and as `opened_to_decide` does.
     """
-    movable = opened_to_decide(turn, asked)
-    if not isinstance(movable, OpenMovable):
+    job = opened_to_decide(turn, asked)
+    if not asked.job.request.may_move:
         raise JobError(
             f"job {asked.name!r} runs in one market",
             expected="a job that may move",
@@ -149,8 +146,8 @@ def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
         )
     return [
         {
-            "market": movable.places[one.market],
-            "source": movable.histories[one.market].source,
+            "market": job.places[one.market],
+            "source": job.histories[one.market].source,
             "on_demand": one.allocation.on_demand,
             "spot": one.allocation.spot,
             "dearer_usd": one.dearer_usd,
@@ -161,7 +158,7 @@ def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
             "chance_of_spot": one.chance,
             "reason": one.reason,
         }
-        for one in ranked_markets(movable.live)
+        for one in ranked_markets(job.live)
     ]
 
 
@@ -364,7 +361,11 @@ def replayed_over_markets(
     planner = model or turn.settings.planner
     settings = turn.settings
     asked, places = placed_among(turn, job, market=market)
-    movers = MOVERS if asked.market is None else (*MOVERS, Alone(policy=Stochastic(), market=0))
+    movers = (
+        MULTI_MARKET_POLICIES
+        if asked.market is None
+        else (*MULTI_MARKET_POLICIES, InOneMarket(policy=Stochastic(), market=0))
+    )
     chosen = [mover for mover in movers if policy in ("all", mover.name)]
     if not chosen:
         raise PolicyError(
@@ -381,7 +382,7 @@ def replayed_over_markets(
     first = record_start(alone[0].start)
     histories = read_all(turn, [(one, first) for one in places])
     ended = EndedMovable(
-        job=movable_job(request, histories, None if asked.market is None else 0),
+        job=job_in_markets(request.model_copy(update={"market": asked.market}), histories),
         alone=tuple(alone),
         markets=tuple(one.market.key for one in places),
     )

@@ -41,8 +41,8 @@ from slackwater.optimization.job.request import (
 )
 from slackwater.optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
 from slackwater.optimization.market.lately import LATELY, shown_lately
-from slackwater.optimization.moving.definition import Mover
-from slackwater.optimization.moving.score import MOVERS
+from slackwater.optimization.moving.definition import MultiMarketPolicy
+from slackwater.optimization.moving.score import MULTI_MARKET_POLICIES
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
@@ -856,20 +856,43 @@ class Group(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deciders:
+    """Policies that decide at a time, each with the reason: of single-market jobs, and of multi-market jobs.
+
+    The second reason is "" before the first round of the multi-market policies (M11.9).
+    """
+
+    in_one_market: tuple[Policy[Any], str]
+    among_markets: tuple[MultiMarketPolicy[Any], str]
+
+    def of(self, request: JobRequest) -> tuple[Policy[Any] | MultiMarketPolicy[Any], str]:
+        """Return the policy that decides a job, and why."""
+        return self.among_markets if request.may_move else self.in_one_market
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pool(Group[Policy[Any]]):
     """Single-market policies of the settings, and multi-market policies as a separate group (M11.9)."""
 
-    movers: Group[Mover[Any]]
+    movers: Group[MultiMarketPolicy[Any]]
 
     def learned(self, rounds: Rounds, of_movers: Rounds) -> Pool:
         """Return the pool with other rounds."""
         return replace(self, rounds=rounds, movers=replace(self.movers, rounds=of_movers))
 
-    def movers_deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[Mover[Any], str]]:
-        """Return for each time the multi-market policy that decides, and why; "" before its first round (M11.9)."""
+    def group(self, request: JobRequest) -> Group[Any]:
+        """Return the policies that are replayed on a job and decide it."""
+        return self.movers if request.may_move else self
+
+    def deciders(self, times: Sequence[pd.Timestamp]) -> list[Deciders]:
+        """Return for each time the policies that decide, and why."""
         known = [bool(self.movers.rounds.before(microseconds(at, "at")).jobs) for at in times]
-        led = self.movers.deciding(times)
-        return [(mover, why if knows else "") for (mover, why), knows in zip(led, known, strict=True)]
+        return [
+            Deciders(in_one_market=own, among_markets=(policy, why if knows else ""))
+            for own, (policy, why), knows in zip(
+                self.deciding(times), self.movers.deciding(times), known, strict=True
+            )
+        ]
 
     def settled(self) -> set[str]:
         """Return the jobs on which no policy is left to be replayed (`Rounds.settled`)."""
@@ -880,7 +903,7 @@ def read_pool(turn: Turn) -> Pool:
     """Return the policy pool of the settings and the multi-market policies, with the rounds stored in the warehouse."""
     settings = turn.settings
     policies, learner = load_pool(settings.pool or DEFAULT_POOL), informed_learner(settings)
-    names, movers = [policy.name for policy in policies], [mover.name for mover in MOVERS]
+    names, movers = [policy.name for policy in policies], [mover.name for mover in MULTI_MARKET_POLICIES]
     rounds, of_movers = (stored_rounds(turn.store, own) for own in (names, movers))
     return Pool(
         policies=tuple(policies),
@@ -889,10 +912,10 @@ def read_pool(turn: Turn) -> Pool:
         first=policy_named(settings.first_policy),
         informed=_is_informed(settings, names),
         movers=Group(
-            policies=MOVERS,
+            policies=MULTI_MARKET_POLICIES,
             rounds=of_movers,
             learner=learner,
-            first=MOVERS[0],
+            first=MULTI_MARKET_POLICIES[0],
             informed=_is_informed(settings, movers),
         ),
     )

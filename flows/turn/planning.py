@@ -14,7 +14,6 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.endings import Ending, ending_of
 from slackwater.flows.ledger.jobs import (
     OpenJob,
-    OpenMovable,
     Report,
     StoredJob,
     counting,
@@ -24,7 +23,6 @@ from slackwater.flows.ledger.jobs import (
 from slackwater.flows.ledger.records import stored_decisions
 from slackwater.flows.show.formats import listed, plural, rows_of, utc
 from slackwater.flows.turn.context import (
-    Pool,
     Turn,
     as_filed,
     market_of,
@@ -47,7 +45,7 @@ from slackwater.flows.turn.opening import (
 from slackwater.flows.turn.results import Row
 from slackwater.optimization.fleet.competition import connected
 from slackwater.optimization.job.request import JobRequest, read_request, run_on
-from slackwater.optimization.moving.score import mover_named
+from slackwater.optimization.moving.score import multi_market_policy_named
 from slackwater.optimization.moving.terms import fits
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import RAISED
@@ -289,10 +287,10 @@ def _asked(turn: Turn, stored: StoredJob, market: str | None, *, is_stored: bool
     )
 
 
-def opened_to_decide(turn: Turn, asked: AskedJob) -> OpenJob | OpenMovable:
+def opened_to_decide(turn: Turn, asked: AskedJob) -> OpenJob:
     """Return the state of a job with the forecasts for its decision; raises as `require_running` and `opened` do."""
     require_running(turn, asked)
-    forecasts, by = forecasts_in_force(turn, [asked.placed]), read_pool(turn).movers_deciding([turn.at])[0]
+    forecasts, by = forecasts_in_force(turn, [asked.placed]), read_pool(turn).deciders([turn.at])[0]
     return opened(turn, asked.placed, forecasts=forecasts, by=by)
 
 
@@ -328,7 +326,7 @@ def _how_it_ended(turn: Turn, asked: AskedJob) -> str:
         except RAISED:
             return ""
         progress = running.live.progress()
-        share = max(0.0, progress.done / running.in_market(progress.place).live.job.workload)
+        share = max(0.0, progress.done / running.run.workload)
         state: Literal["finished", "missed"] = "finished" if share >= 1.0 - 1e-9 else "missed"
         ending = Ending(state=state, share=share, measured=False)
     return f": {ending.words()}"
@@ -368,27 +366,21 @@ def decide_open(
             issued[name] = row
     if not lacking:
         return issued, {}
-    pool, forecasts, names = (
-        read_pool(turn),
-        forecasts_in_force(turn, lacking),
-        [job.request.name for job, _ in lacking],
-    )
-    by, mover = pool.deciding([turn.at])[0], pool.movers_deciding([turn.at])[0]
-    policies, why = [by, by], dict[str, str]()
-    running: list[tuple[int, OpenJob | OpenMovable]] = []
-    for placed, name in zip(lacking, names, strict=True):
-        own, place = mover, 0
-        if anew is not None and anew.job == name:
-            place = 1
-            own, policies[1] = _deciders(anew, placed[0], pool, turn)
-        (found,) = open_jobs(turn, [placed], ledger=ledger, forecasts=forecasts, by=own)
+    forecasts, by = forecasts_in_force(turn, lacking), read_pool(turn).deciders([turn.at])[0]
+    why = dict[str, str]()
+    running: list[tuple[int, OpenJob]] = []
+    for placed in lacking:
+        job, is_anew = placed[0], anew is not None and anew.job == placed[0].request.name
+        (found,) = open_jobs(turn, [placed], ledger=ledger, forecasts=forecasts, by=by)
         if isinstance(found, Exception):
-            if place:
+            if is_anew:
                 raise found
-            why[name] = undecided(placed[0], found)
-        else:
-            running.append((place, found))
-    made = decide_together(running, policies, [list(issued.values()), []], effort_of(turn.settings), turn.fan)
+            why[job.request.name] = undecided(job, found)
+            continue
+        if anew is not None and is_anew and anew.by is not None:
+            found = replace(found, policy=_policy_named(anew.by, job.request), because="asked for")
+        running.append((0, found))
+    made = decide_together(running, [list(issued.values())], effort_of(turn.settings), turn.fan)
     fresh = {name: row for own_rows in made for name, row in own_rows.items()}
     why |= {name: row for name, row in fresh.items() if isinstance(row, str)}
     return issued | {name: row for name, row in fresh.items() if not isinstance(row, str)}, why
@@ -399,17 +391,9 @@ def _issued(ledger: JobLedger, name: str, slot: pd.Timestamp) -> Row | None:
     return next((row for row in rows if pd.Timestamp(row["slot"]) == slot), None)
 
 
-def _deciders(anew: Anew, job: StoredJob, pool: Pool, turn: Turn) -> tuple[Any, Any]:
-    """Return the multi-market and the single-market policy for a job that is decided again, each with the reason.
-
-    Only the policy that the job needs is replaced by the named policy.
-    """
-    mover, policy = pool.movers_deciding([turn.at])[0], pool.deciding([turn.at])[0]
-    if anew.by is None:
-        return mover, policy
-    if job.request.may_move:
-        return (mover_named(anew.by), "asked for"), policy
-    return mover, (policy_named(anew.by), "asked for")
+def _policy_named(name: str, request: JobRequest) -> Any:
+    """Return the policy of a name that can decide a job."""
+    return multi_market_policy_named(name) if request.may_move else policy_named(name)
 
 
 def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:

@@ -22,9 +22,9 @@ from slackwater.flows.turn.context import (
 from slackwater.flows.turn.following import Followed
 from slackwater.flows.turn.results import Results
 from slackwater.optimization.job.request import job_on
-from slackwater.optimization.moving.definition import Mover
+from slackwater.optimization.moving.definition import MultiMarketPolicy
 from slackwater.optimization.moving.score import EndedMovable, ended_movable, score_movable
-from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.moving.terms import job_in_markets
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.replay.decision import RAISED, record_start
 from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
@@ -61,7 +61,7 @@ def read_score_facts(
             for job, followed in work.ended
             if _counts(job)
             and job.request.name not in seen
-            and (pool.movers if job.request.may_move else pool).rounds.lacking(job.request.name)
+            and pool.group(job.request).rounds.lacking(job.request.name)
         ]
         seen.update(job.request.name for job, _ in jobs)
         own = [pair for pair in jobs if not pair[0].request.may_move]
@@ -136,7 +136,7 @@ def score_ended(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored | st
         return f"job {ended.job.name} is not scored: {why_raised(error)}"
 
 
-def score_ended_movable(ended: EndedMovable, movers: Sequence[Mover[Any]]) -> Scored | str:
+def score_ended_movable(ended: EndedMovable, movers: Sequence[MultiMarketPolicy[Any]]) -> Scored | str:
     """Return the result of `score_movable`, or a message why the multi-market job cannot be replayed."""
     try:
         return score_movable(ended, movers)
@@ -198,7 +198,7 @@ def _ended_movable(
     peers = peers_of(turn, places, start=start)
     try:
         return ended_movable(
-            movable_job(job.request, histories, 0 if home else None),
+            job_in_markets(job.request, histories),
             job.start,
             histories,
             [forecasts[job.request.name, one.key] for one in places],

@@ -16,10 +16,10 @@ from slackwater.optimization.kernels.rules import spot_held
 from slackwater.optimization.market.window import MarketWindow, Record
 from slackwater.optimization.moving.definition import (
     IDLE,
+    MarketsJob,
     MarketsView,
-    MovableJob,
-    Mover,
-    MovingHold,
+    MultiMarketPolicy,
+    Placement,
     Probing,
     checked,
     step,
@@ -67,7 +67,7 @@ class Grounds:
 
     def __init__(
         self,
-        job: MovableJob,
+        job: MarketsJob,
         windows: Sequence[MarketWindow],
         *,
         records: Sequence[Record] | None = None,
@@ -92,7 +92,7 @@ class Grounds:
             for m in range(len(windows)):
                 self._hide(m)
 
-    def of(self, job: MovableJob) -> Grounds:
+    def of(self, job: MarketsJob) -> Grounds:
         """Return the same markets for another job with the same runs; with `Sight.ALL` both share the caches of views.
 
         Observations depend neither on the cost of a move nor on the location of the job's data.
@@ -156,9 +156,9 @@ def _unseen(record: Record) -> Record:
     return replace(record, available=available, peers=peers)
 
 
-def replay_mover(
-    mover: Mover[S],
-    job: MovableJob,
+def replay_over_markets(
+    mover: MultiMarketPolicy[S],
+    job: MarketsJob,
     windows: Sequence[MarketWindow],
     *,
     records: Sequence[Record] | None = None,
@@ -174,7 +174,7 @@ def replay_mover(
     """
     ground = grounds or Grounds(job, windows, records=records, forecasts=forecasts, sight=sight)
     state, progress, slot = mover.start(job), job.begin(), 0
-    held: list[MovingHold] = []
+    held: list[Placement] = []
     moves, moving_usd = 0, 0.0
     while slot < job.job.deadline_slots and not finished(progress.done, job.job.workload):
         looked = [progress.place] if progress.place < len(windows) else []
@@ -205,8 +205,8 @@ def replay_mover(
 
 def _settle(
     name: str,
-    job: MovableJob,
-    held: Sequence[MovingHold],
+    job: MarketsJob,
+    held: Sequence[Placement],
     progress: Progress,
     windows: Sequence[MarketWindow],
     moves: int,
@@ -241,7 +241,7 @@ def _settle(
 
 
 def _ending(
-    job: MovableJob, progress: Progress, slot: int, windows: Sequence[MarketWindow]
+    job: MarketsJob, progress: Progress, slot: int, windows: Sequence[MarketWindow]
 ) -> tuple[float, int, int, int]:
     """Return (USD, market, size index, slots) of the ending of M2.6 in the best market, including a move there."""
     ground = job.ground([window.on_demand_usd for window in windows], windows[0].slot_hours)
@@ -254,7 +254,7 @@ def _ending(
 # Audit: independent recomputation of a multi-market outcome (M3.5).
 
 
-def audit_moved(job: MovableJob, windows: Sequence[MarketWindow], outcome: MovedOutcome) -> None:
+def audit_moved(job: MarketsJob, windows: Sequence[MarketWindow], outcome: MovedOutcome) -> None:
     """Recompute counts, moves, cost, progress, ending and utility; raises `AuditError` on the first difference."""
     run, moving, hours = job.job, job.moving, windows[0].slot_hours
     place, before, done, paid, moves = job.home, 0, 0.0, 0.0, 0
@@ -298,7 +298,7 @@ def audit_moved(job: MovableJob, windows: Sequence[MarketWindow], outcome: Moved
 
 
 def _audited_ending(
-    job: MovableJob, windows: Sequence[MarketWindow], place: int | None, before: int, done: float
+    job: MarketsJob, windows: Sequence[MarketWindow], place: int | None, before: int, done: float
 ) -> tuple[float, float]:
     """Return (V, USD paid) of the best constant on-demand size in a market after d, by trying all."""
     best, found = 0.0, (0.0, 0.0)
@@ -343,7 +343,7 @@ class MovedBracket:
 
     low: float
     high: float
-    held: tuple[MovingHold, ...]
+    held: tuple[Placement, ...]
 
     @property
     def exact(self) -> bool:
@@ -351,7 +351,7 @@ class MovedBracket:
         return self.high <= self.low
 
 
-def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> MovedBracket:
+def hindsight_over_markets(job: MarketsJob, windows: Sequence[MarketWindow]) -> MovedBracket:
     """Return the optimum of a job from slot 0 over all decisions of market and size, including its ending (M11.7).
 
     Exact: a partial solution is dropped only if another with the same state has done as much work
@@ -383,15 +383,15 @@ def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> 
             continue
         own = windows[places[t]]
         spot = spot_held(int(sizes[t]), int(available[places[t], t]), float(own.price[t]), own.on_demand_usd)
-        held.append(MovingHold(int(places[t]), Allocation(int(sizes[t]) - spot, spot)))
+        held.append(Placement(int(places[t]), Allocation(int(sizes[t]) - spot, spot)))
     return MovedBracket(low=float(low), high=float(low), held=tuple(held))
 
 
-def walk(job: MovableJob, windows: Sequence[MarketWindow], held: Sequence[MovingHold]) -> MovedOutcome:
+def walk(job: MarketsJob, windows: Sequence[MarketWindow], held: Sequence[Placement]) -> MovedOutcome:
     """Return the outcome of given decisions, slot by slot up to the finish or d."""
     ground = Grounds(job, windows)
     progress, moves, moving_usd = job.begin(), 0, 0.0
-    kept: list[MovingHold] = []
+    kept: list[Placement] = []
     for slot, one in enumerate(held):
         if finished(progress.done, job.job.workload):
             break

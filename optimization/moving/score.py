@@ -10,22 +10,15 @@ import pandas as pd
 
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.market.window import MarketWindow
-from slackwater.optimization.moving.definition import MovableJob, Mover
-from slackwater.optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    stochastic_at_the_start,
-)
+from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
+from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
+from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,
     MovedOutcome,
     audit_moved,
     hindsight_over_markets,
-    replay_mover,
+    replay_over_markets,
     walk,
 )
 from slackwater.optimization.policies.stochastic import Stochastic
@@ -38,8 +31,8 @@ if TYPE_CHECKING:
 
 #: Policies with which jobs are scored, and from which the deciding policy is selected. The first
 #: decides on a tie.
-MOVERS: tuple[Mover[Any], ...] = (
-    MeanField(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(), GreedyMover(), stochastic_at_the_start(),
+MULTI_MARKET_POLICIES: tuple[MultiMarketPolicy[Any], ...] = (
+    MeanField(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(), GreedySpot(), stochastic_at_the_start(),
 )  # fmt: skip
 #: Label of the outcome in the market in which the stochastic policy did best: a bound, since that
 #: market was unknown beforehand.
@@ -50,19 +43,21 @@ BEST_MARKET = "Stochastic in the best market afterwards"
 LOST_MOST = 4.5
 
 
-def mover_named(name: str) -> Mover[Any]:
+def multi_market_policy_named(name: str) -> MultiMarketPolicy[Any]:
     """Return the multi-market policy of that name; raises `PolicyError` listing the known names."""
-    for mover in MOVERS:
+    for mover in MULTI_MARKET_POLICIES:
         if mover.name == name:
             return mover
-    raise PolicyError(f"mover {name!r}", expected=f"one of {', '.join(repr(mover.name) for mover in MOVERS)}")
+    raise PolicyError(
+        f"mover {name!r}", expected=f"one of {', '.join(repr(mover.name) for mover in MULTI_MARKET_POLICIES)}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedMovable:
     """Ended multi-market job with its data in each market of ``markets``, in the order of the job's runs."""
 
-    job: MovableJob
+    job: MarketsJob
     alone: tuple[EndedJob, ...]
     markets: tuple[str, ...]
 
@@ -73,7 +68,7 @@ class EndedMovable:
 
 
 def ended_movable(
-    job: MovableJob,
+    job: MarketsJob,
     start: pd.Timestamp,
     histories: Sequence[History],
     forecasts: Sequence[Sequence[Forecast]],
@@ -90,7 +85,9 @@ def ended_movable(
     )
 
 
-def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_market: bool = True) -> Scored:
+def score_movable(
+    ended: EndedMovable, movers: Sequence[MultiMarketPolicy[Any]], *, each_market: bool = True
+) -> Scored:
     """Replay multi-market policies on a job; every outcome is audited before it counts (M3.5).
 
     With ``each_market`` the stochastic policy is also replayed in every single market, and the best
@@ -108,7 +105,7 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
     outcomes = [_replayed(mover, job, windows, grounds) for mover in movers]
     if each_market:
         alone = [
-            _replayed(Alone(policy=Stochastic(), market=m), job, windows, grounds)
+            _replayed(InOneMarket(policy=Stochastic(), market=m), job, windows, grounds)
             for m in range(len(windows))
         ]
         best = max(alone, key=lambda outcome: outcome.utility_usd)
@@ -139,8 +136,8 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
 
 
 def _replayed(
-    mover: Mover[Any], job: MovableJob, windows: Sequence[MarketWindow], grounds: Grounds
+    mover: MultiMarketPolicy[Any], job: MarketsJob, windows: Sequence[MarketWindow], grounds: Grounds
 ) -> MovedOutcome:
-    outcome = replay_mover(mover, job, windows, grounds=grounds)
+    outcome = replay_over_markets(mover, job, windows, grounds=grounds)
     audit_moved(job, windows, outcome)
     return outcome

@@ -4,7 +4,7 @@ import numpy as np
 
 from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.market.window import market_window, record_of
-from slackwater.optimization.moving.definition import MovableJob, even_moving
+from slackwater.optimization.moving.definition import MarketsJob, even_moving
 
 ON_DEMAND = (3.0, 3.2, 2.8)
 
@@ -18,7 +18,7 @@ def a_job(d=8, n_max=3, load=0.5, mu=0.9, n_min=1, **other):
 
 
 def movable(job, markets=3, taken=0.3, usd=0.5, home=None):
-    return MovableJob(runs=(job,) * markets, moving=even_moving(markets, taken=taken, usd=usd), home=home)
+    return MarketsJob(runs=(job,) * markets, moving=even_moving(markets, taken=taken, usd=usd), home=home)
 
 
 def random_markets(seed, d, n_max, markets=3, before=60, stay=0.8):

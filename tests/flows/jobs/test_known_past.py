@@ -137,8 +137,8 @@ def test_a_live_record_ends_at_the_logical_time_and_is_the_replays_cut_there(sto
     assert len(ended.record.price) == ended.record.first + 12
     for slot in (0, 5, 11):
         own, peers = taken(store, BEGIN + slot * STEP)
-        running = open_job(request(), own, decided={}, forecasts=[], peers=peers).live
-        record = running.seen.record
+        running = open_job(request(), [own], decided={}, peers=[peers]).live
+        record = running.seen[0].record
         assert running.slot == slot
         assert record is not None
         assert len(record.price) - 1 - record.first == slot
@@ -147,7 +147,7 @@ def test_a_live_record_ends_at_the_logical_time_and_is_the_replays_cut_there(sto
             assert np.array_equal(getattr(live, name), getattr(then, name), equal_nan=True), name
         assert live.hour == then.hour == 0.5 + 0.5 * slot  # the job begins at 00:30
         assert np.isfinite(live.peers[:, -6 * 48 :]).all()  # known for the last six days
-        assert live.available[-1] == running.seen.available[slot]
+        assert live.available[-1] == running.seen[0].available[slot]
         with pytest.raises(MarketError, match="covers the job"):
             record.until(slot + 1)
 
@@ -243,7 +243,7 @@ def test_every_replay_and_decision_of_the_flows_gives_the_policy_its_past(store)
     assert perfect.lengths == 2 * scored.lengths
     live = Watching()
     own, peers = taken(store, BEGIN + 4 * STEP)
-    decide(open_job(request(), own, decided={}, peers=peers).live, live, effort_of(SETTINGS))
+    decide(open_job(request(), [own], decided={}, peers=[peers]).live, live, effort_of(SETTINGS))
     assert live.lengths[:5] == scored.lengths[:5]  # the slots decided before, then the present slot
     begins = first + 4 + 1
     # the simulated slots after the present
@@ -256,11 +256,11 @@ def test_a_live_decision_is_the_replays_and_comes_out_the_same_twice(store):
     ended = ended_job(*job_on(request(), own), own, [], peers)
     whole = replay(policy, ended.job, ended.window, record=ended.record)
     assert len(whole.allocations) > 7
-    held = {BEGIN + slot * STEP: whole.allocations[slot] for slot in range(7)}
+    held = {BEGIN + slot * STEP: (MARKET, whole.allocations[slot]) for slot in range(7)}
     own, peers = taken(store, BEGIN + 7 * STEP)
     rows = []
     for _ in range(2):
-        running = open_job(request(), own, decided=held, forecasts=[], peers=peers)
+        running = open_job(request(), [own], decided=held, peers=[peers])
         decision = decide(running.live, policy, effort_of(SETTINGS))
         assert decision.allocation == whole.allocations[7]
         rows.append(decision_row(running, decision))
@@ -278,9 +278,9 @@ def test_one_decision_believes_one_thing_live_and_replayed(store):
         policy = policy_named(name)
         for slot in (2, 6):
             now, beside = taken(store, BEGIN + slot * STEP)
-            running = open_job(request(), now, decided={}, forecasts=told, peers=beside).live
+            running = open_job(request(), [now], decided={}, forecasts=[told], peers=[beside]).live
             decision = decide(running, policy, effort_of(SETTINGS))
-            live = belief_of(policy, running.seen.view(running.job, Progress(), slot))
+            live = belief_of(policy, running.view(Progress(), slot).views[0])
             past = belief_of(policy, replayed.view(ended.job, Progress(), slot))
             for part in ("count_now", "count_steps", "price_steps", "count_law", "price_quantiles"):
                 np.testing.assert_array_equal(getattr(live, part), getattr(past, part))

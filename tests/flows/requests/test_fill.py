@@ -444,15 +444,15 @@ def test_a_report_is_fed_back_from_when_it_was_known(own, model):
 def test_a_policy_that_is_right_is_not_misjudged(filled, name):
     running = filled.winner
     window, policy = market_of(running), policy_named(name)
-    plain = replay(policy, running.live.job, window)
-    assert replay(Misjudged(policy=policy, believes=running.live.job), running.live.job, window) == plain
+    plain = replay(policy, running.live.run, window)
+    assert replay(Misjudged(policy=policy, believes=running.live.run), running.live.run, window) == plain
 
 
 def test_believing_too_much_finishes_later_than_knowing(filled):
     candidate, running = filled.winner.candidate, filled.winner
     true, window = candidate.job(STEP, "low"), market_of(running, spot=0)
     policy = policy_named("MSU")  # waits as long as it believes possible
-    believed = replay(Misjudged(policy=policy, believes=running.live.job), true, window)
+    believed = replay(Misjudged(policy=policy, believes=running.live.run), true, window)
     known = replay(policy, true, window)
     assert known.on_time
     assert (believed.finish_slots or math.inf) > known.finish_slots
@@ -460,7 +460,7 @@ def test_believing_too_much_finishes_later_than_knowing(filled):
 
 def market_of(running, spot=3):
 
-    slots = running.live.job.deadline_slots
+    slots = running.live.run.deadline_slots
     return make_window(1.0, spot, on_demand_usd=running.history.on_demand_usd, slot_hours=0.5, slots=slots)
 
 

@@ -14,7 +14,7 @@ from slackwater.optimization.job.units import (
     size_words,
     works_words,
 )
-from slackwater.optimization.moving.terms import fits, movable_job
+from slackwater.optimization.moving.terms import fits, job_in_markets
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import History, Market
 
@@ -214,7 +214,7 @@ def history(market):
 
 
 def moving(*markets, **more):
-    return movable_job(asked(None, **more), [history(market) for market in markets], home=None).runs
+    return job_in_markets(asked(None, **more), [history(market) for market in markets]).runs
 
 
 def test_each_instance_type_has_its_own_range_and_the_work_is_counted_on_the_type_of_the_throughput():

@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.market.window import market_window
-from slackwater.optimization.moving.definition import IDLE, MovableJob, MovingHold, even_moving
+from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement, even_moving
 from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, walk
 from slackwater.optimization.window.plan import Allocation
 
@@ -38,13 +38,13 @@ def made(case):
         value=job["v"], gamma=job["gamma"],
     )  # fmt: skip
     costs = even_moving(len(windows), taken=moving["extra"], usd=moving["usd"])
-    return MovableJob(runs=(run,) * len(windows), moving=costs, home=job["home"]), windows
+    return MarketsJob(runs=(run,) * len(windows), moving=costs, home=job["home"]), windows
 
 
 @pytest.mark.parametrize("case", cases())
 def test_walk(case):
     job, windows = made(case)
-    held = [IDLE if m is None else MovingHold(m, Allocation(o, s)) for m, o, s in case["decisions"]]
+    held = [IDLE if m is None else Placement(m, Allocation(o, s)) for m, o, s in case["decisions"]]
     outcome = walk(job, windows, held)
     audit_moved(job, windows, outcome)
     expect = case["expect"]

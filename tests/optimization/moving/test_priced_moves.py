@@ -11,22 +11,15 @@ from moving_twin import ExactProgram
 
 from slackwater.optimization import Allocation, Progress
 from slackwater.optimization.market.window import market_window
-from slackwater.optimization.moving.definition import IDLE, MovingHold, net, priced_net, step
-from slackwater.optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    stochastic_at_the_start,
-)
+from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
+from slackwater.optimization.moving.definition import IDLE, Placement, net, priced_net, step
+from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,
     Sight,
     audit_moved,
     hindsight_over_markets,
-    replay_mover,
+    replay_over_markets,
 )
 from slackwater.optimization.moving.tables import ROUNDING
 from slackwater.optimization.policies.baselines import UniformProgress
@@ -46,21 +39,21 @@ def cheap_job(worth=0.45, must_finish=False, **other):
 def test_a_job_is_not_finished_at_a_loss_where_spot_is_scarce(mover, home):
     windows, records = made(np.full((3, 68), 1.0), np.zeros((3, 68)), 60)
     job = movable(cheap_job(), home=home)
-    outcome = replay_mover(mover, job, windows, records=records)
+    outcome = replay_over_markets(mover, job, windows, records=records)
     audit_moved(job, windows, outcome)
     assert outcome.utility_usd == 0.0
     must = movable(cheap_job(must_finish=True), home=home)
-    assert replay_mover(mover, must, windows, records=records).on_time
+    assert replay_over_markets(mover, must, windows, records=records).on_time
 
 
 @pytest.mark.parametrize(
     "mover",
-    [Failover(), GreedyMover(), DeadlinePressure(), Alone(policy=UniformProgress(), market=1)],
+    [Failover(), GreedySpot(), DeadlinePressure(), InOneMarket(policy=UniformProgress(), market=1)],
     ids=lambda mover: mover.name,
 )
 def test_rules_of_others_keep_to_their_papers(mover):
     windows, records = made(np.full((3, 68), 1.0), np.zeros((3, 68)), 60)
-    outcome = replay_mover(mover, movable(cheap_job(), home=0), windows, records=records)
+    outcome = replay_over_markets(mover, movable(cheap_job(), home=0), windows, records=records)
     assert outcome.on_time
     assert outcome.utility_usd < 0.0
 
@@ -71,7 +64,7 @@ def test_what_must_finish_is_on_time_whatever_it_is_worth(mover, sight):
     for seed in range(3):
         windows, records = random_markets(seed, 8, 3)
         job = movable(cheap_job(must_finish=True, load=(0.4, 0.8, 1.0)[seed] - 0.1), home=0)
-        assert replay_mover(mover, job, windows, records=records, sight=sight).on_time
+        assert replay_over_markets(mover, job, windows, records=records, sight=sight).on_time
 
 
 def plain_choice(view, worth, full):
@@ -210,7 +203,7 @@ def test_hindsight_stays_above_and_the_mean_gains():
     for seed in range(8):
         windows, records = random_markets(seed, 8, 3, stay=0.9)
         job, must = (movable(cheap_job(0.3, must_finish=must), home=0) for must in (False, True))
-        free, held = (replay_mover(MeanField(), one, windows, records=records) for one in (job, must))
+        free, held = (replay_over_markets(MeanField(), one, windows, records=records) for one in (job, must))
         assert free.utility_usd <= hindsight_over_markets(job, windows).low + 1e-6
         gained.append(free.utility_usd - held.utility_usd)
     assert np.mean(gained) > 0.0
@@ -228,5 +221,5 @@ def test_a_way_that_is_let_go_holds_what_it_wished():
         Progress(done=1.0, place=0), 4
     )
     assert priced_net(dear, IDLE) == net(dear, IDLE) != IDLE
-    wish = MovingHold(0, Allocation(3, 0))
+    wish = Placement(0, Allocation(3, 0))
     assert priced_net(view, wish) == wish

@@ -12,7 +12,7 @@ from slackwater.optimization import Allocation, Job, Progress, View
 from slackwater.optimization.job.definition import Amdahl, Linear
 from slackwater.optimization.market.belief import Forgetting
 from slackwater.optimization.market.window import market_window, record_of
-from slackwater.optimization.moving.definition import MovableJob, even_moving
+from slackwater.optimization.moving.definition import MarketsJob, even_moving
 from slackwater.optimization.policies.pace import (
     LETS_GO,
     always_worth_finishing,
@@ -158,7 +158,7 @@ def games(draw: st.DrawFn):
 
 
 def program_of(job: Job, chain: np.ndarray, price: float) -> ExactProgram:
-    alone = MovableJob(runs=(job,), moving=even_moving(1, taken=0.0, usd=0.0), home=0)
+    alone = MarketsJob(runs=(job,), moving=even_moving(1, taken=0.0, usd=0.0), home=0)
 
     def law(slot, state):
         return tuple((float(p), ((price, n),)) for n, p in enumerate(chain[state[0][1]]))

@@ -9,17 +9,10 @@ from moving_markets import a_job, movable, random_markets
 
 from slackwater.optimization.job.definition import Progress
 from slackwater.optimization.market.window import market_window, plan_price
-from slackwater.optimization.moving.definition import MovableJob
-from slackwater.optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    stochastic_at_the_start,
-)
-from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, replay_mover
+from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
+from slackwater.optimization.moving.definition import MarketsJob
+from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
+from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, replay_over_markets
 from slackwater.optimization.moving.score import EndedMovable, score_movable
 from slackwater.optimization.policies import UniformProgress
 from slackwater.optimization.policies.committed_horizon import Ahap
@@ -44,9 +37,9 @@ POLICIES = [
     "Window(3,0.5,bind)", "UP-single", "Stochastic(24,guard)", "MSU", "OD-only"]),
     Ahap(omega=4, commitment=2, sigma=0.7, end_rule=EndRule.ON_DEMAND_TO_GO),
 ]  # fmt: skip
-MOVERS = [
-    MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure(),
-    Alone(policy=UniformProgress(), market=1),
+MULTI_MARKET_POLICIES = [
+    MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedySpot(), DeadlinePressure(),
+    InOneMarket(policy=UniformProgress(), market=1),
 ]  # fmt: skip
 
 
@@ -181,10 +174,10 @@ def some_sold(job, windows, sold):
 
 def moving_job(job, sold, home):
     made = movable(job, home=home)
-    return MovableJob(runs=made.runs, moving=made.moving, home=made.home, sold=sold)
+    return MarketsJob(runs=made.runs, moving=made.moving, home=made.home, sold=sold)
 
 
-@pytest.mark.parametrize("mover", MOVERS, ids=lambda mover: mover.name)
+@pytest.mark.parametrize("mover", MULTI_MARKET_POLICIES, ids=lambda mover: mover.name)
 @pytest.mark.parametrize(
     "sold", [(False, True, False), (False, False, False)], ids=["a net in one", "no net"]
 )
@@ -195,7 +188,7 @@ def test_no_mover_holds_on_demand_where_it_is_not_sold(mover, sold):
         )
         windows, records = random_markets(seed, 8, 3)
         windows = some_sold(job, windows, sold)
-        outcome = replay_mover(mover, job, windows, records=records)
+        outcome = replay_over_markets(mover, job, windows, records=records)
         audit_moved(job, windows, outcome)
         for held, m in zip(outcome.allocations, outcome.places, strict=True):
             assert held.on_demand == 0 or sold[m]
@@ -217,7 +210,9 @@ def test_scores_of_a_job_that_may_move_are_relative_to_the_market_with_a_net():
         for window, record in zip(windows, records, strict=True)
     )
     scored = score_movable(
-        EndedMovable(job=job, alone=alone, markets=("a", "b", "c")), MOVERS[:1], each_market=False
+        EndedMovable(job=job, alone=alone, markets=("a", "b", "c")),
+        MULTI_MARKET_POLICIES[:1],
+        each_market=False,
     )
     assert scored.on_demand_known
     assert scored.ledger[0].on_demand_only_usd == pytest.approx(

@@ -11,31 +11,24 @@ from moving_twin import ExactProgram
 from slackwater.optimization.job.definition import Linear, Progress, finished
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.market.window import market_window
+from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.definition import (
     IDLE,
     NOTHING,
+    MarketsJob,
     MarketsView,
-    MovableJob,
     Moving,
-    MovingHold,
+    Placement,
     even_moving,
     step,
 )
-from slackwater.optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    stochastic_at_the_start,
-)
+from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,
     Sight,
     audit_moved,
     hindsight_over_markets,
-    replay_mover,
+    replay_over_markets,
     walk,
 )
 from slackwater.optimization.moving.tables import make_moving_tables
@@ -47,19 +40,19 @@ from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import AuditError, JobError, MarketError, PolicyError
 
-MOVERS = [
-    MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure(),
-    Alone(policy=UniformProgress(), market=1),
+MULTI_MARKET_POLICIES = [
+    MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedySpot(), DeadlinePressure(),
+    InOneMarket(policy=UniformProgress(), market=1),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mover", MOVERS, ids=lambda mover: mover.name)
+@pytest.mark.parametrize("mover", MULTI_MARKET_POLICIES, ids=lambda mover: mover.name)
 @pytest.mark.parametrize("home", [None, 0])
 def test_every_mover_is_on_time_and_never_better_than_hindsight(mover, home):
     for seed in range(4):
         job = movable(a_job(load=(0.3, 0.7)[seed % 2]), home=home)
         windows, records = random_markets(seed, 8, 3)
-        outcome = replay_mover(mover, job, windows, records=records)
+        outcome = replay_over_markets(mover, job, windows, records=records)
         audit_moved(job, windows, outcome)
         assert outcome.on_time
         assert outcome.utility_usd <= hindsight_over_markets(job, windows).low + 1e-6
@@ -70,7 +63,7 @@ def test_the_mean_field_is_on_time_whatever_it_sees(sight):
     for seed in range(3):
         job = movable(a_job(load=0.6), home=0)
         windows, records = random_markets(seed, 8, 3)
-        outcome = replay_mover(MeanField(), job, windows, records=records, sight=sight)
+        outcome = replay_over_markets(MeanField(), job, windows, records=records, sight=sight)
         audit_moved(job, windows, outcome)
         assert outcome.on_time
 
@@ -81,7 +74,9 @@ def test_the_mean_field_is_on_time_whatever_it_sees(sight):
 def test_one_market_is_the_replay_of_one_market(policy):
     job = a_job()
     windows, records = random_markets(3, 8, 3, markets=1)
-    alone = replay_mover(Alone(policy=policy, market=0), movable(job, 1, home=0), windows, records=records)
+    alone = replay_over_markets(
+        InOneMarket(policy=policy, market=0), movable(job, 1, home=0), windows, records=records
+    )
     one = replay(policy, job, windows[0], record=records[0])
     assert (alone.allocations, alone.cost_usd, alone.utility_usd) == (
         one.allocations,
@@ -102,7 +97,7 @@ def test_the_mean_field_on_one_market_is_the_stochastic_policy_wherever_the_job_
     job = a_job(load=load, d=12, n_max=6)
     windows, records = random_markets(seed, 12, 6, markets=1, stay=stay)
     one = replay(Stochastic(), job, windows[0], record=records[0])
-    moved = replay_mover(MeanField(), movable(job, 1, home=home), windows, records=records)
+    moved = replay_over_markets(MeanField(), movable(job, 1, home=home), windows, records=records)
     assert moved.cost_usd == pytest.approx(one.cost_usd, rel=1e-9)
 
 
@@ -136,7 +131,7 @@ def test_failover_leaves_on_demand_for_spot_of_some_market_and_never_for_nothing
     counts[1, before + 12 :] = 3.0
     windows, records = made(np.ones((3, before + d)), counts, before)
     job = movable(a_job(d=d, load=0.5), home=0)
-    outcome = replay_mover(mover, job, windows, records=records)
+    outcome = replay_over_markets(mover, job, windows, records=records)
     audit_moved(job, windows, outcome)
     first = next(t for t, held in enumerate(outcome.allocations) if held.on_demand)
     # Ahead again after its first on-demand slot, it keeps its instances in every slot without spot and then
@@ -153,7 +148,7 @@ def test_failover_that_no_size_brings_back_in_one_slot_runs_at_once(mover):
     windows, records = made(np.ones((3, before + d)), counts, before)
     job = movable(a_job(d=d, load=0.7), home=0)
     # Three on spot, then one slot ahead of uniform progress without any: 2.7 of 4.2 done, and no size does 3.6 more.
-    outcome = replay_mover(mover, job, windows, records=records)
+    outcome = replay_over_markets(mover, job, windows, records=records)
     assert outcome.allocations[:3] == (Allocation(0, 3), NOTHING, Allocation(3, 0))
 
 
@@ -272,7 +267,11 @@ def test_the_exact_program_on_known_paths_is_hindsight():
 
 @pytest.mark.parametrize(
     ("mover", "sight"),
-    [*((mover, Sight.ALL) for mover in MOVERS), (MeanField(), Sight.OWN), (MeanField(), Sight.PROBE)],
+    [
+        *((mover, Sight.ALL) for mover in MULTI_MARKET_POLICIES),
+        (MeanField(), Sight.OWN),
+        (MeanField(), Sight.PROBE),
+    ],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_nothing_of_later_slots_is_seen(mover, sight):
@@ -285,8 +284,8 @@ def test_nothing_of_later_slots_is_seen(mover, sight):
     counts[:, before + cut + 1 :] = 3 - counts[:, before + cut + 1 :]
     prices[:, before + cut + 1 :] *= 1.7
     other, records_then = made(prices, counts, before)
-    one = replay_mover(mover, job, windows, records=records, sight=sight)
-    two = replay_mover(mover, job, other, records=records_then, sight=sight)
+    one = replay_over_markets(mover, job, windows, records=records, sight=sight)
+    two = replay_over_markets(mover, job, other, records=records_then, sight=sight)
     assert one.places[: cut + 1] == two.places[: cut + 1]
     assert one.allocations[: cut + 1] == two.allocations[: cut + 1]
 
@@ -296,19 +295,19 @@ def test_counts_that_are_not_looked_at_do_not_matter():
     for seed in range(12):
         job = movable(a_job(load=0.3), taken=0.9, usd=3.0, home=0)
         windows, records = random_markets(seed, 8, 3)
-        seen = replay_mover(MeanField(), job, windows, records=records, sight=Sight.OWN)
+        seen = replay_over_markets(MeanField(), job, windows, records=records, sight=Sight.OWN)
         if set(seen.places) != {0}:
             continue  # it probed the market
         stayed += 1
         counts = np.array([record.available for record in records])
         counts[1:, 60:] = 3.0 - counts[1:, 60:]
         other, records_then = made(np.array([record.price for record in records]), counts, 60)
-        again = replay_mover(MeanField(), job, other, records=records_then, sight=Sight.OWN)
+        again = replay_over_markets(MeanField(), job, other, records=records_then, sight=Sight.OWN)
         assert again.allocations == seen.allocations
     assert stayed >= 2
 
 
-@pytest.mark.parametrize("mover", MOVERS, ids=lambda mover: mover.name)
+@pytest.mark.parametrize("mover", MULTI_MARKET_POLICIES, ids=lambda mover: mover.name)
 def test_a_home_without_spot_prices_above_on_demand_and_a_market_that_vanishes(mover):
     d, before = 8, 40
     job = movable(a_job(d=d), home=0)
@@ -319,7 +318,7 @@ def test_a_home_without_spot_prices_above_on_demand_and_a_market_that_vanishes(m
     counts[2, before + 3 :] = np.nan
     prices[2, before + 3 :] = np.nan
     windows, records = made(prices, counts, before)
-    outcome = replay_mover(mover, job, windows, records=records)
+    outcome = replay_over_markets(mover, job, windows, records=records)
     audit_moved(job, windows, outcome)
     assert outcome.on_time
     assert not any(
@@ -331,9 +330,9 @@ def test_the_audit_trips_on_a_move_that_was_not_paid():
     job = movable(a_job(d=6, n_max=2), home=0)
     windows, _ = random_markets(2, 6, 2)
     held = [
-        MovingHold(0, Allocation(1, 0)),
-        MovingHold(1, Allocation(1, 0)),
-        *[MovingHold(1, Allocation(2, 0))] * 3,
+        Placement(0, Allocation(1, 0)),
+        Placement(1, Allocation(1, 0)),
+        *[Placement(1, Allocation(2, 0))] * 3,
     ]
     outcome = walk(job, windows, held)
     audit_moved(job, windows, outcome)
@@ -353,7 +352,7 @@ def test_an_idle_job_keeps_its_place_and_pays_for_leaving_it():
     job = movable(a_job(d=6, n_max=2), home=0)
     windows, _ = random_markets(2, 6, 2)
     outcome = walk(
-        job, windows, [IDLE, IDLE, MovingHold(1, Allocation(2, 0)), *[MovingHold(1, Allocation(2, 0))] * 3]
+        job, windows, [IDLE, IDLE, Placement(1, Allocation(2, 0)), *[Placement(1, Allocation(2, 0))] * 3]
     )
     assert outcome.moves == 1
     assert outcome.cost_usd == pytest.approx(0.5 + len(outcome.allocations[2:]) * 2 * ON_DEMAND[1])
@@ -370,11 +369,11 @@ def test_a_move_longer_than_a_slot_makes_no_progress():
 def test_bad_statements_are_refused():
     job = a_job()
     with pytest.raises(JobError, match="workload"):
-        MovableJob(runs=(job, replace(job, workload=5.0)), moving=even_moving(2, taken=0, usd=0))
+        MarketsJob(runs=(job, replace(job, workload=5.0)), moving=even_moving(2, taken=0, usd=0))
     with pytest.raises(JobError, match="home"):
         movable(job, 2, home=2)
     with pytest.raises(JobError, match="row and a column"):
-        MovableJob(runs=(job, job), moving=even_moving(3, taken=0, usd=0))
+        MarketsJob(runs=(job, job), moving=even_moving(3, taken=0, usd=0))
     with pytest.raises(JobError):
         Moving(taken=-1.0, usd=np.zeros((2, 2)))
     with pytest.raises(JobError):
@@ -385,10 +384,10 @@ def test_bad_statements_are_refused():
     with pytest.raises(MarketError):
         hindsight_over_markets(movable(replace(job, deadline_slots=20)), windows)
     for held in (
-        MovingHold(0, Allocation(0, 99)),
-        MovingHold(7, Allocation(1, 0)),
-        MovingHold(0, Allocation(9, 0)),
-        MovingHold(None, Allocation(1, 0)),
+        Placement(0, Allocation(0, 99)),
+        Placement(7, Allocation(1, 0)),
+        Placement(0, Allocation(9, 0)),
+        Placement(None, Allocation(1, 0)),
     ):
         with pytest.raises(PolicyError):
             walk(movable(job), windows, [held])
@@ -396,11 +395,11 @@ def test_bad_statements_are_refused():
 
 def test_costs_of_moves_may_differ_by_pair():
     usd = np.array([[0.0, 9.0, 0.1], [9.0, 0.0, 9.0], [0.1, 9.0, 0.0]])
-    job = MovableJob(runs=(a_job(),) * 3, moving=Moving(taken=0.2, usd=usd), home=0)
+    job = MarketsJob(runs=(a_job(),) * 3, moving=Moving(taken=0.2, usd=usd), home=0)
     counts = np.full((3, 48), 0.0)
     counts[1:] = 3.0
     windows, records = made(np.full((3, 48), 1.0), counts, 40)
-    outcome = replay_mover(MeanField(), job, windows, records=records)
+    outcome = replay_over_markets(MeanField(), job, windows, records=records)
     audit_moved(job, windows, outcome)
     assert set(outcome.places) <= {2, None}
     assert outcome.moving_usd == pytest.approx(0.1)
@@ -408,9 +407,9 @@ def test_costs_of_moves_may_differ_by_pair():
 
 def test_throughput_may_differ_by_market():
     slow, fast = a_job(), replace(a_job(), throughput=Linear(alpha=2.0))
-    job = MovableJob(runs=(slow, fast), moving=even_moving(2, taken=0.3, usd=0.5), home=0)
+    job = MarketsJob(runs=(slow, fast), moving=even_moving(2, taken=0.3, usd=0.5), home=0)
     windows, records = made(np.full((2, 48), 1.0), np.full((2, 48), 3.0), 40)
-    outcome = replay_mover(MeanField(), job, windows, records=records)
+    outcome = replay_over_markets(MeanField(), job, windows, records=records)
     audit_moved(job, windows, outcome)
     assert 1 in outcome.places
     assert outcome.utility_usd == pytest.approx(hindsight_over_markets(job, windows).low, rel=0.02)
