@@ -360,13 +360,20 @@ def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     )
 
 
-def placed_among(
+def placed_in(
     turn: Turn, request: JobRequest, *, market: str | None = None
 ) -> tuple[JobRequest, tuple[Followed, ...]]:
-    """Return a multi-market request placed at the time of its markets, and these markets.
+    """Return a request placed at the time of its markets, and these markets.
 
-    ``market`` is the home of the job, if given. Raises as `find_market` and `places_of` do.
+    ``market`` is the only market of a single-market job, or the home of a multi-market job, if
+    given. Raises `MarketError` for a single-market job without a market, and as `find_market` and
+    `places_of` do.
     """
+    if not request.may_move:
+        if market is None and request.market is None:
+            raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
+        only = market_of(turn, market or request.place).for_job(request)
+        return request.placed(at=only.at, market=only.market.key, source=only.source), (only,)
     text = market or (None if request.market is None else request.place)
     if text is not None:
         home = market_of(turn, text)
@@ -667,8 +674,7 @@ def _placed(turn: Turn, request: JobRequest) -> JobRequest:
     at = turn.at
     if turn.own_end:
         with suppress(InputError):
-            own = placed_among(turn, request)[1][0] if request.may_move else market_of(turn, request.place)
-            at = own.at
+            at = placed_in(turn, request)[1][0].at
     return request.placed(at=at, market=request.market, source=request.source)
 
 

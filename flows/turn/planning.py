@@ -27,7 +27,7 @@ from slackwater.flows.turn.context import (
     as_filed,
     market_of,
     markets_of,
-    placed_among,
+    placed_in,
     proposed,
     read_pool,
     sorted_jobs,
@@ -257,13 +257,7 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
         return _asked(turn, same, None, is_stored=True)
     if request.names_no_market and market is None:
         request, told = proposed(turn, request)
-    if request.may_move:
-        placed, places = placed_among(turn, request, market=market)
-    else:
-        if market is None and request.market is None:
-            raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
-        places = (market_of(turn, market or request.place).for_job(request),)
-        placed = request.placed(at=places[0].at, market=places[0].market.key, source=places[0].source)
+    placed, places = placed_in(turn, request, market=market)
     filed = StoredJob(request=placed, origin="user", step=step_of(turn.settings), created_at=places[0].at)
     return AskedJob(job=filed, markets=places, is_stored=False, proposal=told)
 

@@ -40,8 +40,8 @@ def a_market(seed):
 
 
 def ended(job, market):
-    found = ended_job(job, market.slots[BEFORE], market, [])
-    return replace(found, forecasts=list(perfect_forecasts(found.window, 6)))
+    (case,) = ended_job(job, market.slots[BEFORE], market).cases
+    return replace(case, forecasts=list(perfect_forecasts(case.window, 6)))
 
 
 def without_spot(market):

@@ -11,16 +11,15 @@ from moving_markets import a_job, random_markets
 from slackwater.optimization.job.definition import Progress
 from slackwater.optimization.market.window import plan_price
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
-from slackwater.optimization.moving.definition import MarketsJob
+from slackwater.optimization.moving.definition import MarketsJob, in_one_market
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, replay_over_markets
-from slackwater.optimization.moving.score import EndedMovable, score_movable
 from slackwater.optimization.policies import UniformProgress
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Effort, decide, live_job, simulate_ahead
-from slackwater.optimization.replay.run import replay, see
+from slackwater.optimization.replay.run import Case, replay, see
 from slackwater.optimization.replay.score import EndedJob, hindsight, score_job
 from slackwater.optimization.window.audit import audit_outcome
 from slackwater.optimization.window.plan import EndRule
@@ -104,12 +103,11 @@ def test_spot_that_is_there_all_the_time_finishes_a_job_in_time():
 def test_scores_are_finite_and_nothing_is_said_relative_to_on_demand():
     for seed, job in enumerate(JOBS):
         window, record = a_market(seed, job)
+        case = Case(job=job, window=window, forecasts=[None] * job.deadline_slots, record=record)
         ended = EndedJob(
-            job=job,
+            job=in_one_market(job, sold=False),
             start=pd.Timestamp("2026-03-01", tz="UTC"),
-            window=window,
-            forecasts=[None] * job.deadline_slots,
-            record=record,
+            cases=(case,),
         )
         scored = score_job(ended, [Stochastic(), UniformProgress(), policy_named("OD-only")])
         assert not scored.on_demand_known
@@ -202,15 +200,12 @@ def test_scores_of_a_job_that_may_move_are_relative_to_the_market_with_a_net():
     windows, records = random_markets(5, 8, 3)
     windows = some_sold(job, windows, sold)
     start = pd.Timestamp("2026-03-01", tz="UTC")
-    alone = tuple(
-        EndedJob(job=job.job, start=start, window=window, forecasts=[None] * 8, record=record)
+    cases = tuple(
+        Case(job=job.job, window=window, forecasts=[None] * 8, record=record)
         for window, record in zip(windows, records, strict=True)
     )
-    scored = score_movable(
-        EndedMovable(job=job, alone=alone, markets=("a", "b", "c")),
-        MULTI_MARKET_POLICIES[:1],
-        each_market=False,
-    )
+    ended = EndedJob(job=job, start=start, cases=cases, names=("a", "b", "c"))
+    scored = score_job(ended, MULTI_MARKET_POLICIES[:1], with_bounds=False)
     assert scored.on_demand_known
     assert scored.ledger[0].on_demand_only_usd == pytest.approx(
         job.job.workload * windows[1].on_demand_usd, rel=0.5
