@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from moving_markets import a_job, movable, random_markets
+from make import make_history, make_multi_job, make_window
+from moving_markets import a_job, random_markets
 
 from slackwater.optimization.job.definition import Progress
-from slackwater.optimization.market.window import market_window, plan_price
+from slackwater.optimization.market.window import plan_price
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.definition import MarketsJob, in_one_market
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
@@ -22,7 +23,7 @@ from slackwater.optimization.replay.run import Case, replay, see
 from slackwater.optimization.replay.score import EndedJob, hindsight, score_job
 from slackwater.optimization.window.audit import audit_outcome
 from slackwater.optimization.window.plan import EndRule
-from slackwater.warehouse.history import History, Market, OnDemandOrigin
+from slackwater.warehouse.history import OnDemandOrigin
 
 NOT_SOLD = OnDemandOrigin(kind="not sold", words="test")
 JOBS = [
@@ -44,10 +45,13 @@ MULTI_MARKET_POLICIES = [
 
 def unsold(window, job):
     usd = max(2.0 * job.value / window.slot_hours, 10.0 * float(window.price.max()))
-    return market_window(
-        np.where(window.observed, window.price, np.nan), np.where(window.observed, window.available, np.nan),
-        on_demand_usd=usd, slot_hours=window.slot_hours, on_demand=NOT_SOLD,
-    )  # fmt: skip
+    return make_window(
+        np.where(window.observed, window.price, np.nan),
+        np.where(window.observed, window.available, np.nan),
+        on_demand_usd=usd,
+        slot_hours=window.slot_hours,
+        on_demand=NOT_SOLD,
+    )
 
 
 def a_market(seed, job, gaps=True):
@@ -55,7 +59,7 @@ def a_market(seed, job, gaps=True):
     price, count = window.price.copy(), window.available.astype(float)
     if gaps:
         count[seed % job.deadline_slots] = np.nan
-    shown = market_window(price, count, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)
+    shown = make_window(price, count, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)
     return unsold(shown, job), record
 
 
@@ -128,15 +132,8 @@ def test_the_futures_of_a_running_job_hold_spot_alone():
 
 
 def a_history(origin):
-    slots = pd.date_range("2026-03-01", periods=96, freq="1h", tz="UTC")
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {"price_usd": 1.0, "available": rng.integers(0, 4, len(slots)).astype(float), "known_at": slots}, index=slots
-    )  # fmt: skip
-    return History(
-        market=Market.parse("aws/r/z/t"), step=pd.Timedelta("1h"), known_at=slots[-1], frame=frame, on_demand_usd=3.3,
-        capacity=3, on_demand=origin,
-    )  # fmt: skip
+    counts, hour = np.random.default_rng(0).integers(0, 4, 96), pd.Timedelta("1h")
+    return make_history(1.0, counts, step=hour, on_demand_usd=3.3, on_demand=origin)
 
 
 @pytest.mark.parametrize("name", ["Stochastic(24)", "UP", "AHAP(3,1,0.5)", "OD-only"])
@@ -171,7 +168,7 @@ def some_sold(job, windows, sold):
 
 
 def moving_job(job, sold, home):
-    made = movable(job, home=home)
+    made = make_multi_job(job, home=home)
     return MarketsJob(runs=made.runs, moving=made.moving, home=made.home, sold=sold)
 
 
