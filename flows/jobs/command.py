@@ -210,7 +210,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     from slackwater.flows.exchange import RANKED_COLUMNS
     from slackwater.flows.ledger.jobs import save_jobs
     from slackwater.flows.turn.answer import ranked_rows
-    from slackwater.flows.turn.context import Turn, placed_among, proposed, read_all
+    from slackwater.flows.turn.context import Turn, placed_in, proposed, read_all
     from slackwater.flows.turn.following import step_of
     from slackwater.flows.turn.planning import asked_job
     from slackwater.optimization.job.definition import infeasible_by
@@ -224,7 +224,7 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         told, ranked = "", []
         if request.names_no_market:
             request, told = proposed(turn, request)
-        placed, places = placed_among(turn, request, market=market)
+        placed, places = placed_in(turn, request, market=market)
         histories = read_all(turn, [(one, one.at) for one in places])
         job = job_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))

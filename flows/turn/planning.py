@@ -27,7 +27,8 @@ from slackwater.flows.turn.context import (
     as_filed,
     market_of,
     markets_of,
-    placed_among,
+    placed_in,
+    policies_named,
     proposed,
     read_pool,
     sorted_jobs,
@@ -45,12 +46,10 @@ from slackwater.flows.turn.opening import (
 from slackwater.flows.turn.results import Row
 from slackwater.optimization.fleet.competition import connected
 from slackwater.optimization.job.request import JobRequest, read_request, run_on
-from slackwater.optimization.moving.score import multi_market_policy_named
 from slackwater.optimization.moving.terms import fits
-from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import RAISED
 from slackwater.optimization.window.plan import Allocation
-from slackwater.warehouse.errors import JobError, MarketError, SlackwaterError
+from slackwater.warehouse.errors import JobError, MarketError, PolicyError, SlackwaterError
 from slackwater.warehouse.files import names_file
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets
@@ -257,13 +256,7 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
         return _asked(turn, same, None, is_stored=True)
     if request.names_no_market and market is None:
         request, told = proposed(turn, request)
-    if request.may_move:
-        placed, places = placed_among(turn, request, market=market)
-    else:
-        if market is None and request.market is None:
-            raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
-        places = (market_of(turn, market or request.place).for_job(request),)
-        placed = request.placed(at=places[0].at, market=places[0].market.key, source=places[0].source)
+    placed, places = placed_in(turn, request, market=market)
     filed = StoredJob(request=placed, origin="user", step=step_of(turn.settings), created_at=places[0].at)
     return AskedJob(job=filed, markets=places, is_stored=False, proposal=told)
 
@@ -378,7 +371,12 @@ def decide_open(
             why[job.request.name] = undecided(job, found)
             continue
         if anew is not None and is_anew and anew.by is not None:
-            found = replace(found, policy=_policy_named(anew.by, job.request), because="asked for")
+            policies = policies_named(turn, job.request, [anew.by])
+            if len(policies) > 1:
+                raise PolicyError(
+                    f"{len(policies)} policies for one decision", expected="the name of a policy"
+                )
+            found = replace(found, policy=policies[0], because="asked for")
         running.append((0, found))
     made = decide_together(running, [list(issued.values())], effort_of(turn.settings), turn.fan)
     fresh = {name: row for own_rows in made for name, row in own_rows.items()}
@@ -389,11 +387,6 @@ def decide_open(
 def _issued(ledger: JobLedger, name: str, slot: pd.Timestamp) -> Row | None:
     rows = ledger.decisions.get(name, ())
     return next((row for row in rows if pd.Timestamp(row["slot"]) == slot), None)
-
-
-def _policy_named(name: str, request: JobRequest) -> Any:
-    """Return the policy of a name that can decide a job."""
-    return multi_market_policy_named(name) if request.may_move else policy_named(name)
 
 
 def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:

@@ -42,21 +42,6 @@ class Sight(StrEnum):
     PROBE = "probe"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovedOutcome(Outcome):
-    """`Outcome` over several markets.
-
-    ``places`` is the market of each slot of ``allocations``, None without instances. ``moves`` is
-    the number of moves, which cost ``moving_usd``, part of ``cost_usd``. ``ended_in`` is the market
-    of the ending after d; the cost of the move there is part of ``termination_cost_usd``.
-    """
-
-    places: tuple[int | None, ...]
-    moves: int
-    moving_usd: float
-    ended_in: int | None = None
-
-
 class Grounds:
     """Observations of a job's markets, slot by slot, for one policy.
 
@@ -70,7 +55,7 @@ class Grounds:
         job: MarketsJob,
         windows: Sequence[MarketWindow],
         *,
-        records: Sequence[Record] | None = None,
+        records: Sequence[Record | None] | None = None,
         forecasts: Sequence[Forecasts | None] | None = None,
         sight: Sight = Sight.ALL,
     ) -> None:
@@ -157,23 +142,23 @@ def _unseen(record: Record) -> Record:
 
 
 def replay_over_markets(
-    mover: MultiMarketPolicy[S],
+    policy: MultiMarketPolicy[S],
     job: MarketsJob,
     windows: Sequence[MarketWindow],
     *,
-    records: Sequence[Record] | None = None,
+    records: Sequence[Record | None] | None = None,
     forecasts: Sequence[Forecasts | None] | None = None,
     sight: Sight = Sight.ALL,
     grounds: Grounds | None = None,
-) -> MovedOutcome:
-    """Simulate ``mover`` on ``job`` over markets of at least d slots, in the order of the job's runs.
+) -> Outcome:
+    """Simulate ``policy`` on ``job`` over markets of at least d slots, in the order of the job's runs.
 
     ``records`` and ``forecasts`` are those of each market; the peers of a record are the other
     markets in their order, or none. ``grounds`` shares the caches of views between policies of one
     job with `Sight.ALL`.
     """
     ground = grounds or Grounds(job, windows, records=records, forecasts=forecasts, sight=sight)
-    state, progress, slot = mover.start(job), job.begin(), 0
+    state, progress, slot = policy.start(job), job.begin(), 0
     held: list[Placement] = []
     moves, moving_usd = 0, 0.0
     while slot < job.job.deadline_slots and not finished(progress.done, job.job.workload):
@@ -181,26 +166,26 @@ def replay_over_markets(
         for m in looked:
             ground.look(m, slot)
         view = ground.view(progress, slot, looked)
-        if ground.sight is Sight.PROBE and isinstance(mover, Probing):
-            asked = mover.probe(state, view)
+        if ground.sight is Sight.PROBE and isinstance(policy, Probing):
+            asked = policy.probe(state, view)
             if asked is not None:
                 looked = [*looked, asked]
                 ground.look(asked, slot)
                 view = ground.view(progress, slot, looked)
-        wish, new = mover.decide(state, view)
+        wish, new = policy.decide(state, view)
         if wish.market is not None and not view.seen[wish.market]:
             ground.look(wish.market, slot)
             view = ground.view(progress, slot, [*looked, wish.market], committed=wish.market)
-            wish, new = mover.decide(state, view)
+            wish, new = policy.decide(state, view)
         state = new
-        kept = checked(wish, view, mover.name)
+        kept = checked(wish, view, policy.name)
         if kept.market is not None and kept.market != progress.place:
             moves += progress.place != job.nowhere
             moving_usd += view.move_usd(kept.market)
         progress = step(view, kept)
         held.append(kept)
         slot += 1
-    return _settle(mover.name, job, held, progress, windows, moves, moving_usd)
+    return _settle(policy.name, job, held, progress, windows, moves, moving_usd)
 
 
 def _settle(
@@ -211,7 +196,7 @@ def _settle(
     windows: Sequence[MarketWindow],
     moves: int,
     moving_usd: float,
-) -> MovedOutcome:
+) -> Outcome:
     run, slots = job.job, len(held)
     after, finish, value, ended_in = 0.0, None, 0.0, None
     if finished(progress.done, run.workload):
@@ -222,7 +207,7 @@ def _settle(
             finish, ended_in = slots + more, market
             value = run.completion_value(finish)
             after = value - usd
-    return MovedOutcome(
+    return Outcome(
         policy=name,
         job=run.name,
         allocations=tuple(one.allocation for one in held),
@@ -254,11 +239,11 @@ def _ending(
 # Audit: independent recomputation of a multi-market outcome (M3.5).
 
 
-def audit_moved(job: MarketsJob, windows: Sequence[MarketWindow], outcome: MovedOutcome) -> None:
+def audit_moved(job: MarketsJob, windows: Sequence[MarketWindow], outcome: Outcome) -> None:
     """Recompute counts, moves, cost, progress, ending and utility; raises `AuditError` on the first difference."""
     run, moving, hours = job.job, job.moving, windows[0].slot_hours
     place, before, done, paid, moves = job.home, 0, 0.0, 0.0, 0
-    for t, (market, held) in enumerate(zip(outcome.places, outcome.allocations, strict=True)):
+    for t, (market, held) in enumerate(zip(outcome.places or (), outcome.allocations, strict=True)):
         if done >= run.workload * (1.0 - 1e-9):
             raise AuditError(f"{outcome.policy}: slot {t} holds {held} after the finish", expected="nothing")
         if market is None:
@@ -387,7 +372,7 @@ def hindsight_over_markets(job: MarketsJob, windows: Sequence[MarketWindow]) -> 
     return MovedBracket(low=float(low), high=float(low), held=tuple(held))
 
 
-def walk(job: MarketsJob, windows: Sequence[MarketWindow], held: Sequence[Placement]) -> MovedOutcome:
+def walk(job: MarketsJob, windows: Sequence[MarketWindow], held: Sequence[Placement]) -> Outcome:
     """Return the outcome of given decisions, slot by slot up to the finish or d."""
     ground = Grounds(job, windows)
     progress, moves, moving_usd = job.begin(), 0, 0.0

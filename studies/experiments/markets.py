@@ -31,7 +31,6 @@ from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPol
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,
-    MovedOutcome,
     Sight,
     audit_moved,
     hindsight_over_markets,
@@ -45,6 +44,7 @@ from slackwater.optimization.replay.run import spread
 from slackwater.optimization.replay.score import on_demand_only_cost
 from slackwater.optimization.trials.comparison import headroom_captured, resampled
 from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
+from slackwater.optimization.window.plan import Outcome
 from slackwater.studies.experiments.material import World, issued_quantiles, read_worlds
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
@@ -437,7 +437,7 @@ def run_draw(draw: DrawnJob, design: Design) -> list[MoverRun]:
 
 def outcomes_of(
     job: MarketsJob, scene: Scene, cell: Variation, grounds: Grounds, draw: DrawnJob
-) -> Iterator[tuple[str, MovedOutcome]]:
+) -> Iterator[tuple[str, Outcome]]:
     """Return the outcome of each policy for a job in a cell; with partial sight only MeanField runs, besides the references.
 
     MeanField is the only multi-market policy that decides which markets to probe.

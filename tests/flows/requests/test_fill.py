@@ -471,12 +471,12 @@ def test_the_replay_is_that_of_the_job(store, model, filled):
     ran = run_filled(turn_at(store), filled, policy_named("UP"))
     answer = score_answer(ran, filled, STEP)
     ended = ran.scored.ended
-    assert ended.job == slot_job(
-        filled.winner.candidate.request, step=STEP, on_demand_usd=ended.window.on_demand_usd
+    assert ended.run == slot_job(
+        filled.winner.candidate.request, step=STEP, on_demand_usd=ended.windows[0].on_demand_usd
     )
     outcome = ran.scored.outcomes[0]
     paid = sum(
-        (held.on_demand * ended.window.on_demand_usd + held.spot * ended.window.price[t]) * 0.5
+        (held.on_demand * ended.windows[0].on_demand_usd + held.spot * ended.windows[0].price[t]) * 0.5
         for t, held in enumerate(outcome.allocations)
     )
     assert answer["outcome"]["cost_usd"] == pytest.approx(paid + outcome.termination_cost_usd)
@@ -487,11 +487,11 @@ def test_the_replay_is_that_of_the_job(store, model, filled):
     assert answer["regret_usd"] >= 0
     # Utilities are null for a job without a value.
     told = [*answer["policies"], *answer["runners_up"], answer["at_low"], answer["at_high"]]
-    assert ended.job.must_finish
+    assert ended.run.must_finish
     assert filled.winner.candidate.request.value_usd is None
-    assert {row["utility_usd"] is None for row in told} == {ended.job.must_finish}
+    assert {row["utility_usd"] is None for row in told} == {ended.run.must_finish}
     assert (
-        (answer["hindsight"]["low"] is None) == (answer["hindsight"]["high"] is None) == ended.job.must_finish
+        (answer["hindsight"]["low"] is None) == (answer["hindsight"]["high"] is None) == ended.run.must_finish
     )
 
 
@@ -500,7 +500,7 @@ def test_a_value_that_was_given_is_counted(store, model):
     one = fill(turn_at(store), asked(value_usd=500.0), model)
     ran = run_filled(turn_at(store), one, policy_named("UP"))
     answer = score_answer(ran, one, STEP)
-    assert not ran.scored.ended.job.must_finish
+    assert not ran.scored.ended.run.must_finish
     assert {row["utility_usd"] is None for row in answer["policies"]} == {False}
 
 

@@ -7,7 +7,8 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from moving_markets import a_job, made, movable, random_markets
+from make import make_multi_job
+from moving_markets import a_job, made, random_markets
 
 from slackwater.optimization.fleet.competition import (
     Claim,
@@ -228,7 +229,7 @@ def test_a_mover_goes_to_its_second_best_market_where_a_job_of_one_market_takes_
     counts[2], counts[1] = 3.0, 3.0
     prices = np.array([[1.0], [1.1], [0.6]]).repeat(48, axis=1)
     windows, records = made(prices, counts, 40)
-    job = movable(a_job(d=8, n_max=3, load=0.9))
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.9))
     names = ("m0", "m1", "m2")
 
     def moving():
@@ -251,7 +252,7 @@ def test_of_movers_that_could_wait_for_one_cheap_market_the_others_go_to_the_nex
     counts, prices = np.full((2, 52), 60.0), np.array([[1.2], [1.0]]).repeat(52, axis=1)
     counts[1] = 3.0
     windows, records = made(prices, counts, 40)
-    jobs = [movable(replace(a_job(d=12, n_max=3, load=0.75), name=f"j{i}"), 2) for i in range(8)]
+    jobs = [make_multi_job(replace(a_job(d=12, n_max=3, load=0.75), name=f"j{i}"), 2) for i in range(8)]
 
     def moving(job):
         return trajectory([among(job, windows, records, ("m0", "m1"))], [MeanField()], ("m0", "m1"))
@@ -383,7 +384,7 @@ def test_what_comes_after_the_slot_does_not_matter():
 
 def test_a_mover_that_was_somewhere_unknown_is_not_decided():
     windows, records = made(np.full((2, 48), 1.0), np.full((2, 48), 2.0), 40)
-    job = movable(a_job(d=8, n_max=2), 2)
+    job = make_multi_job(a_job(d=8, n_max=2), 2)
     moving = Trajectory(
         slots=(
             among(job, windows, records, ("a", "b")),

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from moving_markets import a_job, made, movable, random_markets
+from make import make_history, make_multi_job
+from moving_markets import a_job, made, random_markets
 
 from slackwater.optimization.moving.decision import ranked_markets
 from slackwater.optimization.moving.definition import IDLE, Placement
@@ -18,7 +19,7 @@ from slackwater.optimization.replay.run import see
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import JobError
-from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.history import Market
 
 EFFORT = Effort(solver_seconds=1.0, risk_paths=60, seed=3)
 START, STEP = pd.Timestamp("2026-01-01T00:00Z"), pd.Timedelta("1h")
@@ -46,7 +47,7 @@ def decide_at(live):
 
 @pytest.mark.parametrize("home", [None, 0])
 def test_decided_slot_by_slot_it_is_the_replay(home):
-    job = movable(a_job(load=0.5), home=home)
+    job = make_multi_job(a_job(load=0.5), home=home)
     for seed in range(3):
         windows, records = random_markets(seed, 8, 3)
         outcome = replay_over_markets(MeanField(), job, windows, records=records)
@@ -68,7 +69,7 @@ def test_decided_slot_by_slot_it_is_the_replay(home):
 
 
 def test_a_standing_is_the_walk_of_what_was_decided():
-    job = movable(a_job(d=6, n_max=2), home=0)
+    job = make_multi_job(a_job(d=6, n_max=2), home=0)
     windows, records = random_markets(2, 6, 2)
     held = {
         0: Placement(0, Allocation(1, 0)),
@@ -81,14 +82,14 @@ def test_a_standing_is_the_walk_of_what_was_decided():
 
 
 def test_a_move_to_spot_that_was_not_there_is_none():
-    job = movable(a_job(d=6, n_max=2), home=0)
+    job = make_multi_job(a_job(d=6, n_max=2), home=0)
     windows, records = made(np.full((3, 46), 1.0), np.zeros((3, 46)), 40)
     progress = live_at(job, windows, records, 2, {0: Placement(1, Allocation(0, 2))}).progress()
     assert (progress.place, progress.cost_usd, progress.n_previous) == (0, 0.0, 0)
 
 
 def test_a_report_sets_progress_and_size_not_the_place():
-    job = movable(a_job(d=6, n_max=2), home=0)
+    job = make_multi_job(a_job(d=6, n_max=2), home=0)
     windows, records = random_markets(2, 6, 2)
     decided = {0: Placement(1, Allocation(2, 0))}
     live = live_at(job, windows, records, 2, decided, (Reported(slot=2, done=1.25, size=1),))
@@ -97,7 +98,7 @@ def test_a_report_sets_progress_and_size_not_the_place():
 
 
 def test_it_says_what_it_gains_by_moving():
-    job = movable(a_job(d=8, n_max=3, load=0.6), home=0)
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.6), home=0)
     counts = np.zeros((3, 48))
     counts[2] = 3.0
     windows, records = made(np.full((3, 48), 1.0), counts, 40)
@@ -106,7 +107,7 @@ def test_it_says_what_it_gains_by_moving():
     assert decision.moved_from == 0
     assert decision.move_usd == 0.5
     assert decision.reason.startswith("move from market-0 to market-2: 3 spot instances more for 0.50 USD; ")
-    free = decide_at(live_at(movable(a_job(d=8, n_max=3, load=0.9)), windows, records, 0, {}))
+    free = decide_at(live_at(make_multi_job(a_job(d=8, n_max=3, load=0.9)), windows, records, 0, {}))
     assert free.reason.startswith("start in market-2, the best of 3 markets: ")
     assert free.moved_from is None
 
@@ -119,7 +120,7 @@ def test_it_says_what_waiting_is_expected_to_save():
     counts[2] = 3.0
     prices = np.full((3, 248), 1.0)
     prices[2] = 3.0
-    job = movable(a_job(d=8, n_max=3, load=0.4))
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.4))
     windows, records = made(prices, counts, 239)
     live = live_at(job, windows, records, 0, {})
     decision = decide_at(live)
@@ -136,7 +137,7 @@ def test_it_says_what_waiting_is_expected_to_save():
 
 
 def test_it_asks_for_the_count_that_it_does_not_know():
-    job = movable(a_job(d=8, n_max=3, load=0.6), home=0)
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.6), home=0)
     counts = np.zeros((3, 48))
     counts[1] = 3.0
     counts[1, 38:] = np.nan
@@ -147,7 +148,7 @@ def test_it_asks_for_the_count_that_it_does_not_know():
 
 
 def test_what_to_expect_is_what_comes_on_futures_that_are_known():
-    job = movable(a_job(d=8, n_max=3, load=0.6), home=0)
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.6), home=0)
     counts = np.zeros((3, 248))
     counts[2] = 3.0
     windows, records = made(np.full((3, 248), 1.0), counts, 240)
@@ -159,19 +160,10 @@ def test_what_to_expect_is_what_comes_on_futures_that_are_known():
 
 
 def test_markets_on_other_slots_are_refused():
-    job = movable(a_job(d=6, n_max=2), 2, home=0)
-    slots = pd.date_range(START, periods=3, freq=STEP)
-    frame = pd.DataFrame({"price_usd": 1.0, "available": 2.0, "known_at": slots}, index=slots)
+    job = make_multi_job(a_job(d=6, n_max=2), 2, home=0)
     early, late = (
-        History(
-            market=Market.parse(f"p/r/{zone}/t"),
-            step=STEP,
-            known_at=at,
-            frame=frame.loc[:at],
-            on_demand_usd=3.0,
-            capacity=2,
-        )
-        for zone, at in (("a", slots[1]), ("b", slots[2]))
+        make_history(1.0, 2, slots=slots, start=START, step=STEP, market=Market.parse(f"p/r/{zone}/t"))
+        for zone, slots in (("a", 2), ("b", 3))
     )
     with pytest.raises(JobError, match="grids"):
         live_job(job, START, [early, late], decided={})
@@ -183,11 +175,11 @@ def test_it_says_that_a_deadline_is_let_go():
     """
     job = a_job(d=8, n_max=3, load=0.6)
     windows, records = made(np.full((3, 48), 1.0), np.zeros((3, 48)), 40)
-    poor = live_at(movable(replace(job, value=0.2 * job.value), home=0), windows, records, 3, {})
+    poor = live_at(make_multi_job(replace(job, value=0.2 * job.value), home=0), windows, records, 3, {})
     decision = decide_at(poor)
     assert decision.allocation.total == 0
     assert LETS_GO in decision.reason
     assert decision.expected.late_probability > 0.5
-    rich = decide_at(live_at(movable(job, home=0), windows, records, 3, {}))
+    rich = decide_at(live_at(make_multi_job(job, home=0), windows, records, 3, {}))
     assert rich.allocation.total == 3
     assert LETS_GO not in rich.reason

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_history
 
 from slackwater.optimization.job.request import JobRequest, parse_request
 from slackwater.optimization.moving.terms import check_types, egress_usd_per_gb, fits, job_in_markets, moves
 from slackwater.warehouse.errors import JobError
-from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.history import Market
 
 STEP = pd.Timedelta("30min")
 AT = pd.Timestamp("2026-01-05T10:00:00Z")
@@ -32,11 +33,7 @@ def _request(**changes):
 
 
 def _history(market, on_demand_usd=5.0):
-    slots = pd.date_range(AT, periods=2, freq=STEP)
-    frame = pd.DataFrame({"price_usd": 1.0, "available": 2.0, "known_at": slots}, index=slots)
-    return History(
-        market=market, step=STEP, known_at=slots[-1], frame=frame, on_demand_usd=on_demand_usd, capacity=4
-    )
+    return make_history(1.0, 2, slots=2, start=AT, market=market, on_demand_usd=on_demand_usd, capacity=4)
 
 
 def _placed(**changes):

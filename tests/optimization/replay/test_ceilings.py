@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from moving_markets import a_job, movable, random_markets
+from make import make_multi_job
+from moving_markets import a_job, random_markets
 from series_kit import wandering
 
 from slackwater.optimization.job.definition import Progress, guard_usd
@@ -39,8 +40,8 @@ def a_market(seed):
 
 
 def ended(job, market):
-    found = ended_job(job, market.slots[BEFORE], market, [])
-    return replace(found, forecasts=list(perfect_forecasts(found.window, 6)))
+    (case,) = ended_job(job, market.slots[BEFORE], market).cases
+    return replace(case, forecasts=list(perfect_forecasts(case.window, 6)))
 
 
 def without_spot(market):
@@ -218,7 +219,7 @@ def test_no_mover_pays_more_than_the_budget(mover, share):
         windows, records = random_markets(seed, 10, 3)
         budget = share * guard_usd(job, Progress(), left=10, on_demand_usd=3.2, slot_hours=1.0) + 3.0
         outcome = replay_over_markets(
-            mover, movable(replace(job, budget_usd=budget)), windows, records=records
+            mover, make_multi_job(replace(job, budget_usd=budget)), windows, records=records
         )
         assert outcome.cost_usd <= budget + 1e-5
 

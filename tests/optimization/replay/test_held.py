@@ -3,9 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_job, make_window
 
-from slackwater.optimization.job.definition import Job, Linear
-from slackwater.optimization.market.window import market_window
 from slackwater.optimization.moving.definition import in_one_market, placement
 from slackwater.optimization.replay.decision import LiveJob, Reported
 from slackwater.optimization.replay.run import see
@@ -13,17 +12,14 @@ from slackwater.optimization.window.plan import Allocation
 
 
 def _job(**changes):
-    terms = {
-        "name": "j", "workload": 100.0, "deadline_slots": 6, "n_min": 2, "n_max": 8,
-        "throughput": Linear(), "mu_up": 0.8, "mu_down": 0.9, "value": 50.0,
-    }  # fmt: skip
-    return Job(**{**terms, **changes})
+    terms = {"workload": 100.0, "deadline_slots": 6, "n_min": 2, "mu_up": 0.8, "mu_down": 0.9, "value": 50.0}
+    return make_job(**(terms | changes))
 
 
 def _held(job, price, available, decided, slots):
     """Return progress on a market known for its first slots only, as in a live turn; the job's later slots are gaps."""
     unknown = [np.nan] * (job.deadline_slots - len(price))
-    window = market_window(
+    window = make_window(
         np.array([*price, *unknown]), np.array([*available, *unknown]), on_demand_usd=2.0, slot_hours=0.5
     )
     return _so_far(job, window, decided, slots)
@@ -99,7 +95,7 @@ def test_a_finish_that_was_reckoned_is_taken_back_by_a_report():
 
 def _reported(job, decided, reported, slots):
     unknown = [np.nan] * job.deadline_slots
-    window = market_window(np.array(unknown), np.array(unknown), on_demand_usd=2.0, slot_hours=0.5)
+    window = make_window(np.array(unknown), np.array(unknown), on_demand_usd=2.0, slot_hours=0.5)
     return _so_far(job, window, decided, slots, reported)
 
 
