@@ -16,6 +16,7 @@ from slackwater.flows.turn.context import (
     deciding_policy,
     peers_of,
     placed_in,
+    policies_named,
     proposed,
     read_all,
     read_pool,
@@ -27,13 +28,12 @@ from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.job.units import works_words
-from slackwater.optimization.moving.score import MULTI_MARKET_POLICIES
 from slackwater.optimization.moving.terms import job_in_markets
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import record_start
 from slackwater.optimization.replay.score import EndedJob, ended_job, score_job
-from slackwater.warehouse.errors import MarketError, PolicyError, SettingsError
+from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History
 
 Span: TypeAlias = tuple[pd.Timestamp, pd.Timestamp]
@@ -244,22 +244,11 @@ def _chosen(turn: Turn, request: JobRequest, names: Sequence[str]) -> tuple[str,
     """Return the name of the policy that a turn would use now, and the policies to simulate."""
     if request.may_move:
         leader = read_pool(turn).deciders([turn.at])[0].of(request)[0].name
-        by_name = {mover.name: mover for mover in MULTI_MARKET_POLICIES}
-        wanted = tuple(by_name) if not names or "all" in names else tuple(dict.fromkeys(names))
-        for name in wanted:
-            if name not in by_name:
-                raise PolicyError(
-                    f"policy {name!r} of a job that may run in several markets",
-                    expected=f"all, or one of {', '.join(by_name)}",
-                )
-        return leader, [by_name[name] for name in wanted]
+        return leader, policies_named(turn, request, list(names) or ["all"])
     if not request.checkpoint.resumable:
         return ON_DEMAND_ONLY, [OnDemandOnly()]
     leading = deciding_policy(turn)[0]
-    if "all" in names:
-        pool = list(read_pool(turn).policies)
-    else:
-        pool = [policy_named(name) for name in names] or [leading, *map(policy_named, BASELINES)]
+    pool = policies_named(turn, request, names) or [leading, *map(policy_named, BASELINES)]
     return leading.name, list({policy.name: policy for policy in pool}.values())
 
 

@@ -14,7 +14,14 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of, utc
-from slackwater.flows.turn.context import Turn, market_of, peers_of, placed_in, read_all, read_pool
+from slackwater.flows.turn.context import (
+    Turn,
+    market_of,
+    peers_of,
+    placed_in,
+    policies_named,
+    read_all,
+)
 from slackwater.flows.turn.following import Followed, choose_markets, step_of, why_not_followed
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.planning import AskedJob, opened_to_decide
@@ -23,12 +30,8 @@ from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
 from slackwater.optimization.job.request import JobRequest, first_slot
 from slackwater.optimization.job.units import works_words
-from slackwater.optimization.moving.adapter import InOneMarket
 from slackwater.optimization.moving.decision import ranked_markets
-from slackwater.optimization.moving.score import MULTI_MARKET_POLICIES
 from slackwater.optimization.moving.terms import job_in_markets
-from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import record_start
 from slackwater.optimization.replay.score import (
     EndedJob,
@@ -37,7 +40,7 @@ from slackwater.optimization.replay.score import (
     perfect_forecasts,
     score_job,
 )
-from slackwater.warehouse.errors import JobError, MarketError, PolicyError
+from slackwater.warehouse.errors import JobError, MarketError
 
 if TYPE_CHECKING:
     from slackwater.flows.schemas.forms import (
@@ -173,7 +176,7 @@ def replayed(
     """
     planner = model or turn.settings.planner
     asked, places = placed_in(turn, job, market=market)
-    policies = _policies_named(turn, asked, policy)
+    policies = policies_named(turn, asked, [policy])
     placed = _placed_in_record(job, places[0], start, turn.settings)
     first = first_slot(placed, step_of(turn.settings))
     if first > places[0].at:
@@ -190,21 +193,6 @@ def replayed(
         check_job(ended.run, uses_spot=True)
     scored = score_job(ended, policies, with_bounds=policy == "all")
     return [replayed_row(scored, i, placed, places, planner) for i in _best_first(scored)]
-
-
-def _policies_named(turn: Turn, request: JobRequest, name: str) -> list[Any]:
-    """Return the policies of a name, or ``all`` that may decide a job; raises `PolicyError` for an unknown name."""
-    if not request.may_move:
-        return list(read_pool(turn).policies) if name == "all" else [policy_named(name)]
-    at_home = [] if request.market is None else [InOneMarket(policy=Stochastic(), market=0)]
-    known = [*MULTI_MARKET_POLICIES, *at_home]
-    found = [policy for policy in known if name in ("all", policy.name)]
-    if not found:
-        raise PolicyError(
-            f"multi-market policy {name!r}",
-            expected=f"all, or one of {', '.join(policy.name for policy in known)}",
-        )
-    return found
 
 
 def _best_first(scored: Scored) -> list[int]:

@@ -41,11 +41,13 @@ from slackwater.optimization.job.request import (
 )
 from slackwater.optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
 from slackwater.optimization.market.lately import LATELY, shown_lately
+from slackwater.optimization.moving.adapter import InOneMarket
 from slackwater.optimization.moving.definition import MultiMarketPolicy
 from slackwater.optimization.moving.score import MULTI_MARKET_POLICIES
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
+from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Fan, in_turn
 from slackwater.optimization.selection.contract import Learner, Weights, weigh
 from slackwater.optimization.selection.learned import Rounds, leading
@@ -66,7 +68,14 @@ from slackwater.warehouse.asof import (
     Span,
     load_histories,
 )
-from slackwater.warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
+from slackwater.warehouse.errors import (
+    HistoryError,
+    InputError,
+    JobError,
+    MarketError,
+    PolicyError,
+    why_raised,
+)
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.issued import read_vintages
 from slackwater.warehouse.observations import list_markets, list_markets_at
@@ -925,6 +934,26 @@ def read_pool(turn: Turn) -> Pool:
             informed=_is_informed(settings, movers),
         ),
     )
+
+
+def policies_named(turn: Turn, request: JobRequest, names: Sequence[str]) -> list[Any]:
+    """Return the policies of some names that may decide a job; ``all`` stands for those that are replayed on it.
+
+    Raises `PolicyError` or `SettingsError` for an unknown name.
+    """
+    if not request.may_move:
+        if "all" in names:
+            return list(read_pool(turn).policies)
+        return [policy_named(name) for name in names]
+    at_home = [] if request.market is None else [InOneMarket(policy=Stochastic(), market=0)]
+    known = {policy.name: policy for policy in (*MULTI_MARKET_POLICIES, *at_home)}
+    for name in names:
+        if name not in ("all", *known):
+            raise PolicyError(
+                f"policy {name!r} of a job that may run in several markets",
+                expected=f"all, or one of {', '.join(map(repr, known))}",
+            )
+    return [known[name] for name in (known if "all" in names else dict.fromkeys(names))]
 
 
 def informed_learner(settings: Settings) -> Learner[Any]:

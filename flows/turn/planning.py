@@ -28,6 +28,7 @@ from slackwater.flows.turn.context import (
     market_of,
     markets_of,
     placed_in,
+    policies_named,
     proposed,
     read_pool,
     sorted_jobs,
@@ -45,12 +46,10 @@ from slackwater.flows.turn.opening import (
 from slackwater.flows.turn.results import Row
 from slackwater.optimization.fleet.competition import connected
 from slackwater.optimization.job.request import JobRequest, read_request, run_on
-from slackwater.optimization.moving.score import multi_market_policy_named
 from slackwater.optimization.moving.terms import fits
-from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import RAISED
 from slackwater.optimization.window.plan import Allocation
-from slackwater.warehouse.errors import JobError, MarketError, SlackwaterError
+from slackwater.warehouse.errors import JobError, MarketError, PolicyError, SlackwaterError
 from slackwater.warehouse.files import names_file
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets
@@ -372,7 +371,12 @@ def decide_open(
             why[job.request.name] = undecided(job, found)
             continue
         if anew is not None and is_anew and anew.by is not None:
-            found = replace(found, policy=_policy_named(anew.by, job.request), because="asked for")
+            policies = policies_named(turn, job.request, [anew.by])
+            if len(policies) > 1:
+                raise PolicyError(
+                    f"{len(policies)} policies for one decision", expected="the name of a policy"
+                )
+            found = replace(found, policy=policies[0], because="asked for")
         running.append((0, found))
     made = decide_together(running, [list(issued.values())], effort_of(turn.settings), turn.fan)
     fresh = {name: row for own_rows in made for name, row in own_rows.items()}
@@ -383,11 +387,6 @@ def decide_open(
 def _issued(ledger: JobLedger, name: str, slot: pd.Timestamp) -> Row | None:
     rows = ledger.decisions.get(name, ())
     return next((row for row in rows if pd.Timestamp(row["slot"]) == slot), None)
-
-
-def _policy_named(name: str, request: JobRequest) -> Any:
-    """Return the policy of a name that can decide a job."""
-    return multi_market_policy_named(name) if request.may_move else policy_named(name)
 
 
 def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:

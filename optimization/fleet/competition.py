@@ -205,7 +205,7 @@ def at_prices(
     that gain from them.
     """
     place = [_only_market(one, claim) for one, claim in zip(contenders, begin, strict=True)]
-    movers = [j for j, one in enumerate(contenders) if len(one.markets) > 1]
+    choosing = [j for j, one in enumerate(contenders) if len(one.markets) > 1]
     # The jobs together could not use more than this, so no table needs to be longer.
     wanted: Counter[str] = Counter()
     for one in contenders:
@@ -213,9 +213,9 @@ def at_prices(
             wanted[market] += max(claim.spot for claim in one.claims if claim.market == market)
     room = {market: min(there[market], wanted[market]) for market in wanted}
     stake = sum(one.wish.value_usd - one.claims[0].value_usd for one in contenders)
-    for _ in range(ROUNDS if movers else 0):
+    for _ in range(ROUNDS if choosing else 0):
         before = list(place)
-        for j in movers:
+        for j in choosing:
             place[j] = None
             gain = dict[str | None, float]({None: 0.0})
             for market in contenders[j].markets:

@@ -142,7 +142,7 @@ def _unseen(record: Record) -> Record:
 
 
 def replay_over_markets(
-    mover: MultiMarketPolicy[S],
+    policy: MultiMarketPolicy[S],
     job: MarketsJob,
     windows: Sequence[MarketWindow],
     *,
@@ -151,14 +151,14 @@ def replay_over_markets(
     sight: Sight = Sight.ALL,
     grounds: Grounds | None = None,
 ) -> Outcome:
-    """Simulate ``mover`` on ``job`` over markets of at least d slots, in the order of the job's runs.
+    """Simulate ``policy`` on ``job`` over markets of at least d slots, in the order of the job's runs.
 
     ``records`` and ``forecasts`` are those of each market; the peers of a record are the other
     markets in their order, or none. ``grounds`` shares the caches of views between policies of one
     job with `Sight.ALL`.
     """
     ground = grounds or Grounds(job, windows, records=records, forecasts=forecasts, sight=sight)
-    state, progress, slot = mover.start(job), job.begin(), 0
+    state, progress, slot = policy.start(job), job.begin(), 0
     held: list[Placement] = []
     moves, moving_usd = 0, 0.0
     while slot < job.job.deadline_slots and not finished(progress.done, job.job.workload):
@@ -166,26 +166,26 @@ def replay_over_markets(
         for m in looked:
             ground.look(m, slot)
         view = ground.view(progress, slot, looked)
-        if ground.sight is Sight.PROBE and isinstance(mover, Probing):
-            asked = mover.probe(state, view)
+        if ground.sight is Sight.PROBE and isinstance(policy, Probing):
+            asked = policy.probe(state, view)
             if asked is not None:
                 looked = [*looked, asked]
                 ground.look(asked, slot)
                 view = ground.view(progress, slot, looked)
-        wish, new = mover.decide(state, view)
+        wish, new = policy.decide(state, view)
         if wish.market is not None and not view.seen[wish.market]:
             ground.look(wish.market, slot)
             view = ground.view(progress, slot, [*looked, wish.market], committed=wish.market)
-            wish, new = mover.decide(state, view)
+            wish, new = policy.decide(state, view)
         state = new
-        kept = checked(wish, view, mover.name)
+        kept = checked(wish, view, policy.name)
         if kept.market is not None and kept.market != progress.place:
             moves += progress.place != job.nowhere
             moving_usd += view.move_usd(kept.market)
         progress = step(view, kept)
         held.append(kept)
         slot += 1
-    return _settle(mover.name, job, held, progress, windows, moves, moving_usd)
+    return _settle(policy.name, job, held, progress, windows, moves, moving_usd)
 
 
 def _settle(

@@ -21,7 +21,6 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.score import EndedJob, Scored, ledger_row, on_demand_only_cost
 from slackwater.optimization.window.plan import Outcome
-from slackwater.warehouse.errors import PolicyError
 
 #: Policies with which jobs are scored, and from which the deciding policy is selected. The first
 #: decides on a tie.
@@ -35,17 +34,6 @@ BEST_MARKET = "Stochastic in the best market afterwards"
 #: is 0: the range of M5.2 at the centre of E6, a value of 1.5 and the bound n_max d gamma / L = 3
 #: below 0. So jobs and the measurements of E6 share a scale.
 LOST_MOST = 4.5
-
-
-def multi_market_policy_named(name: str) -> MultiMarketPolicy[Any]:
-    """Return the multi-market policy of that name; raises `PolicyError` listing the known names."""
-    for policy in MULTI_MARKET_POLICIES:
-        if policy.name == name:
-            return policy
-    raise PolicyError(
-        f"multi-market policy {name!r}",
-        expected=f"one of {', '.join(repr(policy.name) for policy in MULTI_MARKET_POLICIES)}",
-    )
 
 
 def score_over_markets(
@@ -100,8 +88,8 @@ def score_over_markets(
 
 
 def _replayed(
-    mover: MultiMarketPolicy[Any], job: MarketsJob, windows: Sequence[MarketWindow], grounds: Grounds
+    policy: MultiMarketPolicy[Any], job: MarketsJob, windows: Sequence[MarketWindow], grounds: Grounds
 ) -> Outcome:
-    outcome = replay_over_markets(mover, job, windows, grounds=grounds)
+    outcome = replay_over_markets(policy, job, windows, grounds=grounds)
     audit_moved(job, windows, outcome)
     return outcome

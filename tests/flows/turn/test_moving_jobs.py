@@ -432,7 +432,7 @@ def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, se
     assert (pinned["policy"], pinned["chosen_because"]) == ("Greedy", "asked for")
     refused = call("plan", "roams", *where, "--policy", "UP")
     assert refused.code == 2
-    assert "multi-market policy 'UP'" in refused.err
+    assert "policy 'UP' of a job that may run in several markets" in refused.err
     assert "'MeanField', 'OneStep', 'UP, failover'" in refused.err
 
 
