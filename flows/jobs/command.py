@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slackwater.flows.config import Settings
     from slackwater.flows.ledger.jobs import Report, StoredJob
     from slackwater.optimization.job.request import JobRequest
-    from slackwater.optimization.moving.definition import MovableJob
+    from slackwater.optimization.moving.definition import MarketsJob
     from slackwater.warehouse.history import History, Market
     from slackwater.warehouse.store.connection import Store
 
@@ -210,12 +210,12 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
     from slackwater.flows.exchange import RANKED_COLUMNS
     from slackwater.flows.ledger.jobs import save_jobs
     from slackwater.flows.turn.answer import ranked_rows
-    from slackwater.flows.turn.context import Turn, placed_among, proposed, read_all
+    from slackwater.flows.turn.context import Turn, placed_in, proposed, read_all
     from slackwater.flows.turn.following import step_of
     from slackwater.flows.turn.planning import asked_job
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_told
-    from slackwater.optimization.moving.terms import movable_job
+    from slackwater.optimization.moving.terms import job_in_markets
 
     settings = session.config
     with session.writing() as store:
@@ -224,9 +224,9 @@ def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> A
         told, ranked = "", []
         if request.names_no_market:
             request, told = proposed(turn, request)
-        placed, places = placed_among(turn, request, market=market)
+        placed, places = placed_in(turn, request, market=market)
         histories = read_all(turn, [(one, one.at) for one in places])
-        job = movable_job(placed, histories, None if placed.market is None else 0)
+        job = job_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
             ranked = ranked_rows(turn, asked_job(turn, placed.name))
@@ -285,7 +285,7 @@ def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
     ]
 
 
-def _units_of(request: JobRequest, job: MovableJob, markets: Sequence[Market]) -> dict[str, Any]:
+def _units_of(request: JobRequest, job: MarketsJob, markets: Sequence[Market]) -> dict[str, Any]:
     """Return sizes and work of a multi-market job per instance type; a number is None where types differ."""
     from slackwater.optimization.job.units import instance_hours_of, size_words, works_words
 
@@ -708,7 +708,7 @@ def report(
         save_report,
         throughput_told,
     )
-    from slackwater.flows.ledger.records import allocations_of, decisions_of, places_held
+    from slackwater.flows.ledger.records import allocations_of, decisions_of, placements_of
     from slackwater.warehouse.errors import SettingsError
 
     when, clock = parsed_time(at, "--at") or now().floor("s"), now()
@@ -739,7 +739,7 @@ def report(
         kept, added = save_report(store, said, stored)
         made = decisions_of(store, name)
         decided = allocations_of(made)
-        warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, places_held(made))]
+        warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, placements_of(made))]
         reports = counting(every_report(store, [name]))
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}
     told = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.forecast import timetable_of
+from slackwater.flows.turn.estimates import timetable_of
 from slackwater.forecasting.origins import backtest, key_of
 from slackwater.forecasting.predictor import FittedPredictor, Panel, Predictor
 from slackwater.forecasting.predictors import FLOOR, make_predictor

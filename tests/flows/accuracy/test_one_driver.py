@@ -15,7 +15,7 @@ from slackwater.flows.accuracy.series import Measured, SeriesChoice, accuracy_of
 from slackwater.flows.accuracy.units import BacktestPlan, run_course
 from slackwater.flows.backfill.run import Backfill, SlotRange, backfill
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.forecast import timetable_of
+from slackwater.flows.turn.estimates import timetable_of
 from slackwater.forecasting.origins import Rolling, forecast_blocks, units_of
 from slackwater.forecasting.predictor import Panel
 from slackwater.forecasting.predictors import PREDICTORS, Entry, make_predictor

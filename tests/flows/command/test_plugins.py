@@ -1,5 +1,6 @@
 """Commands of other packages: an installed entry point is listed and runs."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,18 +8,14 @@ import sys
 import pytest
 
 MODULE = '''"""Carbon of jobs."""
-from slackwater.flows.command import Answer, Output
+from typing import Annotated
+
+from slackwater.flows.command import Answer, Output, option
 
 
-def carbon(*, grams: float = 2.0, output: Output = Output()) -> Answer:
-    """Print the carbon of a job.
-
-    Parameters
-    ----------
-    grams
-        Carbon per hour.
-    """
-    return Answer(lines=[f"carbon {grams}"], json={"grams": grams})
+def carbon(*, grams: Annotated[float, option("Carbon per hour.")] = 2.0, output: Output = Output()) -> Answer:
+    """Print the carbon of a job."""
+    return Answer(title="Carbon", value={"grams": grams}, about=f"carbon {grams}")
 '''
 
 
@@ -49,8 +46,8 @@ def test_a_command_of_another_package_is_listed_and_runs(environment):
     overview = run(environment, "--help").stdout
     assert "Print the carbon of a job." in overview
     assert "Carbon of jobs." in overview
-    assert run(environment, "carbon", "--grams", "3", "--json").stdout.strip().endswith('"grams": 3.0}')
-    assert run(environment, "green", "jobs").stdout == "carbon 2.0\n"
+    assert json.loads(run(environment, "carbon", "--grams", "3", "--json").stdout) == {"grams": 3.0}
+    assert "carbon 2.0" in run(environment, "green", "jobs").stdout
     assert "carbon" not in run(environment, "plan", "--help").stdout  # the product's name is not replaced
 
 

@@ -19,7 +19,7 @@ from test_turn import AT, one_turn, small_settings
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.delivery import document
 from slackwater.flows.ledger.fields import zone_of
-from slackwater.flows.ledger.jobs import open_movable, stored_jobs
+from slackwater.flows.ledger.jobs import open_job, stored_jobs
 from slackwater.flows.ledger.records import decisions_of
 from slackwater.flows.monitoring.completeness import completeness_of
 from slackwater.flows.requests.fill import offers_of
@@ -41,7 +41,7 @@ from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.request import read_request
-from slackwater.optimization.moving.score import BEST_MARKET, MOVERS
+from slackwater.optimization.moving.score import BEST_MARKET, MULTI_MARKET_POLICIES
 from slackwater.optimization.selection.learned import Rounds
 from slackwater.warehouse.errors import JobError, MarketError
 from slackwater.warehouse.issued import read_rows
@@ -272,7 +272,7 @@ def test_ended_jobs_are_scored_by_every_mover_over_all_their_markets(ended):
             name: rows_of(read_rows(store, "outcomes", where={"job": name})) for name in ("free", "homed")
         }
         weights = read_rows(store, "weights", where={"job": ["free", "homed"]})
-    movers = {mover.name for mover in MOVERS}
+    movers = {mover.name for mover in MULTI_MARKET_POLICIES}
     for name, own in rows.items():
         assert {row["policy"] for row in own} == movers | {BEST_MARKET}
         for row in own:
@@ -298,7 +298,9 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
     db, found = ended
     answer = found.answer()
     keeps_to("run", answer)
-    assert {row["policy"] for row in answer["movers"]} == {mover.name for mover in MOVERS} | {BEST_MARKET}
+    assert {row["policy"] for row in answer["movers"]} == {mover.name for mover in MULTI_MARKET_POLICIES} | {
+        BEST_MARKET
+    }
     assert sum(row["weight"] for row in answer["movers"]) == pytest.approx(1, abs=1e-4)
     assert sum(row["weight"] for row in answer["leaderboard"]) == pytest.approx(1, abs=1e-4)
     assert not {row["policy"] for row in answer["movers"]} & {row["policy"] for row in answer["leaderboard"]}
@@ -355,8 +357,8 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
         assert row["policy"] == "MeanField"
         assert "the policies of the pool know a single market" in row["chosen_because"]
         pool = read_pool(turn_on(store, settings))
-        assert pool.movers_deciding([at])[0][1] == ""
-        _, why = pool.movers_deciding([at + STEP])[0]
+        assert pool.deciders([at])[0].among_markets[1] == ""
+        _, why = pool.deciders([at + STEP])[0].among_markets
         assert why.startswith("leads after 2 jobs")
         # MeanField leads in the prior measurements; observed jobs on which another policy is far better put that policy ahead.
         for rows, leader in ((0, "MeanField"), (60, "Greedy")):
@@ -371,7 +373,7 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
         store.execute(
             "UPDATE weights SET utility = CASE policy WHEN 'Greedy' THEN 1.0 ELSE 0.0 END WHERE job = 'free'"
         )
-        led = read_pool(turn_on(store, settings)).movers_deciding([at + STEP])[0][0].name
+        led = read_pool(turn_on(store, settings)).deciders([at + STEP])[0].among_markets[0].name
     assert led == "Greedy"
     one_turn(db, settings, at=at + STEP)
     with open_store(db) as store:
@@ -434,7 +436,7 @@ def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, se
     assert (pinned["policy"], pinned["chosen_because"]) == ("Greedy", "asked for")
     refused = call("plan", "roams", *where, "--policy", "UP")
     assert refused.code == 2
-    assert "mover 'UP'" in refused.err
+    assert "policy 'UP' of a job that may run in several markets" in refused.err
     assert "'MeanField', 'OneStep', 'UP, failover'" in refused.err
 
 
@@ -517,7 +519,7 @@ def test_a_job_that_is_nowhere_yet_is_shown_in_none_of_its_markets(warehouse, th
                 places_of(turn, asked), ("price of a", "price of b", "price of c"), strict=True
             )
         ]
-    free = open_movable(asked, histories, decided={})
+    free = open_job(asked, histories, decided={})
     assert free.in_market(1).history.assumptions == ("price of b", "no clock")
     seen = free.in_market(len(histories)).history
     assert (seen.market, seen.assumptions) == (
