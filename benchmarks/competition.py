@@ -37,11 +37,11 @@ from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.replay.score import on_demand_only_cost
-from slackwater.optimization.trials.comparison import resampled
-from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR, WARM_SLOTS
 from slackwater.optimization.window.plan import Allocation
 from slackwater.studies.experiments.markets import MU_DOWN, MU_UP, TAKEN, USD, measured_worlds
 from slackwater.studies.experiments.material import World
+from slackwater.studies.trials.comparison import resampled
+from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, WARM_SLOTS
 
 DEADLINES, SIZES, LOADS = (12, 16, 24), (4, 8, 16), (0.3, 0.8)
 #: Slots within which all jobs of a start begin.

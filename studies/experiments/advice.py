@@ -30,8 +30,6 @@ from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
 from slackwater.optimization.replay.score import EndedJob, hindsight, on_demand_only_cost, perfect_forecasts
 from slackwater.optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
-from slackwater.optimization.trials.comparison import day_blocks, resampled
-from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
 from slackwater.optimization.window.plan import Allocation, Outcome
 from slackwater.studies.experiments.material import (
     COUNT_COLUMNS,
@@ -45,6 +43,8 @@ from slackwater.studies.experiments.material import (
 )
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.studies.trials.comparison import day_blocks, resampled
+from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows

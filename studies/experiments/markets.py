@@ -42,12 +42,12 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.run import spread
 from slackwater.optimization.replay.score import on_demand_only_cost
-from slackwater.optimization.trials.comparison import headroom_captured, resampled
-from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
 from slackwater.optimization.window.plan import Outcome
 from slackwater.studies.experiments.material import World, issued_quantiles, read_worlds
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.studies.trials.comparison import headroom_captured, resampled
+from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
 from slackwater.warehouse.errors import MarketError
 
 #: Parameters of every job: slots to its deadline, restart efficiencies, and the share of a slot that a move takes at the

@@ -31,10 +31,10 @@ from slackwater.optimization.selection.rounds import (
     select_with_bandit,
     train_learners,
 )
-from slackwater.optimization.trials.scenarios import Grid, Scenario
 from slackwater.studies.experiments.material import PoolRun, Tapes, make_scenarios, read_tapes, run_pool
 from slackwater.studies.experiments.pool import FAST_PLANNER, fast_pool
 from slackwater.studies.experiments.study import StudyOptions, joins, quick_look
+from slackwater.studies.trials.scenarios import Grid, Scenario
 
 #: Jobs for each cell of the grid, in the test and the training part: 54 cells, so 1,080 and 540 jobs.
 JOBS_A_CELL, TRAIN_A_CELL = 20, 10

@@ -14,7 +14,6 @@ from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.policies.reactive import Ahanp
 from slackwater.optimization.replay.run import replay
 from slackwater.optimization.replay.score import perfect_forecasts
-from slackwater.optimization.trials.scenarios import Grid
 from slackwater.studies.experiments.error import (
     KINDS,
     STEPS,
@@ -28,6 +27,7 @@ from slackwater.studies.experiments.error import (
 )
 from slackwater.studies.experiments.material import make_scenarios, read_tapes
 from slackwater.studies.experiments.pool import ideas_and_rules, tradeoff_rows
+from slackwater.studies.trials.scenarios import Grid
 
 SIZES = (0.0, 0.3, 1.0)
 
