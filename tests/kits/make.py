@@ -172,4 +172,4 @@ def _per_slot(price: Values, available: Values, slots: int) -> tuple[np.ndarray,
     """Return price and count of each slot; a single number holds in all slots."""
     prices, counts = np.asarray(price, dtype=float), np.asarray(available, dtype=float)
     shape = np.broadcast_shapes(prices.shape, counts.shape) or (slots,)
-    return tuple(np.broadcast_to(values, shape).copy() for values in (prices, counts))
+    return np.broadcast_to(prices, shape).copy(), np.broadcast_to(counts, shape).copy()

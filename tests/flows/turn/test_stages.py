@@ -102,7 +102,7 @@ def test_forecasts_in_memory_are_the_stored_forecasts(computed):
 def test_forecasts_in_memory_and_stored_forecasts_give_equal_decisions_and_scores(computed):
     (memory, scored, _), (stored, again, _) = computed
     assert {row["job"] for _, row in memory.decisions} == {"stays", "moves"}
-    assert {one.ended.job.name for _, one in scored.learned.scored} == {"past-1", "past-2"}
+    assert {one.ended.run.name for _, one in scored.learned.scored} == {"past-1", "past-2"}
     assert values(memory) == values(stored)
     assert values(scored) == values(again)
 
