@@ -19,7 +19,6 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
 from slackwater.optimization.replay.score import perfect_forecasts
-from slackwater.optimization.selection.rounds import select_over
 from slackwater.optimization.window.plan import EndRule
 from slackwater.studies.experiments.error_cost import join_note
 from slackwater.studies.experiments.material import (
@@ -32,6 +31,7 @@ from slackwater.studies.experiments.material import (
     run_pool,
 )
 from slackwater.studies.experiments.study import StudyOptions, join_banner
+from slackwater.studies.rounds import select_over
 from slackwater.studies.trials.comparison import (
     Comparison,
     compare,

@@ -17,13 +17,7 @@ from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_wo
 from slackwater.forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from slackwater.optimization.replay.run import spread
 from slackwater.optimization.selection.contract import normalised, utility_bounds
-from slackwater.optimization.selection.learners import BANDITS, LEARNERS
-from slackwater.optimization.selection.rounds import (
-    Spans,
-    follow_least_loss,
-    play_delayed,
-    play_delayed_bandit,
-)
+from slackwater.optimization.selection.learners import LEARNERS
 from slackwater.studies.experiments.error_cost import (
     NONE,
     PERFECT,
@@ -34,6 +28,13 @@ from slackwater.studies.experiments.error_cost import (
 )
 from slackwater.studies.experiments.material import make_scenarios, read_tapes
 from slackwater.studies.experiments.study import StudyOptions, join_banner, quick_look
+from slackwater.studies.learners import BANDITS
+from slackwater.studies.rounds import (
+    Spans,
+    follow_least_loss,
+    play_delayed,
+    play_delayed_bandit,
+)
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Grid, Scenario, blocks_of
 from slackwater.warehouse.errors import SettingsError

@@ -11,7 +11,6 @@ from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
 from slackwater.flows.show.formats import plain
-from slackwater.optimization.selection.rounds import Spans
 from slackwater.studies.experiments.error_cost import NONE
 from slackwater.studies.experiments.predictors import (
     PredictorRounds,
@@ -19,6 +18,7 @@ from slackwater.studies.experiments.predictors import (
     predictors_report,
     replay_forecasters,
 )
+from slackwater.studies.rounds import Spans
 from slackwater.studies.trials.scenarios import Grid
 from slackwater.warehouse.errors import SettingsError
 
