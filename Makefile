@@ -15,8 +15,9 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
+# Two workers, however many cores there are: the slow tests start processes of their own.
 test-all: $(STAMP)
-	$(BIN)/pytest
+	SLACKWATER_THREADS=2 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -22,27 +22,26 @@ import numpy as np
 import pandas as pd
 
 from slackwater.optimization.fleet.competition import (
-    Course,
+    Entry,
     Made,
-    MovingCourse,
-    Standing,
+    Trajectory,
     decide_all,
     decide_one,
 )
 from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.market.window import MarketWindow, market_window, record_of
-from slackwater.optimization.moving.definition import IDLE, MovableJob, MovingHold, even_moving
-from slackwater.optimization.moving.live import LiveMovable, MovedDecision, live_movable
+from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement, even_moving
+from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.replay import walk
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.replay.score import on_demand_only_cost
-from slackwater.optimization.trials.comparison import resampled
-from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR, WARM_SLOTS
 from slackwater.optimization.window.plan import Allocation
 from slackwater.studies.experiments.markets import MU_DOWN, MU_UP, TAKEN, USD, measured_worlds
 from slackwater.studies.experiments.material import World
+from slackwater.studies.trials.comparison import resampled
+from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, WARM_SLOTS
 
 DEADLINES, SIZES, LOADS = (12, 16, 24), (4, 8, 16), (0.3, 0.8)
 #: Slots within which all jobs of a start begin.
@@ -85,30 +84,27 @@ class Entrant:
 
     first: int
     zones: tuple[str, ...]
-    live: LiveJob | LiveMovable
-    job: MovableJob
+    live: LiveJob
+    job: MarketsJob
     windows: tuple[MarketWindow, ...]
     unit: float
 
-    def at(self, slot: int, held: Mapping[int, MovingHold]) -> LiveJob | LiveMovable:
+    def at(self, slot: int, held: Mapping[int, Placement]) -> LiveJob:
         """Return the job at a slot, after the allocations ``held``."""
-        if isinstance(self.live, LiveMovable):
-            lives = tuple(replace(one, slot=slot) for one in self.live.lives)
-            return replace(self.live, lives=lives, decided=dict(held))
-        return replace(self.live, slot=slot, decided={t: one.allocation for t, one in held.items()})
+        return replace(self.live, slot=slot, decided=dict(held))
 
-    def course(self) -> Course | MovingCourse:
+    @property
+    def policy(self) -> Any:
+        """Policy that decides the job."""
+        return POLICY if len(self.zones) == 1 else MeanField()
+
+    def trajectory(self) -> Trajectory:
         """Return the trajectory of the job over all its slots."""
-        slots = [self.at(slot, {}) for slot in range(self.job.job.deadline_slots)]
-        fixed = tuple(one for one in slots if isinstance(one, LiveJob))
-        if fixed:
-            return Course(slots=fixed, policies=(POLICY,) * len(fixed), markets=(self.zones[0],) * len(fixed))
-        moving = tuple(one for one in slots if isinstance(one, LiveMovable))
-        return MovingCourse(
-            slots=moving, keys=(self.zones,) * len(moving), markets=(self.zones,) * len(moving)
-        )
+        slots = tuple(self.at(slot, {}) for slot in range(self.job.job.deadline_slots))
+        zones = (self.zones,) * len(slots)
+        return Trajectory(slots=slots, policies=(self.policy,) * len(slots), keys=zones, markets=zones)
 
-    def outcome(self, held: Sequence[MovingHold]) -> tuple[float, bool]:
+    def outcome(self, held: Sequence[Placement]) -> tuple[float, bool]:
         """Return the sum of USD paid and value lost, and whether the job was late."""
         out = walk(self.job, self.windows, held)
         return self.job.job.value - out.utility_usd, not out.on_time
@@ -136,16 +132,15 @@ def entrant(world: World, zones: Sequence[str], first: int, name: str, rng: np.r
     unit = min(on_demand_only_cost(job, window) for window in windows)
     job = replace(job, value=VALUE_FACTOR * unit)
     start = pd.Timestamp("2026-01-01T00:00Z") + first * STEP
-    lives = [
-        LiveJob(job=job, start=start, step=STEP, slot=0, seen=see(job, window, None, record), decided={})
-        for window, record in zip(windows, records, strict=True)
-    ]
-    movable = MovableJob(
+    movable = MarketsJob(
         runs=(job,) * len(zones),
         moving=even_moving(len(zones), taken=TAKEN, usd=USD[1]),
         home=0 if len(zones) == 1 else None,
     )
-    live = lives[0] if len(zones) == 1 else live_movable(movable, lives, {}, zones)
+    seen = [see(job, window, None, record) for window, record in zip(windows, records, strict=True)]
+    live = LiveJob(
+        job=movable, start=start, step=STEP, slot=0, seen=tuple(seen), decided={}, names=tuple(zones)
+    )
     return Entrant(first=first, zones=tuple(zones), live=live, job=movable, windows=tuple(windows), unit=unit)
 
 
@@ -160,17 +155,17 @@ def entrants(world: World, case: Case, first: int, rng: np.random.Generator) -> 
     return found
 
 
-def together(jobs: Sequence[Entrant]) -> list[list[MovingHold]]:
+def together(jobs: Sequence[Entrant]) -> list[list[Placement]]:
     """Return the allocations of each job by slot, decided as in turns."""
     return [
         [_held(one) for one in made if one is not None]
-        for made in decide_all([job.course() for job in jobs], EFFORT)
+        for made in decide_all([job.trajectory() for job in jobs], EFFORT)
     ]
 
 
-def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[MovingHold]], int, int]:
+def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[Placement]], int, int]:
     """Return the allocations of each job, with spot granted in job order, and the refused and requested spot instances."""
-    held: list[dict[int, MovingHold]] = [{} for _ in jobs]
+    held: list[dict[int, Placement]] = [{} for _ in jobs]
     refused = asked = 0
     for t in range(
         min(job.first for job in jobs), max(job.first + job.job.job.deadline_slots for job in jobs)
@@ -181,25 +176,22 @@ def alone(world: World, jobs: Sequence[Entrant]) -> tuple[list[list[MovingHold]]
             live = job.at(slot, own) if 0 <= slot < job.job.job.deadline_slots else None
             if live is None or live.is_finished:
                 continue
-            policy = POLICY if isinstance(live, LiveJob) else None
-            wish = _held(decide_one(Standing(live=live, markets=job.zones, policy=policy), EFFORT))
+            wish = _held(decide_one(Entry(live=live, markets=job.zones, policy=job.policy), EFFORT))
             got = 0
             if wish.market is not None:
                 zone = job.zones[wish.market]
                 got = min(wish.allocation.spot, left[zone])
                 left[zone] -= got
             kept = Allocation(wish.allocation.on_demand, got)
-            own[slot] = MovingHold(wish.market, kept) if kept.total else IDLE
+            own[slot] = Placement(wish.market, kept) if kept.total else IDLE
             refused, asked = refused + wish.allocation.spot - got, asked + wish.allocation.spot
     return [[own[slot] for slot in sorted(own)] for own in held], refused, asked
 
 
-def _held(made: Made) -> MovingHold:
+def _held(made: Made) -> Placement:
     if not isinstance(made, Decision):
         raise ValueError(f"no decision: {made}")
-    if not made.allocation.total:
-        return IDLE
-    return MovingHold(made.market if isinstance(made, MovedDecision) else 0, made.allocation)
+    return made.placement
 
 
 def starts_of(world: World, many: int, *, earlier: bool) -> list[int]:

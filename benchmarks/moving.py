@@ -14,9 +14,9 @@ import numpy as np
 
 from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.market.window import MarketWindow, Record, market_window, record_of
-from slackwater.optimization.moving.definition import MovableJob, even_moving
-from slackwater.optimization.moving.live import expected_ahead
-from slackwater.optimization.moving.movers import MeanField
+from slackwater.optimization.moving.decision import expected_ahead
+from slackwater.optimization.moving.definition import MarketsJob, even_moving
+from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.replay import Grounds, hindsight_over_markets
 from slackwater.optimization.policies.stochastic import Stochastic, make_tables
 from slackwater.optimization.replay.decision import Effort
@@ -24,7 +24,7 @@ from slackwater.optimization.replay.decision import Effort
 MARKETS, N_MAX, HISTORY, ROUNDS = 10, 16, 336, 15
 
 
-def world(slots: int, seed: int, *, restless: bool) -> tuple[MovableJob, list[MarketWindow], list[Record]]:
+def world(slots: int, seed: int, *, restless: bool) -> tuple[MarketsJob, list[MarketWindow], list[Record]]:
     """Return a job without a home market, its markets and their records."""
     rng = np.random.default_rng(seed)
     shape = (MARKETS, HISTORY + slots)
@@ -45,7 +45,7 @@ def world(slots: int, seed: int, *, restless: bool) -> tuple[MovableJob, list[Ma
         )
         for m in range(MARKETS)
     ]
-    movable = MovableJob(runs=(job,) * MARKETS, moving=even_moving(MARKETS, taken=0.3, usd=0.1))
+    movable = MarketsJob(runs=(job,) * MARKETS, moving=even_moving(MARKETS, taken=0.3, usd=0.1))
     return movable, windows, records
 
 

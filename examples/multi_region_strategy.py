@@ -22,8 +22,8 @@ import numpy as np
 
 from slackwater.optimization.job.definition import Job, Linear, Progress
 from slackwater.optimization.market.window import market_window, record_of
-from slackwater.optimization.moving.definition import MarketsView, MovableJob, Moving
-from slackwater.optimization.moving.movers import MeanField
+from slackwater.optimization.moving.definition import MarketsJob, MarketsView, Moving
+from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.replay import Grounds
 from slackwater.optimization.policies.contract import View
 
@@ -93,7 +93,7 @@ class MultiRegionStrategy:
             value=10.0 * work_hours * max(on_demand_usd.values()),
             must_finish=True,
         )
-        self.job = MovableJob(
+        self.job = MarketsJob(
             runs=(run,) * len(self.regions),
             moving=Moving(taken=transfer_hours / step_hours, usd=np.array(usd)),
             home=None if home is None else self.regions.index(home),

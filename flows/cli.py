@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import sys
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
-from slackwater.flows.command import Command, Program, open_streams
+from slackwater.flows.command import COMPLETION, HELP, Command, Program, open_streams
+from slackwater.warehouse.plugins import list_plugins, list_studies
 
 #: Command words -> function and example arguments; overviews list the commands in this order.
-COMMANDS: Final = {
+COMMANDS: Final[dict[str, Command]] = {
     "run": Command("slackwater.flows.engine.command:run", "--data data --job job.toml"),
     "plan": Command(
         "slackwater.flows.turn.command:plan", "job.toml --market gcp/us-central1/us-central1-a/a3-highgpu-1g"
@@ -67,29 +68,26 @@ COMMANDS: Final = {
     "schema": Command("slackwater.flows.schemas.command:schema", "decision"),
     "init": Command("slackwater.flows.schemas.command:init"),
 }
-#: Command groups: first word of the two-word commands -> help text.
-GROUPS: Final = {
+#: Command groups: first word of the two-word commands -> help text ("": the docstring of the commands' module).
+GROUPS: Final[dict[str, str]] = {
     "job": "Add, change, list and show jobs, and report what they did.",
     "feeds": "List the live feeds of the settings with their last fetch; fetch one by hand.",
     "fleet": "Plan jobs that compete for the same instances together.",
 }
-#: Commands of the studies, which a clone has and a wheel does not.
-STUDIES: Final = {
-    "experiment pool": Command("slackwater.studies.experiments.command:pool", "--data data"),
-    "experiment error": Command("slackwater.studies.experiments.command:error", "--data data"),
-    "experiment selection": Command("slackwater.studies.experiments.command:selection", "--data data"),
-    "experiment cant-be-late": Command("slackwater.studies.experiments.command:cant_be_late", "--data data"),
-    "experiment predictors": Command("slackwater.studies.experiments.command:predictors", "--data data"),
-    "experiment cluster": Command("slackwater.studies.experiments.command:cluster", "--data data"),
-    "experiment renting": Command("slackwater.studies.experiments.command:renting", "--data data"),
-    "experiment advice": Command("slackwater.studies.experiments.command:advice", "--data data"),
-    "experiment markets": Command("slackwater.studies.experiments.command:markets", "--data data"),
-}
-if (Path(__file__).parents[1] / "studies").is_dir():
-    COMMANDS.update(STUDIES)
-    GROUPS["experiment"] = (
-        "Repeat an experiment on a folder of measured prices and counts: train on the past half, test on the later one."
-    )
+#: Entry points of commands in other packages: a function of its options that returns an `Answer`, under the words of the command.
+PLUGINS: Final = "slackwater.commands"
+
+
+def add_commands(places: Mapping[str, str], *, example: str = "") -> None:
+    """Add commands, ``module:function`` by words, and their groups; the product's names are not replaced."""
+    for words, place in places.items():
+        COMMANDS.setdefault(words, Command(place, example))
+        first, _, second = words.partition(" ")
+        if second:
+            GROUPS.setdefault(first, "")
+
+
+add_commands(list_studies(PLUGINS), example="--data data")  # each needs a folder of histories
 
 
 def _version() -> str:
@@ -115,7 +113,10 @@ def main() -> None:
     # Libraries create hundreds of thousands of permanent objects: collecting after every 700 takes a tenth of a command's time.
     gc.set_threshold(50_000, 20, 20)
     open_streams()
-    sys.exit(PROGRAM.run(sys.argv[1:]))
+    words = sys.argv[1:]
+    if not words or words[0] in (*HELP, COMPLETION) or words[0] not in {name.split()[0] for name in COMMANDS}:
+        add_commands(list_plugins(PLUGINS))  # entry points take a while to read; a command of ours needs none
+    sys.exit(PROGRAM.run(words))
 
 
 if __name__ == "__main__":

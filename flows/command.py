@@ -633,9 +633,8 @@ class Program:
         for place, (words, command) in enumerate(self.commands.items()):
             first, _, second = words.partition(" ")
             if first in self.groups and first not in inner:
-                inner[first] = App(
-                    name=first, help=self.groups[first], version_flags=(), sort_key=place, **settings
-                )
+                summary = self.groups[first] or (_module_summary(command.function) if known else "")
+                inner[first] = App(name=first, help=summary, version_flags=(), sort_key=place, **settings)
                 app.command(inner[first])
             if first in inner and not second:
                 inner[first].default(_function(command.function))
@@ -665,10 +664,24 @@ class Program:
 
 
 def _function(path: str) -> Callable[..., Any]:
-    """Import the function at ``module:function``."""
+    """Import the function at ``module:function``; raises `SettingsError` if that fails."""
     module, _, name = path.partition(":")
-    function: Callable[..., Any] = getattr(import_module(module), name)
+    try:
+        function: Callable[..., Any] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        from slackwater.warehouse.errors import SettingsError
+
+        raise SettingsError(
+            f"the command {path!r} cannot be imported: {error}",
+            expected="module:function of an installed package",
+            remedy="install it again or remove the package that registers it",
+        ) from error
     return function
+
+
+def _module_summary(path: str) -> str:
+    """Return the first line of the docstring of the module in ``module:function``."""
+    return (sys.modules[_function(path).__module__].__doc__ or "").partition("\n")[0]
 
 
 def _no_memory(error: MemoryError) -> str:

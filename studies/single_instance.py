@@ -14,7 +14,6 @@ from typing import Final, Protocol
 import numpy as np
 import pandas as pd
 
-from slackwater.optimization.trials.comparison import resampled
 from slackwater.studies.single_kernel import (
     ON_DEMAND,
     SPOT,
@@ -26,6 +25,7 @@ from slackwater.studies.single_kernel import (
     play,
     uniform_progress,
 )
+from slackwater.studies.trials.comparison import resampled
 from slackwater.warehouse.errors import MarketError, PolicyError, SettingsError
 
 # ---

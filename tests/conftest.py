@@ -13,8 +13,8 @@ import pytest
 from slackwater.flows.engine.run import ENGINE_SETTINGS
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Workers of one run share the cores already: additional DuckDB threads only wait for each other. Without
-# workers, as `make test-all` runs, DuckDB uses its default number.
+# Workers of one run share the cores already: additional DuckDB threads only wait for each other. `make test-all`
+# sets two threads, so that the work of several is tested as well.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("SLACKWATER_THREADS", "1")
 # Wide enough that no heading wraps, whatever the terminal or worker; tests of widths set it themselves.
@@ -38,6 +38,7 @@ FIRST = (
     "contract/test_predictors.py",
     "warehouse/observations/test_store_ingest.py",
     "warehouse/exchange/test_exchange.py",
+    "flows/engine/test_runs.py",
     "flows/engine/test_deployments.py",
     "studies/single_instance/test_single_instance_tables.py",
     "flows/backfill/test_backfill.py",
@@ -50,6 +51,7 @@ FIRST = (
     "flows/accuracy/test_accuracy_command.py",
     "optimization/fleet/test_competition.py",
     "faults/test_kills.py",
+    "flows/command/test_cli.py",
     "flows/ui/test_ui.py",
     "flows/monitoring/test_status_command.py",
     "flows/monitoring/test_alarm_events.py",
@@ -85,6 +87,15 @@ def new_warehouses(empty_warehouse):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Opening, "_make", copied)
         yield
+
+
+@pytest.fixture
+def store():
+    """Yield an empty warehouse in memory."""
+    from slackwater.warehouse.store.connection import open_store
+
+    with open_store(":memory:") as opened:
+        yield opened
 
 
 def pytest_collection():

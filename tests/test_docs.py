@@ -39,3 +39,17 @@ def test_the_notebook_runs():
     }
     assert costs["hindsight"] <= costs["CheapSpot"] < costs["OD-only"]
     assert re.search(r"^climate +\d", done.stdout, re.MULTILINE)
+
+
+def test_paths_that_pages_name_exist():
+    """Check README, contributing and every page; decisions are history and may name what is gone."""
+    root = DOCS.parent
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *DOCS.glob("*.md")]
+    folders = "warehouse|forecasting|optimization|flows|studies|tests|benchmarks|examples|docs"
+    named = {
+        (page.name, path)
+        for page in pages
+        for path in re.findall(rf"`((?:{folders})/[\w./-]+)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    assert [(page, path) for page, path in sorted(named) if not (root / path).exists()] == []

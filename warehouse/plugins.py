@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from slackwater.warehouse.errors import SettingsError
 
+#: Entry points of the studies in a clone, as in ``[project.entry-points]``. Those of pyproject.toml ship in the wheel, which
+#: has no studies.
+STUDIES = Path(__file__).parents[1] / "studies" / "plugins.toml"
 #: A name such as ``my_package.policies:Patient``.
 PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -17,10 +21,11 @@ PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 def find_plugin(group: str, name: str) -> Any | None:
     """Return the object of another package with this name, None if there is none.
 
-    ``name`` is that of an entry point of ``group``, or ``module:Name``, whose module may also lie in the working folder. Raises
-    `SettingsError` if the module or the object cannot be imported.
+    ``name`` is that of an entry point of ``group`` (`list_plugins`), or ``module:Name``, whose module
+    may also lie in the working folder. Raises `SettingsError` if the module or the object cannot be
+    imported.
     """
-    place = name if PLACE.fullmatch(name) else _entry_point(group, name)
+    place = name if PLACE.fullmatch(name) else list_plugins(group).get(name)
     if place is None:
         return None
     module, _, attribute = place.partition(":")
@@ -35,8 +40,16 @@ def find_plugin(group: str, name: str) -> Any | None:
         ) from error
 
 
-def _entry_point(group: str, name: str) -> str | None:
-    """Return ``module:Name`` of an installed entry point."""
+def list_plugins(group: str) -> dict[str, str]:
+    """Return ``module:Name`` by name of the studies of a clone and of every installed entry point of a group."""
     from importlib.metadata import entry_points  # takes a while to import; needed for unknown names only
 
-    return next((point.value for point in entry_points(group=group) if point.name == name), None)
+    return {point.name: point.value for point in entry_points(group=group)} | list_studies(group)
+
+
+def list_studies(group: str) -> dict[str, str]:
+    """Return ``module:Name`` by name of the studies, which register in `STUDIES`; empty in a wheel, which ships none."""
+    if not STUDIES.is_file():
+        return {}
+    found: dict[str, str] = tomllib.loads(STUDIES.read_text(encoding="utf-8")).get(group, {})
+    return found

@@ -22,7 +22,7 @@ from slackwater.flows.command import Session, parsed_duration, parsed_time, prog
 from slackwater.flows.config import Settings
 from slackwater.flows.show.blocks import Block
 from slackwater.flows.show.formats import plain, rows_of
-from slackwater.flows.turn.forecast import timetable_of
+from slackwater.flows.turn.estimates import timetable_of
 from slackwater.forecasting.accuracy.left_out import LEAVABLE, left_out
 from slackwater.forecasting.accuracy.tables import Accuracy, LeftOut
 from slackwater.forecasting.diagnosis.drift import drift_table

@@ -33,12 +33,8 @@ from slackwater.flows.turn.context import (
     require_markets,
     run_id_of,
 )
-from slackwater.flows.turn.forecast import (
-    NO_ESTIMATES,
-    Estimates,
-    forecast_market,
-    timetable_of,
-)
+from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, timetable_of
+from slackwater.flows.turn.forecast import forecast_market
 from slackwater.flows.turn.stages import (
     Found,
     decide_jobs,

@@ -14,9 +14,9 @@ from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import (
     Turn,
     deciding_policy,
-    market_of,
     peers_of,
-    placed_among,
+    placed_in,
+    policies_named,
     proposed,
     read_all,
     read_pool,
@@ -26,18 +26,14 @@ from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.forecasting.accuracy.intervals import block_interval
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
-from slackwater.optimization.job.request import JobRequest, job_on
+from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.job.units import works_words
-from slackwater.optimization.moving.score import MOVERS, EndedMovable, score_movable
-from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.moving.terms import job_in_markets
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import record_start
-from slackwater.optimization.replay.run import replay_pool
-from slackwater.optimization.replay.score import EndedJob, ended_job, hindsight, on_demand_only_cost
-from slackwater.optimization.window.audit import audit_outcome
-from slackwater.optimization.window.plan import Outcome
-from slackwater.warehouse.errors import MarketError, PolicyError, SettingsError
+from slackwater.optimization.replay.score import EndedJob, ended_job, score_job
+from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History
 
 Span: TypeAlias = tuple[pd.Timestamp, pd.Timestamp]
@@ -125,13 +121,8 @@ def backtest(
         request, proposal = proposed(turn, request)
     step = step_of(turn.settings)
     floating = of_length(request, length)
-    if floating.may_move:
-        floating, places = placed_among(turn, floating, market=market)
-        floating = of_length(floating, length)
-    else:
-        if market is None and floating.market is None:
-            raise MarketError(f"job {floating.name!r} names no market", remedy="give --market MARKET")
-        places = (market_of(turn, market or floating.place).for_job(floating),)
+    placed, places = placed_in(turn, floating, market=market)
+    floating = of_length(placed, length)
     slots = math.floor(length / step + 1e-9)
     wanted = _start_times(
         first, last, every, step=step, latest=min(place.at for place in places) + step - slots * step
@@ -153,13 +144,13 @@ def backtest(
     gaps = 0
     assumed: dict[str, None] = {}
     for i, start in enumerate(starts):
-        alone = [record.ended(_placed(floating, place, start), place, start) for place in places]
-        gaps += sum(int(np.count_nonzero(~one.window.observed[:slots])) for one in alone)
-        assumed |= dict.fromkeys(text for one in alone for text in one.assumptions)
-        runs += _runs(floating, alone, places, record, chosen)
+        ended = record.ended(_placed(floating, places[0], start), start)
+        gaps += sum(int(np.count_nonzero(~window.observed[:slots])) for window in ended.windows)
+        assumed |= dict.fromkeys(ended.assumptions)
+        runs += _runs(ended, chosen)
         if progress is not None:
             progress(i + 1, len(starts))
-    of_markets = [(one.job, place.market) for one, place in zip(alone, places, strict=True)]
+    of_markets = [(run, place.market) for run, place in zip(ended.job.runs, places, strict=True)]
     gpus = {job.gpus for job, _ in of_markets}
     return Backtest(
         job=floating.name,
@@ -197,7 +188,13 @@ def of_length(request: JobRequest, length: pd.Timedelta) -> JobRequest:
 
 def _placed(request: JobRequest, place: Followed, start: pd.Timestamp) -> JobRequest:
     own = request.model_copy(update={"start": start.to_pydatetime()})
-    return own.placed(at=start, market=place.market.key, source=place.source)
+    placed = own.placed(at=start, market=place.market.key, source=place.source)
+    # A multi-market job has no home unless its file names one.
+    return (
+        placed.model_copy(update={"market": request.market, "source": request.source})
+        if request.may_move
+        else placed
+    )
 
 
 def _start_times(
@@ -246,23 +243,12 @@ def _span_text(span: Span | None) -> str:
 def _chosen(turn: Turn, request: JobRequest, names: Sequence[str]) -> tuple[str, list[Any]]:
     """Return the name of the policy that a turn would use now, and the policies to simulate."""
     if request.may_move:
-        leader = read_pool(turn).movers_deciding([turn.at])[0][0].name
-        by_name = {mover.name: mover for mover in MOVERS}
-        wanted = tuple(by_name) if not names or "all" in names else tuple(dict.fromkeys(names))
-        for name in wanted:
-            if name not in by_name:
-                raise PolicyError(
-                    f"policy {name!r} of a job that may run in several markets",
-                    expected=f"all, or one of {', '.join(by_name)}",
-                )
-        return leader, [by_name[name] for name in wanted]
+        leader = read_pool(turn).deciders([turn.at])[0].of(request)[0].name
+        return leader, policies_named(turn, request, list(names) or ["all"])
     if not request.checkpoint.resumable:
         return ON_DEMAND_ONLY, [OnDemandOnly()]
     leading = deciding_policy(turn)[0]
-    if "all" in names:
-        pool = list(read_pool(turn).policies)
-    else:
-        pool = [policy_named(name) for name in names] or [leading, *map(policy_named, BASELINES)]
+    pool = policies_named(turn, request, names) or [leading, *map(policy_named, BASELINES)]
     return leading.name, list({policy.name: policy for policy in pool}.values())
 
 
@@ -274,13 +260,12 @@ class _MarketRecord:
     peers: Mapping[Followed, Sequence[History]]
     forecasts: Mapping[Followed, Mapping[pd.Timestamp, Forecast]]
 
-    def ended(self, request: JobRequest, place: Followed, start: pd.Timestamp) -> EndedJob:
-        history = self.histories[place]
-        job, first = job_on(request, history, among=[one.market for one in self.histories])
-        grid = pd.date_range(first, periods=job.deadline_slots, freq=history.step)
-        issued = self.forecasts[place]
-        own = [issued[slot] for slot in grid if slot in issued]
-        return ended_job(job, start, history, own, self.peers[place])
+    def ended(self, request: JobRequest, start: pd.Timestamp) -> EndedJob:
+        histories = tuple(self.histories.values())
+        job = job_in_markets(request, histories)
+        grid = pd.date_range(start, periods=job.job.deadline_slots, freq=histories[0].step)
+        issued = [[own[slot] for slot in grid if slot in own] for own in self.forecasts.values()]
+        return ended_job(job, start, histories, issued, [self.peers[place] for place in self.histories])
 
 
 def _with_forecasts(
@@ -308,51 +293,23 @@ def _with_forecasts(
     return _MarketRecord(histories=histories, peers=peers, forecasts=forecasts)
 
 
-def _runs(
-    request: JobRequest,
-    alone: Sequence[EndedJob],
-    places: Sequence[Followed],
-    record: _MarketRecord,
-    chosen: Sequence[Any],
-) -> Iterator[Run]:
+def _runs(ended: EndedJob, chosen: Sequence[Any]) -> Iterator[Run]:
     """Yield the outcome of every policy at a start; every outcome is audited first (M3.5)."""
-    ended = alone[0]
-    outcomes: Sequence[Outcome]
     if any(policy.name != ON_DEMAND_ONLY for policy in chosen):
-        check_job(ended.job, uses_spot=True)
-    if request.may_move:
-        own = _placed(request, places[0], ended.start).model_copy(
-            update={"market": request.market, "source": request.source}
-        )
-        job = movable_job(
-            own, [record.histories[place] for place in places], None if request.market is None else 0
-        )
-        markets = tuple(place.market.key for place in places)
-        scored = score_movable(
-            EndedMovable(job=job, alone=tuple(alone), markets=markets), chosen, each_market=False
-        )
-        outcomes, best = scored.outcomes, scored.hindsight_usd
-        unit = scored.ledger[0].on_demand_only_usd if scored.on_demand_known else None
-    else:
-        outcomes = replay_pool(
-            chosen, ended.job, ended.window, forecasts=ended.forecasts, record=ended.record
-        )
-        for outcome in outcomes:
-            audit_outcome(ended.job, ended.window, outcome)
-        best = hindsight(ended.job, ended.window).cost_usd
-        unit = on_demand_only_cost(ended.job, ended.window) if ended.window.on_demand.known else None
-    step = pd.Timedelta(hours=ended.window.slot_hours)
-    observed = all(one.window.availability_observed for one in alone)
-    for outcome in outcomes:
+        check_job(ended.run, uses_spot=True)
+    scored = score_job(ended, chosen, with_bounds=False)
+    unit = scored.ledger[0].on_demand_only_usd if scored.on_demand_known else None
+    step = pd.Timedelta(hours=ended.slot_hours)
+    for outcome in scored.outcomes:
         yield Run(
             start=ended.start,
             policy=outcome.policy,
             cost_usd=outcome.total_cost_usd,
-            on_time=outcome.on_time if observed or not outcome.spot_share else None,
+            on_time=outcome.on_time if ended.availability_observed or not outcome.spot_share else None,
             finish=None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step,
             spot_share=outcome.spot_share,
             on_demand_only_usd=unit,
-            hindsight_usd=best,
+            hindsight_usd=scored.hindsight_usd,
         )
 
 

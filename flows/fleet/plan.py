@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.turn.context import Turn, market_of, placed_among
+from slackwater.flows.turn.context import Turn, placed_in
 from slackwater.flows.turn.planning import decisions_as_of
 from slackwater.optimization.job.request import JobRequest, read_request
-from slackwater.warehouse.errors import JobError, MarketError
+from slackwater.warehouse.errors import JobError
 
 
 def fleet_answer(turn: Turn, requests: Sequence[JobRequest]) -> dict[str, Any]:
@@ -39,15 +39,10 @@ def fleet_answer(turn: Turn, requests: Sequence[JobRequest]) -> dict[str, Any]:
 
 def _placed(turn: Turn, request: JobRequest, left_out: list[str]) -> JobRequest | None:
     """Return the request with its market and start, or None with a note if it starts later."""
-    if request.may_move:
-        return placed_among(turn, request)[0]
-    if request.market is None:
-        raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
     if request.start is not None and pd.Timestamp(request.start) > turn.at:
         left_out.append(f"job {request.name} is left out: it starts at {request.start}")
         return None
-    followed = market_of(turn, request.market).for_job(request)
-    return request.placed(at=turn.at, market=followed.market.key, source=followed.source)
+    return placed_in(turn, request)[0]
 
 
 def request_on(path: Path, market: str | None) -> JobRequest:

@@ -19,13 +19,12 @@ from slackwater.optimization.job.request import (
     JobRequest,
     TermChange,
     check_slots,
-    job_on,
     shortfall_told,
     slot_job,
     term_changes,
 )
 from slackwater.optimization.job.units import named_market
-from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.moving.terms import job_in_markets
 from slackwater.warehouse.errors import InputError, JobError
 from slackwater.warehouse.store.connection import Store
 
@@ -89,16 +88,13 @@ def under_terms(turn: Turn, job: StoredJob, ledger: JobLedger) -> UnderTerms:
     request, places = job.request, markets_of(turn, job.request)
     if places[0].at < job.start:
         histories = read_all(turn, [(one, one.at) for one in places])
-        if request.may_move:
-            runs = movable_job(request, histories, None if request.market is None else 0).runs
-        else:
-            runs = (job_on(request, histories[0])[0],)
+        runs = job_in_markets(request, histories).runs
         told = [shortfall_told(one, job.start, histories[0].step) for one in runs]
         return UnderTerms(job=runs[0], progress=Progress(), shortfall=told[0] if all(told) else "")
     running = opened(turn, (job, places), ledger=ledger)
     progress = running.live.progress()
     there = running.in_market(progress.place)
-    return UnderTerms(job=there.live.job, progress=progress, shortfall=there.shortfall(progress))
+    return UnderTerms(job=there.run, progress=progress, shortfall=running.live.shortfall(progress))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

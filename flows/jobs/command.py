@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slackwater.flows.config import Settings
     from slackwater.flows.ledger.jobs import Report, StoredJob
     from slackwater.optimization.job.request import JobRequest
-    from slackwater.optimization.moving.definition import MovableJob
+    from slackwater.optimization.moving.definition import MarketsJob
     from slackwater.warehouse.history import History, Market
     from slackwater.warehouse.store.connection import Store
 
@@ -99,75 +99,83 @@ def add(
 
 
 def _add(request: JobRequest, market: str | None, name: str | None, session: QueryAt) -> Answer:
+    """Add a job; a job without markets gets proposed markets with a ranking."""
+    import pandas as pd
+
     from slackwater.flows.clock import now
+    from slackwater.flows.exchange import RANKED_COLUMNS
     from slackwater.flows.ledger.jobs import save_jobs
-    from slackwater.flows.turn.context import Turn, read_history
-    from slackwater.flows.turn.following import find_market, step_of
+    from slackwater.flows.turn.answer import ranked_rows
+    from slackwater.flows.turn.context import Turn, placed_in, proposed, read_all
+    from slackwater.flows.turn.following import step_of
+    from slackwater.flows.turn.planning import asked_job
     from slackwater.optimization.job.definition import infeasible_by
-    from slackwater.optimization.job.request import first_slot, shortfall_told, slot_job
-    from slackwater.optimization.job.units import (
-        instance_hours_of,
-        job_work_words,
-        rounding_notes,
-        size_words,
-    )
+    from slackwater.optimization.job.request import first_slot, shortfall_told
+    from slackwater.optimization.moving.terms import job_in_markets
 
     if name:
         request = request.model_copy(update={"name": name})
-    settings, text = session.config, market or request.market
-    if request.may_move or text is None:
-        return _add_movable(request, market, session)
+    settings, ranked, told = session.config, list[dict[str, Any]](), ""
     with session.writing() as store:
         at, own_end = session.moment(store)
-        followed = find_market(store, text, at=at, settings=settings, own_end=own_end).for_job(request)
-        placed = request.placed(at=followed.at, market=followed.market.key, source=followed.source)
-        history = read_history(store, followed, settings=settings, start=followed.at)
-        job = slot_job(
-            placed,
-            step=step_of(settings),
-            on_demand_usd=history.on_demand_usd,
-            sold=history.on_demand.sold,
-        )
-        added = save_jobs(store, [placed], origin="user", at=followed.at, step=step_of(settings))
         turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end, clock=now())
-        old = turn.fresh.stale(history, followed.at)
+        if request.names_no_market and market is None:
+            request, told = proposed(turn, request)
+        placed, places = placed_in(turn, request, market=market)
+        histories = read_all(turn, [(one, one.at) for one in places])
+        job = job_in_markets(placed, histories)
+        added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
+        if told and first_slot(placed, step_of(settings)) <= places[0].at:
+            ranked = ranked_rows(turn, asked_job(turn, placed.name))
+    newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
+    old = turn.fresh.stale(newest, places[0].at)
+    run = job.job
+    names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
     value = {
-        "job": job.name,
+        "job": run.name,
         "added": bool(added),
-        "market": followed.market.key,
-        "source": followed.source,
+        "market": placed.market,
+        "source": placed.source,
+        **({"markets": names} if placed.may_move else {}),
         "start": placed.start,
         "deadline": placed.deadline,
-        "deadline_slots": job.deadline_slots,
-        "sizes": size_words(placed, followed.market),
-        "n_min": job.n_min,
-        "n_max": job.n_max,
-        "gpus_per_instance": job.gpus,
-        "work": job_work_words(placed, job, followed.market),
-        "workload": request.workload.amount,
-        "workload_unit": request.workload.unit,
-        "workload_instance_hours": instance_hours_of(placed, job),
+        "deadline_slots": run.deadline_slots,
+        **_units_of(placed, job, [history.market for history in histories]),
         "value_usd": request.value_usd,
-        "must_finish": job.must_finish,
-        "infeasible_by_slots": infeasible_by(job, slot_hours=history.slot_hours),
-        "note": "; ".join(
-            [
-                *(
-                    ["hard deadline: no value given, so the job is never abandoned while it can still finish"]
-                    if job.must_finish
-                    else []
-                ),
-                *rounding_notes(placed, followed.market),
-            ]
+        "must_finish": run.must_finish,
+        "infeasible_by_slots": min(
+            infeasible_by(one, slot_hours=histories[0].slot_hours) for one in job.runs
         ),
+        **({"move_usd_most": float(job.moving.usd.max())} if placed.may_move else {}),
+        "note": "; ".join([*_terms_note(placed, job), *_roundings(placed, histories)]),
     }
-    told = shortfall_told(job, first_slot(placed, history.step), history.step)
-    value["shortfall"] = told or None
-    value["stale"] = old
-    table = Table("Job", [value], _columns(value))
-    return Answer(
-        title=f"Job {job.name}", value=value, blocks=[*_old(old, followed.at), table], banner=_cannot(told)
-    )
+    short: list[str] = [
+        shortfall_told(one, first_slot(placed, histories[0].step), histories[0].step) for one in job.runs
+    ]
+    cannot = short[0] if all(short) else ""
+    value |= {"shortfall": cannot or None, "stale": old}
+    if told:
+        value |= {"proposed": told, "ranked": ranked}
+    shown = value | ({"markets": "; ".join(names)} if placed.may_move else {})
+    blocks: list[Block] = [*_old(old, places[0].at), Table("Job", [shown], _columns(value))]
+    if ranked:
+        blocks.append(
+            Table(
+                "Markets of the job, ranked by expected total cost if it runs there in the next slot",
+                ranked,
+                RANKED_COLUMNS,
+            )
+        )
+    return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
+
+
+def _terms_note(request: JobRequest, job: MarketsJob) -> list[str]:
+    """Return notes on the markets of a multi-market job, and on the hard deadline of a single-market job."""
+    if request.may_move:
+        free = "" if request.market else "; its first start is not a move and costs nothing extra"
+        return [f"runs in the best of {len(job.runs)} markets and may move{free}"]
+    hard = "hard deadline: no value given, so the job is never abandoned while it can still finish"
+    return [hard] if job.job.must_finish else []
 
 
 def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
@@ -202,78 +210,6 @@ def _cannot(told: str | None) -> Banner | None:
     return Banner("Warning:", told) if told else None
 
 
-def _add_movable(request: JobRequest, market: str | None, session: QueryAt) -> Answer:
-    """Add a multi-market job, or a job without markets, which gets proposed markets with a ranking."""
-    import pandas as pd
-
-    from slackwater.flows.clock import now
-    from slackwater.flows.exchange import RANKED_COLUMNS
-    from slackwater.flows.ledger.jobs import save_jobs
-    from slackwater.flows.turn.answer import ranked_rows
-    from slackwater.flows.turn.context import Turn, placed_among, proposed, read_all
-    from slackwater.flows.turn.following import step_of
-    from slackwater.flows.turn.planning import asked_job
-    from slackwater.optimization.job.definition import infeasible_by
-    from slackwater.optimization.job.request import first_slot, shortfall_told
-    from slackwater.optimization.moving.terms import movable_job
-
-    settings = session.config
-    with session.writing() as store:
-        at, own_end = session.moment(store)
-        turn = Turn(store=store, at=at, settings=settings, run_id="add", own_end=own_end, clock=now())
-        told, ranked = "", []
-        if request.names_no_market:
-            request, told = proposed(turn, request)
-        placed, places = placed_among(turn, request, market=market)
-        histories = read_all(turn, [(one, one.at) for one in places])
-        job = movable_job(placed, histories, None if placed.market is None else 0)
-        added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
-        if told and first_slot(placed, step_of(settings)) <= places[0].at:
-            ranked = ranked_rows(turn, asked_job(turn, placed.name))
-    newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
-    old = turn.fresh.stale(newest, places[0].at)
-    run = job.job
-    names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
-    value = {
-        "job": run.name,
-        "added": bool(added),
-        "market": placed.market,
-        "source": placed.source,
-        "markets": names,
-        "start": placed.start,
-        "deadline": placed.deadline,
-        "deadline_slots": run.deadline_slots,
-        **_units_of(placed, job, [history.market for history in histories]),
-        "value_usd": request.value_usd,
-        "must_finish": run.must_finish,
-        "infeasible_by_slots": min(
-            infeasible_by(one, slot_hours=histories[0].slot_hours) for one in job.runs
-        ),
-        "move_usd_most": float(job.moving.usd.max()),
-        "note": f"runs in the best of {len(places)} markets and may move"
-        + ("" if placed.market else "; its first start is not a move and costs nothing extra")
-        + "".join(f"; {text}" for text in _roundings(placed, histories)),
-    }
-    short: list[str] = [
-        shortfall_told(one, first_slot(placed, histories[0].step), histories[0].step) for one in job.runs
-    ]
-    cannot = short[0] if all(short) else ""
-    value |= {"shortfall": cannot or None, "stale": old}
-    if told:
-        value |= {"proposed": told, "ranked": ranked}
-    shown = {**value, "markets": "; ".join(names)}
-    blocks: list[Block] = [*_old(old, places[0].at), Table("Job", [shown], _columns(value))]
-    if ranked:
-        blocks.append(
-            Table(
-                "Markets of the job, ranked by expected total cost if it runs there in the next slot",
-                ranked,
-                RANKED_COLUMNS,
-            )
-        )
-    return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
-
-
 def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
     """Return notes on the rounding of GPUs per instance type, and on named types that do not fit the sizes."""
     from slackwater.optimization.job.units import rounding_notes, types_without_room
@@ -285,7 +221,7 @@ def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
     ]
 
 
-def _units_of(request: JobRequest, job: MovableJob, markets: Sequence[Market]) -> dict[str, Any]:
+def _units_of(request: JobRequest, job: MarketsJob, markets: Sequence[Market]) -> dict[str, Any]:
     """Return sizes and work of a multi-market job per instance type; a number is None where types differ."""
     from slackwater.optimization.job.units import instance_hours_of, size_words, works_words
 
@@ -708,7 +644,7 @@ def report(
         save_report,
         throughput_told,
     )
-    from slackwater.flows.ledger.records import allocations_of, decisions_of, places_held
+    from slackwater.flows.ledger.records import allocations_of, decisions_of, placements_of
     from slackwater.warehouse.errors import SettingsError
 
     when, clock = parsed_time(at, "--at") or now().floor("s"), now()
@@ -739,7 +675,7 @@ def report(
         kept, added = save_report(store, said, stored)
         made = decisions_of(store, name)
         decided = allocations_of(made)
-        warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, places_held(made))]
+        warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, placements_of(made))]
         reports = counting(every_report(store, [name]))
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}
     told = measured_rows(stored, decided, reports)[reports.index(kept)] if kept in reports else None

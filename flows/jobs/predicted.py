@@ -75,7 +75,7 @@ def _opened_until(
     if places[0].at < stored.start:
         return None
     (found,) = open_jobs(turn, [(stored, places)], ledger=ledger)
-    return found if isinstance(found, OpenJob) else None
+    return None if isinstance(found, Exception) else found
 
 
 def predicted_work(opened: OpenJob, at: pd.Timestamp, reports: Sequence[Report]) -> float | None:
@@ -84,6 +84,6 @@ def predicted_work(opened: OpenJob, at: pd.Timestamp, reports: Sequence[Report])
     None beyond the market's record.
     """
     request, live = opened.request, opened.live
-    said = as_reported(reports, request, live.job, start=live.start, step=live.step)
+    said = as_reported(reports, request, live.run, start=live.start, step=live.step)
     done = live.work_by(at, said)
-    return None if done is None else done / live.job.workload * request.workload.amount
+    return None if done is None else done / live.run.workload * request.workload.amount

@@ -20,7 +20,6 @@ from slackwater.flows.show.formats import as_number, auto, dollars, missing, per
 
 if TYPE_CHECKING:
     from slackwater.flows.ledger.jobs import OpenJob
-    from slackwater.optimization.moving.live import MovedDecision
     from slackwater.optimization.replay.decision import Decision
 
 #: Places where a field is shown: tables of decisions on a terminal and in the report, and the page
@@ -174,7 +173,7 @@ def chance(value: Any) -> str:
 
 
 def _share(job: OpenJob, made: Decision) -> float:
-    return made.progress.done / job.live.job.workload
+    return made.progress.done / job.run.workload
 
 
 def _finish(job: OpenJob, made: Decision) -> str:
@@ -199,7 +198,7 @@ def _saved(job: OpenJob, made: Decision) -> float | None:
 
     None where no on-demand price is known, or the job is more likely abandoned than finished.
     """
-    alone = job.on_demand_only_usd
+    alone = job.live.on_demand_only_usd
     if alone is None or made.expected.given_up_probability > 0.5:
         return None
     return alone - made.expected.cost_usd
@@ -212,18 +211,18 @@ def _saved_usd(job: OpenJob, made: Decision) -> float | None:
 
 def _saved_share(job: OpenJob, made: Decision) -> float | None:
     saved = _saved(job, made)
-    alone = job.on_demand_only_usd
+    alone = job.live.on_demand_only_usd
     return None if saved is None or not alone else round(saved / alone, 6)
 
 
 def _on_demand_only(job: OpenJob, made: Decision) -> float | None:
-    alone = job.on_demand_only_usd
+    alone = job.live.on_demand_only_usd
     return None if alone is None else round(alone, 4)
 
 
 def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
     """Return a note where no on-demand price is known, or nothing is sold on demand."""
-    if not job.history.on_demand.sold and any(other.seen.on_demand.sold for other in job.others):
+    if not job.history.on_demand.sold and any(seen.on_demand.sold for seen in job.live.seen):
         return (
             f"{job.history.market.key}: no on-demand instances here: to meet the deadline, the job moves to a market that "
             "sells them"
@@ -236,7 +235,7 @@ def _late_probability(job: OpenJob, made: Decision) -> float | None:
 
     It is known even without observed availability if on-demand instances cannot meet the deadline.
     """
-    if made.risk_known or job.shortfall(made.progress):
+    if made.risk_known or job.live.shortfall(made.progress):
         return round(made.expected.late_probability, 4)
     return None
 
@@ -246,7 +245,7 @@ def _if_observed(job: OpenJob, usd_amount: float) -> float | None:
 
 
 def _over_budget(job: OpenJob, made: Decision) -> float | None:
-    if math.isinf(job.live.job.budget_usd) or not made.risk_known:
+    if math.isinf(job.run.budget_usd) or not made.risk_known:
         return None
     return round(made.expected.over_budget_probability, 4)
 
@@ -255,16 +254,15 @@ def _budget_note(job: OpenJob, made: Decision) -> str | None:
     """Return a warning where the budget does not pay for finishing on demand in any market, else None."""
     from slackwater.optimization.job.definition import guard_usd
 
-    lives = (job.live, *job.others)
-    if math.isinf(job.live.job.budget_usd) or any(live.seen.on_demand.sold for live in lives):
+    if math.isinf(job.run.budget_usd) or any(seen.on_demand.sold for seen in job.live.seen):
         return None
     own, progress = job.history, made.progress
     need = progress.cost_usd + guard_usd(
-        job.live.job, progress, left=job.live.job.deadline_slots - job.live.slot,
+        job.run, progress, left=job.run.deadline_slots - job.live.slot,
         on_demand_usd=own.on_demand_usd, slot_hours=own.slot_hours,
     )  # fmt: skip
     return (
-        f"the budget of ${dollars(job.live.job.budget_usd)} does not cover finishing on demand, which costs ${dollars(need)} in "
+        f"the budget of ${dollars(job.run.budget_usd)} does not cover finishing on demand, which costs ${dollars(need)} in "
         f"total: "
         "only spot runs, until the budget is spent, and the deadline is met only if spot stays available"
     )
@@ -275,8 +273,8 @@ def _availability_note(job: OpenJob, made: Decision) -> str | None:
     if job.history.availability_observed:
         return None
     where = (
-        f"{job.history.market.key} and {len(job.others)} other markets"
-        if job.others
+        f"{job.history.market.key} and {len(job.places) - 1} other markets"
+        if len(job.places) > 1
         else job.history.market.key
     )
     return (
@@ -286,7 +284,7 @@ def _availability_note(job: OpenJob, made: Decision) -> str | None:
 
 
 def _spot_price(job: OpenJob, made: Decision) -> float | None:
-    seen, slot = job.live.seen, job.live.slot
+    seen, slot = job.seen, job.live.slot
     prices = seen.price if seen.quoted is None else seen.quoted
     return round(prices[slot], 6) if seen.observed[slot] else None
 
@@ -306,39 +304,30 @@ def _planned(job: OpenJob, made: Decision) -> list[dict[str, Any]] | None:
     ]
 
 
-def _moved(job: OpenJob, made: Decision) -> MovedDecision | None:
-    """Return the decision of a multi-market job, None for a single-market job."""
-    if not job.places:
-        return None
-    from slackwater.optimization.moving.live import MovedDecision
-
-    return made if isinstance(made, MovedDecision) else None
-
-
 def _place(job: OpenJob, made: Decision) -> str | None:
-    moved = _moved(job, made)
-    return None if moved is None or moved.market >= len(job.places) else job.places[moved.market]
+    return _market_name(job, made.market)
 
 
 def _moved_from(job: OpenJob, made: Decision) -> str | None:
-    moved = _moved(job, made)
-    return None if moved is None or moved.moved_from is None else job.places[moved.moved_from]
+    return _market_name(job, made.moved_from)
 
 
 def _move_usd(job: OpenJob, made: Decision) -> float | None:
-    moved = _moved(job, made)
-    return None if moved is None else round(moved.move_usd, 4)
+    return round(made.move_usd, 4) if job.request.may_move else None
 
 
 def _probe_next(job: OpenJob, made: Decision) -> str | None:
-    moved = _moved(job, made)
-    return None if moved is None or moved.probe_next is None else job.places[moved.probe_next]
+    return _market_name(job, made.probe_next)
+
+
+def _market_name(job: OpenJob, m: int | None) -> str | None:
+    """Return the name of a market of a multi-market job, None for no market and for a single-market job."""
+    return job.places[m] if job.request.may_move and m is not None and m < len(job.places) else None
 
 
 def _continued_instances(job: OpenJob, made: Decision) -> tuple[int, int]:
     """Return the on-demand and spot instances that continue from before; none if the job moves."""
-    moved = _moved(job, made)
-    if moved is not None and moved.moved_from is not None:
+    if made.moved_from is not None:
         return 0, 0
     before, now = job.held.allocation, made.allocation
     return min(before.on_demand, now.on_demand), min(before.spot, now.spot)
@@ -370,7 +359,7 @@ def _change(job: OpenJob, made: Decision) -> str:
 
 
 def _gpus_held(job: OpenJob, made: Decision) -> int | None:
-    gpus = job.live.job.gpus
+    gpus = job.run.gpus
     return None if gpus is None else made.allocation.total * gpus
 
 
@@ -379,20 +368,20 @@ def _instances(job: OpenJob, made: Decision) -> str | None:
 
     if not made.allocation.total:
         return None
-    return held_words(made.allocation.total, job.history.market.instance_type, job.live.job.gpus)
+    return held_words(made.allocation.total, job.history.market.instance_type, job.run.gpus)
 
 
 def _instance_hours(job: OpenJob, made: Decision) -> float | None:
     from slackwater.optimization.job.units import instance_hours_of
 
-    hours = instance_hours_of(job.request, job.live.job)
+    hours = instance_hours_of(job.request, job.run)
     return None if hours is None else round(hours, 6)
 
 
 def _work(job: OpenJob, made: Decision) -> str:
     from slackwater.optimization.job.units import job_work_words
 
-    return job_work_words(job.request, job.live.job, job.history.market)
+    return job_work_words(job.request, job.run, job.history.market)
 
 
 def zone_of(market: str | None) -> str:
@@ -575,7 +564,7 @@ DECISION: Final[dict[str, Field]] = {
         kind=int | None,
         limits={"minimum": 1},
         words="GPUs per instance, from the job or else the catalogue; null if unknown.",
-        value=lambda job, made: job.live.job.gpus,
+        value=lambda job, made: job.run.gpus,
     ),
     "gpus": Field(
         kind=int | None,
@@ -716,7 +705,7 @@ DECISION: Final[dict[str, Field]] = {
     "must_finish": Field(
         kind=bool,
         words="Hard deadline: the job has no value, and is never abandoned while finishing is possible.",
-        value=lambda job, made: job.live.job.must_finish,
+        value=lambda job, made: job.run.must_finish,
     ),
     "on_demand_usd_per_hour": Field(
         kind=float | None,
@@ -749,12 +738,12 @@ DECISION: Final[dict[str, Field]] = {
     "forecaster": Field(
         kind=str | None,
         words="Forecaster used for the plan; null without a forecast.",
-        value=lambda job, made: job.live.forecast.predictor if job.live.forecast else None,
+        value=lambda job, made: job.forecast.predictor if job.forecast else None,
     ),
     "fallback": Field(
         kind=str | None,
         words="Reason why a simpler model made the forecast, or `no forecast`; empty if the forecaster made it.",
-        value=lambda job, made: job.live.forecast.fallback if job.live.forecast else "no forecast",
+        value=lambda job, made: job.forecast.fallback if job.forecast else "no forecast",
     ),
     "solver": Field(
         kind=str,
@@ -819,7 +808,7 @@ DECISION: Final[dict[str, Field]] = {
         kind=float | None,
         limits=NOT_NEGATIVE,
         words="Budget: the most that the job may cost in total; null without a budget.",
-        value=lambda job, made: None if math.isinf(job.live.job.budget_usd) else job.live.job.budget_usd,
+        value=lambda job, made: None if math.isinf(job.run.budget_usd) else job.run.budget_usd,
     ),
     "paid_usd": Field(
         kind=float | None,
@@ -843,7 +832,7 @@ DECISION: Final[dict[str, Field]] = {
         kind=str | None,
         words="Warning that the job cannot finish in time, by how much, and a remedy; null if on-demand alone can finish it in "
         "time.",
-        value=lambda job, made: job.shortfall(made.progress) or None,
+        value=lambda job, made: job.live.shortfall(made.progress) or None,
         heading="warning",
         tone=lambda value: "off",
         card=1,
@@ -1032,7 +1021,8 @@ INTERVALS = {
 
 def decision_row(job: OpenJob, made: Decision) -> dict[str, Any]:
     """Return a decision as plain values, as in ``decisions`` of the JSON answer without the reason for its policy."""
-    return {name: one.value(job, made) for name, one in DECISION.items() if one.value is not None}
+    there = job.in_market(made.market)
+    return {name: one.value(there, made) for name, one in DECISION.items() if one.value is not None}
 
 
 #: Most notes on markets, and most assumptions, that are listed.

@@ -14,22 +14,21 @@ from pydantic import ValidationError
 
 from slackwater.flows.show.formats import age, rows_of, utc
 from slackwater.forecasting.quantiles import Forecast
-from slackwater.optimization.job.definition import Job, Progress, finished
+from slackwater.optimization.job.definition import Job, finished
 from slackwater.optimization.job.request import (
     FilledConfiguration,
     JobRequest,
     check_bounds,
     check_change,
     first_slot,
-    job_on,
     term_changes,
 )
 from slackwater.optimization.job.units import instance_range, named_market
-from slackwater.optimization.moving.definition import Mover, MovingHold
-from slackwater.optimization.moving.live import LIVE_MOVER, LiveMovable, live_movable
-from slackwater.optimization.moving.terms import movable_job
+from slackwater.optimization.moving.definition import IDLE, MultiMarketPolicy, placement
+from slackwater.optimization.moving.terms import job_in_markets
+from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.replay.decision import NOTHING, LiveJob, Reported, live_job
-from slackwater.optimization.replay.decision import held as could_hold
+from slackwater.optimization.replay.run import Seen
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError, unknown_job
 from slackwater.warehouse.history import History, Market
@@ -463,80 +462,91 @@ class HeldBefore:
     reported: bool = False
 
 
-def _held_before(
-    slot: int, reports: Sequence[Report], reported: Sequence[Reported], decided: Allocation
-) -> HeldBefore:
-    """Return the instances at the start of ``slot``: from the report for that slot, else ``decided``."""
-    for report, one in zip(reversed(reports), reversed(reported), strict=True):
-        if one.slot == slot and report.held is not None:
-            return HeldBefore(allocation=report.held, reported=True)
-    return HeldBefore(allocation=decided)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenJob:
-    """State of a job on the market of ``history`` at the slot to decide.
+    """State of a job at the slot to decide, on the M >= 1 markets of ``histories``.
 
-    ``reports`` are those in force by then; ``fresh`` tests for stale data. For a multi-market job
-    seen from this market, ``places`` are the names of all its markets, ``others`` its state in each
-    other market, and ``held_anywhere`` the instances that it runs in any of them.
+    ``reports`` are those in force by then; ``fresh`` tests for stale data. ``policy`` decides the
+    job, and ``because`` is why it was chosen ("": the first multi-market policy, before a round).
+    The properties of a single market are those of market ``place``; M means that the job has not
+    begun.
     """
 
     request: JobRequest
-    history: History
+    histories: tuple[History, ...]
     live: LiveJob
     reports: tuple[Report, ...] = ()
-    places: tuple[str, ...] = ()
-    others: tuple[LiveJob, ...] = ()
+    policy: Policy[Any] | MultiMarketPolicy[Any] | None = None
+    because: str = ""
     fresh: Freshness | None = None
-    held_anywhere: HeldBefore | None = None
-
-    @property
-    def histories(self) -> tuple[History, ...]:
-        """The history of its market."""
-        return (self.history,)
+    place: int = 0
 
     def in_market(self, m: int) -> OpenJob:
-        """Return the job as seen from its market."""
-        return self
+        """Return the job as seen from market ``m``."""
+        return replace(self, place=m)
+
+    @property
+    def chosen_because(self) -> str:
+        """The reason for its policy."""
+        many = f"it may run in {len(self.places)} markets, and the policies of the pool know a single market"
+        return self.because or many
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The names of its markets, as in decisions."""
+        return tuple(history.market.key for history in self.histories)
+
+    @property
+    def market(self) -> int:
+        """Index of the market from which the job is seen: its place, else the first market."""
+        return self.place if self.place < len(self.histories) else 0
+
+    @property
+    def run(self) -> Job:
+        """The job as its market runs it."""
+        return self.live.job.runs[self.market]
+
+    @property
+    def history(self) -> History:
+        """The history of its market; for a job that has not begun, with the assumptions of all markets."""
+        history = self.histories[self.market]
+        if self.place < len(self.histories):
+            return history
+        assumed = (text for own in self.histories for text in own.assumptions)
+        return replace(history, assumptions=tuple(dict.fromkeys(assumed)))
+
+    @property
+    def seen(self) -> Seen:
+        """The observations of its market."""
+        return self.live.seen[self.market]
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """The forecast for its market that was issued in the slot to decide."""
+        return self.live.forecasts[self.market]
 
     @property
     def held(self) -> HeldBefore:
-        """The instances that run as the slot to decide begins."""
-        if self.held_anywhere is not None:
-            return self.held_anywhere
-        return _held_before(
-            self.live.slot, self.reports, self.live.reported, self.held_in(self.live.slot - 1)
-        )
-
-    def held_in(self, slot: int) -> Allocation:
-        """Return the instances that could run under the decision of an earlier slot."""
-        decided, live = self.live.decided.get(slot), self.live
-        return NOTHING if decided is None else could_hold(live.job, decided, live.seen.available[slot])
+        """The instances that run as the slot to decide begins: from the report for that slot, else from the decisions."""
+        slot = self.live.slot
+        for report, found in zip(reversed(self.reports), reversed(self.live.reported), strict=True):
+            if found.slot == slot and report.held is not None:
+                return HeldBefore(allocation=report.held, reported=True)
+        return HeldBefore(allocation=self.live.ran(slot - 1).allocation)
 
     def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenJob:
         """Return the job with later decisions, by slot: a market's name (None: no instances), and the allocation."""
-        own = {slot: allocation for slot, (_, allocation) in decided.items()}
+        own = {
+            slot: IDLE if key is None else placement(self.places.index(key), allocation)
+            for slot, (key, allocation) in decided.items()
+            if key is None or key in self.places
+        }
         return replace(self, live=replace(self.live, decided={**self.live.decided, **own}))
 
     @property
     def stale(self) -> str | None:
         """A note that the newest observation of its market is stale, None if it is not or if ``fresh`` is None."""
         return None if self.fresh is None else self.fresh.stale(self.history, self.live.now)
-
-    @property
-    def on_demand_only_usd(self) -> float | None:
-        """Cost of the whole job with on-demand only, USD; for a multi-market job in its cheapest market.
-
-        None if no on-demand price is known.
-        """
-        known = [live.on_demand_only_usd for live in (self.live, *self.others)]
-        return min((usd for usd in known if usd is not None), default=None)
-
-    def shortfall(self, progress: Progress) -> str:
-        """Return why the job cannot meet its deadline, "" if it can; a multi-market job can if any market can."""
-        told = [live.shortfall(progress) for live in (self.live, *self.others)]
-        return told[0] if all(told) else ""
 
     @property
     def progress_report(self) -> Report | None:
@@ -547,154 +557,78 @@ class OpenJob:
 
 def open_job(
     request: JobRequest,
-    history: History,
-    *,
-    decided: Mapping[pd.Timestamp, Allocation],
-    forecasts: Sequence[Forecast] = (),
-    peers: Sequence[History] = (),
-    reports: Sequence[Report] = (),
-    fresh: Freshness | None = None,
-) -> OpenJob:
-    """Return the state of a job from a placed request and its market's history; see `live_job`.
-
-    Only ``reports`` on a time up to the start of the slot to decide, and known by then, are used.
-    """
-    job, start = job_on(request, history)
-    said = counting(reports, known_at=history.known_at.floor(history.step))
-    live = live_job(
-        job,
-        start,
-        history,
-        decided=decided,
-        forecasts=forecasts,
-        peers=peers,
-        reported=as_reported(said, request, job, start=start, step=history.step),
-    )
-    return OpenJob(request=request, history=history, live=live, reports=tuple(said), fresh=fresh)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenMovable:
-    """State of a multi-market job on the markets of ``histories`` at the slot to decide.
-
-    ``because`` is the reason for its multi-market policy, "" before the first round of these
-    policies.
-    """
-
-    request: JobRequest
-    histories: tuple[History, ...]
-    live: LiveMovable
-    reports: tuple[Report, ...] = ()
-    because: str = ""
-    fresh: Freshness | None = None
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """The names of its markets, as in decisions."""
-        return tuple(history.market.key for history in self.histories)
-
-    @property
-    def held(self) -> HeldBefore:
-        """The instances that run as the slot to decide begins."""
-        return _held_before(
-            self.live.slot, self.reports, self.live.reported, self.held_in(self.live.slot - 1)
-        )
-
-    def held_in(self, slot: int) -> Allocation:
-        """Return the instances that could run under the decision of an earlier slot, in any market."""
-        decided, live = self.live.decided.get(slot), self.live
-        if decided is None or decided.market is None:
-            return NOTHING
-        there = live.lives[decided.market].seen.available[slot]
-        return could_hold(live.job.runs[decided.market], decided.allocation, there)
-
-    def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenMovable:
-        """Return the job with later decisions, by slot: a market's name (None: no instances), and the allocation."""
-        own = {
-            slot: MovingHold(None if key is None else self.places.index(key), allocation)
-            for slot, (key, allocation) in decided.items()
-            if key is None or key in self.places
-        }
-        return replace(self, live=replace(self.live, decided={**self.live.decided, **own}))
-
-    def in_market(self, m: int) -> OpenJob:
-        """Return the job as seen from one of its markets.
-
-        If it has not begun, that is the first market, with the assumptions of all markets.
-        """
-        if m < len(self.histories):
-            history = self.histories[m]
-        else:
-            m, assumed = 0, (text for one in self.histories for text in one.assumptions)
-            history = replace(self.histories[m], assumptions=tuple(dict.fromkeys(assumed)))
-        return OpenJob(
-            request=self.request,
-            history=history,
-            live=self.live.lives[m],
-            reports=self.reports,
-            places=self.places,
-            others=tuple(live for k, live in enumerate(self.live.lives) if k != m),
-            fresh=self.fresh,
-            held_anywhere=self.held,
-        )
-
-
-def open_movable(
-    request: JobRequest,
     histories: Sequence[History],
     *,
     decided: Mapping[pd.Timestamp, tuple[str | None, Allocation]],
     forecasts: Sequence[Sequence[Forecast]] | None = None,
     peers: Sequence[Sequence[History]] | None = None,
     reports: Sequence[Report] = (),
-    by: tuple[Mover[Any], str] = (LIVE_MOVER, ""),
+    by: tuple[Policy[Any] | MultiMarketPolicy[Any] | None, str] = (None, ""),
     fresh: Freshness | None = None,
-) -> OpenMovable:
-    """Return the state of a multi-market job from a placed request and the histories of its markets, its home first.
+) -> OpenJob:
+    """Return the state of a job from a placed request and the histories of its markets, its home first; see `live_job`.
 
     ``decided`` is by slot: the name of a market (None: no instances) and the allocation;
-    ``forecasts`` and ``peers`` are per market; ``by`` is the deciding policy and the reason. Raises
-    `JobError` if a decision or report names a market that is not among them.
+    ``forecasts`` and ``peers`` are per market; ``by`` is the deciding policy and the reason. Only
+    ``reports`` on a time up to the start of the slot to decide, and known by then, are used. Raises
+    `JobError` if a decision or report of a multi-market job names a market that is not among them.
     """
-    nothing: Sequence[Sequence[Any]] = [()] * len(histories)
-    job = movable_job(request, histories, None if request.market is None else 0)
+    job = job_in_markets(request, histories)
     step, start = histories[0].step, first_slot(request, histories[0].step)
-    keys = [history.market.key for history in histories]
     said = counting(reports, known_at=histories[0].known_at.floor(step))
-    been = [(slot, key) for slot, (key, _) in decided.items()] + [
-        (one.reported_at, one.market) for one in said
-    ]
+    been = {slot: key for slot, (key, _) in decided.items() if key is not None}
+    reported = as_reported(said, request, job.job, start=start, step=step)
+    at = _market_indices(
+        request, histories, [*been.items(), *((one.reported_at, one.market) for one in said if one.market)]
+    )
+    live = live_job(
+        job,
+        start,
+        histories,
+        decided={
+            slot: IDLE if key is None else placement(at[key], allocation)
+            for slot, (key, allocation) in decided.items()
+        },
+        forecasts=forecasts,
+        peers=peers,
+        reported=reported,
+        names=_short_names(histories),
+        places={
+            one.slot: at[report.market]
+            for report, one in zip(said, reported, strict=True)
+            if report.market is not None
+        },
+    )
+    return OpenJob(
+        request=request,
+        histories=tuple(histories),
+        live=live,
+        reports=tuple(said),
+        policy=by[0],
+        because=by[1],
+        fresh=fresh,
+    )
+
+
+def _market_indices(
+    request: JobRequest, histories: Sequence[History], been: Sequence[tuple[pd.Timestamp, str]]
+) -> dict[str, int]:
+    """Return the index of each market in which the job was to be, by name.
+
+    A single-market job was in its only market. Raises `JobError` for a market of a multi-market job
+    that is not among ``histories``.
+    """
+    keys = [history.market.key for history in histories]
+    if not request.may_move:
+        return {key: 0 for _, key in been}
     for slot, key in been:
-        if key is not None and key not in keys:
+        if key not in keys:
             raise JobError(
                 f"job {request.name!r} was to be in {key} at {slot}, which cannot be read now",
                 expected=f"one of {', '.join(keys)}",
                 remedy="bring its source back, or give the job another name",
             )
-    reported = as_reported(said, request, job.job, start=start, step=step)
-    places = {
-        one.slot: keys.index(report.market)
-        for report, one in zip(said, reported, strict=True)
-        if report.market is not None
-    }
-    lives = [
-        live_job(run, start, history, decided={}, forecasts=ahead, peers=others, reported=reported)
-        for run, history, ahead, others in zip(
-            job.runs, histories, forecasts or nothing, peers or nothing, strict=True
-        )
-    ]
-    held = {
-        round((slot - start) / step): MovingHold(None if key is None else keys.index(key), allocation)
-        for slot, (key, allocation) in decided.items()
-    }
-    return OpenMovable(
-        request=request,
-        histories=tuple(histories),
-        live=replace(live_movable(job, lives, held, _short_names(histories), reported, by[0]), places=places),
-        reports=tuple(said),
-        because=by[1],
-        fresh=fresh,
-    )
+    return {key: keys.index(key) for _, key in been}
 
 
 def _short_names(histories: Sequence[History]) -> list[str]:

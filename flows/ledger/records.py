@@ -15,11 +15,10 @@ import pandas as pd
 from slackwater.flows.ledger.fields import DECISION, whole_row
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import rows_of
-from slackwater.optimization.moving.replay import MovedOutcome
 from slackwater.optimization.replay.score import Scored
 from slackwater.optimization.selection.contract import Learner, weigh
 from slackwater.optimization.selection.learned import Rounds
-from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.window.plan import Allocation, Outcome
 from slackwater.warehouse.documents import read_list, read_object
 from slackwater.warehouse.errors import DamagedStoreError, InputError, SchemaError, StoreError
 from slackwater.warehouse.issued import read_rows, write_rows
@@ -204,9 +203,9 @@ def learn(
         utilities = one.utilities()
         g = next(g for g, rounds in enumerate(learned) if utilities.keys() & set(rounds.names))
         groups_of.append(g)
-        learned[g] = learned[g].with_job(one.ended.job.name, utilities, microseconds(at, "at"))
+        learned[g] = learned[g].with_job(one.ended.run.name, utilities, microseconds(at, "at"))
     firsts = {
-        g: min(learned[g].jobs.index(one.ended.job.name) for (_, one), h in zip(scored, groups_of, strict=True) if h == g)
+        g: min(learned[g].jobs.index(one.ended.run.name) for (_, one), h in zip(scored, groups_of, strict=True) if h == g)
         for g in set(groups_of)
     }  # fmt: skip
     history = {
@@ -215,7 +214,7 @@ def learn(
     }
     weights: list[dict[str, Any]] = []
     for (at, one), g in zip(scored, groups_of, strict=True):
-        name, names = one.ended.job.name, learned[g].names
+        name, names = one.ended.run.name, learned[g].names
         after = history[g][learned[g].jobs.index(name) - firsts[g]].log_weight
         weights += [
             {
@@ -237,9 +236,9 @@ def save_scored(store: Store, learned: NewRounds) -> None:
         return
     numbers, last = _numbers(store)
     for _, one in learned.scored:
-        if one.ended.job.name not in numbers:
+        if one.ended.run.name not in numbers:
             last += 1
-            numbers[one.ended.job.name] = last
+            numbers[one.ended.run.name] = last
     rows = [{"round": numbers[row["job"]], **row} for row in learned.weights]
     outcomes = [row for at, one in learned.scored for row in outcome_rows(one, at=at)]
     with store.transaction():
@@ -284,7 +283,7 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
                         None if isnan(row.lost_to_forecast_error_usd) else row.lost_to_forecast_error_usd
                     ),
                     "synthetic": list(scored.ended.assumptions),
-                    **(_moves(outcome, scored.markets) if isinstance(outcome, MovedOutcome) else {}),
+                    **({} if outcome.places is None else _moves(outcome, scored.ended.names)),
                 }
             ),
         }
@@ -292,13 +291,13 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
     ]
 
 
-def _moves(outcome: MovedOutcome, markets: Sequence[str]) -> dict[str, Any]:
+def _moves(outcome: Outcome, markets: Sequence[str]) -> dict[str, Any]:
     """Return the market of each slot (None: no instances), and the number and cost of the moves.
 
     ``ended_in`` is the market in which the job ended after its deadline, else None.
     """
     return {
-        "places": [None if m is None else markets[m] for m in outcome.places],
+        "places": [None if m is None else markets[m] for m in outcome.places or ()],
         "moves": outcome.moves,
         "moving_usd": outcome.moving_usd,
         "ended_in": None if outcome.ended_in is None else markets[outcome.ended_in],
@@ -445,8 +444,10 @@ def allocations_of(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp,
     }
 
 
-def places_held(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, tuple[str | None, Allocation]]:
-    """Return the decisions for a multi-market job by slot: the market (None: no instances) and the allocation."""
+def placements_of(
+    decisions: Iterable[Mapping[str, Any]],
+) -> dict[pd.Timestamp, tuple[str | None, Allocation]]:
+    """Return the decisions of a job by slot: the market (None: no instances) and the allocation."""
     return {
         slot: (str(row["market"]) if allocation.total else None, allocation)
         for row in decisions

@@ -373,7 +373,7 @@ def answer_of(filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
         "policy": winner.decision.policy,
         "policy_because": filled.policy_because,
         "decision": decision_row(
-            OpenJob(request=request, history=winner.history, live=winner.live), winner.decision
+            OpenJob(request=request, histories=(winner.history,), live=winner.live), winner.decision
         ),
         "runners_up": [loser_row(one, step) for one in filled.losers],
         "rejected": list(filled.rejected),
@@ -626,7 +626,10 @@ def _ended(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     peers = peers_of(end, list(slots), start=min(record_start(own[0]) for own in slots.values()))
     return [
         ended_job(
-            *job_on(one.candidate.request, histories[later]), histories[later], forecasts[later], peers[later]
+            *job_on(one.candidate.request, histories[later]),
+            histories[later],
+            [forecasts[later]],
+            [peers[later]],
         )
         for one in planned
         for later in (whole[followed_of(one.candidate.offer)],)
@@ -634,28 +637,30 @@ def _ended(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
 
 
 def _replayed(ended: EndedJob, policies: Sequence[Policy[Any]]) -> list[Outcome]:
+    (case,) = ended.cases
     return replay_pool(
         policies,
-        ended.job,
-        ended.window,
-        forecasts=ended.forecasts,
+        case.job,
+        case.window,
+        forecasts=case.forecasts,
         memo=PlanMemo(),
-        record=ended.record,
+        record=case.record,
     )
 
 
 def _misjudged(ended: EndedJob, planned: Planned, policy: Policy[Any], bound: str) -> Outcome:
     """Replay the job with its true throughput at one end of the interval, while the policy assumes the median."""
-    true = with_rates(ended.job, filled_of(planned.candidate.request), bound)
-    wrong = Misjudged(policy=policy, believes=ended.job)
-    return _replayed(replace(ended, job=true), [wrong])[0]
+    (case,) = ended.cases
+    true = with_rates(case.job, filled_of(planned.candidate.request), bound)
+    wrong = Misjudged(policy=policy, believes=case.job)
+    return _replayed(replace(ended, cases=(replace(case, job=true),)), [wrong])[0]
 
 
 def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
     """Return the scores as plain values; for jobs with a hard deadline, figures that depend on the imputed value are null."""
     ended, expected = ran.scored.ended, filled.winner.expected
-    valued = not ended.job.must_finish
-    observed = ended.window.availability_observed
+    valued = not ended.run.must_finish
+    observed = ended.availability_observed
     rows = [
         _outcome_row(outcome, ended.start, step, valued, observed)
         | {"gap_to_hindsight_usd": row.gap_to_hindsight_usd}
@@ -665,7 +670,7 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
     alone = ran.scored.ledger[0].on_demand_only_usd if ran.scored.on_demand_known else None
     return {
         "from": ended.start,
-        "deadline": ended.start + ended.job.deadline_slots * step,
+        "deadline": ended.start + ended.run.deadline_slots * step,
         "outcome": mine,
         "on_demand_only_usd": alone,
         "saved_share": None if not alone else 1.0 - mine["cost_usd"] / alone,
@@ -685,13 +690,13 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
                 "market": one.candidate.offer.key,
                 "expected_cost_usd": one.expected.cost_usd,
                 **_outcome_row(decided, one.live.start, step, valued, one.history.availability_observed),
-                "on_demand_only_usd": other.total_cost_usd if one.live.seen.on_demand.known else None,
+                "on_demand_only_usd": other.total_cost_usd if one.live.seen[0].on_demand.known else None,
             }
             for one, decided, other in ran.others
         ],
         "regret_usd": mine["cost_usd"]
         - min([mine["cost_usd"], *(d.total_cost_usd for _, d, _ in ran.others)]),
-        "gaps": int((~ended.window.observed).sum()),
+        "gaps": int((~ended.windows[0].observed).sum()),
         "synthetic": list(ended.assumptions),
         "allocations": _slots(ran.scored, step),
     }
@@ -712,7 +717,7 @@ def _outcome_row(
 
 
 def _slots(scored: Scored, step: pd.Timedelta) -> list[dict[str, Any]]:
-    window = scored.ended.window
+    (window,) = scored.ended.windows
     return [
         {
             "slot": scored.ended.start + t * step,

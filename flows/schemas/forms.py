@@ -286,7 +286,11 @@ OnTime = Annotated[
 
 
 class ReplayedPolicy(_From):
-    """Simulated outcome of a policy for a job on the recorded data of a market."""
+    """Simulated outcome of a policy for a job on the recorded data of its markets.
+
+    ``markets``, ``moves`` and ``moving_usd`` are there for multi-market jobs; ``market`` is the
+    home market, or the first market of the job.
+    """
 
     job: str
     market: str
@@ -326,32 +330,21 @@ class ReplayedPolicy(_From):
     must_finish: bool
     gaps: Annotated[int, Keys(**NOT_NEGATIVE, description="Slots without observations.")]
     synthetic: Sentences
+    markets: NotRequired[list[str]]
+    moves: NotRequired[Count]
+    moving_usd: NotRequired[float]
+
+
+class ReplayedSlot(Held):
+    """Instances of a job in a slot, for a multi-market job with their market; null without instances."""
+
+    market: NotRequired[str | None]
 
 
 class ReplayedSlots(ReplayedPolicy):
     """Simulated outcome of a policy, slot by slot."""
 
-    allocations: list[Held]
-
-
-class MovedSlot(Held):
-    """Instances and market of a multi-market job in a slot; the market is null without instances."""
-
-    market: str | None
-
-
-class MovedPolicy(ReplayedPolicy):
-    """Simulated outcome of a multi-market policy; ``market`` is the home market, or the first market of the job."""
-
-    markets: list[str]
-    moves: Count
-    moving_usd: float
-
-
-class MovedSlots(MovedPolicy):
-    """Simulated outcome of a multi-market policy, slot by slot."""
-
-    allocations: list[MovedSlot]
+    allocations: list[ReplayedSlot]
 
 
 #: Version 2: figures that depend on the job's value are null for a job without a value. Version 1
@@ -367,14 +360,10 @@ class ReplayAnswer(_Replay, ReplayedSlots):
     """A single policy: ``slackwater replay --json``."""
 
 
-class MovedAnswer(_Replay, MovedSlots):
-    """A single multi-market policy: ``slackwater replay --json`` of a multi-market job."""
-
-
 class ReplaysAnswer(_Replay):
     """All policies, best first: ``slackwater replay --policy all --json``."""
 
-    replays: list[ReplayedPolicy] | list[MovedPolicy]
+    replays: list[ReplayedPolicy]
 
 
 BACKTEST: Final = "slackwater.backtest/1"
@@ -1116,7 +1105,7 @@ FORMS: Final[dict[str, tuple[str, Any]]] = {
     "forecast": ("Forecasts of price and count: `slackwater forecast --json`", ForecastAnswer),
     "replay": (
         "A job simulated on recorded market data: `slackwater replay --json`",
-        ReplayAnswer | MovedAnswer | ReplaysAnswer,
+        ReplayAnswer | ReplaysAnswer,
     ),
     "backtest": ("A job simulated at many starts: `slackwater backtest --json`", BacktestAnswer),
     "accuracy": (

@@ -1,6 +1,8 @@
 """One turn of the loop: a pass through ingest, forecast, decide, deliver, score and report.
 
-`stages` defines the stages and their order; `context` reads their inputs. Each stage reads values,
-computes, and writes its rows at the end. `command` and `answer` use the same functions for the
+`stages` runs the stages in order. Of each stage a module has a reader (``read_...``), which returns
+facts as a frozen dataclass, and a function that computes `results.Results` from these facts alone:
+`forecast`, `decide`, `score`. `results.write` stores the results of a stage in one transaction.
+`context` holds the turn and its cached reads. `command` and `answer` use the same functions for the
 other commands.
 """

@@ -13,26 +13,25 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.jobs import (
-    OpenMovable,
-)
 from slackwater.flows.show.formats import rows_of, utc
-from slackwater.flows.turn.context import Turn, market_of, peers_of, placed_among, read_all, read_pool
+from slackwater.flows.turn.context import (
+    Turn,
+    market_of,
+    peers_of,
+    placed_in,
+    policies_named,
+    read_all,
+)
 from slackwater.flows.turn.following import Followed, choose_markets, step_of, why_not_followed
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.planning import AskedJob, opened_to_decide
 from slackwater.flows.turn.results import Results, write
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
-from slackwater.optimization.job.request import JobRequest, first_slot, job_on
-from slackwater.optimization.job.units import job_work_words, works_words
-from slackwater.optimization.moving.live import ranked_markets
-from slackwater.optimization.moving.movers import Alone
-from slackwater.optimization.moving.replay import MovedOutcome
-from slackwater.optimization.moving.score import MOVERS, EndedMovable, score_movable
-from slackwater.optimization.moving.terms import movable_job
-from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.job.request import JobRequest, first_slot
+from slackwater.optimization.job.units import works_words
+from slackwater.optimization.moving.decision import ranked_markets
+from slackwater.optimization.moving.terms import job_in_markets
 from slackwater.optimization.replay.decision import record_start
 from slackwater.optimization.replay.score import (
     EndedJob,
@@ -41,16 +40,12 @@ from slackwater.optimization.replay.score import (
     perfect_forecasts,
     score_job,
 )
-from slackwater.warehouse.errors import JobError, MarketError, PolicyError
-from slackwater.warehouse.history import Market
+from slackwater.warehouse.errors import JobError, MarketError
 
 if TYPE_CHECKING:
     from slackwater.flows.schemas.forms import (
         ForecastRow,
-        Held,
-        MovedSlot,
-        MovedSlots,
-        ReplayedPolicy,
+        ReplayedSlot,
         ReplayedSlots,
         SlotQuantiles,
     )
@@ -140,8 +135,8 @@ def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
     Each market is rated by the expected cost of the whole job if it runs there in the next slot.
     Raises `JobError` for a single-market job, and as `opened_to_decide` does.
     """
-    movable = opened_to_decide(turn, asked)
-    if not isinstance(movable, OpenMovable):
+    job = opened_to_decide(turn, asked)
+    if not asked.job.request.may_move:
         raise JobError(
             f"job {asked.name!r} runs in one market",
             expected="a job that may move",
@@ -149,8 +144,8 @@ def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
         )
     return [
         {
-            "market": movable.places[one.market],
-            "source": movable.histories[one.market].source,
+            "market": job.places[one.market],
+            "source": job.histories[one.market].source,
             "on_demand": one.allocation.on_demand,
             "spot": one.allocation.spot,
             "dearer_usd": one.dearer_usd,
@@ -161,51 +156,43 @@ def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:
             "chance_of_spot": one.chance,
             "reason": one.reason,
         }
-        for one in ranked_markets(movable.live)
+        for one in ranked_markets(job.live)
     ]
 
 
 def replayed(
-    turn: Turn, job: JobRequest, *, market: str, policy: str, start: pd.Timestamp | None, model: str | None
+    turn: Turn,
+    job: JobRequest,
+    *,
+    market: str | None,
+    policy: str,
+    start: pd.Timestamp | None,
+    model: str | None,
 ) -> list[ReplayedSlots]:
-    """Simulate one policy, or ``all`` of the pool, for a job on a market's record; rows by descending utility.
+    """Simulate one policy, or ``all``, for a job on the records of its markets; rows by descending utility.
 
-    Raises `MarketError` if the job starts after the record, or ends before it begins.
+    ``market`` is as in `placed_in`. Raises `MarketError` if the job starts after the records, ends
+    before they begin, or is not covered by them, and `PolicyError` for an unknown policy.
     """
-    settings, step = turn.settings, step_of(turn.settings)
-    planner = model or settings.planner
-    followed = market_of(turn, market).for_job(job)
-    placed = _placed_in_record(job, followed, start, settings)
-    first = first_slot(placed, step)
-    if first > followed.at:
+    planner = model or turn.settings.planner
+    asked, places = placed_in(turn, job, market=market)
+    policies = policies_named(turn, asked, [policy])
+    placed = _placed_in_record(job, places[0], start, turn.settings)
+    first = first_slot(placed, step_of(turn.settings))
+    if first > places[0].at:
         raise MarketError(
-            f"job {placed.name!r} starts at {first}, the record of {followed.key} ends at {followed.at}",
+            f"job {placed.name!r} starts at {first}, the record of {places[0].key} ends at {places[0].at}",
             expected="a start within the record",
             remedy="choose an earlier --from",
         )
-    _require_record(turn, placed, [followed])
-    policies = list(read_pool(turn).policies) if policy == "all" else [policy_named(policy)]
-    ended = _with_forecasts(turn, placed, followed, planner)
+    _require_record(turn, placed, places)
+    # A multi-market job has no home unless one is given.
+    placed = placed.model_copy(update={"market": asked.market, "source": asked.source})
+    ended = _with_forecasts(turn, placed, places, planner)
     if policy != "OD-only":
-        check_job(ended.job, uses_spot=True)
-    scored = score_job(ended, policies)
-    rows: list[ReplayedSlots] = []
-    for i in _best_first(scored):
-        slots = [
-            held_in(ended.window, t, ended.start + t * step, held)
-            for t, held in enumerate(scored.outcomes[i].allocations)
-        ]
-        row = replayed_row(
-            scored,
-            i,
-            placed,
-            followed.market,
-            followed.source,
-            planner,
-            availability_observed=ended.window.availability_observed,
-        )
-        rows.append({**row, "allocations": slots})
-    return rows
+        check_job(ended.run, uses_spot=True)
+    scored = score_job(ended, policies, with_bounds=policy == "all")
+    return [replayed_row(scored, i, placed, places, planner) for i in _best_first(scored)]
 
 
 def _best_first(scored: Scored) -> list[int]:
@@ -243,64 +230,71 @@ def _placed_in_record(
     return request.placed(at=followed.at, market=followed.market.key, source=followed.source)
 
 
-def _with_forecasts(
-    turn: Turn, request: JobRequest, followed: Followed, planner: str, among: Sequence[Market] = ()
-) -> EndedJob:
-    """Return the ended job with the forecasts that would have been issued in its slots; ``among`` as in `job_on`."""
-    settings, start = turn.settings, record_start(first_slot(request, step_of(turn.settings)))
-    (history,) = read_all(turn, [(followed, start)])
-    peers = peers_of(turn, [followed], start=start)[followed]
-    job, first = job_on(request, history, among=among)
+def _with_forecasts(turn: Turn, request: JobRequest, places: Sequence[Followed], planner: str) -> EndedJob:
+    """Return the ended job on the records of its markets, with the forecasts that would have been issued in its slots."""
+    settings, first = turn.settings, first_slot(request, step_of(turn.settings))
+    for place in places:
+        turn.say(f"replay: {place.key}")
+    read = read_all(turn, [(place, record_start(first)) for place in places])
+    peers = peers_of(turn, places, start=record_start(first))
+    job = job_in_markets(request, read)
+    beside = [peers[place] for place in places]
     if planner == PERFECT:
-        ended = ended_job(job, first, history, [], peers)
-        return replace(ended, forecasts=list(perfect_forecasts(ended.window, settings.planning_horizon)))
-    grid = pd.date_range(first, periods=job.deadline_slots, freq=history.step)
-    inside = [slot for slot in grid if slot in history.slots]
-    forecasts: list[Forecast] = []
-    if inside:
-        histories, prepared = ready(turn, {followed: inside}, [planner])
-        forecasts = forecasts_of(
-            histories[followed],
-            prepared.batches[followed],
+        ended = ended_job(job, first, read, peers=beside)
+        cases = [
+            replace(case, forecasts=perfect_forecasts(case.window, settings.planning_horizon))
+            for case in ended.cases
+        ]
+        return replace(ended, cases=tuple(cases))
+    grid = pd.date_range(first, periods=job.job.deadline_slots, freq=read[0].step)
+    inside = {
+        place: [slot for slot in grid if slot in history.slots]
+        for place, history in zip(places, read, strict=True)
+    }
+    histories, prepared = ready(turn, {place: slots for place, slots in inside.items() if slots}, [planner])
+    issued = [
+        forecasts_of(
+            histories[place],
+            prepared.batches[place],
             settings=settings,
             horizon=settings.planning_horizon,
         )
-    return ended_job(job, first, history, forecasts, peers)
+        if inside[place]
+        else []
+        for place in places
+    ]
+    return ended_job(job, first, read, issued, beside)
 
 
 def replayed_row(
-    scored: Scored,
-    i: int,
-    request: JobRequest,
-    market: Market,
-    source: str,
-    planner: str,
-    *,
-    availability_observed: bool,
-) -> ReplayedPolicy:
-    """Return a simulated policy as plain values, without allocations: cost, utility, finish and hindsight bracket.
+    scored: Scored, i: int, request: JobRequest, places: Sequence[Followed], planner: str
+) -> ReplayedSlots:
+    """Return a simulated policy as plain values: cost, utility, finish, hindsight bracket, and its instances by slot.
 
-    ``market`` and ``source`` are the home of the job, or the first of its markets where it has no
-    home. For jobs with a hard deadline, figures that depend on the imputed value are None, as in
-    `outcomes_of`.
+    ``market`` and ``source`` are those of the home of the job, or of the first of its markets where
+    it has no home. For jobs with a hard deadline, figures that depend on the imputed value are
+    None, as in `outcomes_of`.
     """
     ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
-    step = pd.Timedelta(hours=ended.window.slot_hours)
+    run, step, windows = ended.run, pd.Timedelta(hours=ended.slot_hours), ended.windows
     finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
-    valued = not ended.job.must_finish
-    certain = availability_observed or not outcome.spot_share
+    valued = not run.must_finish
+    certain = ended.availability_observed or not outcome.spot_share
     alone = row.on_demand_only_usd if scored.on_demand_known else None
-    return {
-        "job": ended.job.name,
-        "market": market.key,
-        "source": source,
-        "policy": outcome.policy,
+    gpus = {own.gpus for own in ended.job.runs}
+    found: ReplayedSlots = {
+        "job": run.name,
+        "market": places[0].market.key,
+        "source": places[0].source,
+        "policy": outcome.policy.replace("market 0", "its home"),
         "forecaster": planner,
         "from": ended.start,
-        "deadline": ended.start + ended.job.deadline_slots * step,
-        "deadline_slots": ended.job.deadline_slots,
-        "gpus_per_instance": ended.job.gpus,
-        "work": job_work_words(request, ended.job, market),
+        "deadline": ended.start + run.deadline_slots * step,
+        "deadline_slots": run.deadline_slots,
+        "gpus_per_instance": gpus.pop() if len(gpus) == 1 else None,
+        "work": works_words(
+            request, [(own, place.market) for own, place in zip(ended.job.runs, places, strict=True)]
+        ),
         "cost_usd": outcome.total_cost_usd,
         "value_usd": outcome.value_usd if valued else None,
         "utility_usd": outcome.utility_usd if valued else None,
@@ -318,13 +312,30 @@ def replayed_row(
             "cost_usd": scored.hindsight_usd,
         },
         "gap_to_hindsight": row.gap_to_hindsight,
-        "must_finish": ended.job.must_finish,
-        "gaps": int(np.count_nonzero(~ended.window.observed)),
+        "must_finish": run.must_finish,
+        "gaps": int(sum(np.count_nonzero(~window.observed) for window in windows)),
         "synthetic": list(ended.assumptions),
+        "allocations": [],
     }
+    at = [ended.start + t * step for t in range(len(outcome.allocations))]
+    if outcome.places is None:
+        found["allocations"] = [
+            held_in(windows[0], t, at[t], held) for t, held in enumerate(outcome.allocations)
+        ]
+        return found
+    found["synthetic"] = sorted(ended.assumptions)
+    found["markets"], found["moves"], found["moving_usd"] = (
+        list(ended.names),
+        outcome.moves,
+        outcome.moving_usd,
+    )
+    for t, (held, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
+        own = held_in(None if m is None else windows[m], t, at[t], held)
+        found["allocations"].append({**own, "market": None if m is None else ended.names[m]})
+    return found
 
 
-def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocation) -> Held:
+def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocation) -> ReplayedSlot:
     """Return the instances held in the slot that begins at ``at``, with the price and the count observed in it.
 
     ``window`` is None where no instances were held.
@@ -340,89 +351,4 @@ def held_in(window: MarketWindow | None, t: int, at: pd.Timestamp, held: Allocat
         "available": int(window.available[t])
         if window is not None and seen and window.availability_observed
         else None,
-    }
-
-
-# ---
-# A multi-market job on the records of its markets (M11).
-
-
-def replayed_over_markets(
-    turn: Turn,
-    job: JobRequest,
-    *,
-    market: str | None,
-    policy: str,
-    start: pd.Timestamp | None,
-    model: str | None,
-) -> list[MovedSlots]:
-    """Simulate one multi-market policy, or ``all``, on the records of a job's markets; rows by descending utility.
-
-    ``market`` is the home of the job, if given. Raises `PolicyError` for an unknown multi-market
-    policy, and `MarketError` if the job starts after the records or a record does not cover it.
-    """
-    planner = model or turn.settings.planner
-    settings = turn.settings
-    asked, places = placed_among(turn, job, market=market)
-    movers = MOVERS if asked.market is None else (*MOVERS, Alone(policy=Stochastic(), market=0))
-    chosen = [mover for mover in movers if policy in ("all", mover.name)]
-    if not chosen:
-        raise PolicyError(
-            f"mover {policy!r}", expected=f"all, or one of {', '.join(mover.name for mover in movers)}"
-        )
-    request = _placed_in_record(job, places[0], start, settings)
-    _require_record(turn, request, places)
-    alone = []
-    for one in places:
-        turn.say(f"replay: {one.key}")
-        own = request.model_copy(update={"market": one.market.key, "source": one.source})
-        alone.append(_with_forecasts(turn, own, one, planner, [place.market for place in places]))
-    check_job(alone[0].job, uses_spot=True)
-    first = record_start(alone[0].start)
-    histories = read_all(turn, [(one, first) for one in places])
-    ended = EndedMovable(
-        job=movable_job(request, histories, None if asked.market is None else 0),
-        alone=tuple(alone),
-        markets=tuple(one.market.key for one in places),
-    )
-    scored = score_movable(ended, chosen, each_market=policy == "all")
-    return [_moved_row(scored, i, request, ended, places, planner) for i in _best_first(scored)]
-
-
-def _moved_row(
-    scored: Scored,
-    i: int,
-    request: JobRequest,
-    ended: EndedMovable,
-    places: Sequence[Followed],
-    planner: str,
-) -> MovedSlots:
-    outcome, first = cast("MovedOutcome", scored.outcomes[i]), scored.ended
-    gpus = {run.gpus for run in ended.job.runs}
-    step = pd.Timedelta(hours=first.window.slot_hours)
-    slots: list[MovedSlot] = []
-    for t, (held, m) in enumerate(zip(outcome.allocations, outcome.places, strict=True)):
-        own = held_in(None if m is None else ended.windows[m], t, first.start + t * step, held)
-        slots.append({**own, "market": None if m is None else ended.markets[m]})
-    return {
-        **replayed_row(
-            scored,
-            i,
-            request,
-            places[0].market,
-            places[0].source,
-            planner,
-            availability_observed=all(window.availability_observed for window in ended.windows),
-        ),
-        "gpus_per_instance": gpus.pop() if len(gpus) == 1 else None,
-        "work": works_words(
-            request, [(run, place.market) for run, place in zip(ended.job.runs, places, strict=True)]
-        ),
-        "policy": outcome.policy.replace("market 0", "its home"),
-        "markets": list(ended.markets),
-        "moves": outcome.moves,
-        "moving_usd": outcome.moving_usd,
-        "gaps": int(sum(np.count_nonzero(~window.observed) for window in ended.windows)),
-        "synthetic": sorted(first.assumptions),
-        "allocations": slots,
     }

@@ -298,7 +298,7 @@ def replay(
 ) -> Answer:
     """Simulate a policy on recorded market data and compare it with the hindsight optimum."""
     from slackwater.flows.schemas.forms import REPLAY
-    from slackwater.flows.turn.answer import replayed, replayed_over_markets
+    from slackwater.flows.turn.answer import replayed
     from slackwater.flows.turn.context import Turn, proposed
     from slackwater.optimization.job.request import may_move_among, read_request, stays_in
     from slackwater.optimization.policies.pool import is_policy
@@ -318,15 +318,8 @@ def replay(
         )
         if market is None and request.names_no_market:
             request, told = proposed(turn, request)
-        rows: list[Any]
-        if request.may_move:
-            by = policy or "MeanField"
-            rows = replayed_over_markets(turn, request, market=market, policy=by, start=first, model=model)
-        else:
-            by = policy or "UP"
-            rows = replayed(
-                turn, request, market=market or request.place, policy=by, start=first, model=model
-            )
+        by = policy or ("MeanField" if request.may_move else "UP")
+        rows: list[Any] = replayed(turn, request, market=market, policy=by, start=first, model=model)
     best: Any = rows[0]
     short = [{key: value for key, value in row.items() if key != "allocations"} for row in rows]
     value = {"schema": REPLAY, **(best if by != "all" else {"replays": short})}

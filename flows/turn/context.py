@@ -41,11 +41,13 @@ from slackwater.optimization.job.request import (
 )
 from slackwater.optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
 from slackwater.optimization.market.lately import LATELY, shown_lately
-from slackwater.optimization.moving.definition import Mover
-from slackwater.optimization.moving.score import MOVERS
+from slackwater.optimization.moving.adapter import InOneMarket
+from slackwater.optimization.moving.definition import MultiMarketPolicy
+from slackwater.optimization.moving.score import MULTI_MARKET_POLICIES
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
+from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Fan, in_turn
 from slackwater.optimization.selection.contract import Learner, Weights, weigh
 from slackwater.optimization.selection.learned import Rounds, leading
@@ -66,7 +68,14 @@ from slackwater.warehouse.asof import (
     Span,
     load_histories,
 )
-from slackwater.warehouse.errors import HistoryError, InputError, JobError, MarketError, why_raised
+from slackwater.warehouse.errors import (
+    HistoryError,
+    InputError,
+    JobError,
+    MarketError,
+    PolicyError,
+    why_raised,
+)
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.issued import read_vintages
 from slackwater.warehouse.observations import list_markets, list_markets_at
@@ -360,13 +369,20 @@ def markets_of(turn: Turn, request: JobRequest) -> tuple[Followed, ...]:
     )
 
 
-def placed_among(
+def placed_in(
     turn: Turn, request: JobRequest, *, market: str | None = None
 ) -> tuple[JobRequest, tuple[Followed, ...]]:
-    """Return a multi-market request placed at the time of its markets, and these markets.
+    """Return a request placed at the time of its markets, and these markets.
 
-    ``market`` is the home of the job, if given. Raises as `find_market` and `places_of` do.
+    ``market`` is the only market of a single-market job, or the home of a multi-market job, if
+    given. Raises `MarketError` for a single-market job without a market, and as `find_market` and
+    `places_of` do.
     """
+    if not request.may_move:
+        if market is None and request.market is None:
+            raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
+        only = market_of(turn, market or request.place).for_job(request)
+        return request.placed(at=only.at, market=only.market.key, source=only.source), (only,)
     text = market or (None if request.market is None else request.place)
     if text is not None:
         home = market_of(turn, text)
@@ -667,8 +683,7 @@ def _placed(turn: Turn, request: JobRequest) -> JobRequest:
     at = turn.at
     if turn.own_end:
         with suppress(InputError):
-            own = placed_among(turn, request)[1][0] if request.may_move else market_of(turn, request.place)
-            at = own.at
+            at = placed_in(turn, request)[1][0].at
     return request.placed(at=at, market=request.market, source=request.source)
 
 
@@ -856,20 +871,43 @@ class Group(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deciders:
+    """Policies that decide at a time, each with the reason: of single-market jobs, and of multi-market jobs.
+
+    The second reason is "" before the first round of the multi-market policies (M11.9).
+    """
+
+    in_one_market: tuple[Policy[Any], str]
+    among_markets: tuple[MultiMarketPolicy[Any], str]
+
+    def of(self, request: JobRequest) -> tuple[Policy[Any] | MultiMarketPolicy[Any], str]:
+        """Return the policy that decides a job, and why."""
+        return self.among_markets if request.may_move else self.in_one_market
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pool(Group[Policy[Any]]):
     """Single-market policies of the settings, and multi-market policies as a separate group (M11.9)."""
 
-    movers: Group[Mover[Any]]
+    movers: Group[MultiMarketPolicy[Any]]
 
     def learned(self, rounds: Rounds, of_movers: Rounds) -> Pool:
         """Return the pool with other rounds."""
         return replace(self, rounds=rounds, movers=replace(self.movers, rounds=of_movers))
 
-    def movers_deciding(self, times: Sequence[pd.Timestamp]) -> list[tuple[Mover[Any], str]]:
-        """Return for each time the multi-market policy that decides, and why; "" before its first round (M11.9)."""
+    def group(self, request: JobRequest) -> Group[Any]:
+        """Return the policies that are replayed on a job and decide it."""
+        return self.movers if request.may_move else self
+
+    def deciders(self, times: Sequence[pd.Timestamp]) -> list[Deciders]:
+        """Return for each time the policies that decide, and why."""
         known = [bool(self.movers.rounds.before(microseconds(at, "at")).jobs) for at in times]
-        led = self.movers.deciding(times)
-        return [(mover, why if knows else "") for (mover, why), knows in zip(led, known, strict=True)]
+        return [
+            Deciders(in_one_market=own, among_markets=(policy, why if knows else ""))
+            for own, (policy, why), knows in zip(
+                self.deciding(times), self.movers.deciding(times), known, strict=True
+            )
+        ]
 
     def settled(self) -> set[str]:
         """Return the jobs on which no policy is left to be replayed (`Rounds.settled`)."""
@@ -880,7 +918,7 @@ def read_pool(turn: Turn) -> Pool:
     """Return the policy pool of the settings and the multi-market policies, with the rounds stored in the warehouse."""
     settings = turn.settings
     policies, learner = load_pool(settings.pool or DEFAULT_POOL), informed_learner(settings)
-    names, movers = [policy.name for policy in policies], [mover.name for mover in MOVERS]
+    names, movers = [policy.name for policy in policies], [mover.name for mover in MULTI_MARKET_POLICIES]
     rounds, of_movers = (stored_rounds(turn.store, own) for own in (names, movers))
     return Pool(
         policies=tuple(policies),
@@ -889,13 +927,33 @@ def read_pool(turn: Turn) -> Pool:
         first=policy_named(settings.first_policy),
         informed=_is_informed(settings, names),
         movers=Group(
-            policies=MOVERS,
+            policies=MULTI_MARKET_POLICIES,
             rounds=of_movers,
             learner=learner,
-            first=MOVERS[0],
+            first=MULTI_MARKET_POLICIES[0],
             informed=_is_informed(settings, movers),
         ),
     )
+
+
+def policies_named(turn: Turn, request: JobRequest, names: Sequence[str]) -> list[Any]:
+    """Return the policies of some names that may decide a job; ``all`` stands for those that are replayed on it.
+
+    Raises `PolicyError` or `SettingsError` for an unknown name.
+    """
+    if not request.may_move:
+        if "all" in names:
+            return list(read_pool(turn).policies)
+        return [policy_named(name) for name in names]
+    at_home = [] if request.market is None else [InOneMarket(policy=Stochastic(), market=0)]
+    known = {policy.name: policy for policy in (*MULTI_MARKET_POLICIES, *at_home)}
+    for name in names:
+        if name not in ("all", *known):
+            raise PolicyError(
+                f"policy {name!r} of a job that may run in several markets",
+                expected=f"all, or one of {', '.join(map(repr, known))}",
+            )
+    return [known[name] for name in (known if "all" in names else dict.fromkeys(names))]
 
 
 def informed_learner(settings: Settings) -> Learner[Any]:

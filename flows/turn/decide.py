@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.fields import decision_row
-from slackwater.flows.ledger.jobs import OpenJob, OpenMovable, StoredJob
+from slackwater.flows.ledger.jobs import OpenJob, StoredJob
 from slackwater.flows.turn.context import (
     PlannedForecasts,
     Pool,
@@ -23,9 +22,7 @@ from slackwater.flows.turn.context import (
 )
 from slackwater.flows.turn.opening import JobForecasts, JobLedger, PlacedJob, open_jobs, read_ledger
 from slackwater.flows.turn.results import Results, Row
-from slackwater.optimization.fleet.competition import Course, MovingCourse, decide_all
-from slackwater.optimization.moving.live import MovedDecision
-from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.fleet.competition import Trajectory, decide_all
 from slackwater.optimization.replay.decision import Decision, Effort, Fan, Undecided
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import why_raised
@@ -49,17 +46,16 @@ class Decided:
 class DecisionFacts:
     """Facts for the decisions of ascending turns, and by turn the names of the running jobs.
 
-    By turn: ``issued`` are the decisions issued before, ``unread`` messages on jobs whose state
-    cannot be computed, and ``deciding`` the policy and why it decides. ``opened`` are the states of
-    the jobs without a decision, each with the index of its turn.
+    By turn: ``issued`` are the decisions issued before, and ``unread`` messages on jobs whose state
+    cannot be computed. ``opened`` are the states of the jobs without a decision, each with its
+    policy and the index of its turn.
     """
 
     turns: tuple[TurnValues, ...]
     names: tuple[tuple[str, ...], ...]
     issued: tuple[tuple[Row, ...], ...]
     unread: tuple[tuple[str, ...], ...]
-    deciding: tuple[tuple[Policy[Any], str], ...]
-    opened: tuple[tuple[int, OpenJob | OpenMovable], ...]
+    opened: tuple[tuple[int, OpenJob], ...]
 
 
 def read_decision_facts(
@@ -81,7 +77,7 @@ def read_decision_facts(
             issued[place] += old
             if not old:
                 lacking.append((place, (job, work.places.get(name, (followed,)))))
-    opened: list[tuple[int, OpenJob | OpenMovable]] = []
+    opened: list[tuple[int, OpenJob]] = []
     unread: list[list[str]] = [[] for _ in turns]
     states = _open_states(turns, lacking, ledger, pool, planned)
     for (place, (job, _)), state in zip(lacking, states, strict=True):
@@ -94,7 +90,6 @@ def read_decision_facts(
         names=names,
         issued=tuple(map(tuple, issued)),
         unread=tuple(map(tuple, unread)),
-        deciding=tuple(pool.deciding([turn.at for turn in turns])),
         opened=tuple(opened),
     )
 
@@ -106,9 +101,7 @@ def decide_slots(facts: DecisionFacts) -> tuple[Results, list[Decided]]:
     total than is available (M3.7).
     """
     turns = facts.turns
-    fresh = decide_together(
-        facts.opened, facts.deciding, facts.issued, effort_of(turns[-1].settings), turns[-1].fan
-    )
+    fresh = decide_together(facts.opened, facts.issued, effort_of(turns[-1].settings), turns[-1].fan)
     decided: list[Decided] = []
     runs, decisions = [], []
     for turn, names, old, unread, own in zip(
@@ -127,26 +120,24 @@ def decide_slots(facts: DecisionFacts) -> tuple[Results, list[Decided]]:
 
 
 def decide_together(
-    running: Sequence[tuple[int, OpenJob | OpenMovable]],
-    deciding: Sequence[tuple[Policy[Any], str]],
+    running: Sequence[tuple[int, OpenJob]],
     issued: Sequence[Sequence[Row]],
     effort: Effort,
     fan: Fan,
 ) -> list[dict[str, Row | str]]:
     """Return for each of ascending turns the new decision by job, or a message why a job has none (M3.7).
 
-    Finished jobs are left out. ``running`` are job states with the index of their turn,
-    ``deciding`` has the policy of each turn and the reason, and ``issued`` the decisions issued
-    before, whose spot is not available any more.
+    Finished jobs are left out. ``running`` are job states with the index of their turn and
+    ``issued`` the decisions issued before, whose spot is not available any more.
     """
-    opened: dict[str, list[tuple[int, OpenJob | OpenMovable]]] = {}
+    opened: dict[str, list[tuple[int, OpenJob]]] = {}
     for place, one in running:
         opened.setdefault(one.request.name, []).append((place, one))
     promised: Counter[tuple[pd.Timestamp, str]] = Counter()
     for row in (row for rows in issued for row in rows):
         promised[pd.Timestamp(row["slot"]), f"{row['market']}@{row['source']}"] += int(row["spot"])
-    courses = [_course(own, deciding) for own in opened.values()]
-    made = decide_all(courses, effort, promised=promised, fan=fan)
+    trajectories = [_trajectory([one for _, one in own]) for own in opened.values()]
+    made = decide_all(trajectories, effort, promised=promised, fan=fan)
     fresh: list[dict[str, Row | str]] = [{} for _ in issued]
     for (name, own), decisions in zip(opened.items(), made, strict=True):
         before: dict[int, tuple[str | None, Allocation]] = {}
@@ -154,7 +145,7 @@ def decide_together(
             if isinstance(decision, Undecided):
                 fresh[place][name] = f"job {name} is not decided: {decision.why}"
             elif decision is not None:
-                row = row_of(one.after(before), decision, deciding[place][1])
+                row = row_of(one.after(before), decision)
                 before[decision.slot] = (
                     row["market"] if decision.allocation.total else None,
                     decision.allocation,
@@ -163,22 +154,13 @@ def decide_together(
     return fresh
 
 
-def _course(
-    own: Sequence[tuple[int, OpenJob | OpenMovable]], deciding: Sequence[tuple[Policy[Any], str]]
-) -> Course | MovingCourse:
+def _trajectory(states: Sequence[OpenJob]) -> Trajectory:
     """Return the trajectory of a job over the turns in which it lacks a decision."""
-    movables = [one for _, one in own if isinstance(one, OpenMovable)]
-    if movables:
-        return MovingCourse(
-            slots=tuple(one.live for one in movables),
-            keys=tuple(one.places for one in movables),
-            markets=tuple(tuple(map(_shared_count_key, one.histories)) for one in movables),
-        )
-    opened = [(place, one) for place, one in own if isinstance(one, OpenJob)]
-    return Course(
-        slots=tuple(one.live for _, one in opened),
-        policies=tuple(deciding[place][0] for place, _ in opened),
-        markets=tuple(_shared_count_key(one.history) for _, one in opened),
+    return Trajectory(
+        slots=tuple(state.live for state in states),
+        policies=tuple(state.policy for state in states),
+        keys=tuple(state.places for state in states),
+        markets=tuple(tuple(map(_shared_count_key, state.histories)) for state in states),
     )
 
 
@@ -213,7 +195,7 @@ def _open_states(
     ledger: JobLedger,
     pool: Pool,
     planned: PlannedForecasts | None,
-) -> list[OpenJob | OpenMovable | Exception]:
+) -> list[OpenJob | Exception]:
     """Return the state of each job that lacks a decision at its turn's time, or the error; turns ascend.
 
     A state uses only data known at that time.
@@ -222,21 +204,14 @@ def _open_states(
         return []
     newest = {(job.request.name, one.key): (job, one) for _, (job, markets) in lacking for one in markets}
     forecasts = planned_forecasts(turns[-1], list(newest.values()), planned)
-    deciding = pool.movers_deciding([turn.at for turn in turns])
-    opened: list[OpenJob | OpenMovable | Exception] = []
+    deciding = pool.deciders([turn.at for turn in turns])
+    opened: list[OpenJob | Exception] = []
     for place, own in groupby(lacking, key=lambda one: one[0]):
         jobs = [_with_forecasts(job, forecasts) for _, job in own]
         opened += open_jobs(turns[place], jobs, ledger=ledger, forecasts=forecasts, by=deciding[place])
     return opened
 
 
-def row_of(running: OpenJob | OpenMovable, decision: Decision, why: str) -> Row:
-    """Return a decision as plain values, with the reason ``why`` for its policy; multi-market jobs have a separate reason."""
-    if isinstance(running, OpenMovable) and isinstance(decision, MovedDecision):
-        many = (
-            f"it may run in {len(running.places)} markets, and the policies of the pool know a single market"
-        )
-        there, why = running.in_market(decision.market), running.because or many
-    else:
-        there = running.in_market(0)
-    return decision_row(there, decision) | {"chosen_because": why}
+def row_of(running: OpenJob, decision: Decision) -> Row:
+    """Return a decision as plain values, with the reason for its policy."""
+    return decision_row(running, decision) | {"chosen_because": running.chosen_because}

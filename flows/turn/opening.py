@@ -12,22 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.ledger.jobs import (
-    OpenJob,
-    OpenMovable,
-    Report,
-    StoredJob,
-    every_report,
-    open_job,
-    open_movable,
-)
-from slackwater.flows.ledger.records import allocations_of, decisions_by_job, places_held
-from slackwater.flows.turn.context import Turn, peers_of, planned_forecasts, try_histories
+from slackwater.flows.ledger.jobs import OpenJob, Report, StoredJob, every_report, open_job
+from slackwater.flows.ledger.records import decisions_by_job, placements_of
+from slackwater.flows.turn.context import Deciders, Turn, peers_of, planned_forecasts, try_histories
 from slackwater.flows.turn.following import Followed, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.forecasting.quantiles import Forecast
-from slackwater.optimization.moving.definition import Mover
-from slackwater.optimization.moving.live import LIVE_MOVER
 from slackwater.optimization.replay.decision import RAISED, record_start
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import History
@@ -62,13 +52,13 @@ def open_jobs(
     *,
     ledger: JobLedger | None = None,
     forecasts: JobForecasts | None = None,
-    by: tuple[Mover[Any], str] = (LIVE_MOVER, ""),
-) -> list[OpenJob | OpenMovable | Exception]:
+    by: Deciders | None = None,
+) -> list[OpenJob | Exception]:
     """Return the state of each job at the time of its markets, or the error that prevents it, in the order of ``jobs``.
 
     With ``forecasts`` a job can be decided: it gets the record of its markets and of their peers.
-    Without forecasts only its state is computed. ``by`` is the multi-market policy that decides
-    multi-market jobs, and why it was chosen. ``ledger`` is read from the store where it is None.
+    Without forecasts only its state is computed. ``by`` are the policies that decide, and why they
+    were chosen. ``ledger`` is read from the store where it is None.
     """
     ledger = read_ledger(turn.store, [job.request.name for job, _ in jobs]) if ledger is None else ledger
     first = record_start(min((job.start for job, _ in jobs), default=turn.at))
@@ -79,7 +69,7 @@ def open_jobs(
     ]
     peers = {} if forecasts is None else peers_of(turn, [one for one, _ in asked], start=first)
     read = iter(try_histories(turn, asked))
-    opened: list[OpenJob | OpenMovable | Exception] = []
+    opened: list[OpenJob | Exception] = []
     for job, markets in jobs:
         histories, name = [next(read) for _ in markets], job.request.name
         if unread := [one for one in histories if isinstance(one, MarketError)]:
@@ -87,14 +77,15 @@ def open_jobs(
             continue
         try:
             opened.append(
-                _opened(
-                    job,
+                open_job(
+                    job.request,
                     [one for one in histories if isinstance(one, History)],
-                    ledger,
-                    [(forecasts or {}).get((name, one.key), ()) for one in markets],
-                    [peers.get(one, ()) for one in markets],
-                    by,
-                    turn,
+                    decided=placements_of(ledger.decisions.get(name, ())),
+                    forecasts=[(forecasts or {}).get((name, one.key), ()) for one in markets],
+                    peers=[peers.get(one, ()) for one in markets],
+                    reports=ledger.reports.get(name, ()),
+                    by=(None, "") if by is None else by.of(job.request),
+                    fresh=turn.fresh,
                 )
             )
         except RAISED as error:
@@ -102,34 +93,12 @@ def open_jobs(
     return opened
 
 
-def opened(turn: Turn, job: PlacedJob, **more: Any) -> OpenJob | OpenMovable:
+def opened(turn: Turn, job: PlacedJob, **more: Any) -> OpenJob:
     """Return the state of one job as `open_jobs` does; raises the error that prevents it."""
     (found,) = open_jobs(turn, [job], **more)
     if isinstance(found, Exception):
         raise found
     return found
-
-
-def _opened(
-    job: StoredJob,
-    histories: Sequence[History],
-    ledger: JobLedger,
-    forecasts: Sequence[Sequence[Forecast]],
-    peers: Sequence[Sequence[History]],
-    by: tuple[Mover[Any], str],
-    turn: Turn,
-) -> OpenJob | OpenMovable:
-    request = job.request
-    decisions, reports = ledger.decisions.get(request.name, ()), ledger.reports.get(request.name, ())
-    if request.may_move:
-        return open_movable(
-            request, histories, decided=places_held(decisions), forecasts=forecasts, peers=peers, reports=reports,
-            by=by, fresh=turn.fresh,
-        )  # fmt: skip
-    return open_job(
-        request, histories[0], decided=allocations_of(decisions), forecasts=forecasts[0], peers=peers[0],
-        reports=reports, fresh=turn.fresh,
-    )  # fmt: skip
 
 
 def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:

@@ -14,7 +14,6 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.endings import Ending, ending_of
 from slackwater.flows.ledger.jobs import (
     OpenJob,
-    OpenMovable,
     Report,
     StoredJob,
     counting,
@@ -24,12 +23,12 @@ from slackwater.flows.ledger.jobs import (
 from slackwater.flows.ledger.records import stored_decisions
 from slackwater.flows.show.formats import listed, plural, rows_of, utc
 from slackwater.flows.turn.context import (
-    Pool,
     Turn,
     as_filed,
     market_of,
     markets_of,
-    placed_among,
+    placed_in,
+    policies_named,
     proposed,
     read_pool,
     sorted_jobs,
@@ -47,12 +46,10 @@ from slackwater.flows.turn.opening import (
 from slackwater.flows.turn.results import Row
 from slackwater.optimization.fleet.competition import connected
 from slackwater.optimization.job.request import JobRequest, read_request, run_on
-from slackwater.optimization.moving.score import mover_named
 from slackwater.optimization.moving.terms import fits
-from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import RAISED
 from slackwater.optimization.window.plan import Allocation
-from slackwater.warehouse.errors import JobError, MarketError, SlackwaterError
+from slackwater.warehouse.errors import JobError, MarketError, PolicyError, SlackwaterError
 from slackwater.warehouse.files import names_file
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets
@@ -259,13 +256,7 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
         return _asked(turn, same, None, is_stored=True)
     if request.names_no_market and market is None:
         request, told = proposed(turn, request)
-    if request.may_move:
-        placed, places = placed_among(turn, request, market=market)
-    else:
-        if market is None and request.market is None:
-            raise MarketError(f"job {request.name!r} names no market", remedy="give --market MARKET")
-        places = (market_of(turn, market or request.place).for_job(request),)
-        placed = request.placed(at=places[0].at, market=places[0].market.key, source=places[0].source)
+    placed, places = placed_in(turn, request, market=market)
     filed = StoredJob(request=placed, origin="user", step=step_of(turn.settings), created_at=places[0].at)
     return AskedJob(job=filed, markets=places, is_stored=False, proposal=told)
 
@@ -289,10 +280,10 @@ def _asked(turn: Turn, stored: StoredJob, market: str | None, *, is_stored: bool
     )
 
 
-def opened_to_decide(turn: Turn, asked: AskedJob) -> OpenJob | OpenMovable:
+def opened_to_decide(turn: Turn, asked: AskedJob) -> OpenJob:
     """Return the state of a job with the forecasts for its decision; raises as `require_running` and `opened` do."""
     require_running(turn, asked)
-    forecasts, by = forecasts_in_force(turn, [asked.placed]), read_pool(turn).movers_deciding([turn.at])[0]
+    forecasts, by = forecasts_in_force(turn, [asked.placed]), read_pool(turn).deciders([turn.at])[0]
     return opened(turn, asked.placed, forecasts=forecasts, by=by)
 
 
@@ -328,7 +319,7 @@ def _how_it_ended(turn: Turn, asked: AskedJob) -> str:
         except RAISED:
             return ""
         progress = running.live.progress()
-        share = max(0.0, progress.done / running.in_market(progress.place).live.job.workload)
+        share = max(0.0, progress.done / running.run.workload)
         state: Literal["finished", "missed"] = "finished" if share >= 1.0 - 1e-9 else "missed"
         ending = Ending(state=state, share=share, measured=False)
     return f": {ending.words()}"
@@ -368,27 +359,26 @@ def decide_open(
             issued[name] = row
     if not lacking:
         return issued, {}
-    pool, forecasts, names = (
-        read_pool(turn),
-        forecasts_in_force(turn, lacking),
-        [job.request.name for job, _ in lacking],
-    )
-    by, mover = pool.deciding([turn.at])[0], pool.movers_deciding([turn.at])[0]
-    policies, why = [by, by], dict[str, str]()
-    running: list[tuple[int, OpenJob | OpenMovable]] = []
-    for placed, name in zip(lacking, names, strict=True):
-        own, place = mover, 0
-        if anew is not None and anew.job == name:
-            place = 1
-            own, policies[1] = _deciders(anew, placed[0], pool, turn)
-        (found,) = open_jobs(turn, [placed], ledger=ledger, forecasts=forecasts, by=own)
+    forecasts, by = forecasts_in_force(turn, lacking), read_pool(turn).deciders([turn.at])[0]
+    why = dict[str, str]()
+    running: list[tuple[int, OpenJob]] = []
+    for placed in lacking:
+        job, is_anew = placed[0], anew is not None and anew.job == placed[0].request.name
+        (found,) = open_jobs(turn, [placed], ledger=ledger, forecasts=forecasts, by=by)
         if isinstance(found, Exception):
-            if place:
+            if is_anew:
                 raise found
-            why[name] = undecided(placed[0], found)
-        else:
-            running.append((place, found))
-    made = decide_together(running, policies, [list(issued.values()), []], effort_of(turn.settings), turn.fan)
+            why[job.request.name] = undecided(job, found)
+            continue
+        if anew is not None and is_anew and anew.by is not None:
+            policies = policies_named(turn, job.request, [anew.by])
+            if len(policies) > 1:
+                raise PolicyError(
+                    f"{len(policies)} policies for one decision", expected="the name of a policy"
+                )
+            found = replace(found, policy=policies[0], because="asked for")
+        running.append((0, found))
+    made = decide_together(running, [list(issued.values())], effort_of(turn.settings), turn.fan)
     fresh = {name: row for own_rows in made for name, row in own_rows.items()}
     why |= {name: row for name, row in fresh.items() if isinstance(row, str)}
     return issued | {name: row for name, row in fresh.items() if not isinstance(row, str)}, why
@@ -397,19 +387,6 @@ def decide_open(
 def _issued(ledger: JobLedger, name: str, slot: pd.Timestamp) -> Row | None:
     rows = ledger.decisions.get(name, ())
     return next((row for row in rows if pd.Timestamp(row["slot"]) == slot), None)
-
-
-def _deciders(anew: Anew, job: StoredJob, pool: Pool, turn: Turn) -> tuple[Any, Any]:
-    """Return the multi-market and the single-market policy for a job that is decided again, each with the reason.
-
-    Only the policy that the job needs is replaced by the named policy.
-    """
-    mover, policy = pool.movers_deciding([turn.at])[0], pool.deciding([turn.at])[0]
-    if anew.by is None:
-        return mover, policy
-    if job.request.may_move:
-        return (mover_named(anew.by), "asked for"), policy
-    return mover, (policy_named(anew.by), "asked for")
 
 
 def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:

@@ -29,15 +29,12 @@ from slackwater.flows.turn.context import (
     require_markets,
 )
 from slackwater.flows.turn.decide import Decided, decide_slots, read_decision_facts
+from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, new_estimates, read_estimations
 from slackwater.flows.turn.forecast import (
-    NO_ESTIMATES,
-    Estimates,
     MeasuredErrors,
     forecast_group,
     lacking_groups,
     missing_origins,
-    new_estimates,
-    read_estimations,
     read_forecast_facts,
 )
 from slackwater.flows.turn.ingest import ingest_observations, simulates

@@ -28,7 +28,6 @@ from slackwater.flows.ledger.fields import (
 from slackwater.flows.ledger.headline import headline, outlook, over_since
 from slackwater.flows.ledger.jobs import (
     OpenJob,
-    OpenMovable,
     Report,
     StoredJob,
     find_job,
@@ -47,8 +46,6 @@ from slackwater.flows.turn.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, pane
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.units import asked_words
-from slackwater.optimization.moving.definition import MovingHold
-from slackwater.optimization.moving.live import LiveMovable
 from slackwater.optimization.moving.score import BEST_MARKET
 from slackwater.optimization.replay.decision import NOTHING
 from slackwater.optimization.window.plan import Allocation
@@ -552,17 +549,17 @@ def _market_of(reading: Reading, job: StoredJob, newest: Mapping[str, Any]) -> F
     ).for_job(job.request)
 
 
-def _standing(running: OpenJob | OpenMovable, rows: Sequence[Mapping[str, Any]]) -> JobStanding:
+def _standing(running: OpenJob, rows: Sequence[Mapping[str, Any]]) -> JobStanding:
     """Compute the state of a job; for a multi-market job, prices and availability are those of the market decided for each slot."""
-    live, histories = running.live, running.histories
-    job, start, step = running.in_market(0).live.job, live.start, live.step
+    live, histories, job = running.live, running.histories, running.run
+    start, step = live.start, live.step
     slot = min(live.slot, job.deadline_slots)
-    now, views = live.standing() if isinstance(live, LiveMovable) else live.standing(slot)
+    now, views = live.so_far(slot)
     done = np.full(slot + 1, np.nan)
     had: list[Allocation] = [NOTHING] * slot
     for view in views:
         done[view.slot] = view.progress.done
-        had[view.slot] = running.held_in(view.slot)
+        had[view.slot] = live.ran(view.slot).allocation
     done[slot] = now.done
     grid = pd.date_range(start, periods=job.deadline_slots, freq=step)
     tables = [
@@ -571,16 +568,18 @@ def _standing(running: OpenJob | OpenMovable, rows: Sequence[Mapping[str, Any]])
         )
         for history in histories
     ]
-    places = [history.market.key for history in histories]
-    at = {round((pd.Timestamp(row["slot"]) - start) / step): str(row["market"]) for row in rows}
-    columns: dict[str, np.ndarray] = {}
-    for name in ("price_usd", "available"):
-        columns[name] = tables[0][name].to_numpy(dtype=float, copy=True)
-        if running.request.may_move:
-            columns[name][:] = np.nan
-            for k, key in at.items():
-                if 0 <= k < len(grid):
-                    columns[name][k] = float(tables[places.index(key)][name].iloc[k])
+    # The market of each slot: the only market, else the market of the decision.
+    at = dict.fromkeys(range(len(grid)), 0)
+    if running.request.may_move:
+        at = {
+            round((pd.Timestamp(row["slot"]) - start) / step): running.places.index(str(row["market"]))
+            for row in rows
+        }
+    columns = {name: np.full(len(grid), np.nan) for name in ("price_usd", "available")}
+    for name, column in columns.items():
+        for k, m in at.items():
+            if 0 <= k < len(grid):
+                column[k] = float(tables[m][name].iloc[k])
     said = [one for one in running.reports if one.finished or one.progress is not None]
     return JobStanding(
         job=job,
@@ -591,9 +590,7 @@ def _standing(running: OpenJob | OpenMovable, rows: Sequence[Mapping[str, Any]])
         done=tuple(np.where(np.isnan(done), job.workload, done).tolist()),
         held=tuple(had),
         now=now,
-        decided={
-            k: one.allocation if isinstance(one, MovingHold) else one for k, one in live.decided.items()
-        },
+        decided={k: placed.allocation for k, placed in live.decided.items()},
         price=columns["price_usd"],
         available=columns["available"],
         reported_at=said[-1].reported_at if said else None,

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit  # Student's t without scipy.stats, which takes long to import
 
 #: Minimal number of blocks (days, zones, starts) for an interval and a verdict.
 LEAST_BLOCKS: Final = 3
@@ -105,8 +106,6 @@ def skills_by_block(losses: pd.DataFrame, keys: Sequence[str], *, block: str = "
 
 def _skills(loss: np.ndarray, floor: np.ndarray, of: np.ndarray, size: int) -> Skills:
     """Compare losses by block, both (rows,); ``of`` is the comparison of each row."""
-    from scipy.stats import t as student  # deferred: not used in a turn, and slow to import
-
     most = np.zeros(size)
     np.maximum.at(most, of, np.maximum(loss, floor))
     seen = np.maximum(loss, floor) > _NO_LOSS * most[of]
@@ -116,7 +115,7 @@ def _skills(loss: np.ndarray, floor: np.ndarray, of: np.ndarray, size: int) -> S
         ratio = np.bincount(of, weights=loss, minlength=size) / total
         error = np.where(seen, loss - ratio[of] * floor, 0.0) / total[of]
         spread = np.sqrt(np.bincount(of, weights=np.square(error), minlength=size) * days / (days - 1))
-        reach = student.ppf(0.975, np.maximum(days - 1, 1)) * spread
+        reach = stdtrit(np.maximum(days - 1, 1), 0.975) * spread
         known = (days >= LEAST_BLOCKS) & (total > 0)
         return Skills(
             skill=np.where(total > 0, 1.0 - ratio, np.nan),

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from numba import njit
+from scipy.special import stdtr
 
 from slackwater.forecasting.accuracy import losses as measures
 from slackwater.forecasting.origins import Timetable
@@ -148,8 +149,6 @@ def diebold_mariano(loss: np.ndarray, floor: np.ndarray, step: int) -> tuple[flo
     origins in order, its long-run variance from step - 1 autocovariances, Student's t with n - 1 degrees of freedom. If that
     variance is not positive, Bartlett weights are used. NaN if the losses are equal, or for fewer than two origins.
     """
-    from scipy.stats import t as student  # deferred: not used in a turn, and slow to import
-
     d = floor - loss
     n = d.size
     if n < 2 or not np.ptp(d) > 0:
@@ -165,7 +164,7 @@ def diebold_mariano(loss: np.ndarray, floor: np.ndarray, step: int) -> tuple[flo
         return np.nan, np.nan
     small = np.sqrt(max(n + 1 - 2 * step + step * (step - 1) / n, 0.0) / n)
     statistic = float(small * d.mean() / np.sqrt(variance / n))
-    return statistic, float(2.0 * student.sf(abs(statistic), df=n - 1))
+    return statistic, float(2.0 * stdtr(n - 1, -abs(statistic)))
 
 
 # ---

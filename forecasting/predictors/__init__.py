@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from slackwater.warehouse.errors import SettingsError
@@ -23,19 +22,10 @@ TURN, COMPARED, EXPERIMENTS, FAST = "turn", "compared", "experiments", "fast"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Registry entry: ``module:function`` that creates the predictor with default settings, and its tags.
-
-    ``needs``: a library installed only by the extra named after the predictor ("" if there is none).
-    """
+    """Registry entry: ``module:function`` that creates the predictor with default settings, and its tags."""
 
     factory: str
     tags: frozenset[str] = frozenset({TURN})
-    needs: str = ""
-
-    @property
-    def installed(self) -> bool:
-        """Whether the required library is installed; checked without importing it."""
-        return not self.needs or find_spec(self.needs) is not None
 
 
 def _own(place: str, *tags: str) -> Entry:
@@ -55,8 +45,6 @@ PREDICTORS: dict[str, Entry] = {
     "combined": _own("combined:combined", EXPERIMENTS),
     # `combined` without recalibration by past values: shown on the report page for comparison, never used for plans (M6.6).
     "uncalibrated": Entry("slackwater.forecasting.predictors.combined:uncalibrated", frozenset()),
-    # A diffusion variational autoencoder, used only when requested by name.
-    "dva": Entry("slackwater.forecasting.predictors.dva:dva", frozenset(), needs="jax"),
 }
 
 
@@ -77,7 +65,7 @@ def check_predictor(name: str) -> None:
 def make_predictor(name: str) -> Predictor:
     """Create a predictor by name with its default settings; of another package by its entry point or ``module:Name``.
 
-    Raises `SettingsError` for an unknown name, and for a predictor whose library is not installed.
+    Raises `SettingsError` for an unknown name.
     """
     check_predictor(name)
     if name not in PREDICTORS:
@@ -85,11 +73,6 @@ def make_predictor(name: str) -> Predictor:
         provided: Predictor = create()
         return provided
     entry = PREDICTORS[name]
-    if not entry.installed:
-        raise SettingsError(
-            f"predictor {name!r} needs {entry.needs}, which is not installed",
-            remedy=f'install it with `pip install "slackwater[{name}]"`',
-        )
     module, _, function = entry.factory.partition(":")
     make: Callable[[], Predictor] = getattr(import_module(module), function)
     return make()

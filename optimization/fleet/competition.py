@@ -20,19 +20,18 @@ import pandas as pd
 
 from slackwater.optimization.job.definition import rates
 from slackwater.optimization.kernels.rules import spot_is_cheaper
-from slackwater.optimization.moving.definition import MarketsView, MovingHold
-from slackwater.optimization.moving.live import (
-    LiveMovable,
-    MovedDecision,
-    capped_worth,
-    decide_moving,
-    decided_by_tables,
-    seen_by_mover,
-    slack_of,
+from slackwater.optimization.moving.adapter import for_markets
+from slackwater.optimization.moving.decision import capped_worth, decide_by_tables, slack_of, tables_of
+from slackwater.optimization.moving.definition import (
+    IDLE,
+    MarketsView,
+    MultiMarketPolicy,
+    Placement,
+    is_multi_market,
 )
 from slackwater.optimization.moving.tables import MovingTables
 from slackwater.optimization.policies.contract import Policy, forgetting_of
-from slackwater.optimization.policies.pace import slack_slots, slot_gain, work_left
+from slackwater.optimization.policies.pace import slot_gain, work_left
 from slackwater.optimization.policies.stochastic import tables_in_force
 from slackwater.optimization.replay.decision import (
     RAISED,
@@ -47,7 +46,7 @@ from slackwater.optimization.replay.decision import (
 from slackwater.optimization.replay.run import catch_up, checked
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import usd
-from slackwater.warehouse.errors import PolicyError, why_raised
+from slackwater.warehouse.errors import why_raised
 
 # ---
 # Allocation of spot: a pure function of the value of each job with fewer instances.
@@ -206,7 +205,7 @@ def at_prices(
     that gain from them.
     """
     place = [_only_market(one, claim) for one, claim in zip(contenders, begin, strict=True)]
-    movers = [j for j, one in enumerate(contenders) if len(one.markets) > 1]
+    choosing = [j for j, one in enumerate(contenders) if len(one.markets) > 1]
     # The jobs together could not use more than this, so no table needs to be longer.
     wanted: Counter[str] = Counter()
     for one in contenders:
@@ -214,9 +213,9 @@ def at_prices(
             wanted[market] += max(claim.spot for claim in one.claims if claim.market == market)
     room = {market: min(there[market], wanted[market]) for market in wanted}
     stake = sum(one.wish.value_usd - one.claims[0].value_usd for one in contenders)
-    for _ in range(ROUNDS if movers else 0):
+    for _ in range(ROUNDS if choosing else 0):
         before = list(place)
-        for j in movers:
+        for j in choosing:
             place[j] = None
             gain = dict[str | None, float]({None: 0.0})
             for market in contenders[j].markets:
@@ -311,18 +310,20 @@ def _best_claim(one: Contender, left: dict[str, int], before: Claim | None = Non
 MOST_CAPS = 24
 
 
-def claims_of(live: LiveJob, policy: Policy[Any], market: str, decision: Decision) -> Contender:
-    """Return the claims of a job that was decided alone: its policy decides again under each cap on its spot.
+def claims_of(entry: Entry, decision: Decision) -> Contender:
+    """Return the claims of a job in one market that was decided alone: its policy decides again under each cap on its spot.
 
     Allocations are valued with the value tables of M4.6; a policy with its own belief uses the
     tables of that belief.
     """
-    progress, views = live.standing()
-    view = live.seen.view(live.job, progress, live.slot)
-    slack, spot = slack_slots(view), decision.allocation.spot
+    live, (market,), policy = entry.live, entry.markets, entry.policy
+    progress, before = live.so_far()
+    now = live.view(progress, live.slot)
+    (view,) = now.views
+    slack, spot = slack_of(now), decision.allocation.spot
     if not spot:
         return Contender(job=decision.job, slack=slack, wish=NO_SPOT, claims=(NO_SPOT,))
-    state = catch_up(policy, live.job, views)
+    state = catch_up(policy, live.run, [past.views[0] for past in before])
     tables = tables_in_force(view, forgetting_of(policy))
     found = []
     for cap in [*np.unique(np.linspace(0, spot - 1, min(spot, MOST_CAPS)).astype(int)).tolist(), spot]:
@@ -335,10 +336,10 @@ def claims_of(live: LiveJob, policy: Policy[Any], market: str, decision: Decisio
     return contender(decision.job, slack, (market, spot), found)
 
 
-def claims_of_mover(
-    names: Sequence[str], view: MarketsView, tables: MovingTables, decision: MovedDecision
+def claims_by_tables(
+    names: Sequence[str], view: MarketsView, tables: MovingTables, decision: Decision
 ) -> Contender:
-    """Return the claims of a multi-market job: its value under every cap on the spot of each market (M11.6).
+    """Return the claims of a job with several markets: its value under every cap on the spot of each market (M11.6).
 
     ``names`` are the names of its markets.
     """
@@ -398,26 +399,15 @@ def taken_later(needs: Sequence[Need], there: Mapping[str, int]) -> list[dict[st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """Single-market job at ascending slots without a decision, and the policy that decides each of them.
+class Trajectory:
+    """Job at ascending slots without a decision, and the policy that decides each of them.
 
-    ``markets`` names the market of each slot: jobs with the same name in a slot share its spot.
+    ``keys`` are the markets of the job in each slot, which may differ; ``markets`` names the shared
+    spot of each: jobs with the same name in a slot share its spot.
     """
 
     slots: tuple[LiveJob, ...]
-    policies: tuple[Policy[Any], ...]
-    markets: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovingCourse:
-    """Multi-market job at ascending slots without a decision.
-
-    ``keys`` are the markets of the job in each slot, which may differ; ``markets`` names the shared
-    spot of each.
-    """
-
-    slots: tuple[LiveMovable, ...]
+    policies: tuple[Policy[Any] | MultiMarketPolicy[Any] | None, ...]
     keys: tuple[tuple[str, ...], ...]
     markets: tuple[tuple[str, ...], ...]
 
@@ -427,24 +417,21 @@ Made = Decision | Undecided | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Job in a slot with its earlier decisions: the input of `decide_one`.
+class Entry:
+    """Job in a slot with its earlier decisions: the input of `decide_one`."""
 
-    ``policy`` is None for a multi-market job.
-    """
-
-    live: LiveJob | LiveMovable
+    live: LiveJob
     markets: tuple[str, ...]
-    policy: Policy[Any] | None = None
+    policy: Any
 
     @property
-    def seen(self) -> tuple[LiveJob, ...]:
-        """The job as seen in each of its markets."""
-        return (self.live,) if isinstance(self.live, LiveJob) else self.live.lives
+    def by_tables(self) -> bool:
+        """Whether the job is decided among several markets, with the tables of all of them (`decide`)."""
+        return len(self.markets) > 1 or is_multi_market(self.policy)
 
 
 def decide_one(
-    standing: Standing,
+    entry: Entry,
     effort: Effort,
     *,
     left: tuple[int, ...] | None = None,
@@ -452,123 +439,98 @@ def decide_one(
 ) -> Decision | Undecided:
     """Return the decision of a job on the spot that others leave to it in each of its markets (None: all).
 
-    ``taken`` is the expected use by others in each later slot, for a multi-market job.
+    ``taken`` is the expected use by others in each later slot.
     """
-    live = standing.live
     try:
-        if isinstance(live, LiveMovable):
-            return decide_moving(live, effort, left=left, taken=taken)
-        return decide(live, _policy(standing), effort, left=None if left is None else left[0])
+        return decide(entry.live, entry.policy, effort, left=left, taken=taken)
     except RAISED as error:
-        return _undecided(live, error)
+        return _undecided(entry.live, error)
 
 
 def decide_among(
-    standing: Standing, effort: Effort, *, taken: tuple[int, ...] | None = None
+    entry: Entry, effort: Effort, *, taken: tuple[int, ...] | None = None
 ) -> tuple[Decision, Contender] | tuple[Undecided, None]:
     """Return the decision of a job alone in the slot, and its claims; ``taken`` as in `decide_one`."""
-    live = standing.live
     try:
-        if isinstance(live, LiveMovable):
-            view, tables = seen_by_mover(live, taken)
-            moved = decided_by_tables(live, view, tables, effort)
-            return moved, claims_of_mover(standing.markets, view, tables, moved)
-        decision = decide(live, _policy(standing), effort)
-        return decision, claims_of(live, _policy(standing), standing.markets[0], decision)
+        if entry.by_tables:
+            view, tables = tables_of(entry.live, taken)
+            decision = decide_by_tables(entry.live, for_markets(entry.policy), view, tables, effort)
+            return decision, claims_by_tables(entry.markets, view, tables, decision)
+        decision = decide(entry.live, entry.policy, effort)
+        return decision, claims_of(entry, decision)
     except RAISED as error:
-        return _undecided(live, error), None
+        return _undecided(entry.live, error), None
 
 
-def need_of(standing: Standing) -> Need:
+def need_of(entry: Entry) -> Need:
     """Return the need of a job: the least instances of each market that do its work by d, or ``n_max``.
 
     Markets whose spot is no cheaper than on-demand are omitted.
     """
-    live = standing.live
-    if isinstance(live, LiveMovable):
-        runs, moving = live.job.runs, live.view(live.progress(), live.slot)
-        slack, rest = slack_of(moving), moving.work_left
-    else:
-        runs, view = (live.job,), live.seen.view(live.job, live.progress(), live.slot)
-        slack, rest = slack_slots(view), work_left(view)
-    slots = runs[0].deadline_slots - live.slot
+    live = entry.live
+    view = live.view(live.progress(), live.slot)
     found = []
-    for market, own, run in zip(standing.markets, standing.seen, runs, strict=True):
-        price = own.seen.price[own.slot]
-        if spot_is_cheaper(price, own.seen.on_demand_usd):
+    for market, own, run in zip(entry.markets, view.views, live.job.runs, strict=True):
+        if spot_is_cheaper(own.price, own.on_demand_usd):
             rate = rates(run.throughput, run.n_max)
-            enough = np.flatnonzero(rate[run.n_min :] * slots * own.seen.slot_hours >= rest)
+            enough = np.flatnonzero(rate[run.n_min :] * view.slots_left * own.slot_hours >= view.work_left)
             n = run.n_min + int(enough[0]) if len(enough) else run.n_max
-            found.append((price * run.n_max / float(rate[run.n_max]), market, n))
+            found.append((own.price * run.n_max / float(rate[run.n_max]), market, n))
     return Need(
-        job=runs[0].name,
-        slack=slack,
-        slots=slots,
+        job=live.run.name,
+        slack=slack_of(view),
+        slots=view.slots_left,
         markets=tuple((market, n) for _, market, n in sorted(found)),
     )
 
 
-def _policy(standing: Standing) -> Policy[Any]:
-    if standing.policy is None:
-        raise PolicyError("a job of one market without a policy", expected="a policy")
-    return standing.policy
-
-
-def _undecided(live: LiveJob | LiveMovable, error: Exception) -> Undecided:
-    job = live.job.job if isinstance(live, LiveMovable) else live.job
-    return Undecided(job=job.name, slot=live.slot, why=why_raised(error))
+def _undecided(live: LiveJob, error: Exception) -> Undecided:
+    return Undecided(job=live.run.name, slot=live.slot, why=why_raised(error))
 
 
 class _Run:
-    """Course with its decisions so far."""
+    """Trajectory with its decisions so far."""
 
-    def __init__(self, course: Course | MovingCourse) -> None:
-        self.course = course
+    def __init__(self, trajectory: Trajectory) -> None:
+        self.trajectory = trajectory
         self.made: list[Made] = []
-        self._plain: dict[int, Allocation] = {}
-        self._moved: dict[int, tuple[str | None, Allocation]] = {}
+        self._decided: dict[int, tuple[str | None, Allocation]] = {}
 
     @property
     def next_at(self) -> pd.Timestamp | None:
         """Start of the next slot without a decision, None after the last."""
-        slots = self.course.slots
+        slots = self.trajectory.slots
         return slots[len(self.made)].now if len(self.made) < len(slots) else None
 
-    def standing(self) -> Standing | None:
+    def entry(self) -> Entry | None:
         """Return the job in the next slot; None if there is nothing to decide."""
-        k, course = len(self.made), self.course
-        if isinstance(course, Course):
-            live = course.slots[k]
-            at = replace(live, decided={**live.decided, **self._plain})
-            asked = Standing(live=at, markets=(course.markets[k],), policy=course.policies[k])
-            return None if at.is_finished else asked
-        keys = course.keys[k]
-        if any(key is not None and key not in keys for key, _ in self._moved.values()):
+        k, trajectory = len(self.made), self.trajectory
+        keys, live = trajectory.keys[k], trajectory.slots[k]
+        if any(key is not None and key not in keys for key, _ in self._decided.values()):
             return None  # the place of the job is unknown here
         fresh = {
-            slot: MovingHold(None if key is None else keys.index(key), allocation)
-            for slot, (key, allocation) in self._moved.items()
+            slot: IDLE if key is None else Placement(keys.index(key), allocation)
+            for slot, (key, allocation) in self._decided.items()
         }
-        moving = course.slots[k]
-        there = replace(moving, decided={**moving.decided, **fresh})
-        return None if there.is_finished else Standing(live=there, markets=course.markets[k])
+        live = replace(live, decided={**live.decided, **fresh})
+        if live.is_finished:
+            return None
+        return Entry(live=live, markets=trajectory.markets[k], policy=trajectory.policies[k])
 
     def add(self, made: Made) -> None:
         """Add the result of the slot."""
-        if isinstance(made, MovedDecision) and isinstance(self.course, MovingCourse):
-            key = self.course.keys[len(self.made)][made.market] if made.allocation.total else None
-            self._moved[made.slot] = (key, made.allocation)
-        elif isinstance(made, Decision):
-            self._plain[made.slot] = made.allocation
+        if isinstance(made, Decision):
+            key = self.trajectory.keys[len(self.made)][made.market] if made.allocation.total else None
+            self._decided[made.slot] = (key, made.allocation)
         self.made.append(made)
 
 
-def decide_course(course: Course | MovingCourse, effort: Effort) -> list[Made]:
+def decide_trajectory(trajectory: Trajectory, effort: Effort) -> list[Made]:
     """Decide the slots of a job alone in its markets in sequence, each with the earlier decisions."""
-    run = _Run(course)
-    for _ in course.slots:
-        standing = run.standing()
-        run.add(None if standing is None else decide_one(standing, effort))
+    run = _Run(trajectory)
+    for _ in trajectory.slots:
+        entry = run.entry()
+        run.add(None if entry is None else decide_one(entry, effort))
     return run.made
 
 
@@ -578,7 +540,7 @@ Promised = Mapping[tuple[pd.Timestamp, str], int]
 
 
 def decide_all(
-    courses: Sequence[Course | MovingCourse],
+    trajectories: Sequence[Trajectory],
     effort: Effort,
     *,
     promised: Promised | None = None,
@@ -590,58 +552,53 @@ def decide_all(
     already allocated.
     """
     promised = promised or {}
-    together = _sharing(courses, promised)
-    alone = [k for k in range(len(courses)) if not any(k in group for group in together)]
+    together = _sharing(trajectories, promised)
+    alone = [k for k in range(len(trajectories)) if not any(k in group for group in together)]
+    calls = [{"trajectory": trajectories[k], "effort": effort} for k in alone]
     found: dict[int, list[Made]] = dict(
-        zip(
-            alone,
-            fan(decide_course, [{"course": courses[k], "effort": effort} for k in alone]) if alone else [],
-            strict=True,
-        )
+        zip(alone, fan(decide_trajectory, calls) if alone else [], strict=True)
     )
     for group in together:
-        runs = {k: _Run(courses[k]) for k in group}
+        runs = {k: _Run(trajectories[k]) for k in group}
         while True:
             times = [run.next_at for run in runs.values() if run.next_at is not None]
             if not times:
                 break
             _decide_slot([run for run in runs.values() if run.next_at == min(times)], effort, promised, fan)
         found |= {k: run.made for k, run in runs.items()}
-    return [found[k] for k in range(len(courses))]
+    return [found[k] for k in range(len(trajectories))]
 
 
-def _markets_at(course: Course | MovingCourse) -> set[tuple[pd.Timestamp, str]]:
-    named = [(one,) for one in course.markets] if isinstance(course, Course) else course.markets
-    slots: Sequence[LiveJob | LiveMovable] = course.slots
-    return {(live.now, name) for live, names in zip(slots, named, strict=True) for name in names}
-
-
-def _sharing(courses: Sequence[Course | MovingCourse], promised: Promised) -> list[list[int]]:
-    """Return groups of courses that share a market in a slot, or use spot allocated earlier, directly or through others."""
-    where = [_markets_at(course) for course in courses]
+def _sharing(trajectories: Sequence[Trajectory], promised: Promised) -> list[list[int]]:
+    """Return groups of jobs that share a market in a slot, or use spot allocated earlier, directly or through others."""
+    where = [
+        {(live.now, name) for live, names in zip(own.slots, own.markets, strict=True) for name in names}
+        for own in trajectories
+    ]
     return [
         group
         for group in connected(where)
-        if len(group) > 1 or any(promised.get(one, 0) for one in where[group[0]])
+        if len(group) > 1 or any(promised.get(place, 0) for place in where[group[0]])
     ]
 
 
 def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: Fan) -> None:
     """Decide a common slot of some jobs; jobs that get less than their request are decided again."""
-    asked = [(run, standing) for run in runs if (standing := run.standing()) is not None]
+    entries = [run.entry() for run in runs]
+    asked = [entry for entry in entries if entry is not None]
     there: dict[str, int] = {}
     hours = 1.0
-    for _, standing in asked:
-        for name, live in zip(standing.markets, standing.seen, strict=True):
-            free = live.seen.available[live.slot] - promised.get((live.now, name), 0)
+    for entry in asked:
+        for name, seen in zip(entry.markets, entry.live.seen, strict=True):
+            free = seen.available[entry.live.slot] - promised.get((entry.live.now, name), 0)
             there[name] = max(0, min(free, there.get(name, free)))
-            hours = live.seen.slot_hours
-    later = _taken_later([standing for _, standing in asked], there)
+            hours = seen.slot_hours
+    later = _taken_later(asked, there)
     made = fan(
         decide_among,
         [
-            {"standing": standing, "effort": effort, "taken": taken}
-            for (_, standing), taken in zip(asked, later, strict=True)
+            {"entry": entry, "effort": effort, "taken": taken}
+            for entry, taken in zip(asked, later, strict=True)
         ],
     )
     contenders = [found for _, found in made if found is not None]
@@ -651,13 +608,13 @@ def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: 
     for i, (_, own) in enumerate(made):
         if own is None:
             continue
-        one, claim = next(given)
-        if claim != one.wish:
-            standing = asked[i][1]
-            left = tuple(claim.spot if name == claim.market else 0 for name in standing.markets)
-            count = there[one.wish.market or ""]
-            why = _sharing_reason(one, claim, count, shares.prices, hours)
-            again.append((i, {"standing": standing, "effort": effort, "left": left, "taken": later[i]}, why))
+        wished, claim = next(given)
+        if claim != wished.wish:
+            entry = asked[i]
+            left = tuple(claim.spot if name == claim.market else 0 for name in entry.markets)
+            count = there[wished.wish.market or ""]
+            why = _sharing_reason(wished, claim, count, shares.prices, hours)
+            again.append((i, {"entry": entry, "effort": effort, "left": left, "taken": later[i]}, why))
     decided: dict[int, Made] = {i: decision for i, (decision, _) in enumerate(made)}
     for (i, _, why), decision in zip(
         again, fan(decide_one, [call for _, call, _ in again]) if again else [], strict=True
@@ -665,28 +622,28 @@ def _decide_slot(runs: Sequence[_Run], effort: Effort, promised: Promised, fan: 
         if isinstance(decision, Decision):
             decision = replace(decision, reason=f"{decision.reason}; {why}")
         decided[i] = decision
-    became = {id(run): decided[i] for i, (run, _) in enumerate(asked)}
-    for run in runs:
-        run.add(became.get(id(run)))
+    results = iter(decided[i] for i in range(len(asked)))
+    for run, found in zip(runs, entries, strict=True):
+        run.add(None if found is None else next(results))
 
 
-def _taken_later(standings: Sequence[Standing], there: Mapping[str, int]) -> list[tuple[int, ...] | None]:
-    """Return the later use of each multi-market job's markets; None for single-market jobs and for a job alone."""
-    if len(standings) < 2 or not any(isinstance(one.live, LiveMovable) for one in standings):
-        return [None] * len(standings)
-    later = taken_later([_needed(one) for one in standings], there)
+def _taken_later(entries: Sequence[Entry], there: Mapping[str, int]) -> list[tuple[int, ...] | None]:
+    """Return the use of each job's markets by others in later slots; None for jobs that stay, and for a job alone."""
+    if len(entries) < 2 or not any(entry.by_tables for entry in entries):
+        return [None] * len(entries)
+    later = taken_later([_needed(entry) for entry in entries], there)
     return [
-        tuple(taken[market] for market in one.markets) if isinstance(one.live, LiveMovable) else None
-        for one, taken in zip(standings, later, strict=True)
+        tuple(taken[market] for market in entry.markets) if entry.by_tables else None
+        for entry, taken in zip(entries, later, strict=True)
     ]
 
 
-def _needed(standing: Standing) -> Need:
+def _needed(entry: Entry) -> Need:
     """Return `need_of`, or an empty need if the job raises: its decision then reports the error."""
     try:
-        return need_of(standing)
+        return need_of(entry)
     except RAISED as error:
-        return Need(job=_undecided(standing.live, error).job, slack=0, slots=1, markets=())
+        return Need(job=_undecided(entry.live, error).job, slack=0, slots=1, markets=())
 
 
 def _sharing_reason(

@@ -1,8 +1,9 @@
-"""Multi-market job, its view of a slot, and its safety net (M11.1-M11.4) (ours).
+"""Job with its markets, its view of a slot, and its safety net (M11.1-M11.4) (ours).
 
-In a slot the job runs in a single market, with all its instances, or in none. Its *place* is the
-market of its checkpoint: an idle job retains its place, and leaving the place costs a move whenever
-it happens. On-demand is available in every market at the list price of that market.
+A single-market job has one market (M = 1). A multi-market job has several: in a slot it runs in a
+single market, with all its instances, or in none. Its *place* is the market of its checkpoint: an
+idle job retains its place, and leaving the place costs a move whenever it happens. On-demand is
+available in every market at the list price of that market.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from typing_extensions import TypeIs
 
 from slackwater.optimization.job.definition import (
     ROUNDING_USD,
@@ -27,7 +29,7 @@ from slackwater.optimization.job.definition import (
 from slackwater.optimization.kernels.moving import Ground, KeptDeadline, arrival, ending_at
 from slackwater.optimization.kernels.rules import efficiency_table, spot_held
 from slackwater.optimization.policies.contract import View
-from slackwater.optimization.policies.pace import WORK_TOLERANCE
+from slackwater.optimization.policies.pace import WORK_TOLERANCE, slot_gain
 from slackwater.optimization.window.plan import Allocation, spot_alone
 from slackwater.warehouse.errors import JobError, PolicyError
 
@@ -67,8 +69,8 @@ def even_moving(markets: int, *, taken: float, usd: float) -> Moving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MovableJob:
-    """Job and the markets in which it may run.
+class MarketsJob:
+    """Job and the M >= 1 markets in which it may run.
 
     ``runs`` is the job as each market runs it: workload, deadline and value are equal, throughput,
     sizes and restart may differ (M11.3). ``home`` is the market of its data at the start; None: no
@@ -200,6 +202,11 @@ class MovableJob:
         return known
 
 
+def in_one_market(run: Job, *, sold: bool = True) -> MarketsJob:
+    """Return a single-market job; ``sold`` states whether its market sells on-demand instances."""
+    return MarketsJob(runs=(run,), moving=even_moving(1, taken=0.0, usd=0.0), home=0, sold=(sold,))
+
+
 class _Pace(NamedTuple):
     """Arrays of the work that on-demand can do.
 
@@ -212,7 +219,7 @@ class _Pace(NamedTuple):
     reach: np.ndarray
 
 
-def _pace(job: MovableJob, slot_hours: float) -> _Pace:
+def _pace(job: MarketsJob, slot_hours: float) -> _Pace:
     markets, most = len(job.runs), max(run.n_max for run in job.runs)
     ground = job.ground([1.0] * markets, slot_hours)
     work = np.full((markets + 1, most + 1, markets, most + 1), -np.inf)
@@ -236,8 +243,8 @@ def _pace(job: MovableJob, slot_hours: float) -> _Pace:
     return _Pace(work=work, reach=reach)
 
 
-class MovingHold(NamedTuple):
-    """Instances of a multi-market job in a slot: ``allocation`` in ``market``, None without instances.
+class Placement(NamedTuple):
+    """Instances of a job in a slot: ``allocation`` in ``market``, None without instances.
 
     An empty allocation in an unobserved market means: go there, observe the market, and then choose
     the size.
@@ -247,7 +254,12 @@ class MovingHold(NamedTuple):
     allocation: Allocation
 
 
-IDLE = MovingHold(None, NOTHING)
+IDLE = Placement(None, NOTHING)
+
+
+def placement(market: int, allocation: Allocation) -> Placement:
+    """Return ``allocation`` in ``market``, `IDLE` if it has no instances."""
+    return Placement(market, allocation) if allocation.total else IDLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +272,7 @@ class MarketsView:
     without observing it: in this slot it runs there or in no market.
     """
 
-    job: MovableJob
+    job: MarketsJob
     progress: Progress
     slot: int
     views: tuple[View, ...]
@@ -269,7 +281,7 @@ class MarketsView:
 
     @property
     def place(self) -> int:
-        """Market of the job; `MovableJob.nowhere` if it has none yet."""
+        """Market of the job; `MarketsJob.nowhere` if it has none yet."""
         return self.progress.place
 
     @property
@@ -297,9 +309,11 @@ class MarketsView:
         """Return the work units of this slot on ``n`` instances of ``market`` (M2.4, M11.2)."""
         if not n:
             return 0.0
+        if market == self.place:
+            return slot_gain(self.views[market], n)
         return float(self.job.pace(self.slot_hours).work[self.place, self.progress.n_previous, market, n])
 
-    def usd(self, held: MovingHold) -> float:
+    def usd(self, held: Placement) -> float:
         """Return the cost of this slot, USD, including a move."""
         if held.market is None or not held.allocation.total:
             return 0.0
@@ -311,19 +325,19 @@ class MarketsView:
         """Return the cost of moving to ``market`` from the place of the job, USD."""
         return 0.0 if self.place == self.job.nowhere else float(self.job.moving.usd[self.place, market])
 
-    def split(self, market: int, n: int) -> MovingHold:
+    def split(self, market: int, n: int) -> Placement:
         """Return the cheapest allocation of ``n`` instances in ``market``: spot first if it is cheaper (M3.2)."""
         if not n:
             return IDLE
         view = self.views[market]
         spot = spot_held(n, view.available, view.price, view.on_demand_usd)
-        return MovingHold(market, Allocation(n - spot, spot))
+        return Placement(market, Allocation(n - spot, spot))
 
-    def can_hold(self, held: MovingHold) -> bool:
+    def can_hold(self, held: Placement) -> bool:
         """Return whether on-demand instances are used only in a market that sells them."""
         return held.market is None or not held.allocation.on_demand or self.views[held.market].on_demand.sold
 
-    def keeps_deadline(self, held: MovingHold) -> bool:
+    def keeps_deadline(self, held: Placement) -> bool:
         """Return True if on-demand alone, in any market, can still finish by d after this slot."""
         n, job = held.allocation.total, self.job
         slack = WORK_TOLERANCE * job.job.workload
@@ -362,10 +376,10 @@ class MarketsView:
         """Return True if on-demand in ``market`` keeps the deadline within reach, whatever spot it has."""
         sizes = range(self.job.runs[market].n_min, self.job.runs[market].n_max + 1)
         return any(
-            self.keeps_deadline(MovingHold(market, Allocation(n, 0))) for n in sizes
+            self.keeps_deadline(Placement(market, Allocation(n, 0))) for n in sizes
         ) or self.keeps_deadline(IDLE)
 
-    def options(self) -> list[MovingHold]:
+    def options(self) -> list[Placement]:
         """Return all options of the job in this slot: no instances, and every size in every market it may use."""
         markets = range(len(self.views)) if self.committed is None else [self.committed]
         found = [
@@ -376,7 +390,7 @@ class MarketsView:
         return [IDLE] + [held for held in found if self.can_hold(held)]
 
 
-def net(view: MarketsView, wish: MovingHold) -> MovingHold:
+def net(view: MarketsView, wish: Placement) -> Placement:
     """Return ``wish`` if on-demand can still meet d after it, else the closest option with that property (M11.6).
 
     That is the least larger size in the same market. Otherwise it is the cheapest option of any
@@ -400,7 +414,7 @@ def net(view: MarketsView, wish: MovingHold) -> MovingHold:
     return min(kept, key=lambda held: view.usd(held) + _rest_usd(view, held))
 
 
-def priced_net(view: MarketsView, wish: MovingHold) -> MovingHold:
+def priced_net(view: MarketsView, wish: Placement) -> Placement:
     """Return `net` if d is within reach and finishing on demand pays, else ``wish`` (M4, M11.6; ours)."""
     if not view.deadline_in_reach:
         return wish
@@ -408,7 +422,7 @@ def priced_net(view: MarketsView, wish: MovingHold) -> MovingHold:
     return kept if kept == wish or view.worth_finishing else wish
 
 
-def _rest_usd(view: MarketsView, held: MovingHold) -> float:
+def _rest_usd(view: MarketsView, held: Placement) -> float:
     """Return the least on-demand cost of the work left after ``held``, without moves, USD."""
     left = view.work_left - (0.0 if held.market is None else view.work(held.market, held.allocation.total))
     unit = min(
@@ -419,11 +433,11 @@ def _rest_usd(view: MarketsView, held: MovingHold) -> float:
     return max(0.0, left) * unit
 
 
-def fastest_way(view: MarketsView) -> MovingHold:
+def fastest_way(view: MarketsView) -> Placement:
     """Return the cheapest of the options that leave the least work to do by d."""
     reach = view.job.pace(view.slot_hours).reach[view.slots_left - 1]
 
-    def most(held: MovingHold) -> float:
+    def most(held: Placement) -> float:
         if held.market is None:
             return float(reach[view.place, 0])
         n = held.allocation.total
@@ -434,7 +448,7 @@ def fastest_way(view: MarketsView) -> MovingHold:
     return min((held for held in view.options() if most(held) >= best - slack), key=view.usd)
 
 
-def step(view: MarketsView, held: MovingHold) -> Progress:
+def step(view: MarketsView, held: Placement) -> Progress:
     """Return the progress after the slot: cost and move, then work (M2.4, M11.2); an idle job retains its place."""
     job, n = view.job.job, held.allocation.total
     if held.market is None or not n:
@@ -448,7 +462,7 @@ def step(view: MarketsView, held: MovingHold) -> Progress:
     )
 
 
-def checked(held: MovingHold, view: MarketsView, policy: str) -> MovingHold:
+def checked(held: Placement, view: MarketsView, policy: str) -> Placement:
     """Return ``held``, reduced to its spot where no on-demand instances are sold (M2.3).
 
     Raises `PolicyError` if it violates M2.3 or M11.1, `JobError` if it violates M2.7.
@@ -482,11 +496,11 @@ def checked(held: MovingHold, view: MarketsView, policy: str) -> MovingHold:
         check_job(run, uses_spot=True)
     if not view.can_hold(held):
         alone = spot_alone(spot, run.n_min)
-        held = MovingHold(held.market, alone) if alone.total else IDLE
+        held = Placement(held.market, alone) if alone.total else IDLE
     return held if math.isinf(run.budget_usd) else within_budget(held, view)
 
 
-def within_budget(held: MovingHold, view: MarketsView) -> MovingHold:
+def within_budget(held: Placement, view: MarketsView) -> Placement:
     """Return ``held``, or an allocation that keeps the job within its budget, as in a single market (M2.10).
 
     The rest of the job is assumed to finish on demand in the market where the job is after this
@@ -494,7 +508,7 @@ def within_budget(held: MovingHold, view: MarketsView) -> MovingHold:
     """
     limit = view.job.job.budget_usd + ROUNDING_USD
 
-    def worst_usd(other: MovingHold) -> float:
+    def worst_usd(other: Placement) -> float:
         after = step(view, other)
         place = after.place if after.place < len(view.views) else 0
         if not view.views[place].on_demand.sold:
@@ -514,29 +528,40 @@ def within_budget(held: MovingHold, view: MarketsView) -> MovingHold:
         return kept
     if held.market is None or not held.allocation.spot:
         return IDLE
-    alone = MovingHold(held.market, spot_alone(held.allocation.spot, view.job.runs[held.market].n_min))
+    alone = Placement(held.market, spot_alone(held.allocation.spot, view.job.runs[held.market].n_min))
     while alone.allocation.total and step(view, alone).cost_usd > limit:
-        alone = MovingHold(
+        alone = Placement(
             held.market, spot_alone(alone.allocation.spot - 1, view.job.runs[held.market].n_min)
         )
     return alone if alone.allocation.total else IDLE
 
 
-class Mover(Protocol[S]):
-    """Multi-market policy: rule that chooses the market and the number of instances of the present slot."""
+class MultiMarketPolicy(Protocol[S]):
+    """Rule that chooses the market and the number of instances of the present slot.
+
+    ``multi_market`` distinguishes it from a `slackwater.optimization.policies.contract.Policy`,
+    which knows one market and is lifted to several by `slackwater.optimization.moving.adapter`.
+    """
+
+    multi_market: ClassVar[bool]
 
     @property
     def name(self) -> str:
         """Canonical name, such as ``MeanField``."""
         ...
 
-    def start(self, job: MovableJob) -> S:
+    def start(self, job: MarketsJob) -> S:
         """Return the state of the policy before the first slot."""
         ...
 
-    def decide(self, state: S, view: MarketsView) -> tuple[MovingHold, S]:
+    def decide(self, state: S, view: MarketsView) -> tuple[Placement, S]:
         """Choose market and allocation of the slot; pure: equal inputs give equal results."""
         ...
+
+
+def is_multi_market(policy: object) -> TypeIs[MultiMarketPolicy[Any]]:
+    """Return whether a policy chooses among the markets of a job."""
+    return getattr(policy, "multi_market", False) is True
 
 
 @runtime_checkable

@@ -16,10 +16,10 @@ from slackwater.optimization.kernels.rules import spot_held
 from slackwater.optimization.market.window import MarketWindow, Record
 from slackwater.optimization.moving.definition import (
     IDLE,
+    MarketsJob,
     MarketsView,
-    MovableJob,
-    Mover,
-    MovingHold,
+    MultiMarketPolicy,
+    Placement,
     Probing,
     checked,
     step,
@@ -42,21 +42,6 @@ class Sight(StrEnum):
     PROBE = "probe"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovedOutcome(Outcome):
-    """`Outcome` over several markets.
-
-    ``places`` is the market of each slot of ``allocations``, None without instances. ``moves`` is
-    the number of moves, which cost ``moving_usd``, part of ``cost_usd``. ``ended_in`` is the market
-    of the ending after d; the cost of the move there is part of ``termination_cost_usd``.
-    """
-
-    places: tuple[int | None, ...]
-    moves: int
-    moving_usd: float
-    ended_in: int | None = None
-
-
 class Grounds:
     """Observations of a job's markets, slot by slot, for one policy.
 
@@ -67,10 +52,10 @@ class Grounds:
 
     def __init__(
         self,
-        job: MovableJob,
+        job: MarketsJob,
         windows: Sequence[MarketWindow],
         *,
-        records: Sequence[Record] | None = None,
+        records: Sequence[Record | None] | None = None,
         forecasts: Sequence[Forecasts | None] | None = None,
         sight: Sight = Sight.ALL,
     ) -> None:
@@ -92,7 +77,7 @@ class Grounds:
             for m in range(len(windows)):
                 self._hide(m)
 
-    def of(self, job: MovableJob) -> Grounds:
+    def of(self, job: MarketsJob) -> Grounds:
         """Return the same markets for another job with the same runs; with `Sight.ALL` both share the caches of views.
 
         Observations depend neither on the cost of a move nor on the location of the job's data.
@@ -156,62 +141,62 @@ def _unseen(record: Record) -> Record:
     return replace(record, available=available, peers=peers)
 
 
-def replay_mover(
-    mover: Mover[S],
-    job: MovableJob,
+def replay_over_markets(
+    policy: MultiMarketPolicy[S],
+    job: MarketsJob,
     windows: Sequence[MarketWindow],
     *,
-    records: Sequence[Record] | None = None,
+    records: Sequence[Record | None] | None = None,
     forecasts: Sequence[Forecasts | None] | None = None,
     sight: Sight = Sight.ALL,
     grounds: Grounds | None = None,
-) -> MovedOutcome:
-    """Simulate ``mover`` on ``job`` over markets of at least d slots, in the order of the job's runs.
+) -> Outcome:
+    """Simulate ``policy`` on ``job`` over markets of at least d slots, in the order of the job's runs.
 
     ``records`` and ``forecasts`` are those of each market; the peers of a record are the other
     markets in their order, or none. ``grounds`` shares the caches of views between policies of one
     job with `Sight.ALL`.
     """
     ground = grounds or Grounds(job, windows, records=records, forecasts=forecasts, sight=sight)
-    state, progress, slot = mover.start(job), job.begin(), 0
-    held: list[MovingHold] = []
+    state, progress, slot = policy.start(job), job.begin(), 0
+    held: list[Placement] = []
     moves, moving_usd = 0, 0.0
     while slot < job.job.deadline_slots and not finished(progress.done, job.job.workload):
         looked = [progress.place] if progress.place < len(windows) else []
         for m in looked:
             ground.look(m, slot)
         view = ground.view(progress, slot, looked)
-        if ground.sight is Sight.PROBE and isinstance(mover, Probing):
-            asked = mover.probe(state, view)
+        if ground.sight is Sight.PROBE and isinstance(policy, Probing):
+            asked = policy.probe(state, view)
             if asked is not None:
                 looked = [*looked, asked]
                 ground.look(asked, slot)
                 view = ground.view(progress, slot, looked)
-        wish, new = mover.decide(state, view)
+        wish, new = policy.decide(state, view)
         if wish.market is not None and not view.seen[wish.market]:
             ground.look(wish.market, slot)
             view = ground.view(progress, slot, [*looked, wish.market], committed=wish.market)
-            wish, new = mover.decide(state, view)
+            wish, new = policy.decide(state, view)
         state = new
-        kept = checked(wish, view, mover.name)
+        kept = checked(wish, view, policy.name)
         if kept.market is not None and kept.market != progress.place:
             moves += progress.place != job.nowhere
             moving_usd += view.move_usd(kept.market)
         progress = step(view, kept)
         held.append(kept)
         slot += 1
-    return _settle(mover.name, job, held, progress, windows, moves, moving_usd)
+    return _settle(policy.name, job, held, progress, windows, moves, moving_usd)
 
 
 def _settle(
     name: str,
-    job: MovableJob,
-    held: Sequence[MovingHold],
+    job: MarketsJob,
+    held: Sequence[Placement],
     progress: Progress,
     windows: Sequence[MarketWindow],
     moves: int,
     moving_usd: float,
-) -> MovedOutcome:
+) -> Outcome:
     run, slots = job.job, len(held)
     after, finish, value, ended_in = 0.0, None, 0.0, None
     if finished(progress.done, run.workload):
@@ -222,7 +207,7 @@ def _settle(
             finish, ended_in = slots + more, market
             value = run.completion_value(finish)
             after = value - usd
-    return MovedOutcome(
+    return Outcome(
         policy=name,
         job=run.name,
         allocations=tuple(one.allocation for one in held),
@@ -241,7 +226,7 @@ def _settle(
 
 
 def _ending(
-    job: MovableJob, progress: Progress, slot: int, windows: Sequence[MarketWindow]
+    job: MarketsJob, progress: Progress, slot: int, windows: Sequence[MarketWindow]
 ) -> tuple[float, int, int, int]:
     """Return (USD, market, size index, slots) of the ending of M2.6 in the best market, including a move there."""
     ground = job.ground([window.on_demand_usd for window in windows], windows[0].slot_hours)
@@ -254,11 +239,11 @@ def _ending(
 # Audit: independent recomputation of a multi-market outcome (M3.5).
 
 
-def audit_moved(job: MovableJob, windows: Sequence[MarketWindow], outcome: MovedOutcome) -> None:
+def audit_moved(job: MarketsJob, windows: Sequence[MarketWindow], outcome: Outcome) -> None:
     """Recompute counts, moves, cost, progress, ending and utility; raises `AuditError` on the first difference."""
     run, moving, hours = job.job, job.moving, windows[0].slot_hours
     place, before, done, paid, moves = job.home, 0, 0.0, 0.0, 0
-    for t, (market, held) in enumerate(zip(outcome.places, outcome.allocations, strict=True)):
+    for t, (market, held) in enumerate(zip(outcome.places or (), outcome.allocations, strict=True)):
         if done >= run.workload * (1.0 - 1e-9):
             raise AuditError(f"{outcome.policy}: slot {t} holds {held} after the finish", expected="nothing")
         if market is None:
@@ -298,7 +283,7 @@ def audit_moved(job: MovableJob, windows: Sequence[MarketWindow], outcome: Moved
 
 
 def _audited_ending(
-    job: MovableJob, windows: Sequence[MarketWindow], place: int | None, before: int, done: float
+    job: MarketsJob, windows: Sequence[MarketWindow], place: int | None, before: int, done: float
 ) -> tuple[float, float]:
     """Return (V, USD paid) of the best constant on-demand size in a market after d, by trying all."""
     best, found = 0.0, (0.0, 0.0)
@@ -343,7 +328,7 @@ class MovedBracket:
 
     low: float
     high: float
-    held: tuple[MovingHold, ...]
+    held: tuple[Placement, ...]
 
     @property
     def exact(self) -> bool:
@@ -351,7 +336,7 @@ class MovedBracket:
         return self.high <= self.low
 
 
-def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> MovedBracket:
+def hindsight_over_markets(job: MarketsJob, windows: Sequence[MarketWindow]) -> MovedBracket:
     """Return the optimum of a job from slot 0 over all decisions of market and size, including its ending (M11.7).
 
     Exact: a partial solution is dropped only if another with the same state has done as much work
@@ -383,15 +368,15 @@ def hindsight_over_markets(job: MovableJob, windows: Sequence[MarketWindow]) -> 
             continue
         own = windows[places[t]]
         spot = spot_held(int(sizes[t]), int(available[places[t], t]), float(own.price[t]), own.on_demand_usd)
-        held.append(MovingHold(int(places[t]), Allocation(int(sizes[t]) - spot, spot)))
+        held.append(Placement(int(places[t]), Allocation(int(sizes[t]) - spot, spot)))
     return MovedBracket(low=float(low), high=float(low), held=tuple(held))
 
 
-def walk(job: MovableJob, windows: Sequence[MarketWindow], held: Sequence[MovingHold]) -> MovedOutcome:
+def walk(job: MarketsJob, windows: Sequence[MarketWindow], held: Sequence[Placement]) -> Outcome:
     """Return the outcome of given decisions, slot by slot up to the finish or d."""
     ground = Grounds(job, windows)
     progress, moves, moving_usd = job.begin(), 0, 0.0
-    kept: list[MovingHold] = []
+    kept: list[Placement] = []
     for slot, one in enumerate(held):
         if finished(progress.done, job.job.workload):
             break

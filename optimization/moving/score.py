@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import Any
 
-import pandas as pd
-
-from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.market.window import MarketWindow
-from slackwater.optimization.moving.definition import MovableJob, Mover
-from slackwater.optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    stochastic_at_the_start,
-)
+from slackwater.optimization.moving.adapter import InOneMarket, for_markets, stochastic_at_the_start
+from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
+from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,
-    MovedOutcome,
     audit_moved,
     hindsight_over_markets,
-    replay_mover,
+    replay_over_markets,
     walk,
 )
+from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.stochastic import Stochastic
-from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, ledger_row, on_demand_only_cost
-from slackwater.warehouse.errors import PolicyError
-from slackwater.warehouse.history import History
-
-if TYPE_CHECKING:
-    from slackwater.optimization.market.window import Record
+from slackwater.optimization.replay.score import EndedJob, Scored, ledger_row, on_demand_only_cost
+from slackwater.optimization.window.plan import Outcome
 
 #: Policies with which jobs are scored, and from which the deciding policy is selected. The first
 #: decides on a tie.
-MOVERS: tuple[Mover[Any], ...] = (
-    MeanField(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(), GreedyMover(), stochastic_at_the_start(),
+MULTI_MARKET_POLICIES: tuple[MultiMarketPolicy[Any], ...] = (
+    MeanField(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(), GreedySpot(), stochastic_at_the_start(),
 )  # fmt: skip
 #: Label of the outcome in the market in which the stochastic policy did best: a bound, since that
 #: market was unknown beforehand.
@@ -50,48 +36,13 @@ BEST_MARKET = "Stochastic in the best market afterwards"
 LOST_MOST = 4.5
 
 
-def mover_named(name: str) -> Mover[Any]:
-    """Return the multi-market policy of that name; raises `PolicyError` listing the known names."""
-    for mover in MOVERS:
-        if mover.name == name:
-            return mover
-    raise PolicyError(f"mover {name!r}", expected=f"one of {', '.join(repr(mover.name) for mover in MOVERS)}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedMovable:
-    """Ended multi-market job with its data in each market of ``markets``, in the order of the job's runs."""
-
-    job: MovableJob
-    alone: tuple[EndedJob, ...]
-    markets: tuple[str, ...]
-
-    @property
-    def windows(self) -> tuple[MarketWindow, ...]:
-        """Recorded window of each market."""
-        return tuple(one.window for one in self.alone)
-
-
-def ended_movable(
-    job: MovableJob,
-    start: pd.Timestamp,
-    histories: Sequence[History],
-    forecasts: Sequence[Sequence[Forecast]],
-    peers: Sequence[Sequence[History]],
-) -> EndedMovable:
-    """Cut a job's slots out of the history of each of its markets; raises as `ended_job` does."""
-    return EndedMovable(
-        job=job,
-        alone=tuple(
-            ended_job(run, start, history, ahead, others)
-            for run, history, ahead, others in zip(job.runs, histories, forecasts, peers, strict=True)
-        ),
-        markets=tuple(history.market.key for history in histories),
-    )
-
-
-def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_market: bool = True) -> Scored:
-    """Replay multi-market policies on a job; every outcome is audited before it counts (M3.5).
+def score_over_markets(
+    ended: EndedJob,
+    policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
+    *,
+    each_market: bool,
+) -> Scored:
+    """Replay policies on a job over all its markets; every outcome is audited before it counts (M3.5).
 
     With ``each_market`` the stochastic policy is also replayed in every single market, and the best
     outcome is stored as `BEST_MARKET`. Utilities are in units of the least on-demand-only cost of
@@ -102,13 +53,13 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
     grounds = Grounds(
         job,
         windows,
-        records=[cast("Record", one.record) for one in ended.alone],
-        forecasts=[one.forecasts for one in ended.alone],
+        records=[case.record for case in ended.cases],
+        forecasts=[case.forecasts for case in ended.cases],
     )
-    outcomes = [_replayed(mover, job, windows, grounds) for mover in movers]
+    outcomes = [_replayed(for_markets(policy), job, windows, grounds) for policy in policies]
     if each_market:
         alone = [
-            _replayed(Alone(policy=Stochastic(), market=m), job, windows, grounds)
+            _replayed(InOneMarket(policy=Stochastic(), market=m), job, windows, grounds)
             for m in range(len(windows))
         ]
         best = max(alone, key=lambda outcome: outcome.utility_usd)
@@ -120,9 +71,8 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
         for run, window, is_known in zip(job.runs, windows, known, strict=True)
         if is_known or not any(known)
     )
-    assumed = dict.fromkeys(text for one in ended.alone for text in one.assumptions)
     return Scored(
-        ended=replace(ended.alone[0], job=job.job, assumptions=tuple(assumed)),
+        ended=ended,
         outcomes=outcomes,
         ledger=[
             ledger_row(
@@ -134,13 +84,12 @@ def score_movable(ended: EndedMovable, movers: Sequence[Mover[Any]], *, each_mar
         hindsight_high=bracket.high,
         on_demand_known=any(known),
         hindsight_usd=walk(job, windows, bracket.held).total_cost_usd,
-        markets=ended.markets,
     )
 
 
 def _replayed(
-    mover: Mover[Any], job: MovableJob, windows: Sequence[MarketWindow], grounds: Grounds
-) -> MovedOutcome:
-    outcome = replay_mover(mover, job, windows, grounds=grounds)
+    policy: MultiMarketPolicy[Any], job: MarketsJob, windows: Sequence[MarketWindow], grounds: Grounds
+) -> Outcome:
+    outcome = replay_over_markets(policy, job, windows, grounds=grounds)
     audit_moved(job, windows, outcome)
     return outcome

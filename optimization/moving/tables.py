@@ -24,7 +24,7 @@ from slackwater.optimization.kernels.moving import (
     walk_futures,
 )
 from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain, marginals
-from slackwater.optimization.moving.definition import MarketsView, MovableJob
+from slackwater.optimization.moving.definition import MarketsJob, MarketsView
 from slackwater.optimization.policies.stochastic import FEWEST_POINTS, spread_sizes, work_grid
 from slackwater.optimization.window.plan import sizes
 
@@ -48,7 +48,7 @@ class MovingTables:
     jobs take ``taken`` (M,) instances of each market first; ``counts`` are the remaining instances.
     """
 
-    job: MovableJob
+    job: MarketsJob
     ground: Ground
     full: Ground
     near: np.ndarray
@@ -166,7 +166,7 @@ def _stand(view: MarketsView) -> Stand:
 
 
 def make_moving_tables(
-    job: MovableJob,
+    job: MarketsJob,
     beliefs: list[Belief],
     *,
     slot: int,
@@ -262,7 +262,7 @@ def _table_sizes(job: Job, slot_hours: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _grid(
-    job: MovableJob, ground: Ground, gains: list[np.ndarray], slot: int, slots: int, *, begun: bool, most: int
+    job: MarketsJob, ground: Ground, gains: list[np.ndarray], slot: int, slots: int, *, begun: bool, most: int
 ) -> WorkGrid:
     """Return the grid of work left that all markets share, with the finest step of any market."""
     run = job.job

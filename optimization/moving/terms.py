@@ -1,4 +1,4 @@
-"""Multi-market job of a request: matching markets, costs of moves, and the run in each market (M11.1-M11.3) (ours)."""
+"""Job of a request in its markets: matching markets, costs of moves, and the run in each market (M11.1-M11.3) (ours)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 from slackwater.optimization.job.gpus import gpu_type_of, has_gpu
 from slackwater.optimization.job.request import JobRequest, MovingTerms, pattern_parts, slot_job
 from slackwater.optimization.job.units import catalogue_gpus, has_room, work_market_of
-from slackwater.optimization.moving.definition import MovableJob, Moving
+from slackwater.optimization.moving.definition import MarketsJob, Moving
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.packaged import read_data
@@ -93,12 +93,12 @@ def moves(terms: MovingTerms | None, markets: Sequence[Market], *, step: pd.Time
     return Moving(taken=pd.Timedelta(minutes=terms.takes_minutes) / step, usd=usd)
 
 
-def movable_job(request: JobRequest, histories: Sequence[History], home: int | None) -> MovableJob:
-    """Return the job of a placed request in slots, over the markets of ``histories``; ``home`` is an index of these.
+def job_in_markets(request: JobRequest, histories: Sequence[History]) -> MarketsJob:
+    """Return the job of a placed request in slots, over the markets of ``histories``, the home market first.
 
-    A job with a hard deadline gets the largest value that any of its markets needs, so that its
-    market does not decide whether it is given up. Raises `JobError` as `slot_job` and `check_types`
-    do.
+    A multi-market request without a market has no home. A job with a hard deadline gets the largest
+    value that any of its markets needs, so that its market does not decide whether it is given up.
+    Raises `JobError` as `slot_job` and `check_types` do.
     """
     markets, step = [history.market for history in histories], histories[0].step
     check_types(request, markets)
@@ -115,9 +115,9 @@ def movable_job(request: JobRequest, histories: Sequence[History], home: int | N
         for history in histories
     ]
     value = max(run.value for run in runs)
-    return MovableJob(
+    return MarketsJob(
         runs=tuple(replace(run, value=value) for run in runs),
         moving=moves(request.moving, markets, step=step),
-        home=home,
+        home=None if request.market is None else 0,
         sold=tuple(history.on_demand.sold for history in histories),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,9 +23,21 @@ from slackwater.optimization.market.window import (
     record_of,
     spot_ceiling,
 )
+from slackwater.optimization.moving.definition import (
+    IDLE,
+    MarketsJob,
+    MarketsView,
+    MultiMarketPolicy,
+    Placement,
+    in_one_market,
+    is_multi_market,
+    placement,
+    step,
+)
 from slackwater.optimization.policies import OnDemandOnly
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
-from slackwater.optimization.policies.pace import always_worth_finishing, pace, slot_gain, step
+from slackwater.optimization.policies.pace import always_worth_finishing, pace, slot_gain
+from slackwater.optimization.policies.pace import step as step_in_market
 from slackwater.optimization.replay.run import (
     PlanMemo,
     Planning,
@@ -38,7 +50,7 @@ from slackwater.optimization.replay.run import (
     with_shared_plans,
 )
 from slackwater.optimization.window.plan import Allocation, Outcome, spot_alone
-from slackwater.warehouse.errors import MarketError, SlackwaterError
+from slackwater.warehouse.errors import JobError, MarketError, SlackwaterError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
 # ---
@@ -145,33 +157,6 @@ def held(job: Job, decided: Allocation, available: int) -> Allocation:
     return kept if kept.total >= job.n_min else NOTHING
 
 
-def held_so_far(
-    job: Job,
-    seen: Seen,
-    decided: Mapping[int, Allocation],
-    *,
-    slots: int,
-    reported: Sequence[Reported] = (),
-) -> tuple[Progress, list[View]]:
-    """Return the progress after the job's first ``slots`` slots if each ran its decision, and the view of each slot (ours).
-
-    A slot without a decision ran nothing. Spot instances that were not available, or whose
-    availability a gap leaves unknown, did not run and are not paid for. After the finish nothing is
-    paid and no view is returned. ``reported``, ascending in time, sets progress and size at the
-    start of its slots; reports after ``slots`` are ignored. The cost remains that of the decisions.
-    """
-    progress = Progress()
-    views: list[View] = []
-    for slot in range(slots):
-        progress = corrected(job, seen, progress, slot, reported)
-        if finished(progress.done, job.workload):
-            continue
-        view = seen.view(job, progress, slot)
-        views.append(view)
-        progress = step(progress, held(job, decided.get(slot, NOTHING), view.available), view)
-    return corrected(job, seen, progress, slots, reported), views
-
-
 def corrected(job: Job, seen: Seen, progress: Progress, slot: int, reported: Sequence[Reported]) -> Progress:
     """Return ``progress`` at the start of ``slot`` with reported values in place of computed values."""
     for one in reported:
@@ -201,22 +186,30 @@ def _rest_of_slot(job: Job, seen: Seen, report: Reported, size: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveJob:
-    """A running job at the slot to decide.
+    """A running job at the slot to decide, as observed in each of its M >= 1 markets.
 
-    Its slot k begins at ``start`` + k ``step``. The slots of its market up to ``slot`` are known,
-    later slots are gaps. ``decided`` are the decisions so far by slot, ``reported`` the reports in
-    ascending order, and ``forecast`` the forecast issued in the slot to decide, None if there is
-    none.
+    Slot k begins at ``start`` + k ``step``. ``seen`` has the observations of each market and
+    ``forecasts`` the forecast issued there in the slot to decide (None: no forecast), both in the
+    order of the runs of ``job``; ``names`` are the names of the markets. Slots after ``slot`` are
+    gaps. ``decided`` maps a slot to its decision, ``reported`` are the reports in ascending order,
+    and ``places`` maps a slot to the reported market; in other slots the decided market applies.
     """
 
-    job: Job
+    job: MarketsJob
     start: pd.Timestamp
     step: pd.Timedelta
     slot: int
-    seen: Seen
-    decided: Mapping[int, Allocation]
-    forecast: Forecast | None = None
+    seen: tuple[Seen, ...]
+    decided: Mapping[int, Placement]
+    names: tuple[str, ...] = ("its market",)
+    forecasts: tuple[Forecast | None, ...] = (None,)
     reported: tuple[Reported, ...] = ()
+    places: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def run(self) -> Job:
+        """The job in the first of its markets, for the attributes that are equal in all markets."""
+        return self.job.job
 
     @property
     def now(self) -> pd.Timestamp:
@@ -226,120 +219,202 @@ class LiveJob:
     @property
     def deadline(self) -> pd.Timestamp:
         """End of the last slot before the deadline."""
-        return self.start + self.job.deadline_slots * self.step
+        return self.start + self.run.deadline_slots * self.step
 
-    def standing(
+    def so_far(
         self, slots: int | None = None, reported: Sequence[Reported] | None = None
-    ) -> tuple[Progress, list[View]]:
-        """Return the job's progress after its first ``slots`` slots (None: at the slot to decide), and the view of each slot.
+    ) -> tuple[Progress, list[MarketsView]]:
+        """Return the progress after the first ``slots`` slots (None: at the slot to decide), and the view of each slot (ours).
 
-        The job ran its decisions, starting from the newest of ``reported`` (None: the reports of
-        this object) (M2.4).
+        The job ran its decisions as far as spot was available; a slot without a decision ran
+        nothing. Spot instances that were not available, or whose availability a gap leaves unknown,
+        did not run and are not paid for, and a move after which nothing ran is no move. After the
+        finish nothing is paid and no view is returned. ``reported`` (None: the reports of this
+        object) sets progress and size at the start of its slots; the cost remains that of the
+        decisions (M2.4).
         """
-        return held_so_far(
-            self.job,
-            self.seen,
-            self.decided,
-            slots=self.slot if slots is None else slots,
-            reported=self.reported if reported is None else reported,
-        )
+        slots = self.slot if slots is None else slots
+        reported = self.reported if reported is None else reported
+        progress, views = self.job.begin(), []
+        for slot in range(slots):
+            progress = self._corrected(progress, slot, reported)
+            if finished(progress.done, self.run.workload):
+                continue
+            view = self.view(progress, slot)
+            views.append(view)
+            progress = step(view, self.ran(slot))
+        return self._corrected(progress, slots, reported), views
+
+    def ran(self, slot: int) -> Placement:
+        """Return the feasible part of the decision of a past slot (`held`)."""
+        decided = self.decided.get(slot, IDLE)
+        if decided.market is None:
+            return IDLE
+        run, available = self.job.runs[decided.market], self.seen[decided.market].available[slot]
+        kept = held(run, decided.allocation, available)
+        return Placement(decided.market, kept) if kept.total else IDLE
+
+    def _corrected(self, progress: Progress, slot: int, reported: Sequence[Reported]) -> Progress:
+        place = self.places.get(slot, progress.place)
+        m = place if place < len(self.seen) else 0
+        there = replace(progress, place=0)
+        return replace(corrected(self.job.runs[m], self.seen[m], there, slot, reported), place=place)
 
     def progress(self) -> Progress:
         """Return the job's progress at the slot to decide."""
-        return self.standing()[0]
+        return self.so_far()[0]
+
+    def view(self, progress: Progress, slot: int) -> MarketsView:
+        """Return the view of a policy in ``slot``; markets of unknown count are beliefs with an age.
+
+        All markets count as seen: a running job cannot observe a market and decide again within the
+        slot. A market without observations promises no spot.
+        """
+        views: list[View] = []
+        for m, (run, seen) in enumerate(zip(self.job.runs, self.seen, strict=True)):
+            n = progress.n_previous if m == progress.place else 0
+            there = Progress(done=progress.done, n_previous=n, cost_usd=progress.cost_usd, place=m)
+            views.append(seen.view(run, there, slot))
+        return MarketsView(
+            job=self.job, progress=progress, slot=slot, views=tuple(views), seen=(True,) * len(views)
+        )
 
     @property
     def on_demand_only_usd(self) -> float | None:
-        """Total cost in USD of OD-only for the job, also after d; None if no on-demand price is known.
+        """Total cost in USD of OD-only for the job in its cheapest market, also after d.
 
-        The on-demand price is the only market data used.
+        The on-demand price is the only market data used; None if none is known.
         """
-        if not self.seen.on_demand.known:
-            return None
-        policy, seen = OnDemandOnly(), replace(self.seen, record=None)
-        return run_from(policy, policy.start(self.job), self.job, seen, (0, Progress())).total_cost_usd
+        policy, known = OnDemandOnly(), []
+        for run, seen in zip(self.job.runs, self.seen, strict=True):
+            if seen.on_demand.known:
+                alone = run_from(policy, policy.start(run), run, replace(seen, record=None), (0, Progress()))
+                known.append(alone.total_cost_usd)
+        return min(known, default=None)
 
     def shortfall(self, progress: Progress) -> str:
-        """Return why the job cannot finish in time from its state, and what would help; "" if it can (M2.7)."""
-        return shortfall_told(self.job, self.start, self.step, slot=self.slot, progress=progress)
+        """Return why the job can finish in time in none of its markets, and what would help; "" if it can (M2.7).
+
+        The reason is that of its present market.
+        """
+        runs, m = self.job.runs, progress.place if progress.place < len(self.seen) else 0
+        told = [
+            shortfall_told(run, self.start, self.step, slot=self.slot, progress=progress)
+            for run in (runs[m], *runs[:m], *runs[m + 1 :])
+        ]
+        return told[0] if all(told) else ""
 
     @property
     def is_finished(self) -> bool:
         """Whether the job finished its work before the slot to decide."""
-        return finished(self.progress().done, self.job.workload)
+        return finished(self.progress().done, self.run.workload)
 
     def work_by(self, at: pd.Timestamp, reported: Sequence[Reported]) -> float | None:
-        """Return the work units done by ``at``, computed from the decisions and ``reported``; None beyond the market's record.
+        """Return the work units done by ``at``, computed from the decisions and ``reported``; None beyond the record.
 
         Work grows linearly within a slot.
         """
         place = (at - self.start) / self.step
-        slot = min(int(place + 1e-9), self.job.deadline_slots)
+        slot = min(int(place + 1e-9), self.run.deadline_slots)
         share = max(0.0, place - slot)
         if slot > self.slot + (share == 0.0):
             return None
-        progress, _ = self.standing(slot, reported)
+        progress, _ = self.so_far(slot, reported)
         if not share:
-            return min(self.job.workload, progress.done)
-        view = self.seen.view(self.job, progress, slot)
-        gain = slot_gain(view, held(self.job, self.decided.get(slot, NOTHING), view.available).total)
-        return min(self.job.workload, progress.done + share * gain)
+            return min(self.run.workload, progress.done)
+        ran = self.ran(slot)
+        gain = 0.0 if ran.market is None else self.view(progress, slot).work(ran.market, ran.allocation.total)
+        return min(self.run.workload, progress.done + share * gain)
 
 
 def live_job(
-    job: Job,
+    job: Job | MarketsJob,
     start: pd.Timestamp,
-    history: History,
+    histories: History | Sequence[History],
     *,
-    decided: Mapping[pd.Timestamp, Allocation],
-    forecasts: Sequence[Forecast] = (),
-    peers: Sequence[History] = (),
+    decided: Mapping[pd.Timestamp, Allocation | Placement],
+    forecasts: Sequence[Sequence[Forecast]] | None = None,
+    peers: Sequence[Sequence[History]] | None = None,
     reported: Sequence[Reported] = (),
+    names: Sequence[str] | None = None,
+    places: Mapping[int, int] | None = None,
 ) -> LiveJob:
-    """Align a job whose slot 0 begins at ``start`` with its market's history; the slot to decide is the history's last.
+    """Align a job whose slot 0 begins at ``start`` with the histories of its markets, in the order of its runs.
 
-    ``decided`` is keyed by the start of the slot. ``forecasts`` are the forecasts issued in the
-    job's slots so far; those issued after the present slot are dropped. The history before the job
-    and the ``peers`` become the record, which ends at the present slot. If the job's budget does
-    not pay for finishing on demand, it plans without on-demand (M2.10).
+    A `Job` with a single `History` is a job in one market. The slot to decide is the last of the
+    histories. ``decided`` is keyed by the start of the slot; an `Allocation` is in the first
+    market. ``forecasts`` has for each market the forecasts issued in the job's slots so far; those
+    issued after the present slot are dropped. The history before the job and the ``peers`` of each
+    market become its record, which ends at the present slot. Where the job's budget does not pay
+    for finishing on demand, it plans without on-demand there (M2.10). Raises `JobError` if the
+    markets do not share their slots or if their number differs from that of the runs.
     """
-    live_on = partial(
-        _live_job, job, start, decided=decided, forecasts=forecasts, peers=peers, reported=reported
+    if isinstance(histories, History):
+        histories = (histories,)
+    if isinstance(job, Job):
+        job = in_one_market(job, sold=histories[0].on_demand.sold)
+    known = [history.market.key for history in histories] if names is None else names
+    grids = {(history.step, history.known_at.floor(history.step)) for history in histories}
+    if len(histories) != len(job.runs) or len(known) != len(histories) or len(grids) != 1:
+        raise JobError(
+            f"job {job.job.name!r}: {len(histories)} markets called {', '.join(known)} on {len(grids)} grids of slots",
+            expected=f"{len(job.runs)} markets whose slots are the same",
+        )
+    ((interval, now),) = grids
+    nothing: Sequence[Sequence[Any]] = [()] * len(histories)
+    issued, others = forecasts or nothing, peers or nothing
+
+    def observed(m: int, history: History) -> tuple[Seen, Forecast | None]:
+        return _observed_market(job.runs[m], start, now, history, issued[m], others[m])
+
+    found = [observed(m, history) for m, history in enumerate(histories)]
+    live = LiveJob(
+        job=job,
+        start=start,
+        step=interval,
+        slot=round((now - start) / interval),
+        seen=tuple(seen for seen, _ in found),
+        names=tuple(known),
+        decided={
+            round((slot - start) / interval): one if isinstance(one, Placement) else placement(0, one)
+            for slot, one in decided.items()
+        },
+        forecasts=tuple(forecast for _, forecast in found),
+        reported=tuple(reported),
+        places=dict(places or {}),
     )
-    live = live_on(history)
-    paid = payable(history, job, live.progress(), slot=live.slot)
-    return live if paid is history else live_on(paid)
+    if math.isinf(job.job.budget_usd):
+        return live
+    progress = live.progress()
+    paid = [
+        payable(history, run, progress, slot=live.slot)
+        for history, run in zip(histories, job.runs, strict=True)
+    ]
+    return replace(
+        live,
+        seen=tuple(
+            live.seen[m] if after is before else observed(m, after)[0]
+            for m, (before, after) in enumerate(zip(histories, paid, strict=True))
+        ),
+    )
 
 
-def _live_job(
-    job: Job,
+def _observed_market(
+    run: Job,
     start: pd.Timestamp,
+    now: pd.Timestamp,
     history: History,
-    *,
-    decided: Mapping[pd.Timestamp, Allocation],
     forecasts: Sequence[Forecast],
     peers: Sequence[History],
-    reported: Sequence[Reported],
-) -> LiveJob:
-    step = history.step
-    grid = pd.date_range(start, periods=job.deadline_slots, freq=step)
-    rows = history.frame.reindex(grid)
-    ceiling = spot_ceiling(job, history)
-    window = ceiling.window(rows, history, job.value)
-    now = history.known_at.floor(step)
+) -> tuple[Seen, Forecast | None]:
+    """Return the observations of a market for a run up to ``now``, and the forecast issued then."""
+    grid = pd.date_range(start, periods=run.deadline_slots, freq=history.step)
+    ceiling = spot_ceiling(run, history)
+    window = ceiling.window(history.frame.reindex(grid), history, run.value)
     issued = {forecast.issued_at: forecast for forecast in forecasts if forecast.issued_at <= now}
     points = [ceiling.forecast(point_forecast(issued[slot])) if slot in issued else None for slot in grid]
     record = market_record(ceiling.history(history), peers, first=start, last=now, known_by=now)
-    return LiveJob(
-        job=job,
-        start=start,
-        step=step,
-        slot=round((now - start) / step),
-        seen=see(job, window, points, record),
-        decided={round((slot - start) / step): allocation for slot, allocation in decided.items()},
-        forecast=issued.get(now),
-        reported=tuple(reported),
-    )
+    return see(run, window, points, record), issued.get(now)
 
 
 # ---
@@ -452,8 +527,8 @@ def _run_together(
 ) -> list[Outcome] | None:
     """Run `run_from` on all paths, slot by slot instead of path by path; None if the policy decides only path by path.
 
-    All paths share the slot of ``view``. The steps are those of `step` (M2.4), with the same order
-    of arithmetic.
+    All paths share the slot of ``view``. The steps are those of `step_in_market` (M2.4), with the
+    same order of arithmetic.
     """
     view, beliefs = at
     job, d = view.job, view.job.deadline_slots
@@ -461,7 +536,7 @@ def _run_together(
     if finished(view.progress.done, job.workload):
         return None
     wish, state = policy.decide(state, seen.view(job, view.progress, view.slot))
-    first = step(view.progress, checked(wish, view, policy.name), view)
+    first = step_in_market(view.progress, checked(wish, view, policy.name), view)
     paths = len(prices)
     done, before = np.full(paths, first.done), np.full(paths, first.n_previous)
     cost, slots = np.full(paths, first.cost_usd), np.full(paths, d)
@@ -586,6 +661,11 @@ class Decision:
     is the job's state. ``planned`` are the plan's allocations in the slots after ``slot``, None if
     the policy makes no plan. ``risk_known`` is False if the risk of missing the deadline would
     depend on availability that was not observed, or on a count that is too old (M6.9).
+
+    ``market`` is the market of the instances, or the place of the job if it has none (the number of
+    markets: no place yet). ``moved_from`` is the place that it leaves, None without a move, and
+    ``move_usd`` the cost of the move. ``probe_next`` is the market whose count has the highest
+    information value, None if all counts are known or none can change the decision.
     """
 
     job: str
@@ -598,17 +678,50 @@ class Decision:
     progress: Progress
     planned: tuple[Allocation, ...] | None
     risk_known: bool = True
+    market: int = 0
+    moved_from: int | None = None
+    move_usd: float = 0.0
+    probe_next: int | None = None
+
+    @property
+    def placement(self) -> Placement:
+        """Market and allocation of the slot."""
+        return placement(self.market, self.allocation)
 
 
-def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | None = None) -> Decision:
+def decide(
+    live: LiveJob,
+    policy: Policy[Any] | MultiMarketPolicy[Any],
+    effort: Effort,
+    *,
+    left: Sequence[int] | None = None,
+    taken: Sequence[int] | None = None,
+) -> Decision:
     """Decide the present slot with a policy and simulate the rest of the job on sampled paths.
 
-    ``left`` is the number of spot instances left by other jobs in the slot (None: all of them). For
-    a job that cannot resume from a checkpoint, OD-only decides, since it may not use spot; the
-    reason states this (M2.7).
+    ``left`` is the number of spot instances that other jobs leave in each market in the slot (None:
+    all of them); ``taken`` are the instances that they are expected to take first in every later
+    slot (None: none), which only multi-market policies use. For a job that cannot resume from a
+    checkpoint, OD-only decides, since it may not use spot; the reason states this (M2.7).
+
+    In a single market, a policy that knows one market decides directly and is itself simulated over
+    the paths. Otherwise the policy is lifted to all markets (`for_markets`), and the expected
+    outcome is that of the mean-field policy (M11.9).
     """
-    refused = ""
-    if not live.job.resumable:
+    if len(live.seen) > 1 or is_multi_market(policy):
+        # Imported where it is needed: the kernels of several markets load slowly.
+        from slackwater.optimization.moving.adapter import for_markets
+        from slackwater.optimization.moving.decision import decide_by_tables, tables_of
+
+        view, tables = tables_of(live, taken)
+        view = view if left is None else view.left(left)
+        return decide_by_tables(live, for_markets(policy), view, tables, effort)
+    return _decide_in_one_market(live, policy, effort, None if left is None else left[0])
+
+
+def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, left: int | None) -> Decision:
+    refused, (seen,) = "", live.seen
+    if not live.run.resumable:
         policy, refused = OnDemandOnly(), "no spot, as the job cannot resume from a checkpoint; "
     solver, asked = None, policy
     if isinstance(policy, Planning):
@@ -617,15 +730,15 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
 
         solver = LiveSolver(seconds=effort.solver_seconds)
         asked = policy.with_solver(solver)
-    progress, views = live.standing()
-    state = catch_up(policy, live.job, views)
-    view = live.seen.view(live.job, progress, live.slot)
+    progress, before = live.so_far()
+    state = catch_up(policy, live.run, [past.views[0] for past in before])
+    view = seen.view(live.run, progress, live.slot)
     view = view if left is None else view.left(left)
     wish, _ = asked.decide(state, view)
     allocation = checked(wish, view, policy.name)
     reason = refused + policy.explain(state, view, allocation)
     return Decision(
-        job=live.job.name,
+        job=live.run.name,
         slot=live.slot,
         allocation=allocation,
         policy=policy.name,
@@ -643,9 +756,9 @@ def decide(live: LiveJob, policy: Policy[Any], effort: Effort, *, left: int | No
 
 def _planned(live: LiveJob, later: Sequence[Allocation]) -> tuple[Allocation, ...]:
     """Return the later allocations of a plan, without on-demand where nothing is sold on demand."""
-    if live.seen.on_demand.sold:
+    if live.seen[0].on_demand.sold:
         return tuple(later)
-    return tuple(spot_alone(one.spot, live.job.n_min) for one in later)
+    return tuple(spot_alone(planned.spot, live.run.n_min) for planned in later)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

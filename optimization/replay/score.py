@@ -20,11 +20,17 @@ from slackwater.optimization.market.window import (
     point_forecast,
     spot_ceiling,
 )
+from slackwater.optimization.moving.definition import (
+    MarketsJob,
+    MultiMarketPolicy,
+    in_one_market,
+    is_multi_market,
+)
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.replay.decision import market_record
-from slackwater.optimization.replay.run import Case, Forecasts, PlanMemo, replay, replay_pool, see, settle
+from slackwater.optimization.replay.run import Case, PlanMemo, replay, replay_pool, see, settle
 from slackwater.optimization.selection.contract import Weights, normalised, utility_bounds
 from slackwater.optimization.window.audit import audit_outcome
 from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome
@@ -313,31 +319,84 @@ def leaderboard(rows: Iterable[LedgerRow] | pd.DataFrame, weights: Weights | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedJob(Case):
-    """A job whose market is known up to its deadline, with the forecasts issued in its slots.
+class EndedJob:
+    """Ended job whose M >= 1 markets are known up to its deadline, with the forecasts issued in its slots.
 
-    ``start`` is the start of its slot 0; ``assumptions`` are the market data that were assumed
-    instead of measured. ``record`` is the data that policies may learn from, up to the job's last
-    slot; None restricts them to the window.
+    ``start`` is the start of its slot 0. ``cases`` has its run, window, forecasts and record in
+    each market; a record is the data that policies may learn from, up to the job's last slot (None
+    restricts them to the window). ``names`` are the names of the markets, and ``assumptions`` the
+    market data that were assumed instead of measured.
     """
 
+    job: MarketsJob
     start: pd.Timestamp
-    forecasts: Forecasts
+    cases: tuple[Case, ...]
+    names: tuple[str, ...] = ("its market",)
     assumptions: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> Job:
+        """The job in the first of its markets, for the attributes that are equal in all markets."""
+        return self.job.job
+
+    @property
+    def windows(self) -> tuple[MarketWindow, ...]:
+        """Recorded window of each market."""
+        return tuple(case.window for case in self.cases)
+
+    @property
+    def slot_hours(self) -> float:
+        """Delta, in hours."""
+        return self.cases[0].window.slot_hours
+
+    @property
+    def availability_observed(self) -> bool:
+        """Whether the counts of all markets were observed."""
+        return all(window.availability_observed for window in self.windows)
 
 
 def ended_job(
+    job: Job | MarketsJob,
+    start: pd.Timestamp,
+    histories: History | Sequence[History],
+    forecasts: Sequence[Sequence[Forecast]] | None = None,
+    peers: Sequence[Sequence[History]] | None = None,
+) -> EndedJob:
+    """Cut a job's slots out of the histories of its markets, in the order of its runs.
+
+    A `Job` with a single `History` is a job in one market. ``forecasts`` and ``peers`` are per
+    market; forecasts are aligned with their slots of issue. The history before ``start`` and the
+    ``peers`` become the record. Raises `MarketError` if a history does not cover every slot from
+    the first to the last before the deadline.
+    """
+    if isinstance(histories, History):
+        histories = (histories,)
+    if isinstance(job, Job):
+        job = in_one_market(job, sold=histories[0].on_demand.sold)
+    nothing: Sequence[Sequence[Any]] = [()] * len(histories)
+    cases = [
+        _ended_case(run, start, history, ahead, others)
+        for run, history, ahead, others in zip(
+            job.runs, histories, forecasts or nothing, peers or nothing, strict=True
+        )
+    ]
+    assumed = dict.fromkeys(text for history in histories for text in history.assumptions)
+    return EndedJob(
+        job=job,
+        start=start,
+        cases=tuple(cases),
+        names=tuple(history.market.key for history in histories),
+        assumptions=tuple(assumed),
+    )
+
+
+def _ended_case(
     job: Job,
     start: pd.Timestamp,
     history: History,
     forecasts: Sequence[Forecast],
-    peers: Sequence[History] = (),
-) -> EndedJob:
-    """Cut a job's slots out of its market's history and align the forecasts with their slots of issue.
-
-    The history before ``start`` and the ``peers`` become the record. Raises `MarketError` if the
-    history does not cover every slot from the first to the last before the deadline.
-    """
+    peers: Sequence[History],
+) -> Case:
     grid = pd.date_range(start, periods=job.deadline_slots, freq=history.step)
     if not grid.isin(history.slots).all():
         record = f"{history.slots[0]} to {history.slots[-1]}" if len(history.slots) else "empty"
@@ -350,13 +409,11 @@ def ended_job(
     history = payable(history, job, Progress(), slot=0)
     ceiling = spot_ceiling(job, history)
     issued = {forecast.issued_at: ceiling.forecast(point_forecast(forecast)) for forecast in forecasts}
-    return EndedJob(
+    return Case(
         job=job,
-        start=grid[0],
         window=ceiling.window(rows, history, job.value),
         forecasts=[issued.get(slot) for slot in grid],
         record=market_record(ceiling.history(history), peers, first=grid[0], last=grid[-1], known_by=grid[0]),
-        assumptions=history.assumptions,
     )
 
 
@@ -364,9 +421,8 @@ def ended_job(
 class Scored:
     """Outcomes of all policies on a job, its ledger rows in the same order, and the hindsight bracket (USD of utility).
 
-    ``hindsight_usd`` is the cost of the bracket's lower end. ``markets`` names the markets of a
-    multi-market job, whose ``ended`` is the job in the first of them. If ``on_demand_known`` is
-    False, figures relative to on-demand only are not meaningful.
+    ``hindsight_usd`` is the cost of the bracket's lower end. If ``on_demand_known`` is False,
+    figures relative to on-demand only are not meaningful.
     """
 
     ended: EndedJob
@@ -375,7 +431,6 @@ class Scored:
     hindsight_low: float
     hindsight_high: float
     hindsight_usd: float
-    markets: tuple[str, ...] = ()
     on_demand_known: bool = True
 
     def utilities(self) -> dict[str, float]:
@@ -383,24 +438,43 @@ class Scored:
         return {row.policy: row.normalised for row in self.ledger}
 
 
-def score_job(ended: EndedJob, policies: Sequence[Policy[Any]]) -> Scored:
-    """Replay policies on a job; every outcome is audited before it is used (M3.5)."""
-    memo, record = PlanMemo(), ended.record
-    outcomes = replay_pool(
-        policies, ended.job, ended.window, forecasts=ended.forecasts, memo=memo, record=record
-    )
+def score_job(
+    ended: EndedJob,
+    policies: Sequence[Policy[Any] | MultiMarketPolicy[Any]],
+    *,
+    with_bounds: bool = True,
+) -> Scored:
+    """Replay policies on a job; every outcome is audited before it is used (M3.5).
+
+    In a single market, ``with_bounds`` replays policies that know one market with perfect forecasts
+    too. Otherwise every policy is lifted to all markets (`for_markets`), and ``with_bounds`` adds
+    the stochastic policy in the single market that was best for it (M11.8).
+    """
+    alone = [policy for policy in policies if not is_multi_market(policy)]
+    if len(ended.cases) == 1 and len(alone) == len(policies):
+        return _score_in_one_market(ended, alone, with_bounds)
+    # Imported where it is needed: the kernels of several markets load slowly.
+    from slackwater.optimization.moving.score import score_over_markets
+
+    return score_over_markets(ended, policies, each_market=with_bounds)
+
+
+def _score_in_one_market(ended: EndedJob, policies: Sequence[Policy[Any]], with_perfect: bool) -> Scored:
+    memo, (case,) = PlanMemo(), ended.cases
+    job, window, record, forecasts = case.job, case.window, case.record, case.forecasts
+    outcomes = replay_pool(policies, job, window, forecasts=forecasts, memo=memo, record=record)
     for outcome in outcomes:
-        audit_outcome(ended.job, ended.window, outcome)
-    bracket = hindsight(ended.job, ended.window)
-    perfect = perfect_outcomes(
-        policies, ended.job, ended.window, forecasts=ended.forecasts, record=record, memo=memo
-    )
+        audit_outcome(job, window, outcome)
+    bracket = hindsight(job, window)
+    perfect = None
+    if with_perfect and forecasts is not None:
+        perfect = perfect_outcomes(policies, job, window, forecasts=forecasts, record=record, memo=memo)
     return Scored(
         ended=ended,
         outcomes=outcomes,
-        ledger=score(ended.job, ended.window, outcomes, hindsight_low=bracket.low, perfect=perfect),
+        ledger=score(job, window, outcomes, hindsight_low=bracket.low, perfect=perfect),
         hindsight_low=bracket.low,
         hindsight_high=bracket.high,
         hindsight_usd=bracket.cost_usd,
-        on_demand_known=ended.window.on_demand.known,
+        on_demand_known=window.on_demand.known,
     )

@@ -12,6 +12,7 @@ import pandas as pd
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import Job
 from slackwater.optimization.job.request import job_on
+from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.committed_horizon import Solve
 from slackwater.optimization.policies.contract import Policy, View
 from slackwater.optimization.replay.decision import Decision, Effort, Expected, LiveJob, decide, live_job
@@ -201,8 +202,8 @@ def planned_of(
             *job_on(one.candidate.request, market.history),
             market.history,
             decided={},
-            forecasts=market.forecasts,
-            peers=market.peers,
+            forecasts=[market.forecasts],
+            peers=[market.peers],
         )
         found.append(
             Planned(
@@ -219,9 +220,14 @@ def planned_of(
 
 def _at_end(candidate: Candidate, live: LiveJob, policy: Policy[Any], effort: Effort, bound: str) -> Expected:
     """Return the expected outcome if the true throughput is at an end of its interval, unknown to the plan."""
-    true = replace(candidate.job(pd.Timedelta(live.step), bound), value=live.job.value)
-    other = replace(live, job=true, seen=replace(live.seen, windows={}, tables={}))
-    return decide(other, Misjudged(policy=policy, believes=live.job), effort).expected
+    (seen,), believed = live.seen, live.run
+    true = replace(candidate.job(pd.Timedelta(live.step), bound), value=believed.value)
+    other = replace(
+        live,
+        job=in_one_market(true, sold=seen.on_demand.sold),
+        seen=(replace(seen, windows={}, tables={}),),
+    )
+    return decide(other, Misjudged(policy=policy, believes=believed), effort).expected
 
 
 # ---

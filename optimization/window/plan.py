@@ -184,6 +184,11 @@ class Outcome:
     ``termination_cost_usd`` is the on-demand cost after the deadline (M2.6), and ``finish_slots``
     the total number of slots used, None if the job was given up. ``utility_usd`` = ``value_usd`` -
     ``cost_usd`` - ``termination_cost_usd``.
+
+    ``places`` is the market of each slot of ``allocations`` (None without instances); it is None as
+    a whole for a policy that knows one market. ``moves`` is the number of moves, which cost
+    ``moving_usd``, part of ``cost_usd``. ``ended_in`` is the market of the ending after d; the cost
+    of the move there is part of ``termination_cost_usd``.
     """
 
     policy: str
@@ -196,6 +201,10 @@ class Outcome:
     finish_slots: int | None
     value_usd: float
     utility_usd: float
+    places: tuple[int | None, ...] | None = None
+    moves: int = 0
+    moving_usd: float = 0.0
+    ended_in: int | None = None
 
     @property
     def total_cost_usd(self) -> float:

@@ -30,8 +30,6 @@ from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
 from slackwater.optimization.replay.score import EndedJob, hindsight, on_demand_only_cost, perfect_forecasts
 from slackwater.optimization.selection.prior import DEFAULT_PRIOR, read_prior, write_prior
-from slackwater.optimization.trials.comparison import day_blocks, resampled
-from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
 from slackwater.optimization.window.plan import Allocation, Outcome
 from slackwater.studies.experiments.material import (
     COUNT_COLUMNS,
@@ -45,6 +43,8 @@ from slackwater.studies.experiments.material import (
 )
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.studies.trials.comparison import day_blocks, resampled
+from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Cell, Grid, Tape
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
@@ -360,7 +360,7 @@ def advised_jobs(db: Path, world: Recorded, *, settings: Settings, until: pd.Tim
         }
         decisions = decisions_by_job(store, [job.request.name for job in jobs])
         pool = _pool_utilities(store)
-        ended = ended_jobs(turn, pairs, pairs)
+        ended = ended_jobs(turn, [(job, (followed,)) for job, followed in pairs])
         return [
             Advised(
                 ended=one,
@@ -415,16 +415,17 @@ def _pool_utilities(store: Store) -> dict[str, dict[str, float]]:
 def lived(one: Advised, _: None = None) -> Lived:
     """Return the simulated outcome of a job that followed the advice, with the utilities of the other selections."""
     ended, memo = one.ended, PlanMemo()
-    job, window = ended.job, ended.window
+    (case,) = ended.cases
+    job, window, issued = case.job, case.window, case.forecasts or ()
     unit = on_demand_only_cost(job, window)
 
     def made(policies: Sequence[Policy[Any]], forecasts: Sequence[Any]) -> list[Outcome]:
-        return replay_pool(policies, job, window, forecasts=forecasts, record=ended.record, memo=memo)
+        return replay_pool(policies, job, window, forecasts=forecasts, record=case.record, memo=memo)
 
     selections = [led(leads) for leads in one.leads.values()]
-    real, *others = made([AsTold(told=one.told), *selections], ended.forecasts)
+    real, *others = made([AsTold(told=one.told), *selections], issued)
     by_name = dict(zip(one.leads, others, strict=True))
-    ahead = max((len(f.price) for f in ended.forecasts if f is not None), default=0)
+    ahead = max((len(f.price) for f in issued if f is not None), default=0)
     right = (
         made([selections[list(one.leads).index(ADVICE)]], perfect_forecasts(window, ahead)) if ahead else []
     )

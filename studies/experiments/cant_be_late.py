@@ -19,8 +19,6 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import PlanMemo, Seen, replay_pool
 from slackwater.optimization.replay.score import hindsight
-from slackwater.optimization.trials.comparison import resampled
-from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR
 from slackwater.optimization.window.audit import audit_outcome
 from slackwater.studies.experiments.material import COUNT_COLUMNS, read_table
 from slackwater.studies.experiments.study import StudyOptions
@@ -45,6 +43,8 @@ from slackwater.studies.single_instance import (
     splits,
 )
 from slackwater.studies.single_kernel import NONE, ON_DEMAND, SPOT
+from slackwater.studies.trials.comparison import resampled
+from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR
 from slackwater.warehouse.errors import MarketError
 
 SLOT_MINUTES: Final = 10

@@ -1,6 +1,6 @@
-"""The commands ``experiment ...``: one function for each experiment, which imports the computation when it is called.
+"""Repeat an experiment on a folder of measured prices and counts: train on the past half, test on the later one.
 
-Each experiment trains on the first half of a folder of measured prices and availability and tests on the second half.
+A function for each command ``experiment ...``, which imports the computation when it is called.
 """
 
 from __future__ import annotations

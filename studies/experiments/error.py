@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.flows.accuracy.error_cost import join_note
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Section, Table, numbers
 from slackwater.flows.show.charts import Axis, lines, scatter
@@ -20,11 +19,12 @@ from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.policies.reactive import Ahanp
 from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
 from slackwater.optimization.replay.score import perfect_forecasts
-from slackwater.optimization.trials.comparison import resampled
-from slackwater.optimization.trials.scenarios import Grid, Scenario, blocks_of
+from slackwater.studies.experiments.error_cost import join_note
 from slackwater.studies.experiments.material import Progress, make_scenarios, read_tapes, run_pool
 from slackwater.studies.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
 from slackwater.studies.experiments.study import StudyOptions, join_banner
+from slackwater.studies.trials.comparison import resampled
+from slackwater.studies.trials.scenarios import Grid, Scenario, blocks_of
 
 #: Windows of the experiment; commitments are all values up to the window, or with ``--fast`` 1 and the window.
 OMEGAS = (1, 2, 3, 4, 5)

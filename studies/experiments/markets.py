@@ -26,24 +26,15 @@ from slackwater.optimization.market.window import (
     of_quantiles,
     record_of,
 )
-from slackwater.optimization.moving.definition import MovableJob, Mover, even_moving
-from slackwater.optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    best_alone,
-    best_past,
-)
+from slackwater.optimization.moving.adapter import InOneMarket, best_alone, best_past
+from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy, even_moving
+from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,
-    MovedOutcome,
     Sight,
     audit_moved,
     hindsight_over_markets,
-    replay_mover,
+    replay_over_markets,
     walk,
 )
 from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
@@ -51,11 +42,12 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.run import spread
 from slackwater.optimization.replay.score import on_demand_only_cost
-from slackwater.optimization.trials.comparison import headroom_captured, resampled
-from slackwater.optimization.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
+from slackwater.optimization.window.plan import Outcome
 from slackwater.studies.experiments.material import World, issued_quantiles, read_worlds
 from slackwater.studies.experiments.pool import FAST_PLANNER
 from slackwater.studies.experiments.study import StudyOptions, quick_look
+from slackwater.studies.trials.comparison import headroom_captured, resampled
+from slackwater.studies.trials.scenarios import GAMMA, VALUE_FACTOR, Tape
 from slackwater.warehouse.errors import MarketError
 
 #: Parameters of every job: slots to its deadline, restart efficiencies, and the share of a slot that a move takes at the
@@ -78,10 +70,10 @@ MEAN_FIELD, ONE_STEP, HINDSIGHT = "MeanField", "OneStep", "hindsight over market
 FORECASTING = "MeanField, with forecasts"
 START, HOME = "Stochastic, best market at the start", "Stochastic, at home"
 ONE_MARKET = "hindsight, the best one market"
-RULES = (Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure())
-MOVERS: tuple[Mover[Any], ...] = (MeanField(), OneStep(), *RULES)
+RULES = (Failover(), Failover(fullest=True), GreedySpot(), DeadlinePressure())
+MULTI_MARKET_POLICIES: tuple[MultiMarketPolicy[Any], ...] = (MeanField(), OneStep(), *RULES)
 #: Policies run in every cell; the others run at the centre only.
-EVERYWHERE = (HINDSIGHT, START, *(mover.name for mover in MOVERS))
+EVERYWHERE = (HINDSIGHT, START, *(mover.name for mover in MULTI_MARKET_POLICIES))
 SINGLES: dict[str, Policy[Any]] = {
     "UP": UniformProgress(),
     "MSU-trim": MaximalSpot(trim=True),
@@ -354,10 +346,10 @@ class Scene:
             saved_usd=tuple(self.saved_usd[m] for m in chosen),
         )
 
-    def movable(self, cell: Variation, home: int) -> MovableJob:
+    def movable(self, cell: Variation, home: int) -> MarketsJob:
         """Return the multi-market job with the cell's costs of moves."""
         markets = len(self.windows)
-        return MovableJob(
+        return MarketsJob(
             runs=(self.job,) * markets,
             moving=even_moving(markets, taken=cell.taken, usd=cell.usd),
             home=home if cell.located else None,
@@ -428,7 +420,7 @@ def run_draw(draw: DrawnJob, design: Design) -> list[MoverRun]:
             found += _singles(job, scene, grounds, told)
             if design.ahead:
                 zones = design.ahead[draw.world]
-                outcome = replay_mover(
+                outcome = replay_over_markets(
                     MeanField(), job, scene.windows, records=scene.records,
                     forecasts=[
                         [zones[zone][draw.first + t] for t in range(DEADLINE)]
@@ -444,28 +436,28 @@ def run_draw(draw: DrawnJob, design: Design) -> list[MoverRun]:
 
 
 def outcomes_of(
-    job: MovableJob, scene: Scene, cell: Variation, grounds: Grounds, draw: DrawnJob
-) -> Iterator[tuple[str, MovedOutcome]]:
+    job: MarketsJob, scene: Scene, cell: Variation, grounds: Grounds, draw: DrawnJob
+) -> Iterator[tuple[str, Outcome]]:
     """Return the outcome of each policy for a job in a cell; with partial sight only MeanField runs, besides the references.
 
     MeanField is the only multi-market policy that decides which markets to probe.
     """
     yield HINDSIGHT, walk(job, scene.windows, hindsight_over_markets(job, scene.windows).held)
     at_start = best_alone(grounds.view(job.begin(), 0))
-    alone = {START: Alone(policy=SINGLES["Stochastic"], market=at_start)}
+    alone = {START: InOneMarket(policy=SINGLES["Stochastic"], market=at_start)}
     if cell.located:
-        alone[HOME] = Alone(policy=SINGLES["Stochastic"], market=draw.home)
+        alone[HOME] = InOneMarket(policy=SINGLES["Stochastic"], market=draw.home)
     for name, one in alone.items():
-        yield name, replay_mover(one, job, scene.windows, grounds=grounds)
+        yield name, replay_over_markets(one, job, scene.windows, grounds=grounds)
     if cell.sight is not Sight.ALL:
-        seeing = replay_mover(MeanField(), job, scene.windows, records=scene.records, sight=cell.sight)
+        seeing = replay_over_markets(MeanField(), job, scene.windows, records=scene.records, sight=cell.sight)
         yield MEAN_FIELD, seeing
         return
-    for mover in MOVERS:
-        yield mover.name, replay_mover(mover, job, scene.windows, grounds=grounds)
+    for mover in MULTI_MARKET_POLICIES:
+        yield mover.name, replay_over_markets(mover, job, scene.windows, grounds=grounds)
 
 
-def _singles(job: MovableJob, scene: Scene, grounds: Grounds, told: Any) -> list[MoverRun]:
+def _singles(job: MarketsJob, scene: Scene, grounds: Grounds, told: Any) -> list[MoverRun]:
     """Return the runs of every policy on single markets: the mean over markets, and the markets that could have been chosen."""
     value, unit, found = job.job.value, scene.unit, []
     chosen = {
@@ -475,7 +467,9 @@ def _singles(job: MovableJob, scene: Scene, grounds: Grounds, told: Any) -> list
     for name, policy in SINGLES.items():
         outcomes = []
         for market in range(len(scene.windows)):
-            outcome = replay_mover(Alone(policy=policy, market=market), job, scene.windows, grounds=grounds)
+            outcome = replay_over_markets(
+                InOneMarket(policy=policy, market=market), job, scene.windows, grounds=grounds
+            )
             audit_moved(job, scene.windows, outcome)
             outcomes.append(outcome)
         costs = np.array([(value - outcome.utility_usd) / unit for outcome in outcomes])
@@ -490,7 +484,7 @@ def _singles(job: MovableJob, scene: Scene, grounds: Grounds, told: Any) -> list
         ]
     best = max(
         hindsight_over_markets(
-            MovableJob(runs=(scene.job,), moving=even_moving(1, taken=0.0, usd=0.0)), (window,)
+            MarketsJob(runs=(scene.job,), moving=even_moving(1, taken=0.0, usd=0.0)), (window,)
         ).low
         for window in scene.windows
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.forecast import timetable_of
+from slackwater.flows.turn.estimates import timetable_of
 from slackwater.forecasting.origins import backtest, key_of
 from slackwater.forecasting.predictor import FittedPredictor, Panel, Predictor
 from slackwater.forecasting.predictors import FLOOR, make_predictor
@@ -21,8 +21,10 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.replay.run import replay_pool, spread
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.selection.contract import utility_bounds
-from slackwater.optimization.trials.comparison import day_blocks
-from slackwater.optimization.trials.scenarios import (
+from slackwater.optimization.window.audit import audit_outcome
+from slackwater.optimization.window.plan import Outcome
+from slackwater.studies.trials.comparison import day_blocks
+from slackwater.studies.trials.scenarios import (
     Draw,
     Grid,
     Part,
@@ -36,8 +38,6 @@ from slackwater.optimization.trials.scenarios import (
     sample_and_hold,
     scenario_of,
 )
-from slackwater.optimization.window.audit import audit_outcome
-from slackwater.optimization.window.plan import Outcome
 from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
 from slackwater.warehouse.errors import MarketError, SettingsError, SourceFileError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market

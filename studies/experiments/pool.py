@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.flows.accuracy.error_cost import join_note
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, Table, numbers
 from slackwater.flows.show.charts import Axis, dots, heat
@@ -20,17 +19,8 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
 from slackwater.optimization.replay.score import perfect_forecasts
-from slackwater.optimization.selection.rounds import select_over
-from slackwater.optimization.trials.comparison import (
-    Comparison,
-    compare,
-    headroom_captured,
-    relative_gain,
-    resampled,
-    shown_baselines,
-)
-from slackwater.optimization.trials.scenarios import Grid, Part, Scenario, blocks_of
 from slackwater.optimization.window.plan import EndRule
+from slackwater.studies.experiments.error_cost import join_note
 from slackwater.studies.experiments.material import (
     HORIZON,
     PoolRun,
@@ -41,6 +31,16 @@ from slackwater.studies.experiments.material import (
     run_pool,
 )
 from slackwater.studies.experiments.study import StudyOptions, join_banner
+from slackwater.studies.rounds import select_over
+from slackwater.studies.trials.comparison import (
+    Comparison,
+    compare,
+    headroom_captured,
+    relative_gain,
+    resampled,
+    shown_baselines,
+)
+from slackwater.studies.trials.scenarios import Grid, Part, Scenario, blocks_of
 
 #: Columns of a cell, and of the coarser cells of the promised comparison (deadline, load, overhead).
 CELL = ("deadline_slots", "load", "mu_up", "n_max")

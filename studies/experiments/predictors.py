@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.flows.accuracy.error_cost import NONE, PERFECT, POLICIES, CostCase, join_note, replay_models
 from slackwater.flows.accuracy.units import cores
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Figure, Fold, Notes, Section, numbers
@@ -18,17 +17,26 @@ from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_wo
 from slackwater.forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from slackwater.optimization.replay.run import spread
 from slackwater.optimization.selection.contract import normalised, utility_bounds
-from slackwater.optimization.selection.learners import BANDITS, LEARNERS
-from slackwater.optimization.selection.rounds import (
+from slackwater.optimization.selection.learners import LEARNERS
+from slackwater.studies.experiments.error_cost import (
+    NONE,
+    PERFECT,
+    POLICIES,
+    CostCase,
+    join_note,
+    replay_models,
+)
+from slackwater.studies.experiments.material import make_scenarios, read_tapes
+from slackwater.studies.experiments.study import StudyOptions, join_banner, quick_look
+from slackwater.studies.learners import BANDITS
+from slackwater.studies.rounds import (
     Spans,
     follow_least_loss,
     play_delayed,
     play_delayed_bandit,
 )
-from slackwater.optimization.trials.comparison import resampled
-from slackwater.optimization.trials.scenarios import Grid, Scenario, blocks_of
-from slackwater.studies.experiments.material import make_scenarios, read_tapes
-from slackwater.studies.experiments.study import StudyOptions, join_banner, quick_look
+from slackwater.studies.trials.comparison import resampled
+from slackwater.studies.trials.scenarios import Grid, Scenario, blocks_of
 from slackwater.warehouse.errors import SettingsError
 
 #: Forecasters to choose from, and those used with ``--fast``.

@@ -33,11 +33,11 @@ from slackwater.optimization.renting.market import (
 from slackwater.optimization.renting.price import DeadlineDelay, Outlooks, PricedDelay, affordable
 from slackwater.optimization.renting.simulation import Stream, job_stream
 from slackwater.optimization.renting.speedup import AmdahlSpeedup, Exponential, PowerSpeedup
-from slackwater.optimization.trials.comparison import resampled
-from slackwater.optimization.trials.scenarios import Tape
 from slackwater.studies.experiments.material import read_tapes
 from slackwater.studies.experiments.study import StudyOptions
 from slackwater.studies.experiments.study import joins as joins_banner
+from slackwater.studies.trials.comparison import resampled
+from slackwater.studies.trials.scenarios import Tape
 
 #: Money is in on-demand instance-hours of the market. The budget pays for this many GPUs at list price; the load is 6 GPUs.
 BUDGET, WARM_SLOTS, RESTART_HOURS, WIDEST = 8.0, 48, 0.1, 16

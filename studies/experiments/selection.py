@@ -18,9 +18,13 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.selection.contract import Learner, attainable_bounds, normalised, weigh
 from slackwater.optimization.selection.learned import LeaderChange, why_leader_changed
-from slackwater.optimization.selection.learners import BANDITS, DEFAULT_LEARNER, LEARNERS
+from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS
 from slackwater.optimization.selection.prior import MeasuredWorld, read_prior, write_prior
-from slackwater.optimization.selection.rounds import (
+from slackwater.studies.experiments.material import PoolRun, Tapes, make_scenarios, read_tapes, run_pool
+from slackwater.studies.experiments.pool import FAST_PLANNER, fast_pool
+from slackwater.studies.experiments.study import StudyOptions, joins, quick_look
+from slackwater.studies.learners import BANDITS
+from slackwater.studies.rounds import (
     BanditRuns,
     JobOrder,
     Realised,
@@ -31,10 +35,7 @@ from slackwater.optimization.selection.rounds import (
     select_with_bandit,
     train_learners,
 )
-from slackwater.optimization.trials.scenarios import Grid, Scenario
-from slackwater.studies.experiments.material import PoolRun, Tapes, make_scenarios, read_tapes, run_pool
-from slackwater.studies.experiments.pool import FAST_PLANNER, fast_pool
-from slackwater.studies.experiments.study import StudyOptions, joins, quick_look
+from slackwater.studies.trials.scenarios import Grid, Scenario
 
 #: Jobs for each cell of the grid, in the test and the training part: 54 cells, so 1,080 and 540 jobs.
 JOBS_A_CELL, TRAIN_A_CELL = 20, 10

@@ -83,17 +83,7 @@ def warm(stages: tuple[Stage, ...], folder: Path) -> dict[str, Path]:
         wanted |= dict.fromkeys(done(base, lambda stage=stage: prepared(stage)).answer)
         bases[stage.name] = base
     for name in wanted:
-        if name.split(".")[0] in (
-            "flows",
-            "forecasting",
-            "optimization",
-            "warehouse",
-            "scipy",
-            "numba",
-            "altair",
-            "jinja2",
-            "statsmodels",
-        ):
+        if name.split(".")[0] in ("slackwater", "scipy", "numba", "altair", "jinja2", "statsmodels"):
             importlib.import_module(name)
     return bases
 

@@ -352,7 +352,7 @@ def test_a_lack_of_memory_costs_its_own_job(tmp_path, monkeypatch, error):
     real = competition.decide
 
     def decide(live, *args, **more):
-        if live.job.name == "b":
+        if live.run.name == "b":
             raise error
         return real(live, *args, **more)
 

@@ -25,12 +25,6 @@ NONE = SourceOptions(values={})
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
-
-
 def put(folder, text):
     path = folder / "prices.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())

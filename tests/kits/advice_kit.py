@@ -13,7 +13,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.delivery import deliver
 from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import find_job, open_job, save_jobs
-from slackwater.flows.ledger.records import allocations_of, decisions_of, save_decisions
+from slackwater.flows.ledger.records import decisions_of, placements_of, save_decisions
 from slackwater.flows.turn.context import read_history
 from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.following import find_market
@@ -81,8 +81,8 @@ def opened(store, slot, *, asked=None, decided=None, reports=()):
     followed = find_market(store, text, at=BEGIN + slot * STEP, settings=SETTINGS)
     history = read_history(store, followed, settings=SETTINGS, start=record_start(BEGIN))
     if decided is None:
-        decided = allocations_of(decisions_of(store, asked.name))
-    return open_job(asked, history, decided=decided, forecasts=[], reports=reports)
+        decided = placements_of(decisions_of(store, asked.name))
+    return open_job(asked, [history], decided=decided, reports=reports)
 
 
 def row_of(running, policy):
@@ -100,7 +100,7 @@ def decided_row(store, slot, *, policy="UP", **more):
 
 
 def hold(allocation, slots):
-    return {BEGIN + slot * STEP: Allocation(*allocation) for slot in range(slots)}
+    return {BEGIN + slot * STEP: (MARKET, Allocation(*allocation)) for slot in range(slots)}
 
 
 def turn_at(store, slot=0, *, sinks=(), made="live", said=None):

@@ -4,14 +4,15 @@ import io
 import json
 import re
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from slackwater.flows.cli import PROGRAM
 from slackwater.flows.show.terminal import Style, lines_of
 
 
-@dataclass(frozen=True)
-class Called:
+class Called(NamedTuple):
+    """Exit code and what was printed to standard output and error."""
+
     code: int
     out: str
     err: str

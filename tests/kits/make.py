@@ -17,7 +17,7 @@ import pandas as pd
 from slackwater.optimization.job.definition import Job, Linear, Progress
 from slackwater.optimization.job.request import JobRequest, parse_request
 from slackwater.optimization.market.window import MarketWindow, Past, Record, market_window, record_of
-from slackwater.optimization.moving.definition import MovableJob, even_moving
+from slackwater.optimization.moving.definition import MarketsJob, even_moving
 from slackwater.optimization.policies.contract import View
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
@@ -42,11 +42,11 @@ def make_job(**changes: Any) -> Job:
 
 
 def make_multi_job(
-    job: Job | None = None, *, markets: int = 3, taken: float = 0.3, usd: float = 0.5, home: int | None = None
-) -> MovableJob:
+    job: Job | None = None, markets: int = 3, *, taken: float = 0.3, usd: float = 0.5, home: int | None = None
+) -> MarketsJob:
     """Return a job that runs alike in each of ``markets``; a move takes a share of a slot and costs USD."""
     runs = (job or make_job(),) * markets
-    return MovableJob(runs=runs, moving=even_moving(markets, taken=taken, usd=usd), home=home)
+    return MarketsJob(runs=runs, moving=even_moving(markets, taken=taken, usd=usd), home=home)
 
 
 def make_window(
@@ -172,4 +172,4 @@ def _per_slot(price: Values, available: Values, slots: int) -> tuple[np.ndarray,
     """Return price and count of each slot; a single number holds in all slots."""
     prices, counts = np.asarray(price, dtype=float), np.asarray(available, dtype=float)
     shape = np.broadcast_shapes(prices.shape, counts.shape) or (slots,)
-    return tuple(np.broadcast_to(values, shape).copy() for values in (prices, counts))
+    return np.broadcast_to(prices, shape).copy(), np.broadcast_to(counts, shape).copy()

@@ -1,24 +1,23 @@
 """Small synthetic markets and multi-market jobs on them."""
 
 import numpy as np
-
-from slackwater.optimization.job.definition import Job, Linear
-from slackwater.optimization.market.window import market_window, record_of
-from slackwater.optimization.moving.definition import MovableJob, even_moving
+from make import make_job, make_record, make_window
 
 ON_DEMAND = (3.0, 3.2, 2.8)
 
 
 def a_job(d=8, n_max=3, load=0.5, mu=0.9, n_min=1, **other):
     workload = load * d * n_max
-    return Job(
-        name="j", workload=workload, deadline_slots=d, n_min=n_min, n_max=n_max, throughput=Linear(), mu_up=mu, mu_down=0.95,
-        value=1.6 * workload * 3.2, **other,
-    )  # fmt: skip
-
-
-def movable(job, markets=3, taken=0.3, usd=0.5, home=None):
-    return MovableJob(runs=(job,) * markets, moving=even_moving(markets, taken=taken, usd=usd), home=home)
+    return make_job(
+        workload=workload,
+        deadline_slots=d,
+        n_min=n_min,
+        n_max=n_max,
+        mu_up=mu,
+        mu_down=0.95,
+        value=1.6 * workload * 3.2,
+        **other,
+    )
 
 
 def random_markets(seed, d, n_max, markets=3, before=60, stay=0.8):
@@ -36,11 +35,11 @@ def random_markets(seed, d, n_max, markets=3, before=60, stay=0.8):
 
 def made(prices, counts, before):
     windows = [
-        market_window(p[before:], c[before:], on_demand_usd=ON_DEMAND[m], slot_hours=1.0)
+        make_window(p[before:], c[before:], on_demand_usd=ON_DEMAND[m])
         for m, (p, c) in enumerate(zip(prices, counts, strict=True))
     ]
     records = [
-        record_of(prices[m], counts[m], first=before, slot_hours=1.0, peers=np.delete(counts, m, axis=0))
+        make_record(prices[m], counts[m], first=before, peers=np.delete(counts, m, axis=0))
         for m in range(len(counts))
     ]
     return windows, records

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 
-from slackwater.optimization.moving.definition import MovableJob
+from slackwater.optimization.moving.definition import MarketsJob
 
 #: State of every market in a slot: (price in USD per instance-hour, available spot).
 State = tuple[tuple[float, int], ...]
@@ -17,7 +17,7 @@ Choice = tuple[int | None, int]
 class ExactProgram:
     """Backward induction over (slot, work done, market, instances before, joint state), by enumeration."""
 
-    def __init__(self, job: MovableJob, on_demand: Sequence[float], hours: float, law: Law) -> None:
+    def __init__(self, job: MarketsJob, on_demand: Sequence[float], hours: float, law: Law) -> None:
         self.job, self.on_demand, self.hours, self.law = job, on_demand, hours, law
         self._value = lru_cache(maxsize=None)(self._best)
 

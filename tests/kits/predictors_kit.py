@@ -1,4 +1,6 @@
-"""The registered predictors for tests: predictors without their library are skipped, naming the extra that installs it."""
+"""The predictors for tests: those of the registry, and those of studies where their library is installed."""
+
+from importlib.util import find_spec
 
 import pytest
 
@@ -6,25 +8,20 @@ from slackwater.forecasting.predictors import PREDICTORS
 
 #: Parts of another predictor that share its forecast code: only the long form tests them separately as well.
 PARTS = ("uncalibrated",)
+#: Predictors of studies -> the library that they need.
+STUDIES = {"dva": "jax"}
 
 
 def registered():
-    """Return a parameter for every name in `PREDICTORS`."""
+    """Return a parameter for every predictor."""
     return [
-        pytest.param(
-            name,
-            marks=[
-                pytest.mark.skipif(
-                    not PREDICTORS[name].installed,
-                    reason=f"{PREDICTORS[name].needs} is not installed: pip install 'slackwater[{name}]'",
-                ),
-                *([pytest.mark.slow] if name in PARTS else []),
-            ],
-        )
-        for name in sorted(PREDICTORS)
+        pytest.param(name, marks=[pytest.mark.slow] if name in PARTS else []) for name in sorted(PREDICTORS)
+    ] + [
+        pytest.param(name, marks=pytest.mark.skipif(not find_spec(needs), reason=f"{needs} is not installed"))
+        for name, needs in STUDIES.items()
     ]
 
 
 def installed():
-    """Return the names whose library is installed."""
-    return [name for name in sorted(PREDICTORS) if PREDICTORS[name].installed]
+    """Return the predictors whose library is installed."""
+    return sorted([*PREDICTORS, *(name for name, needs in STUDIES.items() if find_spec(needs))])

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.optimization.selection.contract import BanditLearner, Learner, Weights, weigh
+from slackwater.optimization.selection.contract import Learner, Weights, weigh
 from slackwater.optimization.selection.learners.adahedge import AdaHedge
-from slackwater.optimization.selection.learners.ar_ucb import ArUcb
 from slackwater.optimization.selection.learners.blend import Blend
-from slackwater.optimization.selection.learners.exp3 import Exp3, Exp3IX, Exp3S
 from slackwater.optimization.selection.learners.exponentiated import (
     Discounted,
     ExponentiatedGradient,
@@ -35,15 +33,8 @@ LEARNERS: dict[str, Learner[Any]] = {
 }
 #: Default learner of the selection: the best on the training part of the open data over jobs in
 #: random order, through a switch of market, and in the order that is hardest to unlearn
-#: (`rounds.train_learners`).
+#: (`studies.rounds.train_learners`).
 DEFAULT_LEARNER = "blend"
-
-#: Learners that receive only the utility of the played policy (M10). The loop replays the whole
-#: pool, so that no job is decided by them; in E3 they show the benefit of replaying.
-BANDITS: dict[str, BanditLearner[Any]] = {
-    learner.name: learner
-    for learner in (Exp3(), Exp3(haste=16.0), Exp3IX(), Exp3S(), ArUcb(), ArUcb(pooled=True))
-}
 
 
 def learner_named(name: str) -> Learner[Any]:

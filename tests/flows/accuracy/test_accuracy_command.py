@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from accuracy_demo import same_tables
-from command_kit import call as in_process
+from command_kit import call
 from published import keeps_to
 from tidy_folder import START, write_tidy
 
-from slackwater.flows import cli
 from slackwater.flows.accuracy import units as scoring
 from slackwater.flows.accuracy.report import AccuracyOptions, course_of, read_measured
 from slackwater.flows.accuracy.units import kept_path, read_blocks, run_course, score_unit
@@ -47,31 +46,13 @@ def folder(tmp_path_factory) -> Path:
     return write_tidy(tmp_path_factory.mktemp("tidy"), days=DAYS)
 
 
-@pytest.fixture
-def call(monkeypatch, capsys):
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["slackwater", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out = capsys.readouterr()
-        return (stop.value.code if isinstance(stop.value.code, int) else 0), out.out, out.err
-
-    return run
-
-
-def called(*words: object) -> tuple[int, str, str]:
-    """Run a command once for several tests; return the exit code, stdout and stderr."""
-    done = in_process(*words)
-    return done.code, done.out, done.err
-
-
 @pytest.fixture(scope="module")
 def whole(folder) -> dict:
     """Return the report on the whole folder."""
-    return answer(called, "--data", folder, "--model", "seasonal_naive", *FAST)
+    return answer("--data", folder, "--model", "seasonal_naive", *FAST)
 
 
-def answer(call, *words) -> dict:
+def answer(*words) -> dict:
     code, out, err = call("accuracy", *words, "--json")
     assert code == 0, err
     keeps_to("accuracy", json.loads(out))
@@ -116,10 +97,10 @@ def test_markets_are_pooled_by_class_too(whole):
         assert row["coverage_80"] <= row["coverage_80_closed"] + 1e-12
 
 
-def test_the_horizon_may_be_half_a_day_of_short_slots(call, folder):
+def test_the_horizon_may_be_half_a_day_of_short_slots(folder):
     words = ("--data", folder, "--market", "*/z1/*", "--variable", "count", *FAST)
     since = ("--since", LATE.isoformat())
-    found = answer(call, *words, *since, "--step", "10min", "--horizon", 72)
+    found = answer(*words, *since, "--step", "10min", "--horizon", 72)
     assert found["step_minutes"] == 10
     assert {row["variable"] for row in found["pooled"]} == {"count"}
     assert {row["step"] for row in found["pooled"]} == set(range(1, 73))
@@ -127,16 +108,16 @@ def test_the_horizon_may_be_half_a_day_of_short_slots(call, folder):
 
 
 @pytest.mark.slow
-def test_the_default_model_appears_under_both_its_names(call, folder):
-    found = answer(call, "--data", folder, "--model", DEFAULT, "--workers", 1, "--market", "*/z1/*")
+def test_the_default_model_appears_under_both_its_names(folder):
+    found = answer("--data", folder, "--model", DEFAULT, "--workers", 1, "--market", "*/z1/*")
     own = [{**row, "model": "default"} for row in found["markets"] if row["model"] == DEFAULT]
     assert own
     assert [row for row in found["markets"] if row["model"] == "default"] == own
     assert "default" in found["models"]
 
 
-def test_what_cannot_be_tested_is_left_out_and_said(call, folder):
-    found = answer(call, "--data", folder, "--step", "5min", "--horizon", 2, *FAST)
+def test_what_cannot_be_tested_is_left_out_and_said(folder):
+    found = answer("--data", folder, "--step", "5min", "--horizon", 2, *FAST)
     assert {row["variable"] for row in found["markets"]} == {"price"}
     assert (
         "lab:counts: 3 count series left out: read every 0 days 00:10:00, less often than once a slot"
@@ -148,25 +129,25 @@ def test_what_cannot_be_tested_is_left_out_and_said(call, folder):
     assert "shorter than 96 slots" in err
 
 
-def test_another_step(call, folder):
-    found = answer(call, "--data", folder, "--step", "1h", "--variable", "count", "--horizon", 3, *FAST)
+def test_another_step(folder):
+    found = answer("--data", folder, "--step", "1h", "--variable", "count", "--horizon", 3, *FAST)
     assert found["step_minutes"] == 60
     assert {row["variable"] for row in found["pooled"]} == {"count"}
     assert {row["step"] for row in found["pooled"]} == {1, 2, 3}
     assert found["pooled"][0]["n"] == pytest.approx(4 * DAYS / 2 * 24, rel=0.05)
 
 
-def test_globs_choose_markets_and_sources(call, folder):
+def test_globs_choose_markets_and_sources(folder):
     words = ("--data", folder, "--horizon", 2, *FAST)
-    by_type = answer(call, *words, "--market", "lab/*/*/a3-highgpu-1g")
+    by_type = answer(*words, "--market", "lab/*/*/a3-highgpu-1g")
     assert {row["market"].split("/")[2] for row in by_type["markets"]} == {"z1", "z2", "z3"}
-    by_source = answer(call, *words, "--market", "*@lab:prices")
+    by_source = answer(*words, "--market", "*@lab:prices")
     assert {row["variable"] for row in by_source["markets"]} == {"price"}
 
 
-def test_since_restricts_the_origins(call, folder, whole):
+def test_since_restricts_the_origins(folder, whole):
     since = LATE.isoformat()
-    late = answer(call, "--data", folder, "--market", "*/z1/*", "--since", since, "--horizon", 2, *FAST)
+    late = answer("--data", folder, "--market", "*/z1/*", "--since", since, "--horizon", 2, *FAST)
     key = ("variable", "model", "market", "step")
     n = {tuple(row[name] for name in key): row["n"] for row in whole["markets"]}
     for row in late["markets"]:
@@ -177,13 +158,13 @@ def test_since_restricts_the_origins(call, folder, whole):
 
 
 @pytest.mark.slow
-def test_a_warehouse_gives_the_answer_of_its_folder_and_keeps_the_forecasts(call, folder, tmp_path):
+def test_a_warehouse_gives_the_answer_of_its_folder_and_keeps_the_forecasts(folder, tmp_path):
     db = tmp_path / "w.duckdb"
     assert call("ingest", "tabular", folder, "--db", db)[0] == 0
     words = ("--market", "*/z*/*", *FAST)
     from_db, from_folder = (
-        answer(call, "--db", db, "--backtest", *words),
-        answer(call, "--data", folder, *words),
+        answer("--db", db, "--backtest", *words),
+        answer("--data", folder, *words),
     )
     assert from_db | {"data": ""} == from_folder | {"data": ""}
     kept = list((tmp_path / "w.forecasts").rglob("*.parquet"))
@@ -193,7 +174,7 @@ def test_a_warehouse_gives_the_answer_of_its_folder_and_keeps_the_forecasts(call
     assert str(rows["issued_at"].dtype.tz) == "UTC"
 
 
-def test_what_became_known_after_its_slot_is_a_gap(call, folder, tmp_path):
+def test_what_became_known_after_its_slot_is_a_gap(folder, tmp_path):
     """All rows became known at the end, so no forecast could have used any of them (M1.2)."""
     db, known = tmp_path / "w.duckdb", (START + pd.Timedelta(days=9)).isoformat()
     assert call("ingest", "tabular", folder, "--db", db, "--known-at", known)[0] == 0
@@ -202,7 +183,7 @@ def test_what_became_known_after_its_slot_is_a_gap(call, folder, tmp_path):
     assert "became known only after their slot" in err or "no observations known by then" in err
 
 
-def test_a_table_is_printed_for_people(call, folder):
+def test_a_table_is_printed_for_people(folder):
     code, out, _ = call("accuracy", "--data", folder, "--market", "*/z1/*", "--horizon", 4, *FAST)
     assert code == 0
     assert "Forecasts of 4 slots of 30 min" in out
@@ -225,14 +206,14 @@ def test_a_table_is_printed_for_people(call, folder):
         (("--horizon", "0"), "--horizon 0"),
     ],
 )
-def test_a_wrong_option_is_one_line_and_exit_code_2(call, folder, words, part):
+def test_a_wrong_option_is_one_line_and_exit_code_2(folder, words, part):
     code, out, err = call("accuracy", "--data", folder, *words)
     lines = [line for line in err.splitlines() if not line.startswith("  ")]
     assert (code, out, len(lines)) == (2, "", 1)
     assert part in lines[0]
 
 
-def test_a_folder_that_cannot_be_written_is_named(call, folder, tmp_path):
+def test_a_folder_that_cannot_be_written_is_named(folder, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = call(
         "accuracy", "--data", folder, "--market", "*/z1/*", "--keep", tmp_path / "file" / "k", *FAST
@@ -406,7 +387,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_run_that_ends_in_the_middle_goes_on_where_it_was(call, folder, tmp_path, monkeypatch):
+def test_a_run_that_ends_in_the_middle_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     """Interrupt the run at its third forecast file: the next run reuses the first two and returns the complete report."""
     words = ("--data", folder, "--variable", "count", "--market", "*/z1/*", "--horizon", 4, *FAST)
     kept = ("--keep", tmp_path / "keep")
@@ -424,15 +405,15 @@ def test_a_run_that_ends_in_the_middle_goes_on_where_it_was(call, folder, tmp_pa
     monkeypatch.setattr(scoring, "writer", true)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "keep").rglob("*.parquet")}
     assert set(before) == set(written[:2])
-    resumed = answer(call, *words, *kept)
+    resumed = answer(*words, *kept)
     after = {path: path.stat().st_mtime_ns for path in (tmp_path / "keep").rglob("*.parquet")}
     assert len(before) < len(after)
     assert {path: after[path] for path in before} == before
-    assert resumed == answer(call, *words)
+    assert resumed == answer(*words)
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_where_it_was(call, folder, tmp_path):
+def test_a_killed_run_goes_on_where_it_was(folder, tmp_path):
     """Kill a run with SIGKILL and rerun it: the stored files are not rewritten and the report equals an uninterrupted run."""
     script, keep = tmp_path / "run.py", tmp_path / "keep"
     script.write_text(RUN)
@@ -461,8 +442,8 @@ def test_a_killed_run_goes_on_where_it_was(call, folder, tmp_path):
     assert process.returncode == -signal.SIGKILL, "it ended before it could be killed"
     time.sleep(1.0)  # the workers need a moment to notice that their parent is gone
     before = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}
-    resumed = answer(call, *words[1:-1])
+    resumed = answer(*words[1:-1])
     after = {path: path.stat().st_mtime_ns for path in keep.rglob("*.parquet")}
     assert 2 <= len(before) < len(after)
     assert {path: after[path] for path in before} == before
-    assert resumed == answer(call, *[w for w in words[1:-1] if w not in ("--keep", str(keep))])
+    assert resumed == answer(*[w for w in words[1:-1] if w not in ("--keep", str(keep))])

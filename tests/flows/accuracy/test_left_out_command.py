@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from command_kit import printed
+from command_kit import call, printed
 from published import keeps_to
 from tidy_folder import write_tidy
 
-from slackwater.flows import cli
 from slackwater.flows.accuracy.command import accuracy
 from slackwater.flows.accuracy.report import (
     AccuracyOptions,
@@ -100,15 +98,7 @@ def test_the_choice_stays_when_the_own_past_and_all_later_halves_are_scrambled(
     assert before != after
 
 
-def call(monkeypatch, capsys, *words: object) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["slackwater", "accuracy", *map(str, words)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    out = capsys.readouterr()
-    return (stop.value.code if isinstance(stop.value.code, int) else 0), out.out, out.err
-
-
-def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_path, monkeypatch, capsys):
+def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_path):
     kept = tmp_path / "kept"
     words = (
         "--model",
@@ -123,7 +113,7 @@ def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_p
         1,
     )
     code, out, err = call(
-        monkeypatch, capsys, "--data", folder, *words, "--keep", kept, "--leave-out", "zone", "--json"
+        "accuracy", "--data", folder, *words, "--keep", kept, "--leave-out", "zone", "--json"
     )
     assert code == 0, err
     found = json.loads(out)
@@ -154,18 +144,18 @@ def test_the_answer_has_choices_and_classes_and_reads_what_is_kept(folder, tmp_p
 
 
 @pytest.mark.slow
-def test_the_page_has_it_too(folder, tmp_path, monkeypatch, capsys):
+def test_the_page_has_it_too(folder, tmp_path):
     page = tmp_path / "page.html"
     words = ("--data", folder, "--model", "markov", "--variable", "count", "--workers", 1, "--horizon", 4)
-    code, _, err = call(monkeypatch, capsys, *words, "--leave-out", "zone", "--html", page)
+    code, _, err = call("accuracy", *words, "--leave-out", "zone", "--html", page)
     assert code == 0, err
     assert "Models chosen with each zone left out" in page.read_text(encoding="utf-8")
 
 
-def test_what_cannot_be_left_out_is_refused(folder, tmp_path, monkeypatch, capsys):
-    code, _, err = call(monkeypatch, capsys, "--data", folder, "--leave-out", "country")
+def test_what_cannot_be_left_out_is_refused(folder, tmp_path):
+    code, _, err = call("accuracy", "--data", folder, "--leave-out", "country")
     assert code == 2
     assert "one of zone, source" in err
-    code, _, err = call(monkeypatch, capsys, "--db", tmp_path / "no.duckdb", "--leave-out", "zone")
+    code, _, err = call("accuracy", "--db", tmp_path / "no.duckdb", "--leave-out", "zone")
     assert code == 2
     assert "add --backtest" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -14,14 +15,14 @@ from slackwater.flows.accuracy.series import Measured, SeriesChoice, accuracy_of
 from slackwater.flows.accuracy.units import BacktestPlan, run_course
 from slackwater.flows.backfill.run import Backfill, SlotRange, backfill
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.forecast import timetable_of
+from slackwater.flows.turn.estimates import timetable_of
 from slackwater.forecasting.origins import Rolling, forecast_blocks, units_of
 from slackwater.forecasting.predictor import Panel
 from slackwater.forecasting.predictors import PREDICTORS, Entry, make_predictor
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.forecasting.series import slot_at
-from slackwater.optimization.trials.scenarios import Grid
 from slackwater.studies.experiments.predictors import replay_forecasters
+from slackwater.studies.trials.scenarios import Grid
 from slackwater.warehouse.issued import read_rows, read_vintages
 from slackwater.warehouse.store.connection import open_store
 
@@ -138,10 +139,8 @@ def test_the_report_the_stored_vintages_and_the_turn_are_scored_alike(db, settin
         assert got == pytest.approx(wanted, rel=1e-9, nan_ok=True), name
 
 
-@pytest.mark.skipif(
-    not PREDICTORS["dva"].installed, reason="jax is not installed: pip install 'slackwater[dva]'"
-)
-def test_a_predictor_of_an_extra_goes_into_turns_by_name(tmp_path, settings, data):
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
+def test_a_predictor_of_the_studies_goes_into_turns_by_name(tmp_path, settings, data):
     """The first turn fits the model, the second restores it."""
     own = settings.model_copy(
         update={"models": ("last_value", "dva"), "refit_hours": 24, "price_refit_hours": 24}

@@ -2,15 +2,14 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from command_kit import call
 from published import keeps_to
 from test_turn import AT, tidy_tables
 
-from slackwater.flows import cli
 from slackwater.flows.schemas.forms import schema
 from slackwater.warehouse.store.connection import open_store
 
@@ -22,19 +21,6 @@ COMMANDS = (
     "job", "forecast", "plan", "replay", "accuracy", "leaderboard", "experiment", "report", "serve",
     "status", "ui", "backfill", "feeds", "export", "import", "compact", "publish", "schema",
 )  # fmt: skip
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["slackwater", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out = capsys.readouterr()
-        code = stop.value.code
-        return (code if isinstance(code, int) else 0), out.out, out.err
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +37,7 @@ def market(data) -> str:
     return "/".join(row[["provider", "region", "zone", "instance_type"]])
 
 
-def test_every_command_is_there_and_documented(call):
+def test_every_command_is_there_and_documented():
     page = (ROOT / "docs" / "commands.md").read_text()
     code, out, _ = call("--help")
     assert code == 0
@@ -91,7 +77,7 @@ def test_every_command_is_there_and_documented(call):
         (("job", "list"), "no warehouse"),
     ],
 )
-def test_a_user_error_is_one_line_and_exit_code_2(call, tmp_path, monkeypatch, words, part):
+def test_a_user_error_is_one_line_and_exit_code_2(tmp_path, monkeypatch, words, part):
     monkeypatch.chdir(tmp_path)
     code, _, err = call(*words)
     lines = [line for line in err.splitlines() if not line.startswith("  ")]
@@ -110,7 +96,7 @@ def test_a_user_error_is_one_line_and_exit_code_2(call, tmp_path, monkeypatch, w
         (("job", "show", "no-such-job"), "no-such-job"),
     ],
 )
-def test_an_empty_warehouse_is_told_from_none(call, tmp_path, monkeypatch, words, part):
+def test_an_empty_warehouse_is_told_from_none(tmp_path, monkeypatch, words, part):
     monkeypatch.chdir(tmp_path)
     open_store("slackwater.duckdb").close()
     code, _, err = call(*words)
@@ -118,7 +104,7 @@ def test_an_empty_warehouse_is_told_from_none(call, tmp_path, monkeypatch, words
     assert part in err
 
 
-def test_a_damaged_warehouse_is_named(call, tmp_path):
+def test_a_damaged_warehouse_is_named(tmp_path):
     file = tmp_path / "w.duckdb"
     file.write_bytes(b"not a database" * 1000)
     code, _, err = call("markets", "--db", file)
@@ -127,7 +113,7 @@ def test_a_damaged_warehouse_is_named(call, tmp_path):
     assert file.read_bytes().startswith(b"not a database")
 
 
-def test_ingest_counts_and_repeats(call, data, tmp_path):
+def test_ingest_counts_and_repeats(data, tmp_path):
     db = tmp_path / "w.duckdb"
     code, out, _ = call("ingest", "tabular", data, "--db", db, "--json")
     first = json.loads(out)
@@ -143,7 +129,7 @@ def test_ingest_counts_and_repeats(call, data, tmp_path):
     assert {"market", "source", "capacity", "count_rows", "price_rows"} <= set(listed[0])
 
 
-def test_a_refused_file_stops_no_other_file(call, tmp_path):
+def test_a_refused_file_stops_no_other_file(tmp_path):
     folder = tmp_path / "traces"
     folder.mkdir()
     (folder / "us-west-2a_v100_1.json").write_text('{"metadata": {"gap_seconds": 300}, "data": [0, 1, 1, 0]}')
@@ -158,7 +144,7 @@ def test_a_refused_file_stops_no_other_file(call, tmp_path):
     assert listed[0]["real_clock"] is False
 
 
-def test_replay_answers_for_any_policy(call, data, market, tmp_path):
+def test_replay_answers_for_any_policy(data, market, tmp_path):
     text = (ROOT / "examples" / "llama-8b-lora.toml").read_text(encoding="utf-8")
     for whole, half in (('deadline_in = "12h"', 'deadline_in = "6h"'), ("amount = 48", "amount = 24")):
         assert whole in text
@@ -181,7 +167,7 @@ def test_replay_answers_for_any_policy(call, data, market, tmp_path):
     assert pd.Timestamp(early["from"]) == AT - pd.Timedelta(days=2)
 
 
-def test_a_replay_says_nothing_of_the_value_that_a_job_does_not_have(call, data, market, tmp_path):
+def test_a_replay_says_nothing_of_the_value_that_a_job_does_not_have(data, market, tmp_path):
     text = (ROOT / "examples" / "llama-8b-lora.toml").read_text(encoding="utf-8")
     valued, without = tmp_path / "valued.toml", tmp_path / "without.toml"
     valued.write_text(text)
@@ -216,7 +202,7 @@ def test_a_replay_says_nothing_of_the_value_that_a_job_does_not_have(call, data,
     assert schema("replay")["$id"] == "urn:slackwater:replay:2"
 
 
-def test_replay_outside_the_record_says_so(call, data, market):
+def test_replay_outside_the_record_says_so(data, market):
     code, _, err = call(
         "replay",
         "--job",
@@ -232,7 +218,7 @@ def test_replay_outside_the_record_says_so(call, data, market):
     assert "record" in err
 
 
-def test_plan_forecast_and_jobs(call, data, market, tmp_path):
+def test_plan_forecast_and_jobs(data, market, tmp_path):
     db = tmp_path / "w.duckdb"
     call("ingest", "tabular", data, "--db", db)
     job = ROOT / "examples" / "llama-8b-lora.toml"
@@ -260,7 +246,7 @@ def test_plan_forecast_and_jobs(call, data, market, tmp_path):
     assert forecast["count"][0]["q05"] <= forecast["count"][0]["q95"]
 
 
-def test_a_job_name_taken_by_another_job_is_refused(call, data, market, tmp_path):
+def test_a_job_name_taken_by_another_job_is_refused(data, market, tmp_path):
     db = tmp_path / "w.duckdb"
     call("ingest", "tabular", data, "--db", db)
     words = ("--market", market, "--name", "mine", "--db", db)
@@ -288,7 +274,7 @@ def test_nothing_below_the_command_line_reads_the_clock():
     assert found == []
 
 
-def test_a_value_that_cannot_be_read_is_named_with_its_option(call):
+def test_a_value_that_cannot_be_read_is_named_with_its_option():
     code, _, err = call("job", "report", "sweep", "--progress", "20%")
     assert code == 2
     assert "--progress" in err

@@ -1,37 +1,21 @@
 """Commands on the whole warehouse: export and import, compaction, and the preview of a backfill."""
 
-import json
 import shutil
-import sys
 
-import command_kit
 import pandas as pd
 import pytest
+from command_kit import call
 from test_turn import AT, tidy_tables
 
-from slackwater.flows import cli
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_reader
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    def run(*words: object) -> tuple[int, dict, str]:
-        monkeypatch.setattr(sys, "argv", ["slackwater", *map(str, words), "--json"])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out = capsys.readouterr()
-        code = stop.value.code
-        return (code if isinstance(code, int) else 0), json.loads(out.out or "{}"), out.err
-
-    return run
 
 
 @pytest.fixture(scope="module")
 def ingested(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     tidy_tables(folder, AT - pd.Timedelta(days=1), AT)
-    assert command_kit.call("ingest", "tabular", folder, "--db", folder / "w.duckdb").code == 0
+    assert call("ingest", "tabular", folder, "--db", folder / "w.duckdb").code == 0
     return folder / "w.duckdb"
 
 
@@ -45,9 +29,8 @@ def rows(db, table):
         return len(read_rows(store, table))
 
 
-def test_out_and_in_again_is_the_same_and_twice_adds_nothing(call, warehouse, tmp_path):
-    code, told, _ = call("export", tmp_path / "out", "--db", warehouse)
-    assert code == 0
+def test_out_and_in_again_is_the_same_and_twice_adds_nothing(warehouse, tmp_path):
+    told = call("export", tmp_path / "out", "--db", warehouse, "--json").value
     other = tmp_path / "other.duckdb"
     assert {table["table"] for table in told["tables"]} >= {"price", "availability", "imports"}
     for _ in range(2):
@@ -56,24 +39,23 @@ def test_out_and_in_again_is_the_same_and_twice_adds_nothing(call, warehouse, tm
             assert rows(other, table) == rows(warehouse, table) > 0
 
 
-def test_a_rewritten_file_holds_the_same(call, warehouse):
+def test_a_rewritten_file_holds_the_same(warehouse):
     before = {table: rows(warehouse, table) for table in ("price", "availability", "series")}
     assert call("compact", "--db", warehouse)[0] == 0
     assert {table: rows(warehouse, table) for table in before} == before
 
 
-def test_the_preview_of_a_backfill_does_nothing(call, warehouse, tmp_path):
+def test_the_preview_of_a_backfill_does_nothing(warehouse, tmp_path):
     words = ("backfill", "--from", "2026-03-10T04:00Z", "--to", "2026-03-10T05:00Z", "--dry-run", "--db")
-    code, told, _ = call(*words, warehouse)
-    assert code == 0
+    told = call(*words, warehouse, "--json").value
     assert [slot["todo"] for slot in told["slots"]] == [["ingest", "forecast", "allocate", "score"]] * 3
     assert rows(warehouse, "runs") == 0
-    code, told, _ = call(*words, tmp_path / "nowhere.duckdb")
+    told = call(*words, tmp_path / "nowhere.duckdb", "--json").value
     assert len(told["slots"]) == 3
     assert not (tmp_path / "nowhere.duckdb").exists()
 
 
-def test_a_backfill_that_cannot_be_is_refused(call, warehouse):
+def test_a_backfill_that_cannot_be_is_refused(warehouse):
     code, _, err = call(
         "backfill", "--from", "2026-03-11", "--to", "2026-03-10", "--dry-run", "--db", warehouse
     )

@@ -60,12 +60,6 @@ def surround(monkeypatch, folder):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "none"))
 
 
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
-
-
 def aws_feed(server: Loopback, **options):
     given = {"endpoint_url": server.url, "regions": ["us-east-1"], "page": 5, "days": 2} | options
     return Feed(name="spot", source="aws-spot", every_minutes=60, options=given)

@@ -212,7 +212,7 @@ def test_a_change_tells_whether_it_can_be_done_and_from_which_slot_it_counts(tmp
     with new_store(tmp_path) as store:
         stored = add_job(store)
         turn = turn_at(store, 4)
-        rows = [{"slot": at(slot), "on_demand": 4, "spot": 0} for slot in range(5)]
+        rows = [{"slot": at(slot), "market": MARKET, "on_demand": 4, "spot": 0} for slot in range(5)]
         found = change_of(turn, stored, due(8), rows)
         assert (found.counts_from, found.shortfall, found.unknown) == (at(5), None, ())
         short = change_of(turn, stored, due(6), rows)
@@ -235,9 +235,9 @@ def test_a_plan_is_made_by_the_terms_known_at_its_time(tmp_path):
         save_change(store, due(7), at=at(4))
         assert decisions_as_of(quick_turn(store, 3)).rows == before
         turn = quick_turn(store, 3)
-        assert opened_to_decide(turn, asked_job(turn, "demo")).live.job.deadline_slots == 12
+        assert opened_to_decide(turn, asked_job(turn, "demo")).live.run.deadline_slots == 12
         turn = quick_turn(store, 4)
-        assert opened_to_decide(turn, asked_job(turn, "demo")).live.job.deadline_slots == 7
+        assert opened_to_decide(turn, asked_job(turn, "demo")).live.run.deadline_slots == 7
         (after,) = decisions_as_of(quick_turn(store, 4)).rows
         assert after["deadline"] == at(7).isoformat()
         own_end = replace(quick_turn(store, 3), own_end=True)

@@ -1,7 +1,6 @@
 """Progress reports of a job: refused values, their effect on the next plan, and no use before they are known (M1.2)."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +21,8 @@ from advice_kit import (
     row_of,
     turn_at,
 )
+from command_kit import call
 
-from slackwater.flows import cli
 from slackwater.flows.jobs.predicted import predicted_work
 from slackwater.flows.ledger.jobs import (
     Report,
@@ -286,19 +285,6 @@ def test_many_turns_at_once_start_from_reports_as_turns_one_by_one_do(tmp_path):
 # The commands
 
 
-@pytest.fixture
-def call(monkeypatch, capsys):
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["slackwater", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out = capsys.readouterr()
-        code = stop.value.code
-        return (code if isinstance(code, int) else 0), out.out, out.err
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """Return a settings file for fast planning."""
@@ -307,7 +293,7 @@ def small(tmp_path_factory):
     return file
 
 
-def test_the_commands_report_plan_and_show(call, tmp_path, small):
+def test_the_commands_report_plan_and_show(tmp_path, small):
     with new_store(tmp_path) as store:
         add_job(store)
     db = ("--db", tmp_path / "w.duckdb")
@@ -351,7 +337,7 @@ def test_the_commands_report_plan_and_show(call, tmp_path, small):
     assert "job 'demo' has done its work by" in err
 
 
-def test_a_withdrawn_job_is_decided_no_more_and_its_end_is_shown(call, tmp_path, small):
+def test_a_withdrawn_job_is_decided_no_more_and_its_end_is_shown(tmp_path, small):
     with new_store(tmp_path) as store:
         add_job(store)
     db = ("--db", tmp_path / "w.duckdb")
@@ -379,7 +365,7 @@ def test_a_withdrawn_job_is_decided_no_more_and_its_end_is_shown(call, tmp_path,
         ((), "an empty report"),
     ],
 )
-def test_a_report_that_cannot_be_is_one_line(call, jobs, tmp_path, words, part):
+def test_a_report_that_cannot_be_is_one_line(jobs, tmp_path, words, part):
     jobs.close()
     at = () if "--at" in words else ("--at", BEGIN.isoformat())
     code, _, err = call("job", "report", "demo", "--db", tmp_path / "w.duckdb", *at, *words)
@@ -388,7 +374,7 @@ def test_a_report_that_cannot_be_is_one_line(call, jobs, tmp_path, words, part):
     assert len(err.splitlines()) == 1
 
 
-def test_tokens_count_for_a_job_in_tokens(call, tmp_path):
+def test_tokens_count_for_a_job_in_tokens(tmp_path):
     with open_store(tmp_path / "w.duckdb") as store:
         add_job(store, name="tokens", source=SOURCE, workload={"amount": 2e9, "unit": "tokens"})
     words = ("job", "report", "tokens", "--db", tmp_path / "w.duckdb", "--at", BEGIN.isoformat(), "--json")

@@ -91,7 +91,7 @@ def test_a_row_learned_after_its_slot_and_after_the_job_began_is_a_gap():
     assert np.array_equal(replayed.peers[0], replayed.available, equal_nan=True)
     job = replace(slot_job(request(), step=STEP, on_demand_usd=4.0), deadline_slots=3)
     assert np.array_equal(
-        ended_job(job, slots[1], market, []).record.available, replayed.available, equal_nan=True
+        ended_job(job, slots[1], market).cases[0].record.available, replayed.available, equal_nan=True
     )
     live = market_record(market, [peer], first=slots[1], last=slots[3], known_by=slots[3])
     assert not np.isnan(live.available).any()
@@ -131,23 +131,23 @@ def taken(store, at, start=None):
 def test_a_live_record_ends_at_the_logical_time_and_is_the_replays_cut_there(store):
     """A live decision uses the same record as the replay of the ended job at that slot."""
     own, peers = taken(store, BEGIN + 12 * STEP)
-    ended = ended_job(*job_on(request(), own), own, [], peers)
+    ended = ended_job(*job_on(request(), own), own, peers=[peers])
     assert len(peers) == 2
-    assert ended.record is not None
-    assert len(ended.record.price) == ended.record.first + 12
+    assert ended.cases[0].record is not None
+    assert len(ended.cases[0].record.price) == ended.cases[0].record.first + 12
     for slot in (0, 5, 11):
         own, peers = taken(store, BEGIN + slot * STEP)
-        running = open_job(request(), own, decided={}, forecasts=[], peers=peers).live
-        record = running.seen.record
+        running = open_job(request(), [own], decided={}, peers=[peers]).live
+        record = running.seen[0].record
         assert running.slot == slot
         assert record is not None
         assert len(record.price) - 1 - record.first == slot
-        live, then = record.until(slot), ended.record.until(slot)
+        live, then = record.until(slot), ended.cases[0].record.until(slot)
         for name in ("price", "available", "peers"):
             assert np.array_equal(getattr(live, name), getattr(then, name), equal_nan=True), name
         assert live.hour == then.hour == 0.5 + 0.5 * slot  # the job begins at 00:30
         assert np.isfinite(live.peers[:, -6 * 48 :]).all()  # known for the last six days
-        assert live.available[-1] == running.seen.available[slot]
+        assert live.available[-1] == running.seen[0].available[slot]
         with pytest.raises(MarketError, match="covers the job"):
             record.until(slot + 1)
 
@@ -192,8 +192,8 @@ def test_what_a_policy_holds_does_not_depend_on_what_comes_later(store, name):
     policy, cut = policy_named(name), BEGIN + 5 * STEP
 
     def run(market, others):
-        ended = ended_job(*job_on(request(), market), market, [], others)
-        return replay(policy, ended.job, ended.window, record=ended.record).allocations
+        ended = ended_job(*job_on(request(), market), market, peers=[others])
+        return replay(policy, ended.run, ended.cases[0].window, record=ended.cases[0].record).allocations
 
     true = run(own, peers)
     assert run(own, peers) == true
@@ -233,17 +233,18 @@ class Watching:
 def test_every_replay_and_decision_of_the_flows_gives_the_policy_its_past(store):
     own, peers = taken(store, BEGIN + 12 * STEP)
     scored = Watching()
-    ended = ended_job(*job_on(request(), own), own, [], peers)
+    ended = ended_job(*job_on(request(), own), own, peers=[peers])
     score_job(ended, [scored])
-    first = ended.record.first
+    first = ended.cases[0].record.first
     assert scored.lengths == [(t, first + t + 1, (2, first + t + 1), 0) for t in range(12)]
     perfect = Watching()
-    ahead = list(perfect_forecasts(ended.window, 3))
-    score_job(replace(ended, forecasts=ahead), [perfect])
+    ahead = list(perfect_forecasts(ended.cases[0].window, 3))
+    told = replace(ended, cases=(replace(ended.cases[0], forecasts=ahead),))
+    score_job(told, [perfect])
     assert perfect.lengths == 2 * scored.lengths
     live = Watching()
     own, peers = taken(store, BEGIN + 4 * STEP)
-    decide(open_job(request(), own, decided={}, peers=peers).live, live, effort_of(SETTINGS))
+    decide(open_job(request(), [own], decided={}, peers=[peers]).live, live, effort_of(SETTINGS))
     assert live.lengths[:5] == scored.lengths[:5]  # the slots decided before, then the present slot
     begins = first + 4 + 1
     # the simulated slots after the present
@@ -253,14 +254,14 @@ def test_every_replay_and_decision_of_the_flows_gives_the_policy_its_past(store)
 def test_a_live_decision_is_the_replays_and_comes_out_the_same_twice(store):
     own, peers = taken(store, BEGIN + 12 * STEP)
     policy = policy_named("Stochastic")
-    ended = ended_job(*job_on(request(), own), own, [], peers)
-    whole = replay(policy, ended.job, ended.window, record=ended.record)
+    ended = ended_job(*job_on(request(), own), own, peers=[peers])
+    whole = replay(policy, ended.run, ended.cases[0].window, record=ended.cases[0].record)
     assert len(whole.allocations) > 7
-    held = {BEGIN + slot * STEP: whole.allocations[slot] for slot in range(7)}
+    held = {BEGIN + slot * STEP: (MARKET, whole.allocations[slot]) for slot in range(7)}
     own, peers = taken(store, BEGIN + 7 * STEP)
     rows = []
     for _ in range(2):
-        running = open_job(request(), own, decided=held, forecasts=[], peers=peers)
+        running = open_job(request(), [own], decided=held, peers=[peers])
         decision = decide(running.live, policy, effort_of(SETTINGS))
         assert decision.allocation == whole.allocations[7]
         rows.append(decision_row(running, decision))
@@ -272,16 +273,16 @@ def test_one_decision_believes_one_thing_live_and_replayed(store):
     own, peers = taken(store, BEGIN + 12 * STEP)
     slots = [BEGIN + k * STEP for k in range(12)]
     (told,) = backtest([own], "markov", origins=slots, horizon=8).values()
-    ended = ended_job(*job_on(request(), own), own, told, peers)
-    replayed = see(ended.job, ended.window, ended.forecasts, ended.record)
+    ended = ended_job(*job_on(request(), own), own, [told], [peers])
+    replayed = see(ended.run, ended.cases[0].window, ended.cases[0].forecasts, ended.cases[0].record)
     for name in ("Stochastic", "MSU"):
         policy = policy_named(name)
         for slot in (2, 6):
             now, beside = taken(store, BEGIN + slot * STEP)
-            running = open_job(request(), now, decided={}, forecasts=told, peers=beside).live
+            running = open_job(request(), [now], decided={}, forecasts=[told], peers=[beside]).live
             decision = decide(running, policy, effort_of(SETTINGS))
-            live = belief_of(policy, running.seen.view(running.job, Progress(), slot))
-            past = belief_of(policy, replayed.view(ended.job, Progress(), slot))
+            live = belief_of(policy, running.view(Progress(), slot).views[0])
+            past = belief_of(policy, replayed.view(ended.run, Progress(), slot))
             for part in ("count_now", "count_steps", "price_steps", "count_law", "price_quantiles"):
                 np.testing.assert_array_equal(getattr(live, part), getattr(past, part))
             n = max(1, decision.allocation.total)

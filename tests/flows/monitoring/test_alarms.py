@@ -38,12 +38,6 @@ MARKET = ("aws/r/z/g", "s")
 SETTINGS = Settings(models=("last_value",), planner="markov")
 
 
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
-
-
 def put(store, kind: str, times, values, *, known=None, on_demand=3.0, gap=600.0) -> None:
     """Store observations of the market through the warehouse's normal import."""
     times = pd.DatetimeIndex(times)

@@ -444,15 +444,15 @@ def test_a_report_is_fed_back_from_when_it_was_known(own, model):
 def test_a_policy_that_is_right_is_not_misjudged(filled, name):
     running = filled.winner
     window, policy = market_of(running), policy_named(name)
-    plain = replay(policy, running.live.job, window)
-    assert replay(Misjudged(policy=policy, believes=running.live.job), running.live.job, window) == plain
+    plain = replay(policy, running.live.run, window)
+    assert replay(Misjudged(policy=policy, believes=running.live.run), running.live.run, window) == plain
 
 
 def test_believing_too_much_finishes_later_than_knowing(filled):
     candidate, running = filled.winner.candidate, filled.winner
     true, window = candidate.job(STEP, "low"), market_of(running, spot=0)
     policy = policy_named("MSU")  # waits as long as it believes possible
-    believed = replay(Misjudged(policy=policy, believes=running.live.job), true, window)
+    believed = replay(Misjudged(policy=policy, believes=running.live.run), true, window)
     known = replay(policy, true, window)
     assert known.on_time
     assert (believed.finish_slots or math.inf) > known.finish_slots
@@ -460,7 +460,7 @@ def test_believing_too_much_finishes_later_than_knowing(filled):
 
 def market_of(running, spot=3):
 
-    slots = running.live.job.deadline_slots
+    slots = running.live.run.deadline_slots
     return make_window(1.0, spot, on_demand_usd=running.history.on_demand_usd, slot_hours=0.5, slots=slots)
 
 
@@ -471,12 +471,12 @@ def test_the_replay_is_that_of_the_job(store, model, filled):
     ran = run_filled(turn_at(store), filled, policy_named("UP"))
     answer = score_answer(ran, filled, STEP)
     ended = ran.scored.ended
-    assert ended.job == slot_job(
-        filled.winner.candidate.request, step=STEP, on_demand_usd=ended.window.on_demand_usd
+    assert ended.run == slot_job(
+        filled.winner.candidate.request, step=STEP, on_demand_usd=ended.windows[0].on_demand_usd
     )
     outcome = ran.scored.outcomes[0]
     paid = sum(
-        (held.on_demand * ended.window.on_demand_usd + held.spot * ended.window.price[t]) * 0.5
+        (held.on_demand * ended.windows[0].on_demand_usd + held.spot * ended.windows[0].price[t]) * 0.5
         for t, held in enumerate(outcome.allocations)
     )
     assert answer["outcome"]["cost_usd"] == pytest.approx(paid + outcome.termination_cost_usd)
@@ -487,11 +487,11 @@ def test_the_replay_is_that_of_the_job(store, model, filled):
     assert answer["regret_usd"] >= 0
     # Utilities are null for a job without a value.
     told = [*answer["policies"], *answer["runners_up"], answer["at_low"], answer["at_high"]]
-    assert ended.job.must_finish
+    assert ended.run.must_finish
     assert filled.winner.candidate.request.value_usd is None
-    assert {row["utility_usd"] is None for row in told} == {ended.job.must_finish}
+    assert {row["utility_usd"] is None for row in told} == {ended.run.must_finish}
     assert (
-        (answer["hindsight"]["low"] is None) == (answer["hindsight"]["high"] is None) == ended.job.must_finish
+        (answer["hindsight"]["low"] is None) == (answer["hindsight"]["high"] is None) == ended.run.must_finish
     )
 
 
@@ -500,7 +500,7 @@ def test_a_value_that_was_given_is_counted(store, model):
     one = fill(turn_at(store), asked(value_usd=500.0), model)
     ran = run_filled(turn_at(store), one, policy_named("UP"))
     answer = score_answer(ran, one, STEP)
-    assert not ran.scored.ended.job.must_finish
+    assert not ran.scored.ended.run.must_finish
     assert {row["utility_usd"] is None for row in answer["policies"]} == {False}
 
 

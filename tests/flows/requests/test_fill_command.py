@@ -2,17 +2,16 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from command_kit import call
 from fill_kit import AT, STEP, write_markets, write_measurements
 from make import make_turn
 from page_kit import charts_of
 from published import keeps_to
 
-from slackwater.flows import cli
 from slackwater.flows.clock import parse_time
 from slackwater.flows.config import Settings
 from slackwater.flows.turn.ingest import ingest_observations
@@ -35,19 +34,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def call(capsys):
-    def run(*words):
-        sys.argv = ["slackwater", *map(str, words)]
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        return ended.value.code, printed.out, printed.err
-
-    return run
-
-
-def test_one_command_goes_from_three_fields_to_a_score(folder, call, tmp_path):
+def test_one_command_goes_from_three_fields_to_a_score(folder, tmp_path):
     page, job = tmp_path / "fill.html", tmp_path / "job.toml"
     words = ("--data", folder, "--at", AT.isoformat(), "--settings", folder / "quick.toml")
     code, out, _ = call("fill", REQUEST, *words, "--run", "--json", "--html", page, "--out", job)
@@ -74,7 +61,7 @@ def test_one_command_goes_from_three_fields_to_a_score(folder, call, tmp_path):
     assert replayed["allocations"] == score["allocations"]
 
 
-def test_a_filled_job_is_added_planned_and_shown(folder, call, tmp_path, monkeypatch):
+def test_a_filled_job_is_added_planned_and_shown(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     job, db = tmp_path / "job.toml", tmp_path / "w.duckdb"
     words = ("--at", AT.isoformat(), "--settings", folder / "quick.toml")
@@ -111,7 +98,7 @@ def _model(folder, tmp_path):
         ('model = "llama3.1-8b"\nsamples = 5\ndeadline_in = "soon"', (), "deadline_in"),
     ],
 )
-def test_a_wrong_request_is_one_line_on_stderr(folder, call, tmp_path, text, words, why):
+def test_a_wrong_request_is_one_line_on_stderr(folder, tmp_path, text, words, why):
     file = tmp_path / "request.toml"
     file.write_text(text)
     at = () if words else ("--at", AT.isoformat())
@@ -122,7 +109,7 @@ def test_a_wrong_request_is_one_line_on_stderr(folder, call, tmp_path, text, wor
     assert why in last
 
 
-def test_no_knowledge_says_where_it_comes_from(call, tmp_path, monkeypatch):
+def test_no_knowledge_says_where_it_comes_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = call("fill", REQUEST, "--db", tmp_path / "none.duckdb")
     assert code == 2
@@ -137,7 +124,7 @@ def test_the_examples_are_requests(name):
 
 
 @pytest.mark.slow
-def test_the_simulated_market_can_be_filled_on(folder, call, tmp_path):
+def test_the_simulated_market_can_be_filled_on(folder, tmp_path):
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
         settings = Settings(simulated_days=5)
@@ -158,7 +145,7 @@ def test_the_simulated_market_can_be_filled_on(folder, call, tmp_path):
 @pytest.mark.skipif(
     not (DATA / "finetune").is_dir(), reason=f"no measured runs below {DATA}: set SLACKWATER_DATA"
 )
-def test_three_fields_on_the_real_data(call, tmp_path):
+def test_three_fields_on_the_real_data(tmp_path):
     """Fill, plan, replay and score with measured throughput and measured markets (a day of the marketplace in October 2025)."""
     page = tmp_path / "fill.html"
     at = "2025-10-30T00:00Z"

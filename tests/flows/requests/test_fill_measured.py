@@ -1,13 +1,10 @@
 """Reports of filled jobs: observed throughput compared with the prediction, without use of later data (M9.4, M1.2)."""
 
-import json
-import sys
-
 import pandas as pd
 import pytest
 from advice_kit import BEGIN, MARKET, SOURCE, STEP, request
+from command_kit import call
 
-from slackwater.flows import cli
 from slackwater.flows.ledger.jobs import Report, find_job, measured_rows, save_jobs, save_report
 from slackwater.flows.ledger.records import save_decisions
 from slackwater.flows.requests.fill import job_text, measured_runs
@@ -165,36 +162,24 @@ def test_a_job_that_was_not_filled_measures_nothing(tmp_path):
         assert measured_rows(find_job(store, "demo"), [], [one]) == [None]
 
 
-def call(capsys, *words):
-    """Run a command; return its exit code and its captured output."""
-    sys.argv = ["slackwater", *map(str, words)]
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code, capsys.readouterr()
-
-
-def test_the_commands_show_it(tmp_path, capsys, monkeypatch):
+def test_the_commands_show_it(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
         save_jobs(store, [filled_request(), request("plain")], origin="user", at=BEGIN, step=STEP)
     at = (BEGIN + 2 * STEP).isoformat()
     words = ("--spot", "3", "--at", at, "--db", db)
-    code, printed = call(capsys, "job", "report", "demo", "--tokens", 1400 * 55 * 60, *words, "--json")
-    assert code == 0
-    told = json.loads(printed.out)["throughput"]
+    report = ("job", "report", "demo", *words)
+    told = call(*report, "--tokens", 1400 * 55 * 60, "--json").value["throughput"]
     assert told["inside"] is True
     assert told["tokens_per_second"] == pytest.approx(1400.0)
-    _, printed = call(capsys, "job", "report", "demo", "--tokens", 1000 * 55 * 60, *words)
+    printed = call(*report, "--tokens", 1000 * 55 * 60)
     assert "1000 tokens/s on 3 instances, predicted 1400 (-28.6%), outside the 90 % interval" in printed.out
-    _, printed = call(capsys, "job", "show", "demo", "--db", db, "--json")
-    shown = json.loads(printed.out)
+    shown = call("job", "show", "demo", "--db", db, "--json").value
     assert shown["job"]["configuration"]["gpu_model"] == FILLED["gpu_model"]
     assert shown["reports"][0]["throughput"]["tokens_per_second"] == pytest.approx(1000.0)
-    _, printed = call(capsys, "job", "show", "demo", "--db", db)
-    assert "1000 tokens/s on 3 instances" in printed.out
-    _, printed = call(capsys, "job", "report", "plain", "--progress", 4, *words, "--json")
-    assert "throughput" not in json.loads(printed.out)
+    assert "1000 tokens/s on 3 instances" in call("job", "show", "demo", "--db", db).out
+    assert "throughput" not in call("job", "report", "plain", "--progress", 4, *words, "--json").value
 
 
 def test_a_filled_job_survives_its_file(tmp_path):

@@ -1,13 +1,12 @@
 """The `slackwater fit-configurations` command: its answer, file, page and errors (M9.2, M9.3)."""
 
 import json
-import sys
 
 import pytest
+from command_kit import call
 from configuration_kit import configuration, made_up_folder, made_up_runs
 from page_kit import charts_of
 
-from slackwater.flows import cli
 from slackwater.forecasting.configurations.model import load_configurations
 
 
@@ -16,21 +15,11 @@ def folder(tmp_path_factory):
     return made_up_folder(tmp_path_factory.mktemp("finetune"))
 
 
-@pytest.fixture
-def call(capsys):
-    def run(*words):
-        sys.argv = ["slackwater", "fit-configurations", *map(str, words)]
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        return ended.value.code, printed.out, printed.err
-
-    return run
-
-
-def test_one_command_fits_measures_keeps_and_draws(folder, call, tmp_path):
+def test_one_command_fits_measures_keeps_and_draws(folder, tmp_path):
     model, page = tmp_path / "model.zip", tmp_path / "page.html"
-    code, out, err = call(folder, "--out", model, "--html", page, "--fast", "--json", "--seed", 3)
+    code, out, err = call(
+        "fit-configurations", folder, "--out", model, "--html", page, "--fast", "--json", "--seed", 3
+    )
     assert code == 0
     assert "fit on" in err
     answer = json.loads(out)
@@ -48,13 +37,13 @@ def test_one_command_fits_measures_keeps_and_draws(folder, call, tmp_path):
     assert "synthetic" in text
 
 
-def test_what_is_missing_is_one_line_and_exit_code_two(folder, call, tmp_path):
-    code, out, err = call(tmp_path, "--out", tmp_path / "model.zip")
+def test_what_is_missing_is_one_line_and_exit_code_two(folder, tmp_path):
+    code, out, err = call("fit-configurations", tmp_path, "--out", tmp_path / "model.zip")
     assert (code, out) == (2, "")
     assert "ft_throughput.csv" in err
     assert "name the folder that holds it" in err
     assert not (tmp_path / "model.zip").exists()
     (tmp_path / "file").write_text("")
-    code, _, err = call(folder, "--out", tmp_path / "file" / "model.zip")
+    code, _, err = call("fit-configurations", folder, "--out", tmp_path / "file" / "model.zip")
     assert code == 2
     assert "choose another path" in err

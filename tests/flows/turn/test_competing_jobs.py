@@ -5,8 +5,8 @@ import shutil
 import pandas as pd
 import pytest
 from command_kit import call
-from make import make_request
-from test_moving_jobs import H100, STEP, turn_on
+from make import make_request, make_turn
+from test_moving_jobs import H100, STEP
 from test_turn import AT, dump, one_turn, small_settings
 
 from slackwater.flows.config import read_settings
@@ -59,7 +59,7 @@ def rows_of(store):
 
 def counts_of(store, settings, slot):
     """Return the available instances of each market in a slot."""
-    places = places_of(turn_on(store, settings, slot), asked("any", 8, markets=[H100]))
+    places = places_of(make_turn(store, slot, settings), asked("any", 8, markets=[H100]))
     return {
         one.market.key: int(read_history(store, one, settings=settings).frame[AVAILABLE].iloc[-1])
         for one in places
@@ -86,7 +86,7 @@ def test_slots_made_at_once_are_those_of_the_turns(live, settings, tmp_path):
     with open_store(db) as store:
         before = rows_of(store)
         store.execute("DELETE FROM decisions WHERE job IN ?", [list(NAMES)])
-        turns = [turn_on(store, settings, AT + k * STEP) for k in range(TURNS)]
+        turns = [make_turn(store, AT + k * STEP, settings) for k in range(TURNS)]
         works = [find_work(turn, (), scored=()) for turn in turns]
         decide_jobs(turns, works, read_pool(turns[-1]))
         assert rows_of(store) == before
@@ -99,7 +99,7 @@ def test_a_turn_that_lacks_one_decision_gives_it_what_the_others_leave(live, set
         before = rows_of(store)
         for name in NAMES[:3]:  # the fourth job is like the third
             store.execute("DELETE FROM decisions WHERE job = ? AND slot = ?", [name, slot])
-            turn = turn_on(store, settings, slot)
+            turn = make_turn(store, slot, settings)
             decide_jobs([turn], [find_work(turn, (), scored=())], read_pool(turn))
             after = rows_of(store)
             there = counts_of(store, settings, slot)

@@ -1,7 +1,6 @@
 """Example jobs: created if there is no user job, marked by their names, and hidden once a user job exists."""
 
 import pandas as pd
-import pytest
 from make import make_turn
 from test_odd_jobs import asked
 from test_turn import AT
@@ -14,16 +13,9 @@ from slackwater.flows.turn.report import examples_told
 from slackwater.flows.ui.jobs import jobs_data
 from slackwater.flows.ui.pages import glance_data
 from slackwater.flows.ui.reading import Reading
-from slackwater.warehouse.store.connection import open_store
 
 STEP = pd.Timedelta(minutes=30)
 SETTINGS = Settings(models=("last_value",), planner="markov", max_markets=3, simulated_days=4)
-
-
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
 
 
 def running(store, at):

@@ -14,15 +14,9 @@ from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
 from slackwater.flows.config import Settings
 from slackwater.flows.turn.context import find_work, read_all
+from slackwater.flows.turn.estimates import panel_name, prepare, read_estimations, stored_name, timetable_of
 from slackwater.flows.turn.following import Followed
-from slackwater.flows.turn.forecast import (
-    forecasts_of,
-    panel_name,
-    prepare,
-    read_estimations,
-    stored_name,
-    timetable_of,
-)
+from slackwater.flows.turn.forecast import forecasts_of
 from slackwater.flows.turn.results import Results, write
 from slackwater.forecasting.origins import TIMETABLE, Cohort
 from slackwater.forecasting.predictor import NEVER_SEEN

@@ -9,7 +9,9 @@ from make import make_job, make_window
 
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.ledger.records import learn, save_scored, stored_rounds
+from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.pool import policy_named
+from slackwater.optimization.replay.run import Case
 from slackwater.optimization.replay.score import EndedJob, Scored, score_job
 from slackwater.optimization.selection.contract import weigh
 from slackwater.optimization.selection.learned import learner_regret
@@ -31,7 +33,8 @@ def scored() -> list[Scored]:
     for k in range(6):
         job = make_job(name=f"j{k}", workload=rng.uniform(8, 20), deadline_slots=8, n_max=4, value=30)
         window = make_window(rng.uniform(0.2, 0.9, 8), rng.integers(0, 5, 8))
-        ended = EndedJob(job=job, start=AT, window=window, forecasts=[None] * 8)
+        case = Case(job=job, window=window, forecasts=[None] * 8)
+        ended = EndedJob(job=in_one_market(job), start=AT, cases=(case,))
         done.append(score_job(ended, policies))
     return done
 

@@ -19,7 +19,7 @@ from test_turn import AT, one_turn, small_settings
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.delivery import document
 from slackwater.flows.ledger.fields import zone_of
-from slackwater.flows.ledger.jobs import open_movable, stored_jobs
+from slackwater.flows.ledger.jobs import open_job, stored_jobs
 from slackwater.flows.ledger.records import decisions_of
 from slackwater.flows.monitoring.completeness import completeness_of
 from slackwater.flows.requests.fill import offers_of
@@ -41,7 +41,7 @@ from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.request import read_request
-from slackwater.optimization.moving.score import BEST_MARKET, MOVERS
+from slackwater.optimization.moving.score import BEST_MARKET, MULTI_MARKET_POLICIES
 from slackwater.optimization.selection.learned import Rounds
 from slackwater.warehouse.errors import JobError, MarketError
 from slackwater.warehouse.issued import read_rows
@@ -95,13 +95,9 @@ def keys(found):
     return [one.market.key for one in found]
 
 
-def turn_on(store, settings, at=AT):
-    return make_turn(store, at, settings)
-
-
 def test_the_markets_of_a_job_are_those_that_fit_and_its_home_first(warehouse, settings):
     with open_store(warehouse) as store:
-        turn = turn_on(store, settings)
+        turn = make_turn(store, AT, settings)
         free = keys(places_of(turn, request()))
         assert len(free) == 3
         assert all(key.endswith("/h100") for key in free)
@@ -116,7 +112,7 @@ def test_the_markets_of_a_job_are_those_that_fit_and_its_home_first(warehouse, s
 
 def test_patterns_that_fit_nothing_or_two_types_are_refused(warehouse, settings):
     with open_store(warehouse) as store:
-        turn = turn_on(store, settings)
+        turn = make_turn(store, AT, settings)
         with pytest.raises(MarketError, match="no market fits") as caught:
             places_of(turn, request(markets=["nowhere/*/*/*"]))
         assert "slackwater markets" in caught.value.remedy
@@ -126,8 +122,8 @@ def test_patterns_that_fit_nothing_or_two_types_are_refused(warehouse, settings)
 
 def test_the_markets_stay_those_of_the_jobs_first_slot(warehouse, settings):
     with open_store(warehouse) as store:
-        before = places_of(turn_on(store, settings), request())
-        later = places_of(turn_on(store, settings, AT + 5 * STEP), request())
+        before = places_of(make_turn(store, AT, settings), request())
+        later = places_of(make_turn(store, AT + 5 * STEP, settings), request())
         assert keys(before) == keys(later)
         assert {one.at for one in later} == {AT + 5 * STEP}
 
@@ -135,12 +131,12 @@ def test_the_markets_stay_those_of_the_jobs_first_slot(warehouse, settings):
 def test_the_work_of_a_turn_has_all_its_markets_and_only_while_it_runs(warehouse, settings):
     asked = [request("free"), request("homed", market=HOME)]
     with open_store(warehouse) as store:
-        work = find_work(turn_on(store, settings), asked, scored=())
+        work = find_work(make_turn(store, AT, settings), asked, scored=())
         assert set(work.places) == {"free", "homed"}
         assert set(keys(work.places["free"])) <= set(keys(work.markets))
         for one in work.places["free"]:
             assert {"free", "homed"} <= {job.request.name for job in work.jobs_on(one)}
-        over = find_work(turn_on(store, settings, AT + 16 * STEP), (), scored=())
+        over = find_work(make_turn(store, AT + 16 * STEP, settings), (), scored=())
         assert not [job for job, _ in over.running if job.request.may_move]
         # Ended jobs are scored over the same markets, with and without a home.
         assert {job.request.name for job, _ in over.ended if job.request.may_move} == {"free", "homed"}
@@ -163,7 +159,7 @@ def test_a_job_without_times_begins_where_the_record_of_its_markets_ends(warehou
         "later-still": request("later-still", market=HOME, markets=[], moving=None, at=late),
     }
     with open_store(db) as store:
-        turn = replace(turn_on(store, settings, late), own_end=True)
+        turn = replace(make_turn(store, late, settings), own_end=True)
         work = find_work(turn, list(asked.values()), scored=())
         running = {job.request.name: (job, followed) for job, followed in work.running}
         assert {"free", "homed", "still"} <= set(running)
@@ -217,7 +213,7 @@ def test_jobs_that_may_move_stand_on_the_completeness_map_where_they_were_told_t
             [json.dumps({"market": HOME})],
         )
         store.execute("DELETE FROM runs WHERE stage = 'allocate'")
-        first = places_of(turn_on(store, settings, at), request("free"))[0].market.key
+        first = places_of(make_turn(store, at, settings), request("free"))[0].market.key
         assert first != HOME
         found = completeness_of(store, settings, at=at).frame
         found = found[(found["stage"] == "allocate") & (found["state"] == "missing")]
@@ -272,7 +268,7 @@ def test_ended_jobs_are_scored_by_every_mover_over_all_their_markets(ended):
             name: rows_of(read_rows(store, "outcomes", where={"job": name})) for name in ("free", "homed")
         }
         weights = read_rows(store, "weights", where={"job": ["free", "homed"]})
-    movers = {mover.name for mover in MOVERS}
+    movers = {mover.name for mover in MULTI_MARKET_POLICIES}
     for name, own in rows.items():
         assert {row["policy"] for row in own} == movers | {BEST_MARKET}
         for row in own:
@@ -298,13 +294,15 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
     db, found = ended
     answer = found.answer()
     keeps_to("run", answer)
-    assert {row["policy"] for row in answer["movers"]} == {mover.name for mover in MOVERS} | {BEST_MARKET}
+    assert {row["policy"] for row in answer["movers"]} == {mover.name for mover in MULTI_MARKET_POLICIES} | {
+        BEST_MARKET
+    }
     assert sum(row["weight"] for row in answer["movers"]) == pytest.approx(1, abs=1e-4)
     assert sum(row["weight"] for row in answer["leaderboard"]) == pytest.approx(1, abs=1e-4)
     assert not {row["policy"] for row in answer["movers"]} & {row["policy"] for row in answer["leaderboard"]}
     assert any(note.startswith("Best mover over 2 ended jobs") for note in found.notes)
     with open_store(db) as store:
-        pool = read_pool(turn_on(store, settings))
+        pool = read_pool(make_turn(store, AT, settings))
         assert not set(pool.rounds.jobs) & {"free", "homed"}
         assert set(pool.movers.rounds.jobs) == {"free", "homed"}
         assert {"free", "homed"} <= pool.settled()
@@ -354,9 +352,9 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
         row = decisions_of(store, "late")[-1]
         assert row["policy"] == "MeanField"
         assert "the policies of the pool know a single market" in row["chosen_because"]
-        pool = read_pool(turn_on(store, settings))
-        assert pool.movers_deciding([at])[0][1] == ""
-        _, why = pool.movers_deciding([at + STEP])[0]
+        pool = read_pool(make_turn(store, AT, settings))
+        assert pool.deciders([at])[0].among_markets[1] == ""
+        _, why = pool.deciders([at + STEP])[0].among_markets
         assert why.startswith("leads after 2 jobs")
         # MeanField leads in the prior measurements; observed jobs on which another policy is far better put that policy ahead.
         for rows, leader in ((0, "MeanField"), (60, "Greedy")):
@@ -371,7 +369,7 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
         store.execute(
             "UPDATE weights SET utility = CASE policy WHEN 'Greedy' THEN 1.0 ELSE 0.0 END WHERE job = 'free'"
         )
-        led = read_pool(turn_on(store, settings)).movers_deciding([at + STEP])[0][0].name
+        led = read_pool(make_turn(store, AT, settings)).deciders([at + STEP])[0].among_markets[0].name
     assert led == "Greedy"
     one_turn(db, settings, at=at + STEP)
     with open_store(db) as store:
@@ -391,7 +389,7 @@ def test_slots_decided_together_are_decided_as_they_were_one_by_one(three_turns,
     with open_store(db) as store:
         live = {name: decisions_of(store, name) for name in ("free", "homed")}
         store.execute("DELETE FROM decisions WHERE job IN ('free', 'homed') AND slot > ?", [AT])
-        turns = [turn_on(store, settings, AT + k * STEP) for k in (1, 2)]
+        turns = [make_turn(store, AT + k * STEP, settings) for k in (1, 2)]
         works = [find_work(turn, (), scored=()) for turn in turns]
         made = decide_jobs(turns, works, read_pool(turns[-1]))
         for name, rows in live.items():
@@ -434,7 +432,7 @@ def test_a_file_is_planned_and_added_without_a_home_and_with_one(three_turns, se
     assert (pinned["policy"], pinned["chosen_because"]) == ("Greedy", "asked for")
     refused = call("plan", "roams", *where, "--policy", "UP")
     assert refused.code == 2
-    assert "mover 'UP'" in refused.err
+    assert "policy 'UP' of a job that may run in several markets" in refused.err
     assert "'MeanField', 'OneStep', 'UP, failover'" in refused.err
 
 
@@ -450,7 +448,7 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
     added = call("job", "add", file, *where, "--name", "cheapest", "--json").value
     told = [call("plan", file, *where).said, added["proposed"]]
     with open_store(db) as store:
-        turn = turn_on(store, settings)
+        turn = make_turn(store, AT, settings)
         lately = offers_of(turn, asked=(), gpu_model=None, left_out=[])
     cheapest = min(lately, key=lambda one: (one.screened_usd(4), one.key))
     types = {one.market.instance_type for one in lately} - {cheapest.market.instance_type}
@@ -487,7 +485,7 @@ def test_markets_are_proposed_for_a_file_that_names_none(three_turns, settings, 
         asked = (
             read_request(file).placed(at=AT, market=None, source=None).model_copy(update={"name": "given"})
         )
-        work = find_work(turn_on(store, settings), [asked], scored=())
+        work = find_work(make_turn(store, AT, settings), [asked], scored=())
         assert keys(work.places["given"]) == keys(work.places["any"])
         assert any("job given names no market" in text for text in work.left_out)
 
@@ -510,14 +508,14 @@ def test_a_stored_job_is_planned_as_the_turn_decided_it(three_turns, settings_fi
 
 def test_a_job_that_is_nowhere_yet_is_shown_in_none_of_its_markets(warehouse, three_turns, settings):
     with open_store(warehouse) as store:
-        turn, asked = turn_on(store, settings), request()
+        turn, asked = make_turn(store, AT, settings), request()
         histories = [
             replace(read_history(store, one, settings=settings), assumptions=(told, "no clock"))
             for one, told in zip(
                 places_of(turn, asked), ("price of a", "price of b", "price of c"), strict=True
             )
         ]
-    free = open_movable(asked, histories, decided={})
+    free = open_job(asked, histories, decided={})
     assert free.in_market(1).history.assumptions == ("price of b", "no clock")
     seen = free.in_market(len(histories)).history
     assert (seen.market, seen.assumptions) == (

@@ -31,12 +31,6 @@ def measured(pinball, *, model="combined", n=32, market="gcp/a/a-1/x"):
     }  # fmt: skip
 
 
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
-
-
 def fill(store, losses, *, every=WINDOW, floor=1.0):
     """Store errors of a turn per ``every``, newest first, with these losses of the model and ``floor`` for last value."""
     tables = [

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_turn
 from past_jobs import MARKETS, past_jobs
 from test_turn import AT, one_turn, small_settings
 
@@ -16,7 +17,6 @@ from slackwater.flows.turn.context import (
     joined_forecasts,
     planned_forecasts,
     read_pool,
-    run_id_of,
 )
 from slackwater.flows.turn.decide import decide_slots, read_decision_facts
 from slackwater.flows.turn.forecast import forecast_group, lacking_groups, read_forecast_facts
@@ -62,7 +62,7 @@ def computed(tmp_path_factory):
     one_turn(db, settings, at=AT - 2 * STEP, requests=requests)
 
     def turn_on(store) -> Turn:
-        return Turn(store=store, at=AT, settings=settings, run_id=run_id_of(AT))
+        return make_turn(store, AT, settings)
 
     with open_store(db) as store:
         turn = turn_on(store)
@@ -102,7 +102,7 @@ def test_forecasts_in_memory_are_the_stored_forecasts(computed):
 def test_forecasts_in_memory_and_stored_forecasts_give_equal_decisions_and_scores(computed):
     (memory, scored, _), (stored, again, _) = computed
     assert {row["job"] for _, row in memory.decisions} == {"stays", "moves"}
-    assert {one.ended.job.name for _, one in scored.learned.scored} == {"past-1", "past-2"}
+    assert {one.ended.run.name for _, one in scored.learned.scored} == {"past-1", "past-2"}
     assert values(memory) == values(stored)
     assert values(scored) == values(again)
 

@@ -24,7 +24,7 @@ from test_turn import AT, one_turn
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.headline import headline
 from slackwater.flows.ledger.jobs import Report, find_job, open_job, save_change, save_report
-from slackwater.flows.ledger.records import allocations_of, decisions_of, save_failure
+from slackwater.flows.ledger.records import decisions_of, placements_of, save_failure
 from slackwater.flows.monitoring.completeness import freshness, promises_of
 from slackwater.flows.show.formats import usd
 from slackwater.flows.turn.context import read_history
@@ -301,13 +301,13 @@ def test_a_jobs_standing_is_that_of_the_decider(client, made, settings):
         rows = decisions_of(store, HOSTILE)
         followed = Followed(market=Market.parse(MARKET), source=rows[-1]["source"], at=AT + STEP)
         history = read_history(store, followed, settings=settings, start=job.start)
-        running = open_job(job.request, history, decided=allocations_of(rows)).live
+        running = open_job(job.request, [history], decided=placements_of(rows)).live
         progress = running.progress()
     data = client.get("/api/job", params={"name": HOSTILE}).json()
     assert len(rows) == len(data["decisions"]) == 2
     assert progress.done > 0
     assert data["job"]["cost_usd"] == pytest.approx(progress.cost_usd)
-    assert data["job"]["share_done"] == pytest.approx(progress.done / running.job.workload)
+    assert data["job"]["share_done"] == pytest.approx(progress.done / running.run.workload)
     assert data["job"]["share_expected"] == pytest.approx(1 / 12)
     assert [slot["held_spot"] is None for slot in data["slots"]] == [False, True]
     assert data["slots"][1]["decided_spot"] == rows[1]["spot"]

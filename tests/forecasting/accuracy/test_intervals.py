@@ -14,7 +14,7 @@ from slackwater.forecasting.accuracy.intervals import (
     verdict,
 )
 from slackwater.forecasting.predictors import FLOOR
-from slackwater.optimization.trials.comparison import resampled
+from slackwater.studies.trials.comparison import resampled
 
 
 def test_a_difference_inside_its_interval_is_even():

@@ -7,23 +7,23 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from moving_markets import a_job, made, movable, random_markets
+from make import make_multi_job
+from moving_markets import a_job, made, random_markets
 
 from slackwater.optimization.fleet.competition import (
     Claim,
-    Course,
-    MovingCourse,
     Need,
+    Trajectory,
     come_first,
     contender,
     decide_all,
-    decide_course,
+    decide_trajectory,
     in_order,
     share_out,
     taken_later,
 )
-from slackwater.optimization.moving.definition import MovingHold
-from slackwater.optimization.moving.live import MovedDecision, live_movable
+from slackwater.optimization.moving.definition import Placement, in_one_market
+from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Effort, LiveJob, Undecided
 from slackwater.optimization.replay.run import see
@@ -128,8 +128,14 @@ def test_the_price_is_what_one_more_would_be_worth():
 
 
 def live_at(job, window, record, slot=0, decided=None):
+    return among(in_one_market(job), [window], [record], ("m",), slot, decided)
+
+
+def among(job, windows, records, names, slot=0, decided=None):
+    """Return a job at a slot on the markets of ``windows``."""
+    seen = [see(run, w, None, r) for run, w, r in zip(job.runs, windows, records, strict=True)]
     return LiveJob(
-        job=job, start=START, step=STEP, slot=slot, seen=see(job, window, None, record), decided=decided or {}
+        job=job, start=START, step=STEP, slot=slot, seen=tuple(seen), decided=decided or {}, names=names
     )
 
 
@@ -145,7 +151,12 @@ def jobs_on(seed, names, *, load=(0.4, 0.9), count=3, d=6):
 
 
 def course(live, policy="Stochastic", market="m"):
-    return Course(slots=(live,), policies=(policy_named(policy),), markets=(market,))
+    return trajectory([live], [policy_named(policy)], (market,))
+
+
+def trajectory(slots, policies, names):
+    markets = (tuple(names),) * len(slots)
+    return Trajectory(slots=tuple(slots), policies=tuple(policies), keys=markets, markets=markets)
 
 
 def same(a, b):
@@ -158,7 +169,7 @@ def test_decisions_never_hold_more_spot_together_than_there_is(seed):
     rng = np.random.default_rng(seed)
     lives = [live_at(*one) for one in jobs_on(seed, [f"j{i}" for i in range(4)])]
     policies = [POLICIES[int(rng.integers(len(POLICIES)))] for _ in lives]
-    there = lives[0].seen.available[0]
+    there = lives[0].seen[0].available[0]
     taken = int(rng.integers(0, 2))
     found = decide_all(
         [course(live, policy) for live, policy in zip(lives, policies, strict=True)],
@@ -168,11 +179,12 @@ def test_decisions_never_hold_more_spot_together_than_there_is(seed):
     spot = [one.allocation.spot for (one,) in found]
     assert sum(spot) <= max(0, there - taken)
     alone = [
-        decide_course(course(live, policy), EFFORT)[0] for live, policy in zip(lives, policies, strict=True)
+        decide_trajectory(course(live, policy), EFFORT)[0]
+        for live, policy in zip(lives, policies, strict=True)
     ]
     for (one,), was, live in zip(found, alone, lives, strict=True):
         n = one.allocation.total
-        assert n == 0 or live.job.n_min <= n <= live.job.n_max
+        assert n == 0 or live.run.n_min <= n <= live.run.n_max
         short = one.allocation.spot < was.allocation.spot
         assert short or same(one, was)
         assert one.reason.split("; ")[-1].startswith("gets ") == (not same(one, was))
@@ -187,15 +199,15 @@ def test_decisions_never_hold_more_spot_together_than_there_is(seed):
 
 def test_alone_or_with_enough_for_all_it_is_the_decision_of_a_job_by_itself():
     lives = [live_at(*one) for one in jobs_on(5, ["a", "b"])]
-    alone = [decide_course(course(live), EFFORT) for live in lives]
+    alone = [decide_trajectory(course(live), EFFORT) for live in lives]
     assert same(decide_all([course(lives[0])], EFFORT), alone[:1])
     assert same(decide_all([course(lives[0]), course(lives[1], market="other")], EFFORT), alone)
     windows, records = made(np.full((1, 46), 1.0), np.full((1, 46), 20.0), 40)
-    plenty = [live_at(live.job, windows[0], records[0]) for live in lives]
-    assert all(live.seen.available[0] == 20 for live in plenty)
+    plenty = [live_at(live.run, windows[0], records[0]) for live in lives]
+    assert all(live.seen[0].available[0] == 20 for live in plenty)
     assert same(
         decide_all([course(live) for live in plenty], EFFORT),
-        [decide_course(course(live), EFFORT) for live in plenty],
+        [decide_trajectory(course(live), EFFORT) for live in plenty],
     )
 
 
@@ -217,20 +229,17 @@ def test_a_mover_goes_to_its_second_best_market_where_a_job_of_one_market_takes_
     counts[2], counts[1] = 3.0, 3.0
     prices = np.array([[1.0], [1.1], [0.6]]).repeat(48, axis=1)
     windows, records = made(prices, counts, 40)
-    job = movable(a_job(d=8, n_max=3, load=0.9))
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.9))
     names = ("m0", "m1", "m2")
 
     def moving():
-        lives = [live_at(run, w, r) for run, w, r in zip(job.runs, windows, records, strict=True)]
-        live = live_movable(job, lives, {}, names)
-        return MovingCourse(slots=(live,), keys=(names,), markets=(names,))
+        return trajectory([among(job, windows, records, names)], [MeanField()], names)
 
     ((free,),) = decide_all([moving()], EFFORT)
     assert free.market == 2
     urgent = replace(a_job(d=8, n_max=3, load=1.0), name="urgent")
     fixed = course(live_at(urgent, windows[2], records[2]), market="m2")
     (mover,), (other,) = decide_all([moving(), fixed], EFFORT)
-    assert isinstance(mover, MovedDecision)
     assert other.allocation == Allocation(0, 3)
     assert mover.market == 1
     assert mover.allocation.spot
@@ -243,19 +252,16 @@ def test_of_movers_that_could_wait_for_one_cheap_market_the_others_go_to_the_nex
     counts, prices = np.full((2, 52), 60.0), np.array([[1.2], [1.0]]).repeat(52, axis=1)
     counts[1] = 3.0
     windows, records = made(prices, counts, 40)
-    jobs = [movable(replace(a_job(d=12, n_max=3, load=0.75), name=f"j{i}"), 2) for i in range(8)]
+    jobs = [make_multi_job(replace(a_job(d=12, n_max=3, load=0.75), name=f"j{i}"), 2) for i in range(8)]
 
     def moving(job):
-        lives = [live_at(run, w, r) for run, w, r in zip(job.runs, windows, records, strict=True)]
-        return MovingCourse(
-            slots=(live_movable(job, lives, {}, ("m0", "m1")),), keys=(("m0", "m1"),), markets=(("m0", "m1"),)
-        )
+        return trajectory([among(job, windows, records, ("m0", "m1"))], [MeanField()], ("m0", "m1"))
 
     found = [one for (one,) in decide_all([moving(job) for job in jobs], EFFORT)]
     # The other jobs do not wait for the market, as each would if it ignored its competitors in the next slot.
     assert [(one.market, one.allocation.spot) for one in found] == [(1, 3)] + [(0, 3)] * 7
     # The expected outcome of a job accounts for it too: later the job gets the remaining spot.
-    alone = [one for (one,) in (decide_course(moving(job), EFFORT) for job in jobs)]
+    alone = [one for (one,) in (decide_trajectory(moving(job), EFFORT) for job in jobs)]
     assert all(one.market == 1 and one.allocation.spot == 3 for one in alone)
     assert sum(one.expected.cost_usd for one in found) > sum(one.expected.cost_usd for one in alone)
     # Reordering the jobs does not change the decisions; a single multi-market job decides as without competition.
@@ -298,7 +304,7 @@ class Raising:
 
 def test_a_policy_that_raises_costs_its_own_job_only():
     lives = [live_at(*one) for one in jobs_on(7, ["a", "b", "c"])]
-    bad = Course(slots=(lives[1],), policies=(Raising(),), markets=("m",))
+    bad = trajectory([lives[1]], [Raising()], ("m",))
     (a,), (b,), (c,) = decide_all([course(lives[0]), bad, course(lives[2])], EFFORT)
     assert b == Undecided(job="b", slot=0, why="ZeroDivisionError: no number")
     assert same([[a], [c]], decide_all([course(lives[0]), course(lives[2])], EFFORT))
@@ -315,7 +321,7 @@ class Greedy(Raising):
 
 def test_a_policy_that_takes_more_than_is_left_to_it_has_no_decision():
     lives = [live_at(*one) for one in jobs_on(9, ["a", "b"], count=2)]
-    grasping = Course(slots=(lives[1],), policies=(Greedy(),), markets=("m",))
+    grasping = trajectory([lives[1]], [Greedy()], ("m",))
     (_,), (b,) = decide_all([course(lives[0]), grasping], EFFORT, promised={(START, "m"): 1})
     assert isinstance(b, Undecided)
     assert "PolicyError" not in b.why
@@ -343,17 +349,14 @@ def one_by_one(lives, slots, policy):
         for name, (decision,) in zip(now, found, strict=True):
             made_of[name].append(decision)
             if decision is not None:
-                decided[name][slot] = decision.allocation
+                decided[name][slot] = decision.placement
     return list(made_of.values())
 
 
 @pytest.mark.parametrize("policy", ["Stochastic", "UP"])
 def test_slots_decided_together_are_those_decided_one_by_one(policy):
     lives = stretch(12, ["a", "b", "c"], 4)
-    courses = [
-        Course(slots=tuple(own), policies=(policy_named(policy),) * 4, markets=("m",) * 4)
-        for own in lives.values()
-    ]
+    courses = [trajectory(own, [policy_named(policy)] * 4, ("m",)) for own in lives.values()]
     together = decide_all(courses, EFFORT)
     assert same(together, one_by_one(lives, 4, policy))
 
@@ -381,17 +384,16 @@ def test_what_comes_after_the_slot_does_not_matter():
 
 def test_a_mover_that_was_somewhere_unknown_is_not_decided():
     windows, records = made(np.full((2, 48), 1.0), np.full((2, 48), 2.0), 40)
-    job = movable(a_job(d=8, n_max=2), 2)
-    lives = [live_at(run, w, r) for run, w, r in zip(job.runs, windows, records, strict=True)]
-    later = [live_at(run, w, r, 1) for run, w, r in zip(job.runs, windows, records, strict=True)]
-    moving = MovingCourse(
+    job = make_multi_job(a_job(d=8, n_max=2), 2)
+    moving = Trajectory(
         slots=(
-            live_movable(job, lives, {}, ("a", "b")),
-            live_movable(job, later, {0: MovingHold(0, Allocation(0, 1))}, ("x", "y")),
+            among(job, windows, records, ("a", "b")),
+            among(job, windows, records, ("x", "y"), 1, {0: Placement(0, Allocation(0, 1))}),
         ),
+        policies=(MeanField(), MeanField()),
         keys=(("a", "b"), ("x", "y")),
         markets=(("a", "b"), ("x", "y")),
     )
-    first, second = decide_course(moving, EFFORT)
+    first, second = decide_trajectory(moving, EFFORT)
     assert first.allocation.total
     assert second is None

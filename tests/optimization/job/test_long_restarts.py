@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from make import make_job, make_window
+from make import make_job, make_view, make_window
 
-from slackwater.optimization import Job, Progress, View
+from slackwater.optimization import Job
 from slackwater.optimization.job.definition import Linear, RateTable, infeasible_by, on_demand_to_go
 from slackwater.optimization.job.request import mu_from_overhead
 from slackwater.optimization.market.window import MarketWindow
@@ -121,11 +121,8 @@ def test_the_reach_is_the_best_of_all_sequences(throughput, mu_up, mu_down):
             assert (numbers.fastest[k][before],) in firsts
 
 
-def view(job: Job, slot: int, **progress: float) -> View:
-    return View(
-        job=job, progress=Progress(**progress), slot=slot, price=1.0, available=0, observed=True,  # type: ignore[arg-type]
-        on_demand_usd=1.0, slot_hours=1.0,
-    )  # fmt: skip
+def view(job, slot, **progress):
+    return make_view(job, slot=slot, price=1.0, available=0, **progress)
 
 
 def test_behind_a_restart_of_three_slots_is_begun_in_time():

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from make import make_history
 
 from slackwater.optimization.job.definition import rates
 from slackwater.optimization.job.request import check_change, parse_request, shortfall_told, slot_job
@@ -14,9 +15,9 @@ from slackwater.optimization.job.units import (
     size_words,
     works_words,
 )
-from slackwater.optimization.moving.terms import fits, movable_job
+from slackwater.optimization.moving.terms import fits, job_in_markets
 from slackwater.warehouse.errors import JobError
-from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.history import Market
 
 STEP = pd.Timedelta("30min")
 AT = pd.Timestamp("2026-01-05T10:00:00Z")
@@ -208,13 +209,11 @@ def test_what_is_stored_comes_back_and_jobs_in_instances_are_written_as_before()
 
 
 def history(market):
-    slots = pd.date_range(AT, periods=2, freq=STEP)
-    frame = pd.DataFrame({"price_usd": 1.0, "available": 2.0, "known_at": slots}, index=slots)
-    return History(market=market, step=STEP, known_at=slots[-1], frame=frame, on_demand_usd=32.0, capacity=4)
+    return make_history(1.0, 2, slots=2, start=AT, market=market, on_demand_usd=32.0, capacity=4)
 
 
 def moving(*markets, **more):
-    return movable_job(asked(None, **more), [history(market) for market in markets], home=None).runs
+    return job_in_markets(asked(None, **more), [history(market) for market in markets]).runs
 
 
 def test_each_instance_type_has_its_own_range_and_the_work_is_counted_on_the_type_of_the_throughput():

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from make import make_job, make_window
 
-from slackwater.optimization.job.definition import Job, Linear
-from slackwater.optimization.market.window import market_window
-from slackwater.optimization.moving.definition import IDLE, MovableJob, MovingHold, even_moving
+from slackwater.optimization.job.definition import Linear
+from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement, even_moving
 from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, walk
 from slackwater.optimization.window.plan import Allocation
 
@@ -24,27 +24,31 @@ def cases():
 def made(case):
     job, moving = case["job"], case["moving"]
     windows = [
-        market_window(
-            np.array(m["price"], float),
-            np.array(m["available"], float),
-            on_demand_usd=m["on_demand"],
-            slot_hours=1.0,
+        make_window(
+            np.array(m["price"], float), np.array(m["available"], float), on_demand_usd=m["on_demand"]
         )
         for m in case["markets"]
     ]
-    run = Job(
-        name="golden", workload=job["L"], deadline_slots=job["d"], n_min=job["n_min"], n_max=job["n_max"],
-        throughput=Linear(alpha=job["alpha"], beta=job["beta"]), mu_up=job["mu_up"], mu_down=job["mu_down"],
-        value=job["v"], gamma=job["gamma"],
-    )  # fmt: skip
+    run = make_job(
+        name="golden",
+        workload=job["L"],
+        deadline_slots=job["d"],
+        n_min=job["n_min"],
+        n_max=job["n_max"],
+        throughput=Linear(alpha=job["alpha"], beta=job["beta"]),
+        mu_up=job["mu_up"],
+        mu_down=job["mu_down"],
+        value=job["v"],
+        gamma=job["gamma"],
+    )
     costs = even_moving(len(windows), taken=moving["extra"], usd=moving["usd"])
-    return MovableJob(runs=(run,) * len(windows), moving=costs, home=job["home"]), windows
+    return MarketsJob(runs=(run,) * len(windows), moving=costs, home=job["home"]), windows
 
 
 @pytest.mark.parametrize("case", cases())
 def test_walk(case):
     job, windows = made(case)
-    held = [IDLE if m is None else MovingHold(m, Allocation(o, s)) for m, o, s in case["decisions"]]
+    held = [IDLE if m is None else Placement(m, Allocation(o, s)) for m, o, s in case["decisions"]]
     outcome = walk(job, windows, held)
     audit_moved(job, windows, outcome)
     expect = case["expect"]

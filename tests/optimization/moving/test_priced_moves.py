@@ -6,27 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moving_markets import ON_DEMAND, a_job, made, movable, random_markets
+from make import make_multi_job, make_window
+from moving_markets import ON_DEMAND, a_job, made, random_markets
 from moving_twin import ExactProgram
 
 from slackwater.optimization import Allocation, Progress
-from slackwater.optimization.market.window import market_window
-from slackwater.optimization.moving.definition import IDLE, MovingHold, net, priced_net, step
-from slackwater.optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    stochastic_at_the_start,
-)
+from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
+from slackwater.optimization.moving.definition import IDLE, Placement, net, priced_net, step
+from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,
     Sight,
     audit_moved,
     hindsight_over_markets,
-    replay_mover,
+    replay_over_markets,
 )
 from slackwater.optimization.moving.tables import ROUNDING
 from slackwater.optimization.policies.baselines import UniformProgress
@@ -45,22 +38,22 @@ def cheap_job(worth=0.45, must_finish=False, **other):
 @pytest.mark.parametrize("mover", PRICED, ids=lambda mover: mover.name)
 def test_a_job_is_not_finished_at_a_loss_where_spot_is_scarce(mover, home):
     windows, records = made(np.full((3, 68), 1.0), np.zeros((3, 68)), 60)
-    job = movable(cheap_job(), home=home)
-    outcome = replay_mover(mover, job, windows, records=records)
+    job = make_multi_job(cheap_job(), home=home)
+    outcome = replay_over_markets(mover, job, windows, records=records)
     audit_moved(job, windows, outcome)
     assert outcome.utility_usd == 0.0
-    must = movable(cheap_job(must_finish=True), home=home)
-    assert replay_mover(mover, must, windows, records=records).on_time
+    must = make_multi_job(cheap_job(must_finish=True), home=home)
+    assert replay_over_markets(mover, must, windows, records=records).on_time
 
 
 @pytest.mark.parametrize(
     "mover",
-    [Failover(), GreedyMover(), DeadlinePressure(), Alone(policy=UniformProgress(), market=1)],
+    [Failover(), GreedySpot(), DeadlinePressure(), InOneMarket(policy=UniformProgress(), market=1)],
     ids=lambda mover: mover.name,
 )
 def test_rules_of_others_keep_to_their_papers(mover):
     windows, records = made(np.full((3, 68), 1.0), np.zeros((3, 68)), 60)
-    outcome = replay_mover(mover, movable(cheap_job(), home=0), windows, records=records)
+    outcome = replay_over_markets(mover, make_multi_job(cheap_job(), home=0), windows, records=records)
     assert outcome.on_time
     assert outcome.utility_usd < 0.0
 
@@ -70,8 +63,8 @@ def test_rules_of_others_keep_to_their_papers(mover):
 def test_what_must_finish_is_on_time_whatever_it_is_worth(mover, sight):
     for seed in range(3):
         windows, records = random_markets(seed, 8, 3)
-        job = movable(cheap_job(must_finish=True, load=(0.4, 0.8, 1.0)[seed] - 0.1), home=0)
-        assert replay_mover(mover, job, windows, records=records, sight=sight).on_time
+        job = make_multi_job(cheap_job(must_finish=True, load=(0.4, 0.8, 1.0)[seed] - 0.1), home=0)
+        assert replay_over_markets(mover, job, windows, records=records, sight=sight).on_time
 
 
 def plain_choice(view, worth, full):
@@ -112,7 +105,7 @@ def test_compiled_choices_and_futures_are_those_of_the_plain_twin(worth):
     """Compared slot by slot on sampled futures: `choose` alone, and the whole simulated path (M11.9)."""
     hours, walked, let_go = 1.0, 0, 0
     for seed in range(4):
-        job = movable(cheap_job(worth, d=7, load=(0.4, 0.7)[seed % 2]), home=0)
+        job = make_multi_job(cheap_job(worth, d=7, load=(0.4, 0.7)[seed % 2]), home=0)
         windows, records = random_markets(seed, 7, 3)
         view = Grounds(job, windows, records=records).view(Progress(place=0), 0)
         tables = MeanField().tables(view, keep=7)
@@ -123,9 +116,7 @@ def test_compiled_choices_and_futures_are_those_of_the_plain_twin(worth):
         for p in range(12):
             there = np.concatenate([[[w.available[0]] for w in windows], counts[p]], axis=1)
             future = [
-                market_window(
-                    np.full(7, w.price[0]), there[m], on_demand_usd=w.on_demand_usd, slot_hours=hours
-                )
+                make_window(np.full(7, w.price[0]), there[m], on_demand_usd=w.on_demand_usd, slot_hours=hours)
                 for m, w in enumerate(windows)
             ]
             grounds, progress, slot = Grounds(job, future), Progress(place=0), 0
@@ -154,11 +145,19 @@ def test_compiled_choices_and_futures_are_those_of_the_plain_twin(worth):
 def games(draw: st.DrawFn):
     """Draw (job, chains, prices): a job valued at 0.2 to 1.5 times its on-demand cost, in two markets that are up or down."""
     d, worth = draw(st.integers(2, 5)), draw(st.floats(0.2, 1.5))
-    job = movable(
-        cheap_job(worth, d=d, n_max=1, load=draw(st.sampled_from([0.4, 0.7, 0.9])), mu=draw(st.sampled_from([1.0, 0.9]))),
-        2, taken=draw(st.sampled_from([0.0, 0.3])), usd=draw(st.sampled_from([0.0, 0.2])),
+    job = make_multi_job(
+        cheap_job(
+            worth,
+            d=d,
+            n_max=1,
+            load=draw(st.sampled_from([0.4, 0.7, 0.9])),
+            mu=draw(st.sampled_from([1.0, 0.9])),
+        ),
+        2,
+        taken=draw(st.sampled_from([0.0, 0.3])),
+        usd=draw(st.sampled_from([0.0, 0.2])),
         home=draw(st.sampled_from([None, 0])),
-    )  # fmt: skip
+    )
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     return job, [rng.dirichlet(np.full(2, 0.7), 2) for _ in range(2)], rng.uniform(0.3, 1.6, 2)
 
@@ -181,7 +180,7 @@ def test_expected_utility_is_never_less_than_with_a_net_that_always_stands(case)
     def under(promise):
         def choose(slot, done, place, before, state):
             windows = [
-                market_window(np.full(9, usd), np.full(9, there), on_demand_usd=ON_DEMAND[m], slot_hours=1.0)
+                make_window(usd, there, on_demand_usd=ON_DEMAND[m], slots=9)
                 for m, (usd, there) in enumerate(state)
             ]
             at = job.nowhere if place is None else place
@@ -198,7 +197,7 @@ def test_expected_utility_is_never_less_than_with_a_net_that_always_stands(case)
     start = tuple((float(usd), 0) for usd in prices)
     old, new = (program.worth_of(under(promise), start, job.home) for promise in (always, priced_net))
     assert old - 1e-9 <= new <= program.value(0, 0.0, job.home, 0, start) + 1e-9
-    if Grounds(job, [market_window(np.ones(9), np.zeros(9), on_demand_usd=usd, slot_hours=1.0) for usd in ON_DEMAND[:2]]).view(
+    if Grounds(job, [make_window(np.ones(9), np.zeros(9), on_demand_usd=usd) for usd in ON_DEMAND[:2]]).view(
         Progress(place=job.nowhere if job.home is None else job.home), 0
     ).never_let_go:  # fmt: skip
         assert new == old
@@ -209,8 +208,8 @@ def test_hindsight_stays_above_and_the_mean_gains():
     gained = []
     for seed in range(8):
         windows, records = random_markets(seed, 8, 3, stay=0.9)
-        job, must = (movable(cheap_job(0.3, must_finish=must), home=0) for must in (False, True))
-        free, held = (replay_mover(MeanField(), one, windows, records=records) for one in (job, must))
+        job, must = (make_multi_job(cheap_job(0.3, must_finish=must), home=0) for must in (False, True))
+        free, held = (replay_over_markets(MeanField(), one, windows, records=records) for one in (job, must))
         assert free.utility_usd <= hindsight_over_markets(job, windows).low + 1e-6
         gained.append(free.utility_usd - held.utility_usd)
     assert np.mean(gained) > 0.0
@@ -218,15 +217,15 @@ def test_hindsight_stays_above_and_the_mean_gains():
 
 def test_a_way_that_is_let_go_holds_what_it_wished():
     windows, records = made(np.full((3, 68), 1.0), np.zeros((3, 68)), 60)
-    job = movable(cheap_job(), home=0)
+    job = make_multi_job(cheap_job(), home=0)
     view = Grounds(job, windows, records=records).view(Progress(done=1.0, place=0), 4)
     assert view.deadline_in_reach
     assert not view.keeps_deadline(IDLE)
     assert priced_net(view, IDLE) == IDLE
     assert net(view, IDLE) != IDLE
-    dear = Grounds(movable(cheap_job(1.6), home=0), windows, records=records).view(
+    dear = Grounds(make_multi_job(cheap_job(1.6), home=0), windows, records=records).view(
         Progress(done=1.0, place=0), 4
     )
     assert priced_net(dear, IDLE) == net(dear, IDLE) != IDLE
-    wish = MovingHold(0, Allocation(3, 0))
+    wish = Placement(0, Allocation(3, 0))
     assert priced_net(view, wish) == wish

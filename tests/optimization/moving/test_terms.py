@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from make import make_history
 
 from slackwater.optimization.job.request import JobRequest, parse_request
-from slackwater.optimization.moving.terms import check_types, egress_usd_per_gb, fits, movable_job, moves
+from slackwater.optimization.moving.terms import check_types, egress_usd_per_gb, fits, job_in_markets, moves
 from slackwater.warehouse.errors import JobError
-from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.history import Market
 
 STEP = pd.Timedelta("30min")
 AT = pd.Timestamp("2026-01-05T10:00:00Z")
@@ -32,11 +33,7 @@ def _request(**changes):
 
 
 def _history(market, on_demand_usd=5.0):
-    slots = pd.date_range(AT, periods=2, freq=STEP)
-    frame = pd.DataFrame({"price_usd": 1.0, "available": 2.0, "known_at": slots}, index=slots)
-    return History(
-        market=market, step=STEP, known_at=slots[-1], frame=frame, on_demand_usd=on_demand_usd, capacity=4
-    )
+    return make_history(1.0, 2, slots=2, start=AT, market=market, on_demand_usd=on_demand_usd, capacity=4)
 
 
 def _placed(**changes):
@@ -128,13 +125,17 @@ def test_moves_take_the_transfer_and_cost_the_egress():
 
 def test_the_runs_agree_in_work_and_value_also_where_throughput_differs():
     asked = _placed(throughput_on={"p5.4xlarge": {"form": "linear", "alpha": 6.0}}, markets=["*"])
-    job = movable_job(asked, [_history(A, 5.0), _history(B, 9.0), _history(AWS, 5.0)], home=1)
+    job = job_in_markets(asked, [_history(A, 5.0), _history(B, 9.0), _history(AWS, 5.0)])
     assert [run.workload for run in job.runs] == [20.0] * 3
     assert [run.throughput.rate(1) for run in job.runs] == [2.0, 2.0, 6.0]
     # The value covers the most expensive market, so the job's location is never a reason to give up.
-    dearest = movable_job(asked, [_history(B, 9.0)], home=None)
+    dearest = job_in_markets(asked, [_history(B, 9.0)])
     assert {run.value for run in job.runs} == {dearest.job.value}
-    assert job.home == 1
+    assert job.home is None
+    assert (
+        job_in_markets(asked.model_copy(update={"market": A.key, "source": "s"}), [_history(A, 5.0)]).home
+        == 0
+    )
 
 
 def test_two_instance_types_with_one_throughput_are_refused():

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make import make_job, make_record, make_view, make_window
 from moving_twin import ExactProgram
 
 from slackwater.optimization import Allocation, Job, Progress, View
 from slackwater.optimization.job.definition import Amdahl, Linear
 from slackwater.optimization.market.belief import Forgetting
-from slackwater.optimization.market.window import market_window, record_of
-from slackwater.optimization.moving.definition import MovableJob, even_moving
+from slackwater.optimization.moving.definition import MarketsJob, even_moving
 from slackwater.optimization.policies.pace import (
     LETS_GO,
     always_worth_finishing,
@@ -34,15 +34,7 @@ WORTH = 0.45
 
 
 def a_job(worth: float = WORTH, **other) -> Job:
-    shape = {
-        "workload": 24.0,
-        "deadline_slots": 12,
-        "n_min": 1,
-        "n_max": 4,
-        "throughput": Linear(),
-        "mu_up": 0.9,
-    }
-    job = Job(name="p", value=0.0, **(shape | other))
+    job = make_job(**{"workload": 24.0, "deadline_slots": 12, "n_max": 4, "mu_up": 0.9, **other})
     return replace(job, value=worth * job.workload)
 
 
@@ -65,9 +57,9 @@ def walk(chain: np.ndarray, slots: int, rng: np.random.Generator) -> np.ndarray:
 def market(counts: np.ndarray, price: float = 0.3, *, slots: int = 12):
     """Return the last slots of a record with a constant price, and the record."""
     first = len(counts) - slots
-    window = market_window(np.full(slots, price), counts[first:], on_demand_usd=1.0, slot_hours=1.0)
-    return window, record_of(
-        np.full(len(counts), price), counts, first=first, slot_hours=1.0, peers=np.empty((0, len(counts)))
+    window = make_window(np.full(slots, price), counts[first:])
+    return window, make_record(
+        np.full(len(counts), price), counts, first=first, peers=np.empty((0, len(counts)))
     )
 
 
@@ -105,10 +97,7 @@ class TestWhatIsNotWorthItsPriceIsLetGo:
 
     def test_in_a_gap_it_waits(self):
         job = a_job()
-        view = View(
-            job=job, progress=Progress(), slot=6, price=1.0, available=0, observed=False, on_demand_usd=1.0,
-            slot_hours=1.0,
-        )  # fmt: skip
+        view = make_view(job, slot=6, price=1.0, available=0, observed=False)
         assert deadline_in_reach(replace(view, progress=Progress(done=1.0)))
         for slack in (Progress(), Progress(done=1.0)):
             assert policy_named("Stochastic").decide(None, replace(view, progress=slack))[0].total == 0
@@ -117,10 +106,7 @@ class TestWhatIsNotWorthItsPriceIsLetGo:
 
     def test_the_guard_asks_the_price_too(self):
         job = a_job(n_min=4)
-        view = View(
-            job=job, progress=Progress(), slot=6, price=0.3, available=0, observed=True, on_demand_usd=1.0,
-            slot_hours=1.0,
-        )  # fmt: skip
+        view = make_view(job, slot=6, price=0.3, available=0)
         guard = policy_named("Stochastic(24,guard)")
         assert guard.decide(None, replace(view, progress=Progress(done=1.0)))[0].total == 0
         dear = replace(view, job=replace(job, value=30.0), progress=Progress(done=1.0))
@@ -145,10 +131,15 @@ def games(draw: st.DrawFn):
     """Draw (job, chain, price): a job valued at 0.2 to 1.5 times its on-demand cost, on counts that follow a chain."""
     n_max, slots = draw(st.integers(1, 2)), draw(st.integers(2, 5))
     throughput = draw(st.sampled_from([Linear(), Amdahl(parallel=0.6)]))
-    job = Job(
-        name="g", workload=1.0, deadline_slots=slots, n_min=1, n_max=n_max, throughput=throughput,
-        mu_up=draw(st.sampled_from([1.0, 0.9, 0.5, -0.5])), mu_down=draw(st.sampled_from([1.0, 0.9])), value=0.0,
-    )  # fmt: skip
+    job = make_job(
+        workload=1.0,
+        deadline_slots=slots,
+        n_max=n_max,
+        throughput=throughput,
+        mu_up=draw(st.sampled_from([1.0, 0.9, 0.5, -0.5])),
+        mu_down=draw(st.sampled_from([1.0, 0.9])),
+        value=0.0,
+    )
     load = draw(st.sampled_from([0.3, 0.6, 1.0]))
     workload = max(0.2, pace(job, 1.0).reach[slots][0] * load)
     value = draw(st.floats(0.2, 1.5)) * workload / throughput.rate(1)
@@ -158,7 +149,7 @@ def games(draw: st.DrawFn):
 
 
 def program_of(job: Job, chain: np.ndarray, price: float) -> ExactProgram:
-    alone = MovableJob(runs=(job,), moving=even_moving(1, taken=0.0, usd=0.0), home=0)
+    alone = MarketsJob(runs=(job,), moving=even_moving(1, taken=0.0, usd=0.0), home=0)
 
     def law(slot, state):
         return tuple((float(p), ((price, n),)) for n, p in enumerate(chain[state[0][1]]))
@@ -167,10 +158,7 @@ def program_of(job: Job, chain: np.ndarray, price: float) -> ExactProgram:
 
 
 def view_of(job: Job, slot: int, done: float, before: int, there: tuple[float, int]) -> View:
-    return View(
-        job=job, progress=Progress(done=done, n_previous=before), slot=slot, price=there[0], available=there[1],
-        observed=True, on_demand_usd=1.0, slot_hours=1.0,
-    )  # fmt: skip
+    return make_view(job, done=done, n_previous=before, slot=slot, price=there[0], available=there[1])
 
 
 def under(net, job: Job, program: ExactProgram, states: list | None = None):

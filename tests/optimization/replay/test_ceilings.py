@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from moving_markets import a_job, movable, random_markets
+from make import make_multi_job
+from moving_markets import a_job, random_markets
 from series_kit import wandering
 
 from slackwater.optimization.job.definition import Progress, guard_usd
 from slackwater.optimization.job.request import parse_request, slot_job
-from slackwater.optimization.moving.movers import DeadlinePressure, GreedyMover, MeanField, OneStep
-from slackwater.optimization.moving.replay import replay_mover
+from slackwater.optimization.moving.policies import DeadlinePressure, GreedySpot, MeanField, OneStep
+from slackwater.optimization.moving.replay import replay_over_markets
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.replay.decision import Effort, decide, live_job
 from slackwater.optimization.replay.run import replay
@@ -39,8 +40,8 @@ def a_market(seed):
 
 
 def ended(job, market):
-    found = ended_job(job, market.slots[BEFORE], market, [])
-    return replace(found, forecasts=list(perfect_forecasts(found.window, 6)))
+    (case,) = ended_job(job, market.slots[BEFORE], market).cases
+    return replace(case, forecasts=list(perfect_forecasts(case.window, 6)))
 
 
 def without_spot(market):
@@ -98,7 +99,8 @@ def test_a_decision_says_that_spot_is_above_the_ceiling_and_expects_to_pay_no_su
     for usd in (math.inf, CEILING, 0.5):
         job = replace(JOBS[1], max_spot_usd=usd)
         live = live_job(job, now, known, decided={})
-        assert live.seen.quoted is None if math.isinf(usd) else live.seen.quoted[0] == known.price[-1]
+        (seen,) = live.seen
+        assert seen.quoted is None if math.isinf(usd) else seen.quoted[0] == known.price[-1]
         decisions[usd] = decide(
             live, policy_named("Stochastic"), Effort(solver_seconds=5.0, risk_paths=200, seed=1)
         )
@@ -208,7 +210,7 @@ def test_the_guard_of_a_budget_by_hand():
 
 
 @pytest.mark.parametrize(
-    "mover", [MeanField(), GreedyMover(), DeadlinePressure(), OneStep()], ids=lambda mover: mover.name
+    "mover", [MeanField(), GreedySpot(), DeadlinePressure(), OneStep()], ids=lambda mover: mover.name
 )
 @pytest.mark.parametrize("share", [1.0, 0.4])
 def test_no_mover_pays_more_than_the_budget(mover, share):
@@ -216,7 +218,9 @@ def test_no_mover_pays_more_than_the_budget(mover, share):
         job = a_job(d=10, load=0.5, must_finish=True)
         windows, records = random_markets(seed, 10, 3)
         budget = share * guard_usd(job, Progress(), left=10, on_demand_usd=3.2, slot_hours=1.0) + 3.0
-        outcome = replay_mover(mover, movable(replace(job, budget_usd=budget)), windows, records=records)
+        outcome = replay_over_markets(
+            mover, make_multi_job(replace(job, budget_usd=budget)), windows, records=records
+        )
         assert outcome.cost_usd <= budget + 1e-5
 
 
@@ -231,7 +235,7 @@ def test_the_chance_of_passing_the_budget_counts_as_late():
     # Below the guard, above the cost of half of the futures.
     budget = 0.5 * (free.expected.cost_usd + alone_usd(job, market))
     live = live_job(replace(job, budget_usd=budget), now, known, decided={})
-    assert not live.seen.on_demand.sold
+    assert not live.seen[0].on_demand.sold
     made = decide(live, policy_named("Stochastic"), effort).expected
     assert 0.0 < made.late_probability < 1.0
     assert made.over_budget_probability <= made.late_probability

@@ -1,30 +1,28 @@
 """Progress of a running job from its decisions (M2.4)."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from make import make_job, make_window
 
-from slackwater.optimization.job.definition import Job, Linear
-from slackwater.optimization.market.window import market_window
-from slackwater.optimization.replay.decision import Reported, held_so_far
+from slackwater.optimization.moving.definition import in_one_market, placement
+from slackwater.optimization.replay.decision import LiveJob, Reported
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.window.plan import Allocation
 
 
 def _job(**changes):
-    terms = {
-        "name": "j", "workload": 100.0, "deadline_slots": 6, "n_min": 2, "n_max": 8,
-        "throughput": Linear(), "mu_up": 0.8, "mu_down": 0.9, "value": 50.0,
-    }  # fmt: skip
-    return Job(**{**terms, **changes})
+    terms = {"workload": 100.0, "deadline_slots": 6, "n_min": 2, "mu_up": 0.8, "mu_down": 0.9, "value": 50.0}
+    return make_job(**(terms | changes))
 
 
 def _held(job, price, available, decided, slots):
     """Return progress on a market known for its first slots only, as in a live turn; the job's later slots are gaps."""
     unknown = [np.nan] * (job.deadline_slots - len(price))
-    window = market_window(
+    window = make_window(
         np.array([*price, *unknown]), np.array([*available, *unknown]), on_demand_usd=2.0, slot_hours=0.5
     )
-    return held_so_far(job, see(job, window, None), decided, slots=slots)
+    return _so_far(job, window, decided, slots)
 
 
 def test_pays_and_progresses_slot_by_slot():
@@ -97,5 +95,19 @@ def test_a_finish_that_was_reckoned_is_taken_back_by_a_report():
 
 def _reported(job, decided, reported, slots):
     unknown = [np.nan] * job.deadline_slots
-    window = market_window(np.array(unknown), np.array(unknown), on_demand_usd=2.0, slot_hours=0.5)
-    return held_so_far(job, see(job, window, None), decided, slots=slots, reported=reported)
+    window = make_window(np.array(unknown), np.array(unknown), on_demand_usd=2.0, slot_hours=0.5)
+    return _so_far(job, window, decided, slots, reported)
+
+
+def _so_far(job, window, decided, slots, reported=()):
+    live = LiveJob(
+        job=in_one_market(job),
+        start=pd.Timestamp("2026-01-01T00:00Z"),
+        step=pd.Timedelta("30min"),
+        slot=slots,
+        seen=(see(job, window, None),),
+        decided={slot: placement(0, allocation) for slot, allocation in decided.items()},
+        reported=tuple(reported),
+    )
+    progress, views = live.so_far()
+    return progress, [view.views[0] for view in views]

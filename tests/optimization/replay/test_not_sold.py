@@ -5,32 +5,25 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from moving_markets import a_job, movable, random_markets
+from make import make_history, make_multi_job, make_window
+from moving_markets import a_job, random_markets
 
 from slackwater.optimization.job.definition import Progress
-from slackwater.optimization.market.window import market_window, plan_price
-from slackwater.optimization.moving.definition import MovableJob
-from slackwater.optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    stochastic_at_the_start,
-)
-from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, replay_mover
-from slackwater.optimization.moving.score import EndedMovable, score_movable
+from slackwater.optimization.market.window import plan_price
+from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
+from slackwater.optimization.moving.definition import MarketsJob, in_one_market
+from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
+from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, replay_over_markets
 from slackwater.optimization.policies import UniformProgress
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.decision import Effort, decide, live_job, simulate_ahead
-from slackwater.optimization.replay.run import replay, see
+from slackwater.optimization.replay.run import Case, replay, see
 from slackwater.optimization.replay.score import EndedJob, hindsight, score_job
 from slackwater.optimization.window.audit import audit_outcome
 from slackwater.optimization.window.plan import EndRule
-from slackwater.warehouse.history import History, Market, OnDemandOrigin
+from slackwater.warehouse.history import OnDemandOrigin
 
 NOT_SOLD = OnDemandOrigin(kind="not sold", words="test")
 JOBS = [
@@ -44,18 +37,21 @@ POLICIES = [
     "Window(3,0.5,bind)", "UP-single", "Stochastic(24,guard)", "MSU", "OD-only"]),
     Ahap(omega=4, commitment=2, sigma=0.7, end_rule=EndRule.ON_DEMAND_TO_GO),
 ]  # fmt: skip
-MOVERS = [
-    MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure(),
-    Alone(policy=UniformProgress(), market=1),
+MULTI_MARKET_POLICIES = [
+    MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedySpot(), DeadlinePressure(),
+    InOneMarket(policy=UniformProgress(), market=1),
 ]  # fmt: skip
 
 
 def unsold(window, job):
     usd = max(2.0 * job.value / window.slot_hours, 10.0 * float(window.price.max()))
-    return market_window(
-        np.where(window.observed, window.price, np.nan), np.where(window.observed, window.available, np.nan),
-        on_demand_usd=usd, slot_hours=window.slot_hours, on_demand=NOT_SOLD,
-    )  # fmt: skip
+    return make_window(
+        np.where(window.observed, window.price, np.nan),
+        np.where(window.observed, window.available, np.nan),
+        on_demand_usd=usd,
+        slot_hours=window.slot_hours,
+        on_demand=NOT_SOLD,
+    )
 
 
 def a_market(seed, job, gaps=True):
@@ -63,7 +59,7 @@ def a_market(seed, job, gaps=True):
     price, count = window.price.copy(), window.available.astype(float)
     if gaps:
         count[seed % job.deadline_slots] = np.nan
-    shown = market_window(price, count, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)
+    shown = make_window(price, count, on_demand_usd=window.on_demand_usd, slot_hours=window.slot_hours)
     return unsold(shown, job), record
 
 
@@ -107,12 +103,11 @@ def test_spot_that_is_there_all_the_time_finishes_a_job_in_time():
 def test_scores_are_finite_and_nothing_is_said_relative_to_on_demand():
     for seed, job in enumerate(JOBS):
         window, record = a_market(seed, job)
+        case = Case(job=job, window=window, forecasts=[None] * job.deadline_slots, record=record)
         ended = EndedJob(
-            job=job,
+            job=in_one_market(job, sold=False),
             start=pd.Timestamp("2026-03-01", tz="UTC"),
-            window=window,
-            forecasts=[None] * job.deadline_slots,
-            record=record,
+            cases=(case,),
         )
         scored = score_job(ended, [Stochastic(), UniformProgress(), policy_named("OD-only")])
         assert not scored.on_demand_known
@@ -137,15 +132,8 @@ def test_the_futures_of_a_running_job_hold_spot_alone():
 
 
 def a_history(origin):
-    slots = pd.date_range("2026-03-01", periods=96, freq="1h", tz="UTC")
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {"price_usd": 1.0, "available": rng.integers(0, 4, len(slots)).astype(float), "known_at": slots}, index=slots
-    )  # fmt: skip
-    return History(
-        market=Market.parse("aws/r/z/t"), step=pd.Timedelta("1h"), known_at=slots[-1], frame=frame, on_demand_usd=3.3,
-        capacity=3, on_demand=origin,
-    )  # fmt: skip
+    counts, hour = np.random.default_rng(0).integers(0, 4, 96), pd.Timedelta("1h")
+    return make_history(1.0, counts, step=hour, on_demand_usd=3.3, on_demand=origin)
 
 
 @pytest.mark.parametrize("name", ["Stochastic(24)", "UP", "AHAP(3,1,0.5)", "OD-only"])
@@ -180,11 +168,11 @@ def some_sold(job, windows, sold):
 
 
 def moving_job(job, sold, home):
-    made = movable(job, home=home)
-    return MovableJob(runs=made.runs, moving=made.moving, home=made.home, sold=sold)
+    made = make_multi_job(job, home=home)
+    return MarketsJob(runs=made.runs, moving=made.moving, home=made.home, sold=sold)
 
 
-@pytest.mark.parametrize("mover", MOVERS, ids=lambda mover: mover.name)
+@pytest.mark.parametrize("mover", MULTI_MARKET_POLICIES, ids=lambda mover: mover.name)
 @pytest.mark.parametrize(
     "sold", [(False, True, False), (False, False, False)], ids=["a net in one", "no net"]
 )
@@ -195,7 +183,7 @@ def test_no_mover_holds_on_demand_where_it_is_not_sold(mover, sold):
         )
         windows, records = random_markets(seed, 8, 3)
         windows = some_sold(job, windows, sold)
-        outcome = replay_mover(mover, job, windows, records=records)
+        outcome = replay_over_markets(mover, job, windows, records=records)
         audit_moved(job, windows, outcome)
         for held, m in zip(outcome.allocations, outcome.places, strict=True):
             assert held.on_demand == 0 or sold[m]
@@ -212,13 +200,12 @@ def test_scores_of_a_job_that_may_move_are_relative_to_the_market_with_a_net():
     windows, records = random_markets(5, 8, 3)
     windows = some_sold(job, windows, sold)
     start = pd.Timestamp("2026-03-01", tz="UTC")
-    alone = tuple(
-        EndedJob(job=job.job, start=start, window=window, forecasts=[None] * 8, record=record)
+    cases = tuple(
+        Case(job=job.job, window=window, forecasts=[None] * 8, record=record)
         for window, record in zip(windows, records, strict=True)
     )
-    scored = score_movable(
-        EndedMovable(job=job, alone=alone, markets=("a", "b", "c")), MOVERS[:1], each_market=False
-    )
+    ended = EndedJob(job=job, start=start, cases=cases, names=("a", "b", "c"))
+    scored = score_job(ended, MULTI_MARKET_POLICIES[:1], with_bounds=False)
     assert scored.on_demand_known
     assert scored.ledger[0].on_demand_only_usd == pytest.approx(
         job.job.workload * windows[1].on_demand_usd, rel=0.5

@@ -31,17 +31,13 @@ WORTHS = [EndRule.ON_DEMAND_TO_GO, EndRule.EXPECTED_TO_GO]
 JOB = make_job(workload=20, n_max=4, mu_up=0.9, mu_down=0.95, value=40)
 
 
-def window(price, available):
-    return make_window(np.array(price), np.array(available))
-
-
 def problem(end_rule=EndRule.ON_DEMAND_TO_GO, **changes):
     made = HorizonProblem(
         job=JOB,
         slot=5,
         done=9.0,
         n_previous=2,
-        window=window([0.3, 0.4, 1.2], [4, 1, 4]),
+        window=make_window([0.3, 0.4, 1.2], [4, 1, 4]),
         end_rule=end_rule,
         expected=ExpectedToGo(work=np.array([0.0, 12.0, 20.0]), value_usd=np.outer([0, 20, 38], [1.0] * 5)),
     )
@@ -130,7 +126,7 @@ def test_a_finished_job_holds_and_pays_nothing(end_rule, done):
 
 
 def test_finishing_within_the_window_gets_the_full_value_and_pays_nothing_after():
-    case = problem(done=17.0, window=window([0.3, 0.1, 0.2], [4, 4, 4]), n_previous=3)
+    case = problem(done=17.0, window=make_window([0.3, 0.1, 0.2], [4, 4, 4]), n_previous=3)
     plan = solve_window(case)
     # Waiting a slot and then using spot at 0.1: with mu_up 0.9 four instances do 3.6 of the 3 units left.
     assert plan.allocations == (Allocation(0, 0), Allocation(0, 4), Allocation(0, 0))
@@ -145,7 +141,7 @@ def test_a_job_worth_nothing_is_given_up():
 
 def test_no_progress_possible_costs_nothing():
     stuck = replace(JOB, mu_up=0.0, n_max=1)
-    case = problem(EndRule.TARGET, job=stuck, n_previous=0, window=window([0.3], [1]), done=2.0)
+    case = problem(EndRule.TARGET, job=stuck, n_previous=0, window=make_window([0.3], [1]), done=2.0)
     plan = solve_window(case)
     assert plan.allocations == (Allocation(0, 0),)
     assert (plan.cost_usd, plan.end_progress) == (0.0, 2.0)
@@ -160,18 +156,18 @@ def test_refuses_spot_for_a_job_that_cannot_resume():
     once = replace(JOB, resumable=False)
     with pytest.raises(JobError, match="resume"):
         solve_window(problem(job=once))
-    on_demand = solve_window(problem(job=once, window=window([1.2, 1.2, 1.2], [4, 4, 4])))
+    on_demand = solve_window(problem(job=once, window=make_window([1.2, 1.2, 1.2], [4, 4, 4])))
     assert sum(a.spot for a in on_demand.allocations) == 0
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        window([], []),
-        replace(window([0.3, 0.4], [1, 1]), price=np.array([0.3, np.nan])),
-        replace(window([0.3, 0.4], [1, 1]), price=np.array([0.3, -0.1])),
-        replace(window([0.3, 0.4], [1, 1]), available=np.array([1, -1])),
-        replace(window([0.3, 0.4], [1, 1]), available=np.array([1])),
+        make_window([], []),
+        replace(make_window([0.3, 0.4], [1, 1]), price=np.array([0.3, np.nan])),
+        replace(make_window([0.3, 0.4], [1, 1]), price=np.array([0.3, -0.1])),
+        replace(make_window([0.3, 0.4], [1, 1]), available=np.array([1, -1])),
+        replace(make_window([0.3, 0.4], [1, 1]), available=np.array([1])),
     ],
 )
 def test_refuses_a_malformed_window(bad):
@@ -180,7 +176,7 @@ def test_refuses_a_malformed_window(bad):
 
 
 def test_arrays_of_any_kind_are_read_alike_and_compiled_once():
-    plain = problem(window=window([0.5, 0.25, 1.25], [4, 1, 4]))
+    plain = problem(window=make_window([0.5, 0.25, 1.25], [4, 1, 4]))
     known = len(solve.signatures)
     narrow = plain.window.price.astype(np.float32)
     narrow.flags.writeable = False
@@ -220,7 +216,7 @@ def test_of_plans_worth_the_same_it_is_the_one_that_pays_least_and_then_earliest
     table = ExpectedToGo(work=np.array([0.0, 15.0, 30.0]), value_usd=np.outer([0, 15, 30], [1.0] * 5))
     for done in (0.0, 1.35, 9.0):
         case = problem(
-            end_rule, job=job, slot=4, done=done, window=window([0.3, 0.3, 0.3], spot), expected=table
+            end_rule, job=job, slot=4, done=done, window=make_window([0.3, 0.3, 0.3], spot), expected=table
         )
         plan, held = solve_window(case), sizes(job)
         every = [worth(case, chosen) for chosen in itertools.product(held.tolist(), repeat=3)]

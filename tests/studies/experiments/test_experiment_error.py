@@ -1,21 +1,19 @@
 """E2 on a small folder: errors of a known size, constant results of policies without forecasts, crossings, the report."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
+from command_kit import call
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
-from slackwater.flows import cli
 from slackwater.optimization.policies import PUBLISHED_IDEAS
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.policies.reactive import Ahanp
 from slackwater.optimization.replay.run import replay
 from slackwater.optimization.replay.score import perfect_forecasts
-from slackwater.optimization.trials.scenarios import Grid
 from slackwater.studies.experiments.error import (
     KINDS,
     STEPS,
@@ -29,6 +27,7 @@ from slackwater.studies.experiments.error import (
 )
 from slackwater.studies.experiments.material import make_scenarios, read_tapes
 from slackwater.studies.experiments.pool import ideas_and_rules, tradeoff_rows
+from slackwater.studies.trials.scenarios import Grid
 
 SIZES = (0.0, 0.3, 1.0)
 
@@ -174,34 +173,26 @@ def test_the_page(run, tmp_path):
     assert rendered(error_report(answer)) == text
 
 
-def call(monkeypatch, capsys, *words):
-    monkeypatch.setattr(sys, "argv", ["slackwater", "experiment", *map(str, words)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    out = capsys.readouterr()
-    return (stop.value.code if isinstance(stop.value.code, int) else 0), out.out, out.err
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pool", "error"])
-def test_the_command_answers_in_json_and_writes_a_page(folder, tmp_path, monkeypatch, capsys, name):
+def test_the_command_answers_in_json_and_writes_a_page(folder, tmp_path, name):
     page = tmp_path / "deep" / "page.html"
     words = (name, "--data", folder, "--fast", "--seed", 2, "--processes", 1, "--html", page, "--json")
-    code, out, err = call(monkeypatch, capsys, *words)
+    code, out, err = call("experiment", *words)
     assert code == 0, err
     answer = json.loads(out)
     assert answer["jobs"] > 0
     assert answer["seed"] == 2
     text = page.read_text()
     assert len(charts_of(text)) >= (3 if name == "pool" else 2)
-    again = json.loads(call(monkeypatch, capsys, *words)[1])
+    again = json.loads(call("experiment", *words)[1])
     assert again == answer
     assert page.read_text() == text
 
 
 @pytest.mark.parametrize("name", ["pool", "error", "selection", "cant-be-late"])
-def test_every_experiment_is_documented(monkeypatch, capsys, name):
-    code, out, _ = call(monkeypatch, capsys, name, "--help")
+def test_every_experiment_is_documented(name):
+    code, out, _ = call("experiment", name, "--help")
     assert code == 0
     assert "Usage" in out
     for option in ("--data", "--fast", "--seed", "--json", "--html"):
@@ -209,8 +200,8 @@ def test_every_experiment_is_documented(monkeypatch, capsys, name):
 
 
 @pytest.mark.parametrize("name", ["pool", "error"])
-def test_a_bad_folder_is_one_line(monkeypatch, capsys, tmp_path, name):
-    code, out, err = call(monkeypatch, capsys, name, "--data", tmp_path / "nowhere", "--json")
+def test_a_bad_folder_is_one_line(tmp_path, name):
+    code, out, err = call("experiment", name, "--data", tmp_path / "nowhere", "--json")
     assert code == 2
     assert out == ""
     assert [line for line in err.splitlines() if not line.startswith("  ")] == [

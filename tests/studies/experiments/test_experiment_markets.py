@@ -10,8 +10,8 @@ import pytest
 from command_kit import call, printed
 from page_kit import charts_of, rendered
 
-from slackwater.optimization.moving.movers import MeanField
-from slackwater.optimization.moving.replay import replay_mover
+from slackwater.optimization.moving.policies import MeanField
+from slackwater.optimization.moving.replay import replay_over_markets
 from slackwater.studies.experiments.markets import (
     CENTRE,
     DEADLINE,
@@ -194,7 +194,7 @@ def test_a_job_shares_what_its_cells_see_and_pays_its_own_moves(read, runs):
     for cell in design.cells[0]:
         if cell.axis in (MOVES, PLACE):
             job = whole.movable(cell, draw.home)
-            outcome = replay_mover(MeanField(), job, whole.windows, records=whole.records)
+            outcome = replay_over_markets(MeanField(), job, whole.windows, records=whole.records)
             row = own[(own["axis"] == cell.axis) & (own["mover"] == MEAN_FIELD)].iloc[0]
             assert (job.job.value - outcome.utility_usd) / whole.unit == pytest.approx(row["cost"], abs=1e-12)
             assert row["moves"] == outcome.moves

@@ -10,16 +10,16 @@ from command_kit import printed
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
-from slackwater.flows.accuracy.error_cost import NONE
 from slackwater.flows.show.formats import plain
-from slackwater.optimization.selection.rounds import Spans
-from slackwater.optimization.trials.scenarios import Grid
+from slackwater.studies.experiments.error_cost import NONE
 from slackwater.studies.experiments.predictors import (
     PredictorRounds,
     predictors_answer,
     predictors_report,
     replay_forecasters,
 )
+from slackwater.studies.rounds import Spans
+from slackwater.studies.trials.scenarios import Grid
 from slackwater.warehouse.errors import SettingsError
 
 ARMS = ("last_value", "markov", "combined", NONE)

@@ -13,9 +13,7 @@ from tidy_folder import write_tidy
 from slackwater.flows.show.formats import plain
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.selection.contract import attainable_bounds, weigh
-from slackwater.optimization.selection.learners import BANDITS, LEARNERS
-from slackwater.optimization.selection.rounds import abundance
-from slackwater.optimization.trials.scenarios import Grid
+from slackwater.optimization.selection.learners import LEARNERS
 from slackwater.studies.experiments.material import make_scenarios, read_tapes, run_pool
 from slackwater.studies.experiments.selection import (
     PoolRounds,
@@ -25,6 +23,9 @@ from slackwater.studies.experiments.selection import (
     selection_report,
     told_rounds,
 )
+from slackwater.studies.learners import BANDITS
+from slackwater.studies.rounds import abundance
+from slackwater.studies.trials.scenarios import Grid
 
 NAMES = ("OD-only", "MSU", "UP", "AHANP(0.7)", "AHAP(3,1,0.9)", "<b>bold</b>")
 ORDERS = ("random_order", "regime_switch", "hostile_switch")

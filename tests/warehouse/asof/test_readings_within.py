@@ -11,16 +11,9 @@ from storekit import batch as make_batch
 from slackwater.warehouse.asof import MOST_WITHIN, load_history
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import append
-from slackwater.warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)
 END = T0 + 6 * HOUR
-
-
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
 
 
 def probed(store, times, *, gap=10 * MINUTE, late=None):

@@ -31,12 +31,6 @@ STEP = 30 * MINUTE
 END = T0 + 2 * DAY
 
 
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
-
-
 def read(store, market=HERE, *, end=END, step=STEP, known_at=None, **options):
     return load_history(store, market, end=end, step=step, known_at=known_at or end, **options)
 

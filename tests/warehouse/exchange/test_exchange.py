@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from functools import partial
 
 import pandas as pd
 import pyarrow as pa
@@ -31,13 +32,6 @@ from slackwater.warehouse.observations import append, ingest_file
 from slackwater.warehouse.store.connection import open_reader, open_store
 from slackwater.warehouse.store.folders import MANIFEST, hashed, read_manifest
 from slackwater.warehouse.store.schema import TABLES, with_needs
-
-
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
-
 
 #: Rows that `fill` added to an empty warehouse, by its arguments.
 FILLED = {}
@@ -493,17 +487,33 @@ BAD_CELLS = [
 ]
 
 
-@pytest.mark.parametrize(("table", "column", "value", "reason"), BAD_CELLS)
-def test_one_bad_row_costs_itself_only(exported_once, tmp_path, table, column, value, reason):
+def one_a_table(cells):
+    """Return the bad cells in rounds with at most one a table, and none that sets rows of another table aside."""
+    rounds = []
+    for cell in cells:
+        table = "vintages" if cell[0] == "forecasts" else cell[0]
+        for taken in rounds:
+            if table not in taken:
+                taken[table] = cell
+                break
+        else:
+            rounds.append({table: cell})
+    return [list(taken.values()) for taken in rounds]
+
+
+@pytest.mark.parametrize("cells", one_a_table(BAD_CELLS))
+def test_one_bad_row_costs_itself_only(exported_once, tmp_path, cells):
     """Other rows are imported, and the reason is counted."""
     folder = shutil.copytree(exported_once, tmp_path / "copy")
-    rows = read_manifest(folder).tables[table].rows
-    rewrite(folder, table, lambda t: cell(t, column, 0, value))
+    for table, column, value, _ in cells:
+        rewrite(folder, table, partial(cell, column=column, row=0, value=value))
     with open_store(":memory:") as other:
         done = import_folder(other, folder)
-        assert done[table].reasons == ({reason: 1} if reason else {})
-        assert done[table].added == rows - (reason is not None)
-        assert other.execute(f"SELECT count(*) FROM {table}") == [(rows - (reason is not None),)]
+        for table, _, _, reason in cells:
+            rows = read_manifest(exported_once).tables[table].rows - (reason is not None)
+            assert done[table].reasons == ({reason: 1} if reason else {})
+            assert done[table].added == rows
+            assert other.execute(f"SELECT count(*) FROM {table}") == [(rows,)]
 
 
 def test_rows_that_refer_to_a_bad_row_are_set_aside_with_it(exported_once, tmp_path):

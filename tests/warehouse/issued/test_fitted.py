@@ -9,12 +9,6 @@ from slackwater.warehouse.issued import FittedState, load_fitted, read_rows, sav
 from slackwater.warehouse.store.connection import open_store
 
 
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
-
-
 def state(text="{}", **other):
     values = {
         "predictor": "arima", "variable": "count", "panel": "a/b/c/d@lab", "step": HOUR, "fitted_at": T0,

@@ -10,15 +10,8 @@ from slackwater.forecasting.quantiles import LEVELS, Forecast
 from slackwater.warehouse.errors import StoreError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_forecasts, read_rows, write_forecasts, write_rows
-from slackwater.warehouse.store.connection import open_store
 
 HERE = Market(**MARKET)
-
-
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
 
 
 def forecast(issued_at, *, seed=0, horizon=5, model="naive", market=HERE, **other):

@@ -40,12 +40,6 @@ from slackwater.warehouse.sources.contract import Batch, SourceOptions
 from slackwater.warehouse.store.connection import open_store
 
 
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
-
-
 def done(added=0, repeated=0, rejected=0):
     return Appended(added=added, repeated=repeated, rejected=rejected)
 

@@ -17,12 +17,6 @@ from slackwater.warehouse.store.connection import open_store
 NOW = Bounds(clock=T0 + DAY)
 
 
-@pytest.fixture
-def store():
-    with open_store(":memory:") as opened:
-        yield opened
-
-
 def put(store, rows, bounds=NOW):
     return append(store, rows, source="t", bounds=bounds)
 

@@ -17,16 +17,6 @@ from slackwater.warehouse.store.files import lock_path
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def new_warehouses():
-    """Create warehouses as the program does, instead of copying them as other tests do."""
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "w.duckdb"
-
-
 def wal(path):
     return path.with_name(f"{path.name}.wal")
 

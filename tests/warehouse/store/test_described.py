@@ -11,16 +11,6 @@ from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 TEXT = "CREATE OR REPLACE VIEW cheap AS SELECT sid FROM price;\nCOMMENT ON COLUMN price.price_usd IS '{}';"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def new_warehouses():
-    """Create warehouses as the program does, instead of copying them as other tests do."""
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "w.duckdb"
-
-
 def views_of(path):
     with duckdb.connect(str(path), read_only=True) as connection:
         return {

@@ -11,11 +11,6 @@ from slackwater.warehouse.store.connection import open_reader, open_store
 BIG = "INSERT INTO assumptions SELECT 'm{0}', 's', md5((range + {0})::VARCHAR) || md5((7 * range)::VARCHAR) FROM range(200000)"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def new_warehouses():
-    """Create warehouses as the program does: their initial size decides how much fits on a small disk."""
-
-
 #: Runs in a separate process that cannot make files larger than the warehouse plus a megabyte.
 LIMITED = """
     import os, resource, sys

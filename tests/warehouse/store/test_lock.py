@@ -23,11 +23,6 @@ from slackwater.warehouse.store.files import (
 )
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "w.duckdb"
-
-
 def market_rows(store):
     return store.execute("SELECT mid FROM markets ORDER BY mid")
 

@@ -12,16 +12,6 @@ from slackwater.warehouse.store.schema import MIGRATIONS, applied_steps, migrate
 RUN = "INSERT INTO runs VALUES ('run-{}', '2026-01-01 00:00:00+00', 'ingest', 'done', '{{}}')"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def new_warehouses():
-    """Create warehouses as the program does, instead of copying them as other tests do."""
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "w.duckdb"
-
-
 def old_warehouse(path, runs=3):
     """Create a warehouse of the version before the ledger's ``made`` column."""
     with duckdb.connect(str(path)) as old:

@@ -16,16 +16,6 @@ from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 INSERT = "INSERT INTO markets VALUES ({}, 'aws', 'r', 'z', 'x')"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def new_warehouses():
-    """Create warehouses as the program does, instead of copying them as other tests do."""
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "w.duckdb"
-
-
 def numbers(path):
     with open_reader(path) as reader:
         return [row[0] for row in reader.execute("SELECT mid FROM markets ORDER BY mid")]

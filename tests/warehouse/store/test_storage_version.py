@@ -22,11 +22,6 @@ needs_other = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def new_warehouses():
-    """Create warehouses as the program does, instead of copying them as other tests do."""
-
-
 def write(path, hour):
     with open_store(path) as store:
         append(store, prices(price_row(T0 + hour * HOUR, 1.0 + hour)), source="t")

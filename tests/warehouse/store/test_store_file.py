@@ -22,16 +22,6 @@ from slackwater.warehouse.store.connection import open_store
 from slackwater.warehouse.store.schema import MIGRATIONS, applied_steps, migrate, pending_steps
 
 
-@pytest.fixture(autouse=True, scope="module")
-def new_warehouses():
-    """Create warehouses as the program does, instead of copying them as other tests do."""
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "w.duckdb"
-
-
 def fill(path, rows=50):
     with open_store(path) as store:
         append(store, prices(*(price_row(T0 + k * HOUR, 1.0 + k, k) for k in range(rows))), source="t")

@@ -3,18 +3,12 @@
 import json
 
 import duckdb
-import pytest
 
 from slackwater.warehouse.store.connection import open_store
 from slackwater.warehouse.store.schema import MIGRATIONS, migrate
 
 T = "2026-01-01 00:00:00+00"
 P4D, A3 = "aws/us-east-1/us-east-1a/p4d.24xlarge", "gcp/us-east5/us-east5-a/a3-highgpu-1g"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def new_warehouses():
-    """Create warehouses as the program does, instead of copying them as other tests do."""
 
 
 def spec(market=P4D, *, markets=(), unit="gpu_hours", name="j"):

@@ -21,7 +21,7 @@ from slackwater.optimization.market.window import (
     record_of,
 )
 from slackwater.optimization.replay.score import on_demand_only_cost
-from slackwater.optimization.trials.comparison import day_blocks
+from slackwater.studies.trials.comparison import day_blocks
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import Market
 

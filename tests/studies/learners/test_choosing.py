@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from slackwater.optimization.selection.contract import play, play_bandit, weigh
-from slackwater.optimization.selection.learners import BANDITS, LEARNERS
-from slackwater.optimization.selection.rounds import (
+from slackwater.optimization.selection.learners import LEARNERS
+from slackwater.studies.learners import BANDITS
+from slackwater.studies.rounds import (
     Spans,
     follow_least_loss,
     play_delayed,

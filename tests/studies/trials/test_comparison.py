@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slackwater.optimization.trials.comparison import (
+from slackwater.studies.trials.comparison import (
     baseline_places,
     compare,
     headroom_captured,

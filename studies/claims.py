@@ -1,4 +1,4 @@
-"""Repeat the measurements behind figures in README and docs: ``python -m benchmarks.claims [NAME ...] [--keep DIR] [--json]``.
+"""Repeat the measurements behind figures of pages: ``python -m slackwater.studies.claims [NAME ...] [--keep DIR] [--json]``.
 
 ``docs/claims.toml`` is the ledger. ``[measured.NAME]`` describes a measurement (command, seed, data, date, minutes on two cores).
 Each ``[[claim]]`` quotes text of a page, with the path of each of its figures in the command's answer and the measured value. Each

@@ -6,53 +6,59 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from moving_markets import a_job, made, movable, random_markets
+from make import make_history, make_multi_job
+from moving_markets import a_job, made, random_markets
 
-from slackwater.optimization.moving.definition import IDLE, MovingHold
-from slackwater.optimization.moving.live import decide_moving, live_movable, ranked_markets
-from slackwater.optimization.moving.movers import MeanField
-from slackwater.optimization.moving.replay import replay_mover, walk
+from slackwater.optimization.moving.decision import ranked_markets
+from slackwater.optimization.moving.definition import IDLE, Placement
+from slackwater.optimization.moving.policies import MeanField
+from slackwater.optimization.moving.replay import replay_over_markets, walk
 from slackwater.optimization.policies.pace import LETS_GO
-from slackwater.optimization.replay.decision import Effort, LiveJob, Reported
+from slackwater.optimization.replay.decision import Effort, LiveJob, Reported, decide, live_job
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import usd
 from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.history import Market
 
 EFFORT = Effort(solver_seconds=1.0, risk_paths=60, seed=3)
 START, STEP = pd.Timestamp("2026-01-01T00:00Z"), pd.Timedelta("1h")
 
 
 def live_at(job, windows, records, slot, decided, reported=()):
-    lives = [
-        LiveJob(
-            job=run,
-            start=START,
-            step=STEP,
-            slot=slot,
-            seen=see(run, window, None, record),
-            decided={},
-            reported=(),
-        )
-        for run, window, record in zip(job.runs, windows, records, strict=True)
+    seen = [
+        see(run, window, None, record) for run, window, record in zip(job.runs, windows, records, strict=True)
     ]
-    return live_movable(job, lives, decided, [f"market-{m}" for m in range(len(lives))], reported)
+    return LiveJob(
+        job=job,
+        start=START,
+        step=STEP,
+        slot=slot,
+        seen=tuple(seen),
+        decided=decided,
+        names=tuple(f"market-{m}" for m in range(len(seen))),
+        reported=tuple(reported),
+    )
+
+
+def decide_at(live):
+    return decide(live, MeanField(), EFFORT)
 
 
 @pytest.mark.parametrize("home", [None, 0])
 def test_decided_slot_by_slot_it_is_the_replay(home):
-    job = movable(a_job(load=0.5), home=home)
+    job = make_multi_job(a_job(load=0.5), home=home)
     for seed in range(3):
         windows, records = random_markets(seed, 8, 3)
-        outcome = replay_mover(MeanField(), job, windows, records=records)
+        outcome = replay_over_markets(MeanField(), job, windows, records=records)
         decided = {}
         for slot in range(8):
             live = live_at(job, windows, records, slot, decided)
             if live.is_finished:
                 break
-            made_of = decide_moving(live, EFFORT)
+            made_of = decide_at(live)
             held = made_of.allocation.total > 0
-            decided[slot] = MovingHold(made_of.market, made_of.allocation) if held else IDLE
+            decided[slot] = Placement(made_of.market, made_of.allocation) if held else IDLE
             assert made_of.expected.late_probability == 0.0
             assert (made_of.moved_from is not None) == (made_of.reason.startswith("move from"))
             assert made_of.probe_next is None
@@ -63,12 +69,12 @@ def test_decided_slot_by_slot_it_is_the_replay(home):
 
 
 def test_a_standing_is_the_walk_of_what_was_decided():
-    job = movable(a_job(d=6, n_max=2), home=0)
+    job = make_multi_job(a_job(d=6, n_max=2), home=0)
     windows, records = random_markets(2, 6, 2)
     held = {
-        0: MovingHold(0, Allocation(1, 0)),
-        2: MovingHold(1, Allocation(2, 0)),
-        3: MovingHold(1, Allocation(1, 0)),
+        0: Placement(0, Allocation(1, 0)),
+        2: Placement(1, Allocation(2, 0)),
+        3: Placement(1, Allocation(1, 0)),
     }
     walked = walk(job, windows, [held.get(slot, IDLE) for slot in range(4)])
     progress = live_at(job, windows, records, 4, held).progress()
@@ -76,32 +82,32 @@ def test_a_standing_is_the_walk_of_what_was_decided():
 
 
 def test_a_move_to_spot_that_was_not_there_is_none():
-    job = movable(a_job(d=6, n_max=2), home=0)
+    job = make_multi_job(a_job(d=6, n_max=2), home=0)
     windows, records = made(np.full((3, 46), 1.0), np.zeros((3, 46)), 40)
-    progress = live_at(job, windows, records, 2, {0: MovingHold(1, Allocation(0, 2))}).progress()
+    progress = live_at(job, windows, records, 2, {0: Placement(1, Allocation(0, 2))}).progress()
     assert (progress.place, progress.cost_usd, progress.n_previous) == (0, 0.0, 0)
 
 
 def test_a_report_sets_progress_and_size_not_the_place():
-    job = movable(a_job(d=6, n_max=2), home=0)
+    job = make_multi_job(a_job(d=6, n_max=2), home=0)
     windows, records = random_markets(2, 6, 2)
-    decided = {0: MovingHold(1, Allocation(2, 0))}
+    decided = {0: Placement(1, Allocation(2, 0))}
     live = live_at(job, windows, records, 2, decided, (Reported(slot=2, done=1.25, size=1),))
     progress = live.progress()
     assert (progress.done, progress.n_previous, progress.place) == (1.25, 1, 1)
 
 
 def test_it_says_what_it_gains_by_moving():
-    job = movable(a_job(d=8, n_max=3, load=0.6), home=0)
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.6), home=0)
     counts = np.zeros((3, 48))
     counts[2] = 3.0
     windows, records = made(np.full((3, 48), 1.0), counts, 40)
-    decision = decide_moving(live_at(job, windows, records, 0, {}), EFFORT)
+    decision = decide_at(live_at(job, windows, records, 0, {}))
     assert decision.market == 2
     assert decision.moved_from == 0
     assert decision.move_usd == 0.5
     assert decision.reason.startswith("move from market-0 to market-2: 3 spot instances more for 0.50 USD; ")
-    free = decide_moving(live_at(movable(a_job(d=8, n_max=3, load=0.9)), windows, records, 0, {}), EFFORT)
+    free = decide_at(live_at(make_multi_job(a_job(d=8, n_max=3, load=0.9)), windows, records, 0, {}))
     assert free.reason.startswith("start in market-2, the best of 3 markets: ")
     assert free.moved_from is None
 
@@ -114,10 +120,10 @@ def test_it_says_what_waiting_is_expected_to_save():
     counts[2] = 3.0
     prices = np.full((3, 248), 1.0)
     prices[2] = 3.0
-    job = movable(a_job(d=8, n_max=3, load=0.4))
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.4))
     windows, records = made(prices, counts, 239)
     live = live_at(job, windows, records, 0, {})
-    decision = decide_moving(live, EFFORT)
+    decision = decide_at(live)
     assert decision.allocation.total == 0
     said = re.fullmatch(
         r"nothing yet: waiting is expected to cost (\S+) USD less in all than the best start in this slot, "
@@ -131,34 +137,36 @@ def test_it_says_what_waiting_is_expected_to_save():
 
 
 def test_it_asks_for_the_count_that_it_does_not_know():
-    job = movable(a_job(d=8, n_max=3, load=0.6), home=0)
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.6), home=0)
     counts = np.zeros((3, 48))
     counts[1] = 3.0
     counts[1, 38:] = np.nan
     prices = np.full((3, 48), 1.0)
     windows, records = made(prices, counts, 40)
-    decision = decide_moving(live_at(job, windows, records, 0, {}), EFFORT)
+    decision = decide_at(live_at(job, windows, records, 0, {}))
     assert decision.probe_next == 1
 
 
 def test_what_to_expect_is_what_comes_on_futures_that_are_known():
-    job = movable(a_job(d=8, n_max=3, load=0.6), home=0)
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.6), home=0)
     counts = np.zeros((3, 248))
     counts[2] = 3.0
     windows, records = made(np.full((3, 248), 1.0), counts, 240)
-    expected = decide_moving(live_at(job, windows, records, 0, {}), EFFORT).expected
-    outcome = replay_mover(MeanField(), job, windows, records=records)
+    expected = decide_at(live_at(job, windows, records, 0, {})).expected
+    outcome = replay_over_markets(MeanField(), job, windows, records=records)
     assert expected.cost_usd == pytest.approx(outcome.total_cost_usd, rel=0.1)
     assert expected.paths == 60
     assert expected.cost_p10_usd <= expected.cost_usd + 1e-9
 
 
 def test_markets_on_other_slots_are_refused():
-    job = movable(a_job(d=6, n_max=2), 2, home=0)
-    windows, records = random_markets(2, 6, 2, markets=2)
-    live = live_at(job, windows, records, 2, {})
+    job = make_multi_job(a_job(d=6, n_max=2), 2, home=0)
+    early, late = (
+        make_history(1.0, 2, slots=slots, start=START, step=STEP, market=Market.parse(f"p/r/{zone}/t"))
+        for zone, slots in (("a", 2), ("b", 3))
+    )
     with pytest.raises(JobError, match="grids"):
-        live_movable(job, (live.lives[0], replace(live.lives[1], slot=3)), {}, live.names)
+        live_job(job, START, [early, late], decided={})
 
 
 def test_it_says_that_a_deadline_is_let_go():
@@ -167,11 +175,11 @@ def test_it_says_that_a_deadline_is_let_go():
     """
     job = a_job(d=8, n_max=3, load=0.6)
     windows, records = made(np.full((3, 48), 1.0), np.zeros((3, 48)), 40)
-    poor = live_at(movable(replace(job, value=0.2 * job.value), home=0), windows, records, 3, {})
-    decision = decide_moving(poor, EFFORT)
+    poor = live_at(make_multi_job(replace(job, value=0.2 * job.value), home=0), windows, records, 3, {})
+    decision = decide_at(poor)
     assert decision.allocation.total == 0
     assert LETS_GO in decision.reason
     assert decision.expected.late_probability > 0.5
-    rich = decide_moving(live_at(movable(job, home=0), windows, records, 3, {}), EFFORT)
+    rich = decide_at(live_at(make_multi_job(job, home=0), windows, records, 3, {}))
     assert rich.allocation.total == 3
     assert LETS_GO not in rich.reason

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slackwater.optimization.trials.comparison import day_blocks, resampled
+from slackwater.studies.trials.comparison import day_blocks, resampled
 from slackwater.warehouse.errors import SettingsError
 
 

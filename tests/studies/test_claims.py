@@ -1,4 +1,4 @@
-"""The ledger of claims compared with the pages that make them (`benchmarks.claims`)."""
+"""The ledger of claims compared with the pages that make them (`slackwater.studies.claims`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.claims import (
+from slackwater.studies.claims import (
     CODE,
     FIGURE,
     LEDGER,

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slackwater.optimization.trials.scenarios import (
+from slackwater.studies.trials.scenarios import (
     MOST_GAPS,
     WARM_SLOTS,
     Grid,

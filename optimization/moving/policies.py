@@ -6,100 +6,42 @@ They are ours unless a source is named.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from slackwater.optimization.kernels.rules import after_growing, on_demand_stays, spot_held
 from slackwater.optimization.market.belief import Forgetting
+from slackwater.optimization.moving.adapter import alone_worth
 from slackwater.optimization.moving.definition import (
     IDLE,
+    MarketsJob,
     MarketsView,
-    MovableJob,
-    MovingHold,
+    Placement,
     fastest_way,
     net,
     priced_net,
 )
 from slackwater.optimization.moving.tables import DRAWS, ROUNDING, MovingTables, make_moving_tables
 from slackwater.optimization.policies.baselines import behind, changeovers, kept
-from slackwater.optimization.policies.contract import Believing, Policy
 from slackwater.optimization.policies.pace import WORK_TOLERANCE, expected_progress
-from slackwater.optimization.policies.stochastic import Stochastic, tables_in_force
 from slackwater.optimization.window.plan import Allocation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alone:
-    """Single-market policy in market ``market``, or in the best market at the start (None).
-
-    The best market is the market of highest value under the stochastic policy.
-    """
-
-    policy: Policy[Any]
-    market: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Name such as ``UP in market 3``."""
-        return f"{self.policy.name} in {'the best at the start' if self.market is None else f'market {self.market}'}"
-
-    def start(self, job: MovableJob) -> tuple[int | None, Any]:
-        """Return the market and the state of the policy there."""
-        m = self.market if self.market is not None else None
-        return m, self.policy.start(job.runs[m or 0])
-
-    def decide(
-        self, state: tuple[int | None, Any], view: MarketsView
-    ) -> tuple[MovingHold, tuple[int | None, Any]]:
-        """Return the allocation of the policy in its market."""
-        m, own = state
-        if m is None:
-            m = best_alone(view)
-        if not view.seen[m] and view.committed is None:
-            return MovingHold(m, IDLE.allocation), (m, own)  # go there and observe the market
-        allocation, own = self.policy.decide(own, view.views[m])
-        held = MovingHold(m, allocation) if allocation.total else IDLE
-        if view.place != m and view.deadline_in_reach:
-            # The policy ignores the cost of moving there.
-            own_net = priced_net if isinstance(self.policy, Believing) else net
-            held = own_net(replace(view, committed=m), held)
-        return held, (m, own)
-
-
-def best_alone(view: MarketsView) -> int:
-    """Return the market of highest value if the job stayed there to its end, including the cost of the move."""
-    worth = []
-    for m, own in enumerate(view.views):
-        tables = tables_in_force(own, Forgetting())
-        n = tables.size(
-            slot=own.slot, rest=view.work_left, before=own.progress.n_previous, available=own.available,
-            price=own.price * own.slot_hours,
-        )  # fmt: skip
-        worth.append(alone_worth(view, m, n) - (view.move_usd(m) if m != view.place else 0.0))
-    return int(np.argmax(worth))
-
-
-def alone_worth(view: MarketsView, m: int, n: int) -> float:
-    """Return the value of running ``n`` in market ``m`` now and staying there, USD, before the cost of the move."""
-    own = view.views[m]
-    tables = tables_in_force(own, Forgetting())
-    return tables.worth(own, view.split(m, n).allocation, view.work_left - view.work(m, n))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneStep:
     """One-step lookahead on the tables of single markets: choose the market of highest value if the job then stayed (M11.6)."""
 
+    multi_market: ClassVar[bool] = True
     name: str = field(default="OneStep", init=False)
 
-    def start(self, job: MovableJob) -> None:
+    def start(self, job: MarketsJob) -> None:
         """Return no state."""
 
-    def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
+    def decide(self, state: None, view: MarketsView) -> tuple[Placement, None]:
         """Return the market and size of highest value, subject to the safety net."""
-        found: list[tuple[float, int, MovingHold]] = []
+        found: list[tuple[float, int, Placement]] = []
         for held in view.options():
             m = view.place if held.market is None else held.market
             if m == view.job.nowhere:
@@ -118,6 +60,7 @@ class OneStep:
 class MeanField:
     """Policy that values later moves: the mean-field program on the beliefs of all markets (M11.6)."""
 
+    multi_market: ClassVar[bool] = True
     half_life_hours: float = Forgetting().own_hours
     draws: int = DRAWS
     name: str = field(default="MeanField", init=False)
@@ -127,7 +70,7 @@ class MeanField:
         """Forgetting of the chains of the beliefs."""
         return Forgetting(own_hours=self.half_life_hours, peer_hours=self.half_life_hours)
 
-    def start(self, job: MovableJob) -> None:
+    def start(self, job: MarketsJob) -> None:
         """Return no state: all information is in the view."""
 
     def tables(self, view: MarketsView, keep: int = 1, taken: Sequence[int] | None = None) -> MovingTables:
@@ -152,14 +95,14 @@ class MeanField:
             certain_now=not any(own.availability_observed for own in view.views),
         )
 
-    def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
+    def decide(self, state: None, view: MarketsView) -> tuple[Placement, None]:
         """Return the market and size of highest value that keep the deadline within reach, as long as finishing pays."""
         tables = self.tables(view)
         m, n = tables.best(view, tables.worth(view)[0])
         if m == view.job.nowhere:
             return IDLE, None
         if not n and m != view.place and not view.seen[m]:
-            return MovingHold(m, IDLE.allocation), None
+            return Placement(m, IDLE.allocation), None
         return view.split(m, n), None
 
     def probe(self, state: None, view: MarketsView) -> int | None:
@@ -185,7 +128,7 @@ class MeanField:
 # Baselines of M11.5: heuristics on the present state of the markets.
 
 
-def _spot(view: MarketsView, m: int) -> MovingHold:
+def _spot(view: MarketsView, m: int) -> Placement:
     """Return all spot of a market up to N_max, no more than finishes the job; nothing if on-demand is cheaper (M4.2)."""
     own, run = view.views[m], view.job.runs[m]
     n = spot_held(run.n_max, own.available, own.price, own.on_demand_usd)
@@ -193,7 +136,7 @@ def _spot(view: MarketsView, m: int) -> MovingHold:
         return IDLE
     slack = WORK_TOLERANCE * run.workload
     enough = next((k for k in range(run.n_min, n) if view.work(m, k) >= view.work_left - slack), n)
-    return MovingHold(m, Allocation(0, enough))
+    return Placement(m, Allocation(0, enough))
 
 
 def _in_order(view: MarketsView) -> list[int]:
@@ -202,7 +145,7 @@ def _in_order(view: MarketsView) -> list[int]:
     return here + [m for m in range(len(view.views)) if m != view.place]
 
 
-def _catching_up(view: MarketsView, spot: MovingHold, due: float) -> MovingHold:
+def _catching_up(view: MarketsView, spot: Placement, due: float) -> Placement:
     """Return ``spot`` if it completes ``due`` work units, else the cheapest option that does by the end of this slot (M4.3).
 
     Without such an option, returns the option of most work in this slot: in the market of the spot,
@@ -212,7 +155,7 @@ def _catching_up(view: MarketsView, spot: MovingHold, due: float) -> MovingHold:
     job, slack = view.job.job, WORK_TOLERANCE * view.job.job.workload
     due = min(due, job.workload) - slack
 
-    def missing(held: MovingHold, slots: int = 1) -> float:
+    def missing(held: Placement, slots: int = 1) -> float:
         """Return the due work after ``slots`` slots that on-demand after this slot has not done."""
         m, n = held.market, held.allocation.total
         reach = view.job.pace(view.slot_hours).reach[slots - 1]
@@ -253,22 +196,23 @@ class Failover:
     place.
     """
 
+    multi_market: ClassVar[bool] = True
     fullest: bool = False
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", "UP, failover to the fullest" if self.fullest else "UP, failover")
 
-    def start(self, job: MovableJob) -> int:
+    def start(self, job: MarketsJob) -> int:
         """Return 0 on-demand instances."""
         return 0
 
-    def decide(self, state: int, view: MarketsView) -> tuple[MovingHold, int]:
+    def decide(self, state: int, view: MarketsView) -> tuple[Placement, int]:
         """Return spot where available, on-demand when behind; on-demand is left for spot only."""
         held = net(view, self._wish(state, view))
         return held, held.allocation.on_demand
 
-    def _wish(self, state: int, view: MarketsView) -> MovingHold:
+    def _wish(self, state: int, view: MarketsView) -> Placement:
         spot, own = self._spot(view), view.views[min(view.place, len(view.views) - 1)]
         lead = changeovers(state > 0, own)
         short = any(one.observed for one in view.views) and behind(own, lead)
@@ -277,10 +221,10 @@ class Failover:
             less = need.market == spot.market and need.allocation.total <= spot.allocation.total
             return spot if less else need  # all available spot
         if state and on_demand_stays(spot.market is not None, short):
-            return MovingHold(view.place, kept(state, own))
+            return Placement(view.place, kept(state, own))
         return spot
 
-    def _spot(self, view: MarketsView) -> MovingHold:
+    def _spot(self, view: MarketsView) -> Placement:
         here = _spot(view, view.place) if view.place < len(view.views) else IDLE
         if here.market is not None:
             return here
@@ -293,19 +237,20 @@ class Failover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GreedyMover:
+class GreedySpot:
     """Cheapest available spot of all markets; of equal prices the place of the job, then the most instances (M11.5)."""
 
+    multi_market: ClassVar[bool] = True
     name: str = field(default="Greedy", init=False)
 
-    def start(self, job: MovableJob) -> None:
+    def start(self, job: MarketsJob) -> None:
         """Return no state."""
 
-    def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
+    def decide(self, state: None, view: MarketsView) -> tuple[Placement, None]:
         """Return all spot of the chosen market, up to N_max."""
         there = [held for held in (_spot(view, m) for m in _in_order(view)) if held.market is not None]
 
-        def rank(held: MovingHold) -> tuple[float, bool, int]:
+        def rank(held: Placement) -> tuple[float, bool, int]:
             return view.views[held.market or 0].price, held.market != view.place, -held.allocation.spot
 
         return net(view, min(there, key=rank) if there else IDLE), None
@@ -321,13 +266,14 @@ class DeadlinePressure:
     spot; none if the result is not positive.
     """
 
+    multi_market: ClassVar[bool] = True
     forgetting: Forgetting = field(default_factory=Forgetting)
     name: str = field(default="Pressure", init=False)
 
-    def start(self, job: MovableJob) -> None:
+    def start(self, job: MarketsJob) -> None:
         """Return no state."""
 
-    def decide(self, state: None, view: MarketsView) -> tuple[MovingHold, None]:
+    def decide(self, state: None, view: MarketsView) -> tuple[Placement, None]:
         """Return the spot of the market of highest net value in this slot."""
         fastest = max(run.throughput.rate(run.n_max) for run in view.job.runs) * view.slot_hours
         unit = min(
@@ -350,18 +296,3 @@ class DeadlinePressure:
             if usd > best + 1e-12:
                 best, wish = usd, held
         return net(view, wish), None
-
-
-def best_past(policy: Policy[Any], spot_usd: Sequence[float]) -> Alone:
-    """Return ``policy`` in the market with the highest past saving.
-
-    ``spot_usd`` is the mean saving per slot of each market's spot, compared with on-demand in the
-    cheapest market: compared with the on-demand price of each market, expensive markets would look
-    best.
-    """
-    return Alone(policy=policy, market=int(np.argmax(spot_usd)))
-
-
-def stochastic_at_the_start() -> Alone:
-    """Return the stochastic policy in the best market at the start: the strongest policy that never moves."""
-    return Alone(policy=Stochastic())

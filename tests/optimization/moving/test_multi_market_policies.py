@@ -5,37 +5,30 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from moving_markets import ON_DEMAND, a_job, made, movable, random_markets
+from make import make_multi_job, make_window
+from moving_markets import ON_DEMAND, a_job, made, random_markets
 from moving_twin import ExactProgram
 
 from slackwater.optimization.job.definition import Linear, Progress, finished
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
-from slackwater.optimization.market.window import market_window
+from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
 from slackwater.optimization.moving.definition import (
     IDLE,
     NOTHING,
+    MarketsJob,
     MarketsView,
-    MovableJob,
     Moving,
-    MovingHold,
+    Placement,
     even_moving,
     step,
 )
-from slackwater.optimization.moving.movers import (
-    Alone,
-    DeadlinePressure,
-    Failover,
-    GreedyMover,
-    MeanField,
-    OneStep,
-    stochastic_at_the_start,
-)
+from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,
     Sight,
     audit_moved,
     hindsight_over_markets,
-    replay_mover,
+    replay_over_markets,
     walk,
 )
 from slackwater.optimization.moving.tables import make_moving_tables
@@ -47,19 +40,19 @@ from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import AuditError, JobError, MarketError, PolicyError
 
-MOVERS = [
-    MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedyMover(), DeadlinePressure(),
-    Alone(policy=UniformProgress(), market=1),
+MULTI_MARKET_POLICIES = [
+    MeanField(), OneStep(), stochastic_at_the_start(), Failover(), Failover(fullest=True), GreedySpot(), DeadlinePressure(),
+    InOneMarket(policy=UniformProgress(), market=1),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mover", MOVERS, ids=lambda mover: mover.name)
+@pytest.mark.parametrize("mover", MULTI_MARKET_POLICIES, ids=lambda mover: mover.name)
 @pytest.mark.parametrize("home", [None, 0])
 def test_every_mover_is_on_time_and_never_better_than_hindsight(mover, home):
     for seed in range(4):
-        job = movable(a_job(load=(0.3, 0.7)[seed % 2]), home=home)
+        job = make_multi_job(a_job(load=(0.3, 0.7)[seed % 2]), home=home)
         windows, records = random_markets(seed, 8, 3)
-        outcome = replay_mover(mover, job, windows, records=records)
+        outcome = replay_over_markets(mover, job, windows, records=records)
         audit_moved(job, windows, outcome)
         assert outcome.on_time
         assert outcome.utility_usd <= hindsight_over_markets(job, windows).low + 1e-6
@@ -68,9 +61,9 @@ def test_every_mover_is_on_time_and_never_better_than_hindsight(mover, home):
 @pytest.mark.parametrize("sight", [Sight.OWN, Sight.PROBE])
 def test_the_mean_field_is_on_time_whatever_it_sees(sight):
     for seed in range(3):
-        job = movable(a_job(load=0.6), home=0)
+        job = make_multi_job(a_job(load=0.6), home=0)
         windows, records = random_markets(seed, 8, 3)
-        outcome = replay_mover(MeanField(), job, windows, records=records, sight=sight)
+        outcome = replay_over_markets(MeanField(), job, windows, records=records, sight=sight)
         audit_moved(job, windows, outcome)
         assert outcome.on_time
 
@@ -81,14 +74,16 @@ def test_the_mean_field_is_on_time_whatever_it_sees(sight):
 def test_one_market_is_the_replay_of_one_market(policy):
     job = a_job()
     windows, records = random_markets(3, 8, 3, markets=1)
-    alone = replay_mover(Alone(policy=policy, market=0), movable(job, 1, home=0), windows, records=records)
+    alone = replay_over_markets(
+        InOneMarket(policy=policy, market=0), make_multi_job(job, 1, home=0), windows, records=records
+    )
     one = replay(policy, job, windows[0], record=records[0])
     assert (alone.allocations, alone.cost_usd, alone.utility_usd) == (
         one.allocations,
         one.cost_usd,
         one.utility_usd,
     )
-    over = hindsight_over_markets(movable(job, 1, home=0), windows)
+    over = hindsight_over_markets(make_multi_job(job, 1, home=0), windows)
     assert over.low == pytest.approx(hindsight(job, windows[0]).low, abs=1e-6)
 
 
@@ -102,7 +97,7 @@ def test_the_mean_field_on_one_market_is_the_stochastic_policy_wherever_the_job_
     job = a_job(load=load, d=12, n_max=6)
     windows, records = random_markets(seed, 12, 6, markets=1, stay=stay)
     one = replay(Stochastic(), job, windows[0], record=records[0])
-    moved = replay_mover(MeanField(), movable(job, 1, home=home), windows, records=records)
+    moved = replay_over_markets(MeanField(), make_multi_job(job, 1, home=home), windows, records=records)
     assert moved.cost_usd == pytest.approx(one.cost_usd, rel=1e-9)
 
 
@@ -111,7 +106,9 @@ def test_the_mean_field_on_one_market_is_the_stochastic_policy_wherever_the_job_
 def test_failover_over_one_market_is_uniform_progress_but_for_its_net(mover, mu):
     up, compared, on_demand = UniformProgress(), 0, 0
     for seed in range(60):
-        job = movable(a_job(d=12, load=(0.3, 0.5, 0.7)[seed % 3], n_max=(1, 3)[seed % 2], mu=mu), 1, home=0)
+        job = make_multi_job(
+            a_job(d=12, load=(0.3, 0.5, 0.7)[seed % 3], n_max=(1, 3)[seed % 2], mu=mu), 1, home=0
+        )
         windows, _ = random_markets(seed, 12, 3, markets=1, stay=0.6)
         ground, progress, held = Grounds(job, windows), job.begin(), 0
         for slot in range(12):
@@ -135,8 +132,8 @@ def test_failover_leaves_on_demand_for_spot_of_some_market_and_never_for_nothing
     counts[0, before : before + 2] = 3.0  # ahead of uniform progress, then no spot in any market
     counts[1, before + 12 :] = 3.0
     windows, records = made(np.ones((3, before + d)), counts, before)
-    job = movable(a_job(d=d, load=0.5), home=0)
-    outcome = replay_mover(mover, job, windows, records=records)
+    job = make_multi_job(a_job(d=d, load=0.5), home=0)
+    outcome = replay_over_markets(mover, job, windows, records=records)
     audit_moved(job, windows, outcome)
     first = next(t for t, held in enumerate(outcome.allocations) if held.on_demand)
     # Ahead again after its first on-demand slot, it keeps its instances in every slot without spot and then
@@ -151,16 +148,16 @@ def test_failover_that_no_size_brings_back_in_one_slot_runs_at_once(mover):
     counts = np.zeros((3, before + d))
     counts[0, before] = 3.0
     windows, records = made(np.ones((3, before + d)), counts, before)
-    job = movable(a_job(d=d, load=0.7), home=0)
+    job = make_multi_job(a_job(d=d, load=0.7), home=0)
     # Three on spot, then one slot ahead of uniform progress without any: 2.7 of 4.2 done, and no size does 3.6 more.
-    outcome = replay_mover(mover, job, windows, records=records)
+    outcome = replay_over_markets(mover, job, windows, records=records)
     assert outcome.allocations[:3] == (Allocation(0, 3), NOTHING, Allocation(3, 0))
 
 
 def test_more_markets_are_never_worse_in_hindsight():
     job = a_job(d=7)
     windows, _ = random_markets(1, 7, 3)
-    worth = [hindsight_over_markets(movable(job, k, home=0), windows[:k]).low for k in (1, 2, 3)]
+    worth = [hindsight_over_markets(make_multi_job(job, k, home=0), windows[:k]).low for k in (1, 2, 3)]
     assert worth[0] <= worth[1] + 1e-9
     assert worth[1] <= worth[2] + 1e-9
 
@@ -195,9 +192,7 @@ def by_tables(job, chains, prices, forget=None):
             ]
             memo[key] = make_moving_tables(job, beliefs, slot=slot, begun=False)
         windows = [
-            market_window(
-                np.full(20, price), np.full(20, available), on_demand_usd=ON_DEMAND[m], slot_hours=1.0
-            )
+            make_window(price, available, on_demand_usd=ON_DEMAND[m], slots=20)
             for m, (price, available) in enumerate(state)
         ]
         at = job.nowhere if place is None else place
@@ -241,7 +236,7 @@ def test_the_mean_field_is_as_good_as_the_exact_program_on_markets_that_are_up_o
     rng = np.random.default_rng(4)
     gap, room = 0.0, 0.0
     for home in (None, 0, 1, 0):
-        job = movable(a_job(d=7, n_max=1, load=0.5, mu=0.9), 2, taken=0.3, usd=0.1, home=home)
+        job = make_multi_job(a_job(d=7, n_max=1, load=0.5, mu=0.9), 2, usd=0.1, home=home)
         chains, prices = up_or_down(rng), rng.uniform(0.6, 1.4, 2)
         exact = ExactProgram(job, ON_DEMAND, 1.0, joint(chains, prices))
         start = tuple((float(price), int(rng.integers(2))) for price in prices)
@@ -254,7 +249,7 @@ def test_the_mean_field_is_as_good_as_the_exact_program_on_markets_that_are_up_o
 
 
 def test_the_exact_program_on_known_paths_is_hindsight():
-    job = movable(a_job(d=5, n_max=2, load=0.5), 2, home=1)
+    job = make_multi_job(a_job(d=5, n_max=2, load=0.5), 2, home=1)
     windows, _ = random_markets(8, 5, 2, markets=2)
 
     def shown(slot):
@@ -272,11 +267,15 @@ def test_the_exact_program_on_known_paths_is_hindsight():
 
 @pytest.mark.parametrize(
     ("mover", "sight"),
-    [*((mover, Sight.ALL) for mover in MOVERS), (MeanField(), Sight.OWN), (MeanField(), Sight.PROBE)],
+    [
+        *((mover, Sight.ALL) for mover in MULTI_MARKET_POLICIES),
+        (MeanField(), Sight.OWN),
+        (MeanField(), Sight.PROBE),
+    ],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_nothing_of_later_slots_is_seen(mover, sight):
-    job, before, cut = movable(a_job(), home=0), 60, 4
+    job, before, cut = make_multi_job(a_job(), home=0), 60, 4
     windows, records = random_markets(11, 8, 3)
     prices = np.array([record.price for record in records])
     counts = np.array([record.available for record in records])
@@ -285,8 +284,8 @@ def test_nothing_of_later_slots_is_seen(mover, sight):
     counts[:, before + cut + 1 :] = 3 - counts[:, before + cut + 1 :]
     prices[:, before + cut + 1 :] *= 1.7
     other, records_then = made(prices, counts, before)
-    one = replay_mover(mover, job, windows, records=records, sight=sight)
-    two = replay_mover(mover, job, other, records=records_then, sight=sight)
+    one = replay_over_markets(mover, job, windows, records=records, sight=sight)
+    two = replay_over_markets(mover, job, other, records=records_then, sight=sight)
     assert one.places[: cut + 1] == two.places[: cut + 1]
     assert one.allocations[: cut + 1] == two.allocations[: cut + 1]
 
@@ -294,24 +293,24 @@ def test_nothing_of_later_slots_is_seen(mover, sight):
 def test_counts_that_are_not_looked_at_do_not_matter():
     stayed = 0
     for seed in range(12):
-        job = movable(a_job(load=0.3), taken=0.9, usd=3.0, home=0)
+        job = make_multi_job(a_job(load=0.3), taken=0.9, usd=3.0, home=0)
         windows, records = random_markets(seed, 8, 3)
-        seen = replay_mover(MeanField(), job, windows, records=records, sight=Sight.OWN)
+        seen = replay_over_markets(MeanField(), job, windows, records=records, sight=Sight.OWN)
         if set(seen.places) != {0}:
             continue  # it probed the market
         stayed += 1
         counts = np.array([record.available for record in records])
         counts[1:, 60:] = 3.0 - counts[1:, 60:]
         other, records_then = made(np.array([record.price for record in records]), counts, 60)
-        again = replay_mover(MeanField(), job, other, records=records_then, sight=Sight.OWN)
+        again = replay_over_markets(MeanField(), job, other, records=records_then, sight=Sight.OWN)
         assert again.allocations == seen.allocations
     assert stayed >= 2
 
 
-@pytest.mark.parametrize("mover", MOVERS, ids=lambda mover: mover.name)
+@pytest.mark.parametrize("mover", MULTI_MARKET_POLICIES, ids=lambda mover: mover.name)
 def test_a_home_without_spot_prices_above_on_demand_and_a_market_that_vanishes(mover):
     d, before = 8, 40
-    job = movable(a_job(d=d), home=0)
+    job = make_multi_job(a_job(d=d), home=0)
     counts = np.full((3, before + d), 3.0)
     prices = np.full((3, before + d), 1.0)
     counts[0] = 0.0
@@ -319,7 +318,7 @@ def test_a_home_without_spot_prices_above_on_demand_and_a_market_that_vanishes(m
     counts[2, before + 3 :] = np.nan
     prices[2, before + 3 :] = np.nan
     windows, records = made(prices, counts, before)
-    outcome = replay_mover(mover, job, windows, records=records)
+    outcome = replay_over_markets(mover, job, windows, records=records)
     audit_moved(job, windows, outcome)
     assert outcome.on_time
     assert not any(
@@ -328,12 +327,12 @@ def test_a_home_without_spot_prices_above_on_demand_and_a_market_that_vanishes(m
 
 
 def test_the_audit_trips_on_a_move_that_was_not_paid():
-    job = movable(a_job(d=6, n_max=2), home=0)
+    job = make_multi_job(a_job(d=6, n_max=2), home=0)
     windows, _ = random_markets(2, 6, 2)
     held = [
-        MovingHold(0, Allocation(1, 0)),
-        MovingHold(1, Allocation(1, 0)),
-        *[MovingHold(1, Allocation(2, 0))] * 3,
+        Placement(0, Allocation(1, 0)),
+        Placement(1, Allocation(1, 0)),
+        *[Placement(1, Allocation(2, 0))] * 3,
     ]
     outcome = walk(job, windows, held)
     audit_moved(job, windows, outcome)
@@ -350,17 +349,17 @@ def test_the_audit_trips_on_a_move_that_was_not_paid():
 
 
 def test_an_idle_job_keeps_its_place_and_pays_for_leaving_it():
-    job = movable(a_job(d=6, n_max=2), home=0)
+    job = make_multi_job(a_job(d=6, n_max=2), home=0)
     windows, _ = random_markets(2, 6, 2)
     outcome = walk(
-        job, windows, [IDLE, IDLE, MovingHold(1, Allocation(2, 0)), *[MovingHold(1, Allocation(2, 0))] * 3]
+        job, windows, [IDLE, IDLE, Placement(1, Allocation(2, 0)), *[Placement(1, Allocation(2, 0))] * 3]
     )
     assert outcome.moves == 1
     assert outcome.cost_usd == pytest.approx(0.5 + len(outcome.allocations[2:]) * 2 * ON_DEMAND[1])
 
 
 def test_a_move_longer_than_a_slot_makes_no_progress():
-    job = movable(a_job(d=6, n_max=2), home=0, taken=3.0)
+    job = make_multi_job(a_job(d=6, n_max=2), home=0, taken=3.0)
     windows, _ = random_markets(2, 6, 2)
     view = Grounds(job, windows).view(job.begin(), 0)
     assert view.work(1, 2) == 0.0
@@ -370,37 +369,37 @@ def test_a_move_longer_than_a_slot_makes_no_progress():
 def test_bad_statements_are_refused():
     job = a_job()
     with pytest.raises(JobError, match="workload"):
-        MovableJob(runs=(job, replace(job, workload=5.0)), moving=even_moving(2, taken=0, usd=0))
+        MarketsJob(runs=(job, replace(job, workload=5.0)), moving=even_moving(2, taken=0, usd=0))
     with pytest.raises(JobError, match="home"):
-        movable(job, 2, home=2)
+        make_multi_job(job, 2, home=2)
     with pytest.raises(JobError, match="row and a column"):
-        MovableJob(runs=(job, job), moving=even_moving(3, taken=0, usd=0))
+        MarketsJob(runs=(job, job), moving=even_moving(3, taken=0, usd=0))
     with pytest.raises(JobError):
         Moving(taken=-1.0, usd=np.zeros((2, 2)))
     with pytest.raises(JobError):
         Moving(taken=0.0, usd=np.full((2, 2), np.nan))
     windows, _ = random_markets(2, 8, 3)
     with pytest.raises(MarketError):
-        Grounds(movable(job, 2), windows)
+        Grounds(make_multi_job(job, 2), windows)
     with pytest.raises(MarketError):
-        hindsight_over_markets(movable(replace(job, deadline_slots=20)), windows)
+        hindsight_over_markets(make_multi_job(replace(job, deadline_slots=20)), windows)
     for held in (
-        MovingHold(0, Allocation(0, 99)),
-        MovingHold(7, Allocation(1, 0)),
-        MovingHold(0, Allocation(9, 0)),
-        MovingHold(None, Allocation(1, 0)),
+        Placement(0, Allocation(0, 99)),
+        Placement(7, Allocation(1, 0)),
+        Placement(0, Allocation(9, 0)),
+        Placement(None, Allocation(1, 0)),
     ):
         with pytest.raises(PolicyError):
-            walk(movable(job), windows, [held])
+            walk(make_multi_job(job), windows, [held])
 
 
 def test_costs_of_moves_may_differ_by_pair():
     usd = np.array([[0.0, 9.0, 0.1], [9.0, 0.0, 9.0], [0.1, 9.0, 0.0]])
-    job = MovableJob(runs=(a_job(),) * 3, moving=Moving(taken=0.2, usd=usd), home=0)
+    job = MarketsJob(runs=(a_job(),) * 3, moving=Moving(taken=0.2, usd=usd), home=0)
     counts = np.full((3, 48), 0.0)
     counts[1:] = 3.0
     windows, records = made(np.full((3, 48), 1.0), counts, 40)
-    outcome = replay_mover(MeanField(), job, windows, records=records)
+    outcome = replay_over_markets(MeanField(), job, windows, records=records)
     audit_moved(job, windows, outcome)
     assert set(outcome.places) <= {2, None}
     assert outcome.moving_usd == pytest.approx(0.1)
@@ -408,9 +407,9 @@ def test_costs_of_moves_may_differ_by_pair():
 
 def test_throughput_may_differ_by_market():
     slow, fast = a_job(), replace(a_job(), throughput=Linear(alpha=2.0))
-    job = MovableJob(runs=(slow, fast), moving=even_moving(2, taken=0.3, usd=0.5), home=0)
+    job = MarketsJob(runs=(slow, fast), moving=even_moving(2, taken=0.3, usd=0.5), home=0)
     windows, records = made(np.full((2, 48), 1.0), np.full((2, 48), 3.0), 40)
-    outcome = replay_mover(MeanField(), job, windows, records=records)
+    outcome = replay_over_markets(MeanField(), job, windows, records=records)
     audit_moved(job, windows, outcome)
     assert 1 in outcome.places
     assert outcome.utility_usd == pytest.approx(hindsight_over_markets(job, windows).low, rel=0.02)

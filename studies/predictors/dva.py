@@ -1,13 +1,14 @@
-"""Predictor `dva`: a diffusion variational autoencoder over all markets of a source, installed by the extra of that name (M6.2).
+"""Predictor `dva`: a diffusion variational autoencoder over all markets of a source; needs JAX (M6.2).
 
 This module holds windows and targets, training with held-out hours, and the models of counts and prices. The network is in
-`slackwater.forecasting.predictors.dva_network`, which imports JAX and is imported only for training and prediction.
+`slackwater.studies.predictors.dva_network`, which imports JAX and is imported only for training and prediction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ from slackwater.forecasting.predictors.lightgbm import answered, with_law
 from slackwater.forecasting.predictors.price_changes import LEAST_PRICE, price_state
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
+from slackwater.warehouse.errors import SettingsError
 
 # ---
 # Windows and targets: the input of the network at an origin, and the values after it.
@@ -201,9 +203,7 @@ def taught(panel: Panel, how: Training, begin: Parameters | None = None) -> Para
     known = np.isfinite(given.y)
     if len(given.x) < FEWEST or not (np.abs(given.y[known]) > 0).any():
         return {}
-    from slackwater.forecasting.predictors import (
-        dva_network,  # deferred: JAX is large, and not always installed
-    )
+    from slackwater.studies.predictors import dva_network  # deferred: JAX is large, and not always installed
 
     batches = min(how.epochs * len(given.x) / dva_network.BATCH, how.batches)
     again = begin is not None
@@ -266,7 +266,7 @@ def learned(form: type[Fitted], panel: Panel, how: Training, fallen: Fallen) -> 
 
 def paths(params: Parameters, series: Series, origins: np.ndarray, seed: int) -> np.ndarray:
     """Return drawn and cleaned paths on the scale of the network, shape (origins, draws, `LENGTH`)."""
-    from slackwater.forecasting.predictors import dva_network
+    from slackwater.studies.predictors import dva_network
 
     told = dva_network.drawn(params, windows_at(series, origins), seed=seed)
     return units_at(series, origins).back(np.clip(told.astype(float), -_MOST_UNITS, _MOST_UNITS))
@@ -413,5 +413,9 @@ class FittedDvaPrice(Learned):
 
 
 def dva() -> ByVariable:
-    """Return the predictor of the diffusion variational autoencoder."""
+    """Return the predictor of the diffusion variational autoencoder; raises `SettingsError` without JAX."""
+    if find_spec("jax") is None:
+        raise SettingsError(
+            "predictor 'dva' needs jax, which is not installed", remedy="install it with `pip install jax`"
+        )
     return ByVariable(name="dva", pooled=True, price=DvaPrice(), count=DvaCount())

@@ -9,7 +9,14 @@ import pandas as pd
 import pytest
 from tidy_folder import write_tidy
 
-from slackwater.flows.accuracy.error_cost import (
+from slackwater.flows.accuracy.units import Medians, add_missing, panels_of
+from slackwater.forecasting.origins import TIMETABLE
+from slackwater.forecasting.predictor import Outlook, each_alone
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import series_of
+from slackwater.optimization.market.window import PointForecast
+from slackwater.studies.experiments.error_cost import (
     ALL_POLICIES,
     COST_COLUMNS,
     MARKET_COLUMNS,
@@ -27,15 +34,8 @@ from slackwater.flows.accuracy.error_cost import (
     tape_of,
     with_prices,
 )
-from slackwater.flows.accuracy.units import Medians, add_missing, panels_of
-from slackwater.forecasting.origins import TIMETABLE
-from slackwater.forecasting.predictor import Outlook, each_alone
-from slackwater.forecasting.predictors import make_predictor
-from slackwater.forecasting.quantiles import LEVELS
-from slackwater.forecasting.series import series_of
-from slackwater.optimization.market.window import PointForecast
-from slackwater.optimization.trials.scenarios import Grid
 from slackwater.studies.experiments.material import history_of, read_tapes
+from slackwater.studies.trials.scenarios import Grid
 from slackwater.warehouse.errors import MarketError, SettingsError
 
 GRID = Grid(deadlines=(8,), loads=(0.5, 0.7), mu_ups=(0.9,), n_maxes=(4, 8))

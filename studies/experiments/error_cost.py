@@ -30,8 +30,9 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
 from slackwater.optimization.replay.score import perfect_forecasts
-from slackwater.optimization.trials.comparison import resampled
-from slackwater.optimization.trials.scenarios import (
+from slackwater.optimization.window.plan import Outcome
+from slackwater.studies.trials.comparison import resampled
+from slackwater.studies.trials.scenarios import (
     Draw,
     Grid,
     Scenario,
@@ -41,7 +42,6 @@ from slackwater.optimization.trials.scenarios import (
     moving_paths,
     scenario_of,
 )
-from slackwater.optimization.window.plan import Outcome
 from slackwater.warehouse.errors import MarketError, SettingsError
 
 #: Policies that use forecasts: the five-slot plan of the pool with its default end rule, and with

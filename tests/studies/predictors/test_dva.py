@@ -11,8 +11,11 @@ from make import make_history
 from series_kit import wandering
 
 from slackwater.forecasting.predictor import NEVER_SEEN, Panel
-from slackwater.forecasting.predictors import PREDICTORS, Entry, make_predictor, predictor_names
-from slackwater.forecasting.predictors.dva import (
+from slackwater.forecasting.predictors import PREDICTORS, check_predictor, make_predictor
+from slackwater.forecasting.predictors.last_value import LastValue
+from slackwater.forecasting.quantiles import LEVELS
+from slackwater.forecasting.series import series_of
+from slackwater.studies.predictors.dva import (
     COLUMNS,
     GROWN,
     LENGTH,
@@ -27,15 +30,10 @@ from slackwater.forecasting.predictors.dva import (
     units_at,
     windows_at,
 )
-from slackwater.forecasting.predictors.last_value import LastValue
-from slackwater.forecasting.quantiles import LEVELS
-from slackwater.forecasting.series import series_of
 from slackwater.warehouse.errors import SettingsError
 
 NAN = float("nan")
-with_jax = pytest.mark.skipif(
-    find_spec("jax") is None, reason="jax is not installed: pip install 'slackwater[dva]'"
-)
+with_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
 LONG, SHORT = Training(epochs=100), Training(batches=60)
 
 
@@ -53,21 +51,15 @@ def tide(slots, seed=0):
     )
 
 
-def test_it_stands_in_no_list():
-    """It is used by name only; `test_models.py` checks that nothing else loads JAX."""
-    assert not PREDICTORS["dva"].tags
-    assert all("dva" not in predictor_names(tag) for tag in ("turn", "compared", "experiments", "fast"))
-
-
-def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(PREDICTORS, "other", Entry("nowhere:other", needs="no_such_library"))
-    with pytest.raises(SettingsError, match=r"needs no_such_library.*pip install \"slackwater\[other\]\""):
-        make_predictor("other")
+def test_no_product_predictor_is_named_so_and_it_is_found_by_name():
+    """`test_models.py` checks that nothing of the product loads JAX."""
+    assert "dva" not in PREDICTORS
+    check_predictor("dva")
 
 
 @pytest.mark.skipif(find_spec("jax") is not None, reason="jax is installed")
-def test_without_jax_the_extra_is_named():
-    with pytest.raises(SettingsError, match=r"slackwater\[dva\]"):
+def test_without_jax_the_library_is_named():
+    with pytest.raises(SettingsError, match=r"needs jax.*pip install jax"):
         make_predictor("dva")
 
 
@@ -164,7 +156,7 @@ def test_an_answer_does_not_depend_on_what_else_is_asked(tidal):
 @with_jax
 def test_one_step_down_the_energy_is_nearer_to_what_came(tidal):
     """Denoising score matching: sampled paths move towards values that counts really take."""
-    from slackwater.forecasting.predictors import dva_network
+    from slackwater.studies.predictors import dva_network
 
     fitted, whole = tidal
     origins = np.arange(500, 700)
@@ -177,7 +169,7 @@ def test_one_step_down_the_energy_is_nearer_to_what_came(tidal):
 
 @with_jax
 def test_training_is_the_same_again_and_lowers_its_loss():
-    from slackwater.forecasting.predictors import dva_network
+    from slackwater.studies.predictors import dva_network
 
     given = lessons(Panel(series=(series_of(tide(400), "count"),)), seed=1)
     known = np.isfinite(given.y)
@@ -194,7 +186,7 @@ def test_training_is_the_same_again_and_lowers_its_loss():
 @with_jax
 def test_the_target_keeps_more_of_itself_than_the_window():
     """The coupled diffusion: at every step after the first, the target diffuses more slowly."""
-    from slackwater.forecasting.predictors import dva_network as network
+    from slackwater.studies.predictors import dva_network as network
 
     window, target = (network.kept(scale) for scale in (1.0, network.TARGET_SCALE))
     assert window[0] == target[0] == 1.0

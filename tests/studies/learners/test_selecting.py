@@ -11,7 +11,7 @@ from make import make_job, make_window
 from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.selection.contract import weigh
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER, LEARNERS
-from slackwater.optimization.selection.rounds import (
+from slackwater.studies.rounds import (
     SETTLING,
     JobOrder,
     abundance,

@@ -1,0 +1,306 @@
+"""Estimates of predictors that the forecasts of a turn need: the stored estimates, and new estimates (M6.4).
+
+A panel forecaster is estimated once per source, variable and refit time on all followed markets of
+the source, any other forecaster once per market. Estimates are stored with the forecasts, so
+between two refits a turn estimates nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+
+from slackwater.flows.config import Settings
+from slackwater.flows.turn.context import (
+    Turn,
+    TurnValues,
+)
+from slackwater.flows.turn.following import Followed, step_of
+from slackwater.forecasting.origins import (
+    VARIABLES,
+    Basis,
+    Cadence,
+    Cohort,
+    OriginBatch,
+    Timetable,
+    estimations,
+)
+from slackwater.forecasting.predictor import FittedPredictor, restored, state_text
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.forecasting.quantiles import Variable
+from slackwater.forecasting.series import EPOCH, Series, series_of
+from slackwater.warehouse.errors import ForecastError
+from slackwater.warehouse.history import History
+from slackwater.warehouse.issued import FittedState, load_fitted
+
+#: Single-market estimations per call: each takes a fraction of a second.
+ALONE_A_CALL = 24
+
+#: Settings that change the data of an estimation or its time: estimates under other settings are not reused.
+ESTIMATION_SETTINGS = (
+    "history_days",
+    "refit_hours",
+    "price_history_days",
+    "price_refit_hours",
+    "trust",
+    "assumed_spot_share",
+    "assumed_capacity",
+)
+
+
+def timetable_of(settings: Settings) -> Timetable:
+    """Return the refit timetable of the settings."""
+    hours, days = settings.refit_hours, settings.history_days
+    return Timetable(
+        count=Cadence(refit_every=pd.Timedelta(hours=hours), lookback=pd.Timedelta(days=days)),
+        price=Cadence(
+            refit_every=pd.Timedelta(hours=settings.price_refit_hours or hours),
+            lookback=pd.Timedelta(days=settings.price_history_days or days),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Input of a turn's forecasts: batches by market and model, new estimates, and unreadable stored estimates.
+
+    The new estimates are stored in place of the unreadable estimates.
+    """
+
+    batches: dict[Followed, dict[str, list[OriginBatch]]]
+    made: tuple[FittedState, ...]
+    unreadable: tuple[FittedState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimation:
+    """A required estimation of ``model`` on a variable of the cohort ``panel``, at slot ``at`` since the epoch."""
+
+    model: str
+    panel: str
+    variable: Variable
+    at: int
+    cohort: Cohort = field(compare=False)
+
+    @property
+    def time(self) -> pd.Timestamp:
+        """Start of the slot."""
+        return EPOCH + self.at * self.cohort.series[0].step
+
+
+#: Origins by market and model.
+Missing = Mapping[Followed, Mapping[str, Sequence[pd.Timestamp]]]
+
+#: Serialised estimates computed in advance.
+Estimates = Mapping[Estimation, str]
+
+NO_ESTIMATES: Estimates = MappingProxyType({})
+
+#: By market and model, the estimations of both variables with the origins that are forecast from them.
+_Needed = dict[Followed, dict[str, list[tuple[dict[Variable, Estimation], tuple[pd.Timestamp, ...]]]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimations:
+    """Required estimations by market and model, those of them that are stored, and stored states that cannot be read."""
+
+    needed: _Needed
+    fitted: Mapping[Estimation, FittedPredictor]
+    unreadable: tuple[FittedState, ...]
+
+
+def read_estimations(turn: Turn, histories: Mapping[Followed, History], missing: Missing) -> Estimations:
+    """Return the estimations that the forecasts in ``missing`` need, by model at ascending origins, with the stored states.
+
+    ``histories`` are those of all followed markets: the markets of one source are a panel, whether
+    they lack forecasts or not. Each history must reach back to `Timetable.start` of every origin of
+    its source. Estimation and forecast use, for an origin, only data known at that origin.
+    """
+    needed = _needed(turn, histories, missing)
+    groups: dict[tuple[str, pd.Timestamp], list[Estimation]] = {}
+    for one in _required(needed):
+        groups.setdefault((one.model, one.time), []).append(one)
+    found: dict[Estimation, FittedPredictor] = {}
+    unreadable: list[FittedState] = []
+    for (model, at), own in groups.items():
+        states = load_fitted(
+            turn.store,
+            predictor=stored_name(model, turn.settings),
+            step=step_of(turn.settings),
+            panels=list(dict.fromkeys(one.panel for one in own)),
+            fitted_at=at,
+            known_at=turn.at,
+        )
+        for one in own:
+            state = states.get((one.panel, one.variable))
+            if state is None:
+                continue
+            try:
+                found[one] = _restored(one, state.state)
+            except ForecastError as error:
+                turn.say(f"{model} of {one.panel} is estimated again at {at}: {error}")
+                unreadable.append(state)
+    return Estimations(needed=needed, fitted=found, unreadable=tuple(unreadable))
+
+
+def new_estimates(turn: TurnValues, estimations: Estimations, before: Estimates) -> dict[Estimation, str]:
+    """Return the required estimates that are not stored, from ``before`` or newly computed."""
+    lacking = [one for one in _required(estimations.needed) if one not in estimations.fitted]
+    fresh = _estimate_all(turn, [one for one in lacking if one not in before])
+    return {one: before[one] if one in before else fresh[one] for one in lacking}
+
+
+def prepare(turn: TurnValues, estimations: Estimations, ahead: Estimates = NO_ESTIMATES) -> Prepared:
+    """Return the input of the forecasts, with new estimates; those in ``ahead`` are not computed again."""
+    made = new_estimates(turn, estimations, ahead)
+    basis = _basis({**estimations.fitted, **{one: _restored(one, text) for one, text in made.items()}})
+    return Prepared(
+        batches={
+            followed: {
+                model: [
+                    OriginBatch(
+                        origins=origins, basis={variable: basis[one] for variable, one in pair.items()}
+                    )
+                    for pair, origins in own
+                ]
+                for model, own in models.items()
+            }
+            for followed, models in estimations.needed.items()
+        },
+        made=tuple(_state(turn, one, text) for one, text in made.items()),
+        unreadable=estimations.unreadable,
+    )
+
+
+def _basis(fitted: Mapping[Estimation, FittedPredictor]) -> dict[Estimation, Basis]:
+    """Return the basis of the forecasts from each estimation; data shared by peers are computed once for all models."""
+    peers: dict[tuple[str, Variable, int], tuple[Series, ...]] = {}
+    found: dict[Estimation, Basis] = {}
+    for one, model in fitted.items():
+        predictor, place = make_predictor(one.model), (one.panel, one.variable, one.at)
+        if predictor.pooled and place not in peers:
+            peers[place] = one.cohort.peers(one.at)
+        found[one] = Basis(
+            predictor=one.model,
+            at=one.at,
+            start=one.cohort.start(one.at),
+            fitted=model,
+            peers=peers[place] if predictor.pooled else (),
+        )
+    return found
+
+
+def _needed(turn: TurnValues, histories: Mapping[Followed, History], missing: Missing) -> _Needed:
+    """Return by market and model the estimations for the forecasts in ``missing``, each with its origins."""
+    pools = {source: _cohorts(own, turn.settings) for source, own in _by_source(histories).items()}
+    names = {source: panel_name(own) for source, own in _by_source(histories).items()}
+    needed: _Needed = {}
+    for followed, models in missing.items():
+        history = histories[followed]
+        alone = _cohorts([history], turn.settings)
+        for model, origins in models.items():
+            together = make_predictor(model).pooled
+            cohorts = pools[followed.source] if together else alone
+            name = names[followed.source] if together else followed.key
+            needed.setdefault(followed, {})[model] = [
+                (
+                    {
+                        variable: Estimation(
+                            model=model, panel=name, variable=variable, at=at, cohort=cohorts[variable]
+                        )
+                        for variable, at in zip(VARIABLES, fits, strict=True)
+                    },
+                    own,
+                )
+                for fits, own in estimations(cohorts, history, origins)
+            ]
+    return needed
+
+
+def _required(needed: _Needed) -> list[Estimation]:
+    every = (pair for models in needed.values() for own in models.values() for pair, _ in own)
+    return list(dict.fromkeys(one for pair in every for one in pair.values()))
+
+
+def _by_source(histories: Mapping[Followed, History]) -> dict[str, list[History]]:
+    found: dict[str, list[History]] = {}
+    for followed, history in histories.items():
+        found.setdefault(followed.source, []).append(history)
+    return found
+
+
+def _cohorts(histories: Sequence[History], settings: Settings) -> dict[Variable, Cohort]:
+    """Return for both variables the cohort of histories that are estimated together."""
+    timetable = timetable_of(settings)
+    return {
+        variable: Cohort(
+            series=tuple(series_of(one, variable) for one in histories), cadence=timetable.of(variable)
+        )
+        for variable in VARIABLES
+    }
+
+
+def panel_name(histories: Sequence[History]) -> str:
+    """Return ``source:hash``, where the hash identifies the set of markets: another set is another panel."""
+    keys = sorted((one.market.key, one.source) for one in histories)
+    return f"{keys[0][1]}:{_short([f'{market}@{source}' for market, source in keys])}"
+
+
+def stored_name(model: str, settings: Settings) -> str:
+    """Return ``model:hash``, the name of a model's stored estimates; the hash is of the settings in `ESTIMATION_SETTINGS`."""
+    values = settings.model_dump(mode="json")
+    return f"{model}:{_short([values[name] for name in ESTIMATION_SETTINGS])}"
+
+
+def _short(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12]
+
+
+def _restored(estimation: Estimation, text: str) -> FittedPredictor:
+    make_predictor(estimation.model)  # the import registers the classes in its states
+    fitted: FittedPredictor = restored(text)
+    return fitted
+
+
+def _state(turn: TurnValues, estimation: Estimation, text: str) -> FittedState:
+    """Return an estimate as stored: its ``known_at`` is its slot, whenever it was computed."""
+    return FittedState(
+        predictor=stored_name(estimation.model, turn.settings), variable=estimation.variable, panel=estimation.panel,
+        step=step_of(turn.settings), fitted_at=estimation.time, known_at=estimation.time, state=text,
+    )  # fmt: skip
+
+
+def _estimate_all(turn: TurnValues, required: Sequence[Estimation]) -> dict[Estimation, str]:
+    """Return the required estimates as text: those on a panel in a single call, single markets in batches.
+
+    Estimations on the same panel share parts, which are computed once
+    (`slackwater.forecasting.predictors.lightgbm`).
+    """
+    pooled = {one.model: make_predictor(one.model).pooled for one in required}
+    shared: dict[tuple[str, int], list[Estimation]] = {}
+    for one in sorted(required, key=lambda one: one.panel):
+        shared.setdefault((one.panel if pooled[one.model] else "", one.at), []).append(one)
+    alone = [one for (panel, _), own in shared.items() if not panel for one in own]
+    alone.sort(key=lambda one: one.panel)
+    parcels = [own for (panel, _), own in shared.items() if panel]
+    parcels += [alone[i : i + ALONE_A_CALL] for i in range(0, len(alone), ALONE_A_CALL)]
+    if not parcels:
+        return {}
+    turn.say(f"estimate {(len(required) - len(alone)) // 2} panels and {len(alone) // 2} single markets")
+    done = turn.fan(estimate, [{"parcel": parcel} for parcel in parcels])
+    return {
+        one: text
+        for parcel, made in zip(parcels, done, strict=True)
+        for one, text in zip(parcel, made, strict=True)
+    }
+
+
+def estimate(parcel: Sequence[Estimation]) -> list[str]:
+    """Return each estimate of a batch as text."""
+    return [state_text(one.cohort.estimate(make_predictor(one.model), one.at)) for one in parcel]

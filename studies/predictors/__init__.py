@@ -1,0 +1,1 @@
+"""Published predictors compared with ours, which no plan uses."""
