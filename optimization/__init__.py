@@ -132,7 +132,7 @@ def __getattr__(name: str) -> Any:
     if name == "replay":  # the folder, which is callable too
         return import_module("slackwater.optimization.replay")
     if name not in _HOMES:
-        raise AttributeError(f"module 'optimization' has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 

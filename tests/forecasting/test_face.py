@@ -15,7 +15,7 @@ def test_the_face_is_what_it_is_said_to_be():
 
 
 def test_looking_at_it_loads_nothing():
-    code = "import sys, forecasting; print([m for m in ('numpy', 'pandas', 'lightgbm', 'numba') if m in sys.modules])"
+    code = "import sys, slackwater.forecasting; print([m for m in ('numpy', 'pandas', 'lightgbm', 'numba') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
