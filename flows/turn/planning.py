@@ -460,6 +460,7 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
     require_running(turn, asked)
     name, at = asked.name, asked.at
     own = read_ledger(turn.store, [name]) if asked.is_stored else JobLedger(decisions={}, reports={})
+    _require_not_ended(turn, asked, own)
     issued = _issued(own, name, at)
     if issued is not None and query.is_of_turn and not asked.is_elsewhere:
         others = _decided_beside(turn.store, issued, asked.job.origin)
@@ -482,12 +483,7 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
     if name in why:
         raise JobError(why[name])
     if name not in rows:
-        withdrawn = any(report.withdrawn for report in counting(reports, known_at=at))
-        raise JobError(
-            f"job {name!r} {'was withdrawn' if withdrawn else 'has done its work'} by {utc(at)}",
-            expected="a job with work left",
-            remedy=f"`slackwater job show {name}` shows it",
-        )
+        raise _ended(name, at, counting(reports, known_at=at))
     row = rows[name] | {
         "issued_at": None,
         "alone": query.alone,
@@ -593,6 +589,25 @@ def _asked_otherwise(asked: AskedJob, query: PlanQuery, issued: Row | None) -> l
             f"the turn has issued {issued['on_demand']} on-demand and {issued['spot']} spot for this slot, which stays as it is"
         )
     return found
+
+
+def _require_not_ended(turn: Turn, asked: AskedJob, ledger: JobLedger) -> None:
+    """Raise `JobError` if the slot is the present one and a report has ended the job since its start."""
+    if turn.clock is None or not asked.at <= turn.clock < asked.at + asked.job.step:
+        return
+    reports = counting(ledger.reports.get(asked.name, ()), known_at=turn.clock)
+    ends = [report for report in reports if report.ends]
+    if ends:
+        raise _ended(asked.name, ends[0].reported_at, reports)
+
+
+def _ended(name: str, at: pd.Timestamp, reports: Sequence[Report]) -> JobError:
+    withdrawn = any(report.withdrawn for report in reports)
+    return JobError(
+        f"job {name!r} {'was withdrawn' if withdrawn else 'has done its work'} by {utc(at)}; nothing is to run",
+        expected="a job with work left",
+        remedy=f"`slackwater job show {name}` shows it",
+    )
 
 
 def _since(asked: AskedJob, issued: Row, ledger: JobLedger) -> list[str]:

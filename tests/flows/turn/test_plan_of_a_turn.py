@@ -161,6 +161,23 @@ def test_without_a_time_the_slot_of_the_newest_turn_is_planned_and_an_expired_sl
     assert call("fleet", "plan", *where(), "--json").value["slot"] == AT.isoformat()
 
 
+@pytest.mark.parametrize("ended", ["--withdrawn", "--finished"])
+def test_an_issued_decision_is_refused_once_the_job_has_ended_in_its_slot(
+    folder, where, monkeypatch, tmp_path, ended
+):
+    db = shutil.copy(folder / "after.duckdb", tmp_path / "ended.duckdb")
+    own = ("--db", db, "--settings", folder / "slackwater.toml")
+    on_the_clock(monkeypatch, AT + pd.Timedelta("10min"))
+    assert call("plan", "a", *own).code == 0
+    on_the_clock(monkeypatch, AT + pd.Timedelta("20min"))
+    assert call("job", "report", "a", *own, ended).code == 0
+    refused = call("plan", "a", *own)
+    assert refused.code == 2
+    assert "nothing is to run" in refused.err
+    on_the_clock(monkeypatch, AT + pd.Timedelta("70min"))  # the decision of a past slot is shown
+    assert call("plan", "a", *own, "--at", AT.isoformat()).code == 0
+
+
 @pytest.mark.parametrize(
     ("clock", "starts", "expected"),
     [
