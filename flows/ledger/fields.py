@@ -977,20 +977,28 @@ def finish_interval(row: Mapping[str, Any]) -> str:
     return f"{start} to {utc(high)[11:] if utc(high)[:10] == start[:10] else utc(high)}"
 
 
-def assumption(row: Mapping[str, Any]) -> str:
-    """Return the assumption behind cost, finish and risk: on-demand can be launched, or spot is never lost; "" for neither.
+#: Assumption of the slot model (M2.4): within a slot spot stays.
+SLOT_MODEL = "spot is lost only between slots"
 
-    >>> assumption({"late_probability": 0.0, "on_demand_from": "catalogue"}), assumption({"availability_note": "prices only"})
-    ('on-demand can be launched', 'spot is never lost')
+
+def assumption(row: Mapping[str, Any]) -> str:
+    """Return the assumptions behind cost, finish and risk (slot model, M12); "" if the risk is unknown.
+
+    >>> assumption({"late_probability": 0.0, "on_demand_from": "catalogue"})
+    'on-demand can be launched and spot is lost only between slots'
     >>> assumption({"late_probability": 0.3, "on_demand_from": "not sold, as the job file says"})
-    ''
+    'spot is lost only between slots'
+    >>> assumption({"availability_note": "prices only"})
+    'spot is never lost'
     """
     if row.get("shortfall"):
         return ""
     if row.get("availability_note") is not None:
         return "spot is never lost"
+    if row.get("late_probability") is None:
+        return ""
     has_none = row.get("budget_note") or str(row.get("on_demand_from")).startswith("not sold")
-    return "" if row.get("late_probability") is None or has_none else "on-demand can be launched"
+    return SLOT_MODEL if has_none else f"on-demand can be launched and {SLOT_MODEL}"
 
 
 #: Columns of a table of decisions that `as_shown` derives from several fields.

@@ -152,7 +152,7 @@ def outlook(row: Mapping[str, Any]) -> str:
     risk = f", risk of missing it {'unknown' if late is None else percent(late)}"
     if row.get("budget_note"):
         risk += ", without on-demand"
-    elif assumed := assumption(row):
+    if assumed := assumption(row):
         risk += f", assuming that {assumed}"
     between = f" (80 % interval {between})" if (between := finish_interval(row)) else ""
     finish = f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}{risk}."

@@ -177,7 +177,7 @@ def test_a_finish_at_the_deadline_without_risk_shows_its_interval_and_its_assump
     }  # fmt: skip
     told = outlook(row)
     assert "80 % interval 2026-03-10 10:00 to 12:00 UTC" in told
-    assert "assuming that on-demand can be launched" in told
+    assert "assuming that on-demand can be launched and spot is lost only between slots" in told
     for unknown in ({"late_probability": None}, {"on_demand_from": "not sold, as the job file says"}):
         assert "launched" not in outlook(row | unknown)
     alone = {"expected_finish_p10": None, "expected_finish_p90": None, "availability_note": "prices only"}

@@ -194,7 +194,10 @@ def test_decision_row_shows_what_is_there_and_a_dash_for_what_is_not():
         "secret": "hidden",
     }
     both = Page(render_report(replace(empty(), decisions=[full, {"job": "bare"}]))).text("decisions")
-    assert "j 2 3 1,234.50 — — 61 % (likely late) on-demand can be launched More on j" in both, both
+    assert (
+        "j 2 3 1,234.50 — — 61 % (likely late) on-demand can be launched and spot is lost only between slots More on j"
+        in both
+    ), both
     assert "bare — — — — — unknown — More on bare" in both
     summary = decisions_summary([full, {"job": "bare"}])
     assert summary.startswith("2 jobs: run 2 on-demand instances and 3 spot instances")
