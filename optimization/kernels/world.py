@@ -326,6 +326,22 @@ def is_safe(
 
 
 @kernel
+def target_is_safe(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    on_demand: int,
+    spot: int,
+    next_at: float,
+    deadline: float,
+) -> bool:
+    """`is_safe` for callers in Python."""
+    return is_safe(amounts, counts, batches, rates, terms, on_demand, spot, next_at, deadline)
+
+
+@kernel
 def guarded(
     amounts: np.ndarray,
     counts: np.ndarray,

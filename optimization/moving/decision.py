@@ -20,13 +20,8 @@ from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.tables import MovingTables
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pace import LETS_GO, narrate, price_text, slack_slots
-from slackwater.optimization.replay.decision import (
-    Decision,
-    Effort,
-    Expected,
-    LiveJob,
-    summary,
-)
+from slackwater.optimization.replay.ahead import Expected, summary
+from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import price as usd_price
 from slackwater.warehouse.amounts import usd

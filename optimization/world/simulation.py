@@ -20,6 +20,7 @@ from slackwater.warehouse.errors import JobError
 
 #: Seconds by which sums of many seconds may exceed a deadline that is met exactly.
 SECOND_TOLERANCE = 1e-6
+HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class WorldTerms:
     @property
     def least_time(self) -> float:
         """Seconds that the job takes on on-demand alone, from the request: the least time to its deadline that the guard needs."""
-        return self.on_demand_wait + self.boot + self.restart + self.workload / max(self.rates) * 3600.0
+        return self.on_demand_wait + self.boot + self.restart + self.workload / max(self.rates) * HOUR
 
     def array(self) -> np.ndarray:
         """Return the terms as the kernels read them."""
@@ -153,6 +154,60 @@ class WorldRun:
             deadline + SECOND_TOLERANCE,
         )
         return Allocation(int(on_demand), int(spot))
+
+    def is_safe(self, target: Allocation, *, next_at: float, deadline: float) -> bool:
+        """Return whether on-demand still meets the deadline after any loss of spot until ``next_at`` (M12.7)."""
+        return bool(
+            world.target_is_safe(
+                self._amounts,
+                self._counts,
+                self._batches,
+                self._rates,
+                self._terms,
+                target.on_demand,
+                target.spot,
+                float(next_at),
+                deadline + SECOND_TOLERANCE,
+            )
+        )
+
+    def report(self, *, work: float | None = None, size: int | None = None) -> None:
+        """Take over reported work and number of instances in place of the computed ones; a smaller number is less spot first.
+
+        At most one checkpoint of the reported work is not saved. Reported instances are up.
+        """
+        if size is not None and size != self.held.total:
+            on_demand = min(self.held.on_demand, size)
+            self._set_members(on_demand, size - on_demand)
+        if work is None or self.is_finished:
+            return
+        unsaved = self._rates[min(self.working.total, self.terms.n_max)] * self.terms.checkpoint / HOUR
+        self._amounts[world.WORK] = min(work, self.terms.workload)
+        self._amounts[world.SAVED] = max(0.0, self._amounts[world.WORK] - unsaved)
+        if work >= self.terms.workload:
+            self._amounts[world.FINISH] = self.now
+
+    def _set_members(self, on_demand: int, spot: int) -> None:
+        for kind, size in ((world.ON_DEMAND, on_demand), (world.SPOT, spot)):
+            self._counts[world.BATCHES + kind] = size > 0
+            self._counts[world.TARGET + kind] = size
+            self._batches[kind, 0] = -size, self.now, self.now
+
+    def copy(self, readings: Readings | None = None) -> WorldRun:
+        """Return a run in the same state, with other later ``readings`` if given: all of them after the present second."""
+        other = WorldRun.__new__(WorldRun)
+        other.terms, other._rates, other._terms = self.terms, self._rates, self._terms
+        other.readings = self.readings if readings is None else readings
+        other._amounts, other._counts, other._batches = self.state(self._batches.shape[1])
+        if readings is not None:
+            other._counts[world.READING] = 0
+        return other
+
+    def state(self, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return copies of the arrays of the state, with room for at least ``room`` batches of a kind."""
+        batches = np.zeros((2, max(room, self._batches.shape[1]), 3))
+        batches[:, : self._batches.shape[1]] = self._batches
+        return self._amounts.copy(), self._counts.copy(), batches
 
     def _make_room(self, more: int) -> None:
         """Enlarge the array of batches; every batch has an instance, so there are at most n_max of a kind."""
