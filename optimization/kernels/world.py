@@ -195,9 +195,10 @@ def work_until(
         for b in range(counts[BATCHES + kind]):
             if batches[kind, b, GRANTED] <= amounts[NOW]:
                 held += abs(batches[kind, b, SIZE])
-        usd = amounts[PRICE] if kind == SPOT else terms[ON_DEMAND_USD]
-        amounts[PAID + kind] += held * span * usd / HOUR
-        amounts[SECONDS + kind] += held * span
+        if held > 0.0:  # where nothing is sold on demand, its price is infinite
+            usd = amounts[PRICE] if kind == SPOT else terms[ON_DEMAND_USD]
+            amounts[PAID + kind] += held * span * usd / HOUR
+            amounts[SECONDS + kind] += held * span
     amounts[NOW] = then
 
 

@@ -273,6 +273,7 @@ class LiveJob:
         after = corrected(run, self.seen[0], before, slot, reported)
         if after is not before:
             world.report(
+                slot * self.step.total_seconds(),
                 work=None if after.done == before.done else after.done,
                 size=None if after.n_previous == before.n_previous else after.n_previous,
             )

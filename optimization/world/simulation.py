@@ -171,16 +171,20 @@ class WorldRun:
             )
         )
 
-    def report(self, *, work: float | None = None, size: int | None = None) -> None:
-        """Take over reported work and number of instances in place of the computed ones; a smaller number is less spot first.
+    def report(self, at: float, *, work: float | None = None, size: int | None = None) -> None:
+        """Take over work and number of instances as reported at a time in seconds, in place of the computed ones.
 
-        At most one checkpoint of the reported work is not saved. Reported instances are up.
+        Of fewer instances, spot is lost first. Reported instances are up. At most one checkpoint of
+        the reported work is not saved. A job that had finished runs on if less work is reported.
         """
         if size is not None and size != self.held.total:
             on_demand = min(self.held.on_demand, size)
             self._set_members(on_demand, size - on_demand)
-        if work is None or self.is_finished:
+        if work is None:
             return
+        if self.is_finished and work < self.terms.workload:
+            self._amounts[[world.NOW, world.FINISH]] = at, math.inf
+            self._set_members(0, 0)
         unsaved = self._rates[min(self.working.total, self.terms.n_max)] * self.terms.checkpoint / HOUR
         self._amounts[world.WORK] = min(work, self.terms.workload)
         self._amounts[world.SAVED] = max(0.0, self._amounts[world.WORK] - unsaved)

@@ -214,7 +214,7 @@ def test_alone_or_with_enough_for_all_it_is_the_decision_of_a_job_by_itself():
 def test_of_two_jobs_the_one_that_is_short_of_slack_gets_the_spot():
     windows, records = made(np.full((1, 52), 0.5), np.full((1, 52), 2.0), 40)
     idle = replace(a_job(d=12, n_max=2, load=0.3), name="a-idle")
-    urgent = replace(a_job(d=12, n_max=2, load=0.95), name="urgent")
+    urgent = replace(a_job(d=12, n_max=2, load=0.8), name="urgent")
     lives = [live_at(job, windows[0], records[0]) for job in (idle, urgent)]
     (patient,), (pressed,) = decide_all([course(live) for live in lives], EFFORT)
     assert pressed.allocation == Allocation(0, 2)
