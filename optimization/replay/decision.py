@@ -32,7 +32,7 @@ from slackwater.optimization.moving.definition import (
     placement,
     step,
 )
-from slackwater.optimization.policies import OnDemandOnly
+from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
 from slackwater.optimization.replay.ahead import Expected, Present, look_ahead, progress_of
