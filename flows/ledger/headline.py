@@ -143,17 +143,20 @@ def outlook(row: Mapping[str, Any]) -> str:
     """
     if row.get("shortfall"):
         return f"The deadline {utc(row['deadline'])} is missed in any case."
-    if not is_observed(row):
-        return (
-            f"Risk of missing the deadline {utc(row['deadline'])}: unknown, availability not observed. "
-            f"Finish {utc(row['expected_finish'])} if spot is never lost. {budget(row)}"
-        ).rstrip()
     late = as_number(row.get("late_probability"))
-    risk = f", risk of missing it {'unknown' if late is None else percent(late)}"
+    risk = "unknown" if late is None else percent(late)
+    if row.get("guarded"):
+        risk += " whatever becomes of spot"
     if row.get("budget_note"):
         risk += ", without on-demand"
-    if assumed := assumption(row):
-        risk += f", assuming that {assumed}"
+    assumed, _, _ = assumption(row).partition("; for cost and finish: ")
+    if not is_observed(row):
+        risk += f", assuming that {assumed}" if row.get("guarded") else ", availability not observed"
+        return (
+            f"Risk of missing the deadline {utc(row['deadline'])}: {risk}. "
+            f"Finish {utc(row['expected_finish'])} if spot is never lost. {budget(row)}"
+        ).rstrip()
+    risk = f", risk of missing it {risk}" + (f", assuming that {assumed}" if assumed else "")
     between = f" (80 % interval {between})" if (between := finish_interval(row)) else ""
     finish = f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}{risk}."
     return " ".join(part for part in (finish, budget(row)) if part)

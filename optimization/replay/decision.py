@@ -40,7 +40,7 @@ from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.replay.run import Planning, Seen, catch_up, checked, run_from, see
 from slackwater.optimization.window.plan import Allocation, spot_alone
 from slackwater.optimization.world.simulation import Readings, WorldRun
-from slackwater.optimization.world.terms import world_terms
+from slackwater.optimization.world.terms import on_demand_alone, world_terms
 from slackwater.warehouse.errors import JobError, SlackwaterError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
@@ -315,10 +315,16 @@ class LiveJob:
 
     @property
     def on_demand_only_usd(self) -> float | None:
-        """Total cost in USD of OD-only for the job in its cheapest market, also after d.
+        """Total cost in USD of the job on on-demand alone in its cheapest market; None if no on-demand price is known.
 
-        The on-demand price is the only market data used; None if none is known.
+        In one market it is in the world, with several that of OD-only in the slot model.
         """
+        if len(self.seen) == 1:
+            run, seen = self.run, self.seen[0]
+            if not seen.on_demand.known:
+                return None
+            terms = world_terms(run, on_demand_usd=seen.on_demand_usd, slot_hours=seen.slot_hours)
+            return on_demand_alone(terms, run.deadline_slots * self.step.total_seconds())[1]
         policy, known = OnDemandOnly(), []
         for run, seen in zip(self.job.runs, self.seen, strict=True):
             if seen.on_demand.known:
@@ -484,6 +490,7 @@ class Decision:
     ``move_usd`` the cost of the move. ``probe_next`` is the market whose count has the highest
     information value, None if all counts are known or none can change the decision.
 
+    ``in_world``: cost, finish and risk are of the world of M12, not of the slot model.
     ``guarded``: the deadline is met whatever becomes of spot, as long as on-demand is granted
     (M12.7). ``standby`` is what to run at once if all spot of ``allocation`` is lost in the slot;
     None without spot.
@@ -503,6 +510,7 @@ class Decision:
     moved_from: int | None = None
     move_usd: float = 0.0
     probe_next: int | None = None
+    in_world: bool = False
     guarded: bool = False
     standby: Allocation | None = None
 
@@ -578,6 +586,7 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
             view.availability_observed
             and (view.knows_count or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours))
         ),
+        in_world=True,
         guarded=guard.holds(allocation),
         standby=guard.standby(policy, state, allocation),
     )

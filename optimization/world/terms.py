@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slackwater.optimization.job.definition import InstanceTimes, Job, rates
-from slackwater.optimization.world.simulation import WorldTerms
+from slackwater.optimization.world.simulation import HOUR, SECOND_TOLERANCE, WorldTerms
 
 
 def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float) -> WorldTerms:
@@ -11,7 +11,7 @@ def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float) -> WorldTe
 
     A job without times of its instances restarts in the share of a slot that M2.4 takes, and boots at once.
     """
-    restart = (1.0 - job.mu_up) * slot_hours * 3600.0
+    restart = (1.0 - job.mu_up) * slot_hours * HOUR
     times = job.times or InstanceTimes(boot=0.0, restart=restart, checkpoint=0.0)
     hours = enumerate(rates(job.throughput, job.n_max).tolist())
     return WorldTerms(
@@ -24,3 +24,15 @@ def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float) -> WorldTe
         notice_saves=times.notice_saves,
         on_demand_wait=times.on_demand_wait,
     )
+
+
+def on_demand_alone(terms: WorldTerms, deadline: float) -> tuple[int, float]:
+    """Return number and total cost in USD of the cheapest constant number of on-demand instances that meets ``deadline`` seconds.
+
+    If none does, the number that finishes first.
+    """
+    sizes = [n for n, rate in enumerate(terms.rates) if rate > 0.0]
+    paid = {n: terms.boot + terms.restart + terms.workload / terms.rates[n] * HOUR for n in sizes}
+    in_time = [n for n in sizes if terms.on_demand_wait + paid[n] <= deadline + SECOND_TOLERANCE]
+    n = min(in_time, key=lambda n: n * paid[n]) if in_time else min(sizes, key=lambda n: paid[n])
+    return n, n * paid[n] / HOUR * terms.on_demand_usd

@@ -4,9 +4,10 @@ import pandas as pd
 import pytest
 from make import make_job, request_terms
 
+from slackwater.optimization.job.definition import InstanceTimes
 from slackwater.optimization.job.request import parse_request, slot_job
 from slackwater.optimization.world.simulation import WorldTerms
-from slackwater.optimization.world.terms import world_terms
+from slackwater.optimization.world.terms import on_demand_alone, world_terms
 from slackwater.warehouse.history import Market
 
 
@@ -39,3 +40,11 @@ def test_a_job_without_times_restarts_in_the_share_of_a_slot_that_the_slot_model
     terms = world_terms(make_job(mu_up=0.8), on_demand_usd=1.0, slot_hours=0.5)
     assert (terms.boot, terms.checkpoint, terms.on_demand_wait) == (0.0, 0.0, 0.0)
     assert terms.restart == pytest.approx(360.0)
+
+
+def test_on_demand_alone_is_the_cheapest_number_in_time():
+    times = InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0, on_demand_wait=600.0)
+    terms = world_terms(make_job(workload=4.0, n_max=4, times=times), on_demand_usd=3.0, slot_hours=0.5)
+    assert on_demand_alone(terms, 6 * 3600.0) == (1, pytest.approx(3.0 * 4.1))
+    assert on_demand_alone(terms, 3 * 3600.0) == (2, pytest.approx(3.0 * 2 * 2.1))
+    assert on_demand_alone(terms, 60.0) == (4, pytest.approx(3.0 * 4 * 1.1)), "none is in time"
