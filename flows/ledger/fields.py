@@ -1051,7 +1051,10 @@ def assumption(row: Mapping[str, Any]) -> str:
         return ""
     if row.get("availability_note") is not None:
         return "spot is never lost"
-    return "" if row.get("late_probability") is None else f"on-demand can be launched and {SLOT_MODEL}"
+    if row.get("late_probability") is None:
+        return ""
+    has_none = row.get("budget_note") or str(row.get("on_demand_from")).startswith("not sold")
+    return SLOT_MODEL if has_none else f"on-demand can be launched and {SLOT_MODEL}"
 
 
 #: Columns of a table of decisions that `as_shown` derives from several fields.
