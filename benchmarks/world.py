@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from benchmarks.replay import JOBS, N_MAX, SIMULATIONS, SINGLE, case, cpu_of
 
+from benchmarks.replay import JOBS, N_MAX, SIMULATIONS, SINGLE, case, cpu_of
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.world.replay import (

@@ -1,4 +1,4 @@
-"""Replay of policies in the world of M12: decisions at slots or at readings, under the exact guard (M12.10)."""
+"""Replay of policies in the world of M12: decisions at slots or at readings, under the exact guard (M12.8)."""
 
 from __future__ import annotations
 
@@ -200,13 +200,13 @@ def _run_policy(
     """Run a policy to the end of the job.
 
     A policy that decides again within a slot starts from its state before the slot, so that its
-    state counts slots (M12.10).
+    state counts slots (M12.8).
     """
     job = case.case.job
     run = WorldRun(replace(case.terms, workload=needed(job.workload)), case.readings)
     before = state = policy.start(job)
     always = always_kept(job, seen)
-    present, targets = -1, []
+    present, targets = -1, list[Allocation]()
     at = Standing(0, run.available, run.price, 0.0, 0.0)
     for now, slot, next_at in decisions:
         if slot != present:

@@ -170,7 +170,7 @@ class WorldRun:
         Return the target and the state of the run at ``until``. Without a ``deadline`` the wish is
         the target.
         """
-        on_demand, spot, *state = world.follow(
+        on_demand, spot, held, available, price, work, paid = world.follow(
             self._amounts,
             self._counts,
             self._batches,
@@ -184,7 +184,7 @@ class WorldRun:
             until,
             deadline + SECOND_TOLERANCE,
         )
-        return Allocation(on_demand, spot), Standing(*state)
+        return Allocation(on_demand, spot), Standing(held, available, price, work, paid)
 
     @property
     def now(self) -> float:

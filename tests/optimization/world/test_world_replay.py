@@ -1,4 +1,4 @@
-"""Replays of policies in the world: what a policy sees, when it decides, and that no guarded job is late (M12.10)."""
+"""Replays of policies in the world: what a policy sees, when it decides, and that no guarded job is late (M12.8)."""
 
 from __future__ import annotations
 
