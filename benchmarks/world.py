@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from benchmarks.replay import JOBS, N_MAX, SIMULATIONS, SINGLE, case, cpu_of
+from slackwater.optimization.job.definition import InstanceTimes
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.world.replay import (
@@ -20,7 +22,6 @@ from slackwater.optimization.world.replay import (
     market_readings,
     replay_world_batch,
 )
-from slackwater.optimization.world.simulation import WorldTerms
 
 #: Rounds of which the median counts.
 ROUNDS = 5
@@ -32,16 +33,9 @@ def world_case(seed: int) -> WorldCase:
     counts = known.window.available[:, None] + np.random.default_rng(seed).integers(
         -1, 2, (len(known.window), 2)
     )
+    times = InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0)
     return WorldCase(
-        case=known,
-        terms=WorldTerms(
-            rates=tuple(float(n) for n in range(N_MAX + 1)),
-            workload=known.job.workload,
-            on_demand_usd=1.0,
-            boot=120.0,
-            restart=240.0,
-            checkpoint=600.0,
-        ),
+        case=replace(known, job=replace(known.job, times=times)),
         readings=market_readings(known.window, np.clip(counts, 0, N_MAX).astype(float)),
     )
 

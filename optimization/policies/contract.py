@@ -32,7 +32,7 @@ class View:
     is the rest of the market's ``count``. ``on_demand`` gives the origin of the on-demand price,
     and whether on-demand instances are sold at all. ``quoted`` is the market's spot price if the
     job limits the spot price, else None (`SpotCeiling`). ``elapsed_hours`` have passed since the
-    start of the slot: above 0 only where a launcher decides between slots (M12.8); ``price`` and
+    start of the slot: above 0 only where a launcher decides between slots (M12.10); ``price`` and
     ``available`` are then of the newest reading.
 
     ``windows``, ``tables`` and ``beliefs`` are caches shared by the views of one replay:

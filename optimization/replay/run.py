@@ -114,7 +114,7 @@ class Seen:
     quoted: tuple[float, ...] | None = None
 
     def view(self, job: Job, progress: Progress, slot: int, newest: NewestReading | None = None) -> View:
-        """Return the view of a policy at the start of ``slot``, or at its ``newest`` reading (M12.8)."""
+        """Return the view of a policy at the start of ``slot``, or at its ``newest`` reading (M12.10)."""
         price, available, elapsed_hours = self.price[slot], self.available[slot], 0.0
         quoted = None if self.quoted is None else self.quoted[slot]
         if newest is not None and self.observed[slot]:

@@ -1,4 +1,4 @@
-"""Replay of policies in the world of M12: decisions at slots or at readings, under the exact guard (M12.8)."""
+"""Replay of policies in the world of M12: decisions at slots or at readings, under the exact guard (M12.10)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from slackwater.optimization.world.simulation import (
     Readings,
     Standing,
     WorldRun,
-    WorldTerms,
 )
+from slackwater.optimization.world.terms import world_terms
 from slackwater.warehouse.errors import MarketError
 
 S = TypeVar("S")
@@ -73,10 +73,9 @@ class WorldOutcome(Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldCase:
-    """A job on a market in the world: its case, the times that its instances take, and the market's readings."""
+    """A job on a market in the world: its case, whose job states the times of its instances, and the market's readings."""
 
     case: Case
-    terms: WorldTerms
     readings: Readings
 
 
@@ -155,7 +154,7 @@ def replay_in_world(
     """Replay every policy on a job in the world, under the exact guard (M12.7) unless ``guard`` is False.
 
     ``memo`` shares plans and tables with other replays of the same case. Raises the errors of
-    `slackwater.optimization.replay.run.replay`.
+    `slackwater.optimization.replay.run.replay` and `world_terms`.
     """
     memo = memo or PlanMemo()
     job, known = case.case.job, case.case
@@ -200,10 +199,11 @@ def _run_policy(
     """Run a policy to the end of the job.
 
     A policy that decides again within a slot starts from its state before the slot, so that its
-    state counts slots (M12.8).
+    state counts slots (M12.10).
     """
     job = case.case.job
-    run = WorldRun(replace(case.terms, workload=needed(job.workload)), case.readings)
+    terms = world_terms(job, on_demand_usd=seen.on_demand_usd)
+    run = WorldRun(replace(terms, workload=needed(job.workload)), case.readings)
     before = state = policy.start(job)
     always = always_kept(job, seen)
     present, targets = -1, list[Allocation]()

@@ -1,4 +1,4 @@
-"""Replays of policies in the world: what a policy sees, when it decides, and that no guarded job is late (M12.8)."""
+"""Replays of policies in the world: what a policy sees, when it decides, and that no guarded job is late (M12.10)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from make import make_job, make_record, make_window
 
-from slackwater.optimization.job.definition import Amdahl, Job, Linear
+from slackwater.optimization.job.definition import Amdahl, InstanceTimes, Job, Linear
 from slackwater.optimization.market.window import MarketWindow, Record
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pool import load_pool, policy_named
@@ -23,42 +23,19 @@ from slackwater.optimization.world.replay import (
     replay_in_world,
     replay_world_batch,
 )
-from slackwater.optimization.world.simulation import Readings, WorldTerms
+from slackwater.optimization.world.simulation import Readings
 from slackwater.warehouse.errors import MarketError
 
 HALF_HOUR = 1800.0
 
 
-def terms_of(job: Job, **changes: float) -> WorldTerms:
-    """Return terms in which nothing takes time, with ``changes``."""
-    times = {"boot": 0.0, "restart": 0.0, "checkpoint": 0.0}
-    rates = [job.throughput.rate(n) if n >= job.n_min else 0.0 for n in range(job.n_max + 1)]
-    return WorldTerms(rates=tuple(rates), workload=job.workload, on_demand_usd=1.0, **times | changes)
-
-
-def world_case(
-    job: Job, window: MarketWindow, within: np.ndarray | None = None, **changes: float
-) -> WorldCase:
+def world_case(job: Job, window: MarketWindow, within: np.ndarray | None = None, **times: float) -> WorldCase:
+    """Return a case whose instances take no time, but for ``times``."""
+    known = InstanceTimes(**{"boot": 0.0, "restart": 0.0, "checkpoint": 0.0, **times})
     return WorldCase(
-        case=Case(job=job, window=window),
-        terms=terms_of(job, **changes),
+        case=Case(job=replace(job, times=known), window=window),
         readings=market_readings(window, within),
     )
-
-
-@dataclass(frozen=True)
-class Scripted:
-    """Policy that wishes for given allocations by slot and records nothing."""
-
-    wishes: tuple[Allocation, ...]
-    name: str = "scripted"
-
-    def start(self, job: Job) -> tuple[View, ...]:
-        return ()
-
-    def decide(self, state: tuple[View, ...], view: View) -> tuple[Allocation, tuple[View, ...]]:
-        wish = self.wishes[view.slot]
-        return Allocation(wish.on_demand, min(wish.spot, view.available)), (*state, view)
 
 
 class Watching:
@@ -218,9 +195,8 @@ def test_a_job_that_cannot_be_in_time_goes_on_on_demand_until_it_is_done():
     assert outcome.on_demand_hours == pytest.approx(outcome.on_demand_usd)
     assert outcome.finish_slots == 3
     given_up = replace(job, must_finish=False, value=0.01)
-    (outcome,) = replay_in_world(
-        [policy_named("Stochastic(24)")], replace(case, case=replace(case.case, job=given_up))
-    )
+    case = world_case(given_up, make_window(0.5, 0, slots=2))
+    (outcome,) = replay_in_world([policy_named("Stochastic(24)")], case)
     assert (outcome.finish, outcome.finish_slots, outcome.value_usd) == (None, None, 0.0)
 
 
@@ -300,17 +276,15 @@ def hostile_case(rng: np.random.Generator) -> WorldCase:
         times = np.unique(np.concatenate([readings.times, np.arange(slots) * HALF_HOUR + 1.0]))
         drawn = rng.choice([0, n_max], len(times), p=[0.5, 0.5])
         readings = Readings(times=times, available=drawn, price=np.full(len(times), 0.5))
-    return WorldCase(
-        case=Case(job=job, window=window, record=hostile_record(rng, window, n_max)),
-        terms=terms_of(
-            job,
-            boot=boot,
-            restart=restart,
-            on_demand_wait=wait,
-            checkpoint=float(rng.choice([0.0, 600.0, 3600.0])),
-        ),
-        readings=readings,
+    times = InstanceTimes(
+        boot=boot,
+        restart=restart,
+        on_demand_wait=wait,
+        checkpoint=float(rng.choice([0.0, 600.0, 3600.0])),
     )
+    record = hostile_record(rng, window, n_max)
+    case = Case(job=replace(job, times=times), window=window, record=record)
+    return WorldCase(case=case, readings=readings)
 
 
 def hostile_record(rng: np.random.Generator, window: MarketWindow, n_max: int) -> Record:
