@@ -9,13 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slackwater.optimization.policies import POLICIES
+from slackwater.optimization.policies import GROUP, POLICIES
 from slackwater.optimization.policies.contract import NameForm, Policy
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.plugins import find_plugin
 
-#: Entry points of policies in other packages: a class whose instances satisfy `Policy`, with a `NameForm` if it has parameters.
-GROUP = "slackwater.policies"
 DEFAULT_POOL = Path(__file__).parents[1] / "data" / "pool.toml"
 
 
@@ -49,7 +46,7 @@ def expand(grid: Mapping[str, Any]) -> list[Policy[Any]]:
     ['AHANP(0.3)', 'AHANP(0.7)']
     """
     family = grid.get("name")
-    if not isinstance(family, str) or _family(family) is None:
+    if not isinstance(family, str) or family not in POLICIES:
         raise SettingsError(
             f"pool family {family!r}",
             expected=f"one of {', '.join(POLICIES)}, an entry point of {GROUP}, or module:Name",
@@ -68,7 +65,7 @@ NAME = re.compile(r"\s*([^()\s]+)\s*(?:\(([^()]*)\))?\s*")
 def is_policy(name: str) -> bool:
     """Return whether a name belongs to a family of policies, whatever its parameters."""
     match = NAME.fullmatch(name)
-    return match is not None and _family(match.group(1)) is not None
+    return match is not None and match.group(1) in POLICIES
 
 
 def policy_named(name: str) -> Policy[Any]:
@@ -79,7 +76,7 @@ def policy_named(name: str) -> Policy[Any]:
     """
     match = NAME.fullmatch(name)
     family, inside = match.groups() if match else ("", None)
-    create = _family(family)
+    create = POLICIES.get(family)
     texts = [text.strip() for text in inside.split(",")] if inside else []
     form = _form(create)
     numbers = list(itertools.takewhile(lambda text: text not in form.words, texts))
@@ -101,11 +98,6 @@ def policy_named(name: str) -> Policy[Any]:
     return _make(family, values | chosen)
 
 
-def _family(name: str) -> Any:
-    """Return the class of a family of policies, ours or of another package; None if there is none."""
-    return POLICIES[name] if name in POLICIES else find_plugin(GROUP, name)
-
-
 def _form(create: Any) -> NameForm:
     """Return the form of the names of a family, that without parameters for a class that states none."""
     form: NameForm = getattr(create, "name_form", NameForm())
@@ -118,7 +110,7 @@ def _left_out(parameters: Mapping[str, Any]) -> bool:
 
 
 def _make(family: str, parameters: Mapping[str, Any]) -> Policy[Any]:
-    create = _family(family)
+    create = POLICIES[family]
     form = _form(create)
     try:
         policy: Policy[Any] = create(
