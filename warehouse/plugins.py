@@ -1,4 +1,4 @@
-"""Objects that other packages provide: entry points, and ``module:Name``."""
+"""Objects of other packages: entry points and ``module:Name``, and the optional extras of this package."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 import sys
 import tomllib
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from slackwater.warehouse.errors import SettingsError
 
@@ -53,3 +54,30 @@ def list_studies(group: str) -> dict[str, str]:
         return {}
     found: dict[str, str] = tomllib.loads(STUDIES.read_text(encoding="utf-8")).get(group, {})
     return found
+
+
+#: Extras of ``pip install "slackwater[NAME]"``, with the modules that their users import.
+EXTRAS: Final = {
+    "aws": ("boto3",),
+    "dask": ("prefect_dask", "distributed"),
+    "serve": ("prefect", "uvicorn", "starlette", "prometheus_client"),
+}
+
+
+def has_extra(extra: str) -> bool:
+    """Return whether the modules of an extra are installed; nothing is imported."""
+    return not _missing_modules(extra)
+
+
+def require_extra(extra: str, user: str) -> None:
+    """Raise `SettingsError` unless the modules of an extra are installed; ``user`` names what needs them."""
+    if missing := _missing_modules(extra):
+        raise SettingsError(
+            f"{user} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
+            expected=f"the optional extra {extra}",
+            remedy=f'pip install "slackwater[{extra}]"',
+        )
+
+
+def _missing_modules(extra: str) -> list[str]:
+    return [name for name in EXTRAS[extra] if find_spec(name) is None]
