@@ -52,7 +52,7 @@ from slackwater.flows.turn.leaderboard import learned
 from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.plugins import require_extra
+from slackwater.warehouse.extras import require_extra
 
 #: Environment variables: the kind of runner, the number of concurrent tasks, and the scheduler
 #: address of a running Dask cluster.

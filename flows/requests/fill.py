@@ -36,7 +36,7 @@ from slackwater.forecasting.configurations.runs import runs_frame
 from slackwater.optimization.job.gpus import GpuType
 from slackwater.optimization.job.request import JobRequest, first_slot, job_on
 from slackwater.optimization.market.lately import LATELY
-from slackwater.optimization.policies import OnDemandOnly
+from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import Expected, record_start

@@ -116,6 +116,11 @@ class MaximalSpot:
         return narrate(view, allocation)
 
 
+def trimmed_spot() -> MaximalSpot:
+    """Return MSU-trim."""
+    return MaximalSpot(trim=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformProgress:
     """UP: all spot up to N_max, on-demand only while behind uniform progress, safety net as in MSU (M4.3).

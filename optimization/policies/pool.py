@@ -9,16 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slackwater.optimization.policies import POLICIES
+from slackwater.optimization.policies import GROUP, POLICIES
 from slackwater.optimization.policies.ada_switch import ROBUST
 from slackwater.optimization.policies.committed_horizon import END_RULE_NAMES, Commit
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.window.plan import EndRule
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.plugins import find_plugin
 
-#: Entry points of policies in other packages: a class whose instances satisfy `Policy`.
-GROUP = "slackwater.policies"
 DEFAULT_POOL = Path(__file__).parents[1] / "data" / "pool.toml"
 #: Required parameters in the order of canonical names, by family.
 NAMED_PARAMETERS = {
@@ -74,7 +71,7 @@ def expand(grid: Mapping[str, Any]) -> list[Policy[Any]]:
     ['AHANP(0.3)', 'AHANP(0.7)']
     """
     family = grid.get("name")
-    if not isinstance(family, str) or _family(family) is None:
+    if not isinstance(family, str) or family not in POLICIES:
         raise SettingsError(
             f"pool family {family!r}",
             expected=f"one of {', '.join(POLICIES)}, an entry point of {GROUP}, or module:Name",
@@ -93,8 +90,7 @@ NAME = re.compile(r"([A-Za-z-]+)(?:\(([^()]*)\))?")
 def is_policy(name: str) -> bool:
     """Return whether a name belongs to a family of policies, whatever its parameters."""
     match = NAME.fullmatch(name.strip())
-    known = match is not None and match.group(1) in POLICIES
-    return known or find_plugin(GROUP, name.strip()) is not None
+    return (match is not None and match.group(1) in POLICIES) or name.strip() in POLICIES
 
 
 def policy_named(name: str) -> Policy[Any]:
@@ -113,7 +109,7 @@ def policy_named(name: str) -> Policy[Any]:
     said: dict[str, Any] = {}
     for word in words:
         said |= known.get(word, {})
-    if family not in POLICIES and find_plugin(GROUP, name.strip()) is not None:
+    if family not in POLICIES and name.strip() in POLICIES:
         return _make(name.strip(), {})
     if family not in POLICIES or len(numbers) != len(wanted) or len(said) != len(words):
         raise SettingsError(
@@ -131,11 +127,6 @@ def policy_named(name: str) -> Policy[Any]:
     return _make(family, parameters | said)
 
 
-def _family(name: str) -> Any:
-    """Return the class of a family of policies, ours or of another package; None if there is none."""
-    return POLICIES[name] if name in POLICIES else find_plugin(GROUP, name)
-
-
 def _left_out(parameters: Mapping[str, Any]) -> bool:
     """Return whether the commitment is longer than the window, which M4.8 excludes (v <= omega)."""
     return bool({"omega", "commitment"} <= set(parameters) and parameters["commitment"] > parameters["omega"])
@@ -148,7 +139,7 @@ def _make(family: str, parameters: dict[str, Any]) -> Policy[Any]:
                 parameters = parameters | {key: words(parameters[key])}
             except ValueError as error:
                 raise SettingsError(f"{family}: {error}", expected=f"one of {', '.join(words)}") from error
-    create = _family(family)
+    create = POLICIES[family]
     try:
         policy: Policy[Any] = create(**parameters)
         return policy

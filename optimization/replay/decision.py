@@ -34,7 +34,7 @@ from slackwater.optimization.moving.definition import (
     placement,
     step,
 )
-from slackwater.optimization.policies import OnDemandOnly
+from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, pace, slot_gain
 from slackwater.optimization.policies.pace import step as step_in_market

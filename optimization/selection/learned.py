@@ -21,7 +21,23 @@ from slackwater.optimization.selection.contract import (
     static_bound,
     weigh,
 )
+from slackwater.optimization.selection.learners import learner_named
 from slackwater.warehouse.errors import SettingsError
+
+
+def learn(utilities: Mapping[str, Sequence[float]], *, learner: str = "default") -> Weights:
+    """Return the weights of the policies after the given rounds (M5.2).
+
+    ``utilities`` maps every policy name to its utility in each round, a share in [0, 1] (see
+    `normalised`). Raises `SettingsError` for values outside [0, 1] and for policies with different
+    numbers of rounds.
+    """
+    rounds = {len(own) for own in utilities.values()}
+    if len(rounds) > 1:
+        raise SettingsError(f"policies with {sorted(rounds)} rounds", expected="every policy in every round")
+    table = np.array(list(utilities.values()), dtype=float).T
+    return weigh(learner_named(learner), list(utilities), table)[-1]
+
 
 # ---
 # Utility of each policy on each ended job, and the leading policy. A utility belongs to a policy

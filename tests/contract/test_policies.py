@@ -13,12 +13,14 @@ from make import make_job, make_record, make_view, make_window
 from slackwater.optimization import Allocation, EndRule, Job, PointForecast, Progress
 from slackwater.optimization.job.definition import Amdahl, Linear, Power, RateTable, Throughput
 from slackwater.optimization.market.window import MarketWindow, Record
-from slackwater.optimization.policies import POLICIES, PUBLISHED_IDEAS, AdaSwitch, UncertainWindow
+from slackwater.optimization.policies import POLICIES, PUBLISHED_IDEAS
+from slackwater.optimization.policies.ada_switch import AdaSwitch
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pace import always_worth_finishing, pace, step
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.policies.stochastic import Stochastic
+from slackwater.optimization.policies.uncertain_window import UncertainWindow
 from slackwater.optimization.replay.run import replay, see
 from slackwater.warehouse.errors import JobError
 

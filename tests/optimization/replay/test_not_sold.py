@@ -14,7 +14,7 @@ from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_th
 from slackwater.optimization.moving.definition import MarketsJob, in_one_market
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, replay_over_markets
-from slackwater.optimization.policies import UniformProgress
+from slackwater.optimization.policies.baselines import UniformProgress
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.policies.stochastic import Stochastic

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from slackwater.warehouse.errors import FetchError, SettingsError
-from slackwater.warehouse.plugins import require_extra
+from slackwater.warehouse.extras import require_extra
 from slackwater.warehouse.sources.contract import (
     Address,
     Batch,
