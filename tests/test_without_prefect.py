@@ -58,17 +58,6 @@ def test_a_turn_needs_no_prefect_and_servers_say_so(tmp_path):
     plain = one_turn(tmp_path / "plain.duckdb", read_settings(file))
     commands = [
         ["run", "--at", AT.isoformat(), "--settings", str(file), "--json"],
-        [
-            "backfill",
-            "--from",
-            AT.isoformat(),
-            "--to",
-            AT.isoformat(),
-            "--db",
-            "past.duckdb",
-            "--settings",
-            str(file),
-        ],
         ["serve", "--help"],
         ["serve"],
         ["ui", "--port", "0"],
