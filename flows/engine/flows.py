@@ -30,7 +30,7 @@ from pydantic import Field
 from slackwater.flows.command import DEFAULT_DB, progress, say, words_of
 from slackwater.flows.config import read_settings
 from slackwater.flows.engine.turns import Show, complete_turn, opened_turn, show_nothing, stage_name
-from slackwater.flows.ledger.records import reason_of, worth_another_try
+from slackwater.flows.ledger.stages import reason_of, worth_another_try
 from slackwater.flows.monitoring.flow import emit_alarms
 from slackwater.flows.runs import (
     Data,
@@ -164,7 +164,7 @@ def _called(part: _TaskCalls) -> _Results:
 def tried(work: Callable[[], Result], *, label: str) -> Result:
     """Run the work of a flow with retries: delays double from `FIRST_WAIT`, with random jitter.
 
-    Permanent errors are not retried (`slackwater.flows.ledger.records.worth_another_try`). Every try opens the
+    Permanent errors are not retried (`slackwater.flows.ledger.stages.worth_another_try`). Every try opens the
     warehouse again, so it is free during the delays, and has the same logical time. A run started
     by hand is not retried: its user sees the error at once.
     """

@@ -17,8 +17,8 @@ from slackwater.flows.monitoring.alarms import Settled
 from slackwater.flows.monitoring.alerts import raise_alarms
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.stages import RECORDED, Found, Stage, TurnResult, run_stage, whole_turn
+from slackwater.optimization.fan import Fan
 from slackwater.optimization.job.request import JobRequest
-from slackwater.optimization.replay.decision import Fan
 from slackwater.warehouse.store.connection import open_store
 from slackwater.warehouse.times import steady_seconds
 
