@@ -1,4 +1,4 @@
-"""Expected cost and lateness of a running job: its policy in the world (M12) over sampled paths of the market (M12.10)."""
+"""Expected cost and lateness of a running job: its policy in the world (M12) over sampled paths of the market (M12.12)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def simulate_ahead(
 
     ``price_paths`` (USD per instance-hour) and ``count_paths`` have shape (paths, slots after this
     slot), at least up to the deadline; the slot of the view is as observed. A count that changes
-    between two slots changes at a uniformly random second between them (M12.10).
+    between two slots changes at a uniformly random second between them (M12.12).
 
     In later slots the policy reads the forecast of the view shifted to that slot: a *static
     vintage*, since later forecasts are unknown (ours). The record and the belief of the view are

@@ -28,7 +28,7 @@ class PathReadings:
 def readings_between(
     now: float, seconds: float, present: int, counts: np.ndarray, prices: np.ndarray, rng: np.random.Generator
 ) -> PathReadings:
-    """Return the readings of paths that are known at slot starts only (M12.10).
+    """Return the readings of paths that are known at slot starts only (M12.12).
 
     ``counts`` and ``prices`` are those at the starts of the slots after ``now``, a slot every
     ``seconds``, shape (paths, slots); ``present`` is the count now. A count that differs from that
