@@ -154,12 +154,18 @@ def outlook(row: Mapping[str, Any]) -> str:
         risk += f", assuming that {assumed}" if row.get("guarded") else ", availability not observed"
         return (
             f"Risk of missing the deadline {utc(row['deadline'])}: {risk}. "
-            f"Finish {utc(row['expected_finish'])} if spot is never lost. {budget(row)}"
+            f"Finish {utc(row['expected_finish'])} if spot is never lost. {_rest(row)}"
         ).rstrip()
     risk = f", risk of missing it {risk}" + (f", assuming that {assumed}" if assumed else "")
     between = f" (80 % interval {between})" if (between := finish_interval(row)) else ""
     finish = f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}{risk}."
-    return " ".join(part for part in (finish, budget(row)) if part)
+    return f"{finish} {_rest(row)}".rstrip()
+
+
+def _rest(row: Mapping[str, Any]) -> str:
+    """Return what to do if spot is lost in the slot, and the budget."""
+    lost = f"If spot is lost before {utc(row['slot_end'])[11:]}: {row['standby']}." if row.get("standby") else ""
+    return " ".join(part for part in (lost, budget(row)) if part)
 
 
 def budget(row: Mapping[str, Any]) -> str:
