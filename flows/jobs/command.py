@@ -111,6 +111,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.turn.planning import asked_job
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_told
+    from slackwater.optimization.job.times import times_rows
     from slackwater.optimization.moving.terms import job_in_markets
 
     if name:
@@ -148,6 +149,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         ),
         **({"move_usd_most": float(job.moving.usd.max())} if placed.may_move else {}),
         "note": "; ".join([*_terms_note(placed, job), *_roundings(placed, histories)]),
+        "times": times_rows(placed),
     }
     short: list[str] = [
         shortfall_told(one, first_slot(placed, histories[0].step), histories[0].step) for one in job.runs
@@ -182,7 +184,7 @@ def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
     """Return the columns of an added job, without the imputed value of a job with a hard deadline."""
     hidden = {
         "added", "ranked", "shortfall", "stale", "n_min", "n_max", "gpus_per_instance", "workload", "workload_unit",
-        "workload_instance_hours", "infeasible_by_slots",
+        "workload_instance_hours", "infeasible_by_slots", "times",
     }  # fmt: skip
     hidden |= {"value_usd"} if value["must_finish"] else set()
     hidden |= {"move_usd_most"} if not value.get("move_usd_most") else set()
@@ -502,6 +504,7 @@ def show(
     from slackwater.flows.ledger.endings import ending_of
     from slackwater.flows.ledger.jobs import find_job, reports_by_job, terms_of
     from slackwater.flows.ledger.records import decisions_of, outcomes_of
+    from slackwater.optimization.job.times import times_rows
     from slackwater.optimization.job.units import asked_words
 
     _need_warehouse(name, session)
@@ -521,6 +524,7 @@ def show(
         "origin": job.origin,
         "ending": None if ending is None else ending.words(),
         "terms": terms_rows(versions),
+        "times": times_rows(job.request),
         "decisions": decisions,
         "reports": reports,
         "deliveries": deliveries,
@@ -576,6 +580,9 @@ def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Tab
     heading = "Request, with changes" if changed else "Request"
     return [
         *blocks,
+        Table(
+            "Times of the instances", value["times"], keyed("provider", "key", "value", "origin", "source")
+        ),
         outcomes,
         Section(heading, [f"Sizes: {value['sizes']}. Work: {value['work']}.", request]),
     ]

@@ -201,7 +201,8 @@ def test_a_job_file_hears_of_everything_that_is_wrong_at_once():
         'expected for example throughput = { form = "linear" }, checkpoint = { resumable = true'
     )
     with pytest.raises(
-        JobError, match=r"checkpont is no key of a job, perhaps checkpoint; missing: checkpoint"
+        JobError,
+        match=r"checkpont is no key of a job, perhaps checkpoint, checkpoint_minutes; missing: checkpoint",
     ):
         parse_request(
             {key: value for key, value in PLAIN.items() if key != "checkpoint"} | {"checkpont": 1}, "j.toml"
