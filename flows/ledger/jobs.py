@@ -488,7 +488,7 @@ class OpenJob:
     @property
     def chosen_because(self) -> str:
         """The reason for its policy."""
-        many = f"it may run in {len(self.places)} markets, and the policies of the pool know a single market"
+        many = f"a multi-market policy, because the job may run in {len(self.places)} markets"
         return self.because or many
 
     @property
@@ -733,8 +733,8 @@ def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp
     advised = decided.get(slot)
     if advised is not None and advised != held:
         found.append(
-            f"in the slot of {slot.isoformat()} {advised.on_demand} on-demand and {advised.spot} spot were advised, "
-            f"{held.on_demand} and {held.spot} held"
+            f"decided for the slot of {slot.isoformat()}: {advised.on_demand} on-demand and {advised.spot} spot, "
+            f"reported: {held.on_demand} and {held.spot}"
         )
     return found
 
