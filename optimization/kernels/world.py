@@ -352,3 +352,33 @@ def guarded(
         if rates[o] > 0.0 and is_safe(amounts, counts, batches, rates, terms, o, 0, next_at, deadline):
             return o, 0
     return fastest(rates), 0
+
+
+@kernel
+def follow(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    times: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    on_demand: int,
+    spot: int,
+    until: float,
+    deadline: float,
+) -> tuple[int, int, int, int, float, float, float]:
+    """Aim at the guarded wish and let time pass to the next decision at ``until``.
+
+    Return the target (on-demand, spot) and, at ``until``, the instances that are held or requested,
+    the available instances, the price, the work done and the USD paid. An infinite ``deadline`` is
+    not guarded.
+    """
+    if deadline < math.inf:
+        on_demand, spot = guarded(amounts, counts, batches, rates, terms, on_demand, spot, until, deadline)
+    aim(amounts, counts, batches, terms, on_demand, spot)
+    advance(amounts, counts, batches, times, available, price, rates, terms, until)
+    held = requested(counts, batches, SPOT) + requested(counts, batches, ON_DEMAND)
+    paid = amounts[PAID + SPOT] + amounts[PAID + ON_DEMAND]
+    return on_demand, spot, held, counts[AVAILABLE], amounts[PRICE], amounts[WORK], paid

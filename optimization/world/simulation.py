@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -93,6 +94,16 @@ class Readings:
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=kind))
 
 
+class Standing(NamedTuple):
+    """State of a run at a decision: instances held or requested, the newest reading, work done and USD paid."""
+
+    held: int
+    available: int
+    price: float
+    work: float
+    paid_usd: float
+
+
 class WorldRun:
     """One job in the world, from the start of its first second; mutable: `advance` and `decide` in turn."""
 
@@ -104,15 +115,13 @@ class WorldRun:
         self._amounts = np.zeros(world.AMOUNTS)
         self._amounts[[world.NOW, world.FINISH, world.FORMED_AT]] = start, math.inf, -1.0
         self._counts = np.zeros(world.COUNTS, dtype=np.int64)
-        self._batches = np.zeros((2, 4, 3))
+        self._batches = np.zeros((2, terms.n_max, 3))  # every batch has an instance
         self.advance(start)
 
     def advance(self, until: float) -> None:
         """Let time pass up to ``until`` seconds, or up to the finish; the readings of that second are applied."""
         if self.is_finished:
             return
-        new = int(np.searchsorted(self.readings.times, until, side="right")) - self._counts[world.READING]
-        self._make_room(int(new) + 1)
         world.advance(
             self._amounts,
             self._counts,
@@ -131,7 +140,6 @@ class WorldRun:
             raise JobError(f"a target of {target}", expected=f"0 to {self.terms.n_max} instances")
         if self.is_finished:
             return
-        self._make_room(1)
         world.aim(self._amounts, self._counts, self._batches, self._terms, target.on_demand, target.spot)
 
     def guarded(self, wish: Allocation, *, next_at: float, deadline: float) -> Allocation:
@@ -154,15 +162,29 @@ class WorldRun:
         )
         return Allocation(int(on_demand), int(spot))
 
-    def _make_room(self, more: int) -> None:
-        """Enlarge the array of batches; every batch has an instance, so there are at most n_max of a kind."""
-        used = int(self._counts[world.BATCHES : world.BATCHES + 2].max())
-        room = self._batches.shape[1]
-        wanted = min(used + more, self.terms.n_max)
-        if wanted > room:
-            larger = np.zeros((2, max(wanted, 2 * room), 3))
-            larger[:, :room] = self._batches
-            self._batches = larger
+    def follow(
+        self, wish: Allocation, *, until: float, deadline: float = math.inf
+    ) -> tuple[Allocation, Standing]:
+        """Guard a wish, decide it, and advance to the next decision at ``until``, all in one step.
+
+        Return the target and the state of the run at ``until``. Without a ``deadline`` the wish is
+        the target.
+        """
+        on_demand, spot, held, available, price, work, paid = world.follow(
+            self._amounts,
+            self._counts,
+            self._batches,
+            self.readings.times,
+            self.readings.available,
+            self.readings.price,
+            self._rates,
+            self._terms,
+            wish.on_demand,
+            wish.spot,
+            until,
+            deadline + SECOND_TOLERANCE,
+        )
+        return Allocation(on_demand, spot), Standing(held, available, price, work, paid)
 
     @property
     def now(self) -> float:
