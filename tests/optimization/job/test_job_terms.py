@@ -248,6 +248,6 @@ def test_what_cannot_be_done_says_by_how_much_and_what_would_do():
     # Work done counts: after half of the work the other half still fits, unless too little time is left.
     half = Progress(done=18.0, n_previous=8)
     assert shortfall_told(late, AT, HALF, slot=3, progress=half) == ""
-    assert "1 h too little" in shortfall_told(late, AT, HALF, slot=5, progress=half)
+    assert "1 h more than" in shortfall_told(late, AT, HALF, slot=5, progress=half)
     table = replace(late, throughput=RateTable(rates=tuple(float(n) for n in range(1, 9))))
     assert " instances or" not in shortfall_told(table, AT, HALF), "a table says nothing of more than it has"
