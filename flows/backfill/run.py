@@ -20,21 +20,13 @@ from typing import Any, Literal, get_args
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.records import BACKFILL, STAGES, reason_of, save_failure
-from slackwater.flows.turn.context import (
-    PlannedForecasts,
-    Pool,
-    Reads,
-    Turn,
-    Work,
-    find_work,
-    joined_forecasts,
-    read_pool,
-    require_markets,
-    run_id_of,
-)
+from slackwater.flows.ledger.stages import BACKFILL, STAGES, reason_of, save_failure
+from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, timetable_of
 from slackwater.flows.turn.forecast import forecast_market
+from slackwater.flows.turn.histories import Reads
+from slackwater.flows.turn.issued import PlannedForecasts, joined_forecasts
+from slackwater.flows.turn.pool import Pool, read_pool
 from slackwater.flows.turn.stages import (
     Found,
     decide_jobs,
@@ -43,7 +35,9 @@ from slackwater.flows.turn.stages import (
     ingest,
     score_jobs,
 )
-from slackwater.optimization.replay.decision import RECORD_SPAN, Fan, in_turn
+from slackwater.flows.turn.work import Work, find_work, require_markets
+from slackwater.optimization.fan import Fan, in_turn
+from slackwater.optimization.replay.decision import RECORD_SPAN
 from slackwater.warehouse.asof import Span
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.errors import SettingsError, SlackwaterError

@@ -30,8 +30,8 @@ from pydantic import Field
 from slackwater.flows.clock import now
 from slackwater.flows.command import DEFAULT_DB, progress, say, words_of
 from slackwater.flows.config import Settings, read_settings
-from slackwater.flows.ledger.records import reason_of, worth_another_try
 from slackwater.flows.ledger.seconds import TurnSeconds, save_seconds
+from slackwater.flows.ledger.stages import reason_of, worth_another_try
 from slackwater.flows.monitoring.flow import raise_alarms
 from slackwater.flows.runs import (
     Data,
@@ -51,8 +51,8 @@ from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.leaderboard import learned
 from slackwater.flows.turn.stages import RECORDED, Found, Stage, TurnResult, run_stage, whole_turn
+from slackwater.optimization.fan import Fan
 from slackwater.optimization.job.request import JobRequest
-from slackwater.optimization.replay.decision import Fan
 from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.store.connection import open_store
 from slackwater.warehouse.times import steady_seconds
@@ -199,7 +199,7 @@ def opened_turn(
 def tried(work: Callable[[], Result], *, label: str) -> Result:
     """Run the work of a flow with retries: delays double from `FIRST_WAIT`, with random jitter.
 
-    Permanent errors are not retried (`slackwater.flows.ledger.records.worth_another_try`). Every try opens the
+    Permanent errors are not retried (`slackwater.flows.ledger.stages.worth_another_try`). Every try opens the
     warehouse again, so it is free during the delays, and has the same logical time. A run started
     by hand is not retried: its user sees the error at once.
     """

@@ -5,8 +5,8 @@ below) and ``batches``, shape (2, room, 3): instances granted together, spot in 
 in row 1, oldest first, each with its size, the time of its grant and the time it is up. A batch
 that has joined the group has a negative size. All instances are in one market, ``counts[HERE]``.
 
-Kernels take the arrays one by one, because numba unpacks a named tuple slowly at the call from
-Python, and pass them on as a `State`.
+Kernels take the arrays of `State` and `Markets` one by one, because numba unpacks a named tuple
+slowly at the call from Python.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from slackwater.optimization.kernels.compiling import kernel, part
 #: Indices of ``amounts``: the time, work done, work saved by the last checkpoint, working seconds
 #: since then, the time at which the group works again, the time it last formed, USD paid and
 #: instance-seconds by kind, work lost, the time of the finish (infinity: not finished), the spot
-#: price, the time at which the checkpoint is in its place, the seconds and USD of the move that
-#: forming the group in another market makes, and USD paid for moves.
+#: price, the time at which the checkpoint is in its place, and USD paid for moves.
 NOW, WORK, SAVED, SINCE, WORKS_AT, FORMED_AT = 0, 1, 2, 3, 4, 5
 PAID, SECONDS = 6, 8
 LOST_WORK, FINISH, PRICE = 10, 11, 12
-ARRIVES, TRANSFER, MOVE_USD, PAID_MOVES = 13, 14, 15, 16
-AMOUNTS = 17
+ARRIVES, PAID_MOVES = 13, 14
+AMOUNTS = 15
 #: Indices of ``counts``: the next reading, batches by kind, target by kind, available spot
 #: instances, instances lost, how often the group formed, the market of the instances, the market
 #: of the checkpoint (-1: none yet), and moves.
@@ -59,8 +58,18 @@ class State(NamedTuple):
 
 
 class Markets(NamedTuple):
-    """Markets of a run: ``rates`` (M, n) padded with 0, ``terms`` (M, TERMS), ``move_usd`` (M, M), seconds of a transfer."""
+    """Markets of a run, at least one.
 
+    ``times`` (seconds, ascending in a market), ``available`` and ``price`` (USD per hour) are the
+    readings of all markets, those of market m from ``first[m]`` to ``first[m + 1]``. ``rates``
+    (M, n) are H(0..n_max) in work units per hour, 0 below n_min and beyond n_max; ``terms``
+    (M, `TERMS`). ``move_usd`` (M, M) and ``transfer``, in seconds, are the cost of a move.
+    """
+
+    times: np.ndarray
+    available: np.ndarray
+    price: np.ndarray
+    first: np.ndarray
     rates: np.ndarray
     terms: np.ndarray
     move_usd: np.ndarray
@@ -106,7 +115,7 @@ def drop(state: State, kind: int, over: int) -> bool:
 
 
 @part
-def grant(state: State, terms: np.ndarray, kind: int) -> None:
+def grant(state: State, markets: Markets, kind: int) -> None:
     """Request the instances of a kind that the target lacks; spot up to the available instances."""
     counts, batches = state.counts, state.batches
     wanted = counts[TARGET + kind]
@@ -115,7 +124,7 @@ def grant(state: State, terms: np.ndarray, kind: int) -> None:
     lacking = wanted - requested(state, kind)
     if lacking <= 0:
         return
-    b = counts[BATCHES + kind]
+    b, terms = counts[BATCHES + kind], markets.terms[counts[HERE]]
     granted = state.amounts[NOW] + (terms[WAIT] if kind == ON_DEMAND else 0.0)
     batches[kind, b, SIZE] = lacking
     batches[kind, b, GRANTED] = granted
@@ -136,13 +145,14 @@ def join(state: State) -> bool:
 
 
 @part
-def form(state: State, terms: np.ndarray, lost: bool) -> None:
+def form(state: State, markets: Markets, lost: bool) -> None:
     """Form the group anew: from the last checkpoint after a loss, else with the work saved (M12.4).
 
     The first group in another market than that of the checkpoint moves it there (M12.8).
     """
     amounts, counts = state.amounts, state.counts
-    if lost and terms[NOTICE] == 0.0:
+    here, place = counts[HERE], counts[PLACE]
+    if lost and markets.terms[here, NOTICE] == 0.0:
         amounts[LOST_WORK] += amounts[WORK] - amounts[SAVED]
         amounts[WORK] = amounts[SAVED]
     else:
@@ -154,38 +164,38 @@ def form(state: State, terms: np.ndarray, lost: bool) -> None:
         counts[FORMED] += 1
     elif before and not exists:
         counts[FORMED] -= 1
-    if exists and counts[PLACE] != counts[HERE]:
-        if counts[PLACE] >= 0:
-            amounts[PAID_MOVES] += amounts[MOVE_USD]
-            amounts[ARRIVES] = max(amounts[NOW], amounts[ARRIVES]) + amounts[TRANSFER]
+    if exists and place != here:
+        if place >= 0:
+            amounts[PAID_MOVES] += markets.move_usd[place, here]
+            amounts[ARRIVES] = max(amounts[NOW], amounts[ARRIVES]) + markets.transfer
             counts[MOVES] += 1
-        counts[PLACE] = counts[HERE]
+        counts[PLACE] = here
     amounts[FORMED_AT] = amounts[NOW] if exists else -1.0
-    amounts[WORKS_AT] = max(amounts[NOW], amounts[ARRIVES]) + terms[RESTART]
+    amounts[WORKS_AT] = max(amounts[NOW], amounts[ARRIVES]) + markets.terms[here, RESTART]
 
 
 @part
-def read(state: State, available: np.ndarray, price: np.ndarray, terms: np.ndarray) -> None:
+def read(state: State, markets: Markets) -> None:
     """Apply the next reading: losses, newest instances first, then grants."""
     counts = state.counts
-    counts[AVAILABLE] = available[counts[READING]]
-    state.amounts[PRICE] = price[counts[READING]]
+    counts[AVAILABLE] = markets.available[counts[READING]]
+    state.amounts[PRICE] = markets.price[counts[READING]]
     counts[READING] += 1
     over = requested(state, SPOT) - counts[AVAILABLE]
     if over > 0:
         counts[LOST] += over
         if drop(state, SPOT, over):
-            form(state, terms, True)
-    grant(state, terms, SPOT)
+            form(state, markets, True)
+    grant(state, markets, SPOT)
 
 
 @part
-def next_event(state: State, times: np.ndarray, until: float) -> float:
+def next_event(state: State, markets: Markets, until: float) -> float:
     """Return the time of the next reading, grant or join, at most ``until``."""
     counts, batches = state.counts, state.batches
     then = until
-    if counts[READING] < len(times):
-        then = min(then, times[counts[READING]])
+    if counts[READING] < markets.first[counts[HERE] + 1]:
+        then = min(then, markets.times[counts[READING]])
     for kind in range(2):
         for b in range(counts[BATCHES + kind]):
             if batches[kind, b, SIZE] > 0.0:
@@ -196,9 +206,10 @@ def next_event(state: State, times: np.ndarray, until: float) -> float:
 
 
 @part
-def work_until(state: State, rates: np.ndarray, terms: np.ndarray, then: float) -> None:
+def work_until(state: State, markets: Markets, then: float) -> None:
     """Work and pay up to ``then``, or up to the finish if that is earlier."""
     amounts, counts, batches = state.amounts, state.counts, state.batches
+    rates, terms = markets.rates[counts[HERE]], markets.terms[counts[HERE]]
     rate = rates[min(members(state), len(rates) - 1)] / HOUR
     begin = max(amounts[NOW], amounts[WORKS_AT])
     if rate > 0.0 and then > begin:
@@ -229,93 +240,59 @@ def work_until(state: State, rates: np.ndarray, terms: np.ndarray, then: float) 
     amounts[NOW] = then
 
 
-@kernel
-def advance(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    times: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
-    rates: np.ndarray,
-    terms: np.ndarray,
-    until: float,
-) -> None:
-    """Let time pass up to ``until``, with the readings and joins of that second, or up to the finish.
-
-    ``times`` (seconds, ascending), ``available`` and ``price`` (USD per hour) are the readings of
-    the market of the instances, shape (readings,); ``rates`` is H(0..n_max) there in work units per
-    hour, 0 below n_min.
-    """
-    state = State(amounts, counts, batches)
+@part
+def pass_time(state: State, markets: Markets, until: float) -> None:
+    """Let time pass up to ``until``, with the readings and joins of that second, or up to the finish."""
+    amounts, counts = state.amounts, state.counts
     while True:
-        work_until(state, rates, terms, next_event(state, times, until))
+        work_until(state, markets, next_event(state, markets, until))
         if amounts[FINISH] < math.inf:
             return
-        while counts[READING] < len(times) and times[counts[READING]] <= amounts[NOW]:
-            read(state, available, price, terms)
+        end = markets.first[counts[HERE] + 1]
+        while counts[READING] < end and markets.times[counts[READING]] <= amounts[NOW]:
+            read(state, markets)
         if join(state):
-            form(state, terms, False)
+            form(state, markets, False)
         if amounts[NOW] >= until:
             return
 
 
-@kernel
-def leave(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    times: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
-    terms: np.ndarray,
-    market: int,
-    usd: float,
-    transfer: float,
-) -> None:
-    """End all instances and go to another market, whose readings are given, as of the newest of them.
-
-    ``terms`` are those of the market that is left, ``usd`` and ``transfer`` the cost in USD and the
-    seconds of the move that forming the group in ``market`` makes.
-    """
-    state = State(amounts, counts, batches)
+@part
+def leave(state: State, markets: Markets, market: int) -> None:
+    """End all instances and go to another market, as of its newest reading."""
+    amounts, counts = state.amounts, state.counts
     changed = False
     for kind in range(2):
         changed = drop(state, kind, requested(state, kind)) or changed
-        counts[TARGET + kind] = 0
     if changed:
-        form(state, terms, False)
+        form(state, markets, False)
     counts[HERE] = market
-    amounts[MOVE_USD], amounts[TRANSFER] = usd, transfer
-    r = np.searchsorted(times, amounts[NOW], side="right")
+    r, end = markets.first[market], markets.first[market + 1]
+    while r < end and markets.times[r] <= amounts[NOW]:
+        r += 1
     counts[READING] = r
-    counts[AVAILABLE] = available[r - 1] if r > 0 else 0
-    amounts[PRICE] = price[r - 1] if r > 0 else 0.0
+    seen = r > markets.first[market]
+    counts[AVAILABLE] = markets.available[r - 1] if seen else 0
+    amounts[PRICE] = markets.price[r - 1] if seen else 0.0
 
 
-@kernel
-def aim(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    terms: np.ndarray,
-    on_demand: int,
-    spot: int,
-) -> None:
+@part
+def change_target(state: State, markets: Markets, market: int, on_demand: int, spot: int) -> None:
     """Change the target: end the newest instances above it, and request those that it lacks."""
-    state = State(amounts, counts, batches)
+    counts, changed = state.counts, False
+    if market != counts[HERE]:
+        leave(state, markets, market)
     counts[TARGET + ON_DEMAND] = on_demand
     counts[TARGET + SPOT] = spot
-    changed = False
     for kind in range(2):
         over = requested(state, kind) - counts[TARGET + kind]
         if over > 0:
             changed = drop(state, kind, over) or changed
-    grant(state, terms, ON_DEMAND)
-    grant(state, terms, SPOT)
+    grant(state, markets, ON_DEMAND)
+    grant(state, markets, SPOT)
     changed = join(state) or changed
     if changed:
-        form(state, terms, False)
+        form(state, markets, False)
 
 
 # ---
@@ -390,7 +367,7 @@ def is_safe(
     terms, rates = markets.terms[market], markets.rates[market]
     rest = terms[WORKLOAD] - amounts[WORK]
     if on_demand + spot == 0:
-        return finish_anew(markets, place, amounts[ARRIVES], next_at, rest) <= deadline
+        return bool(finish_anew(markets, place, amounts[ARRIVES], next_at, rest) <= deadline)
     rate = rates[on_demand] if terms[SOLD] > 0.0 else 0.0
     ready, changed = on_demand_ready(state, terms, market, on_demand)
     there = arrival(state, markets, market, ready)
@@ -405,7 +382,8 @@ def is_safe(
         unmoved = place == market or (
             finish_anew(markets, place, amounts[ARRIVES], next_at, rest) <= deadline
         )
-        return unmoved and finish_anew(markets, market, there, next_at, rest) <= deadline
+        moved = finish_anew(markets, market, there, next_at, rest) <= deadline
+        return bool(unmoved and moved)
     unmoved = True
     if rate > 0.0:
         works_at = max(amounts[NOW], amounts[WORKS_AT])
@@ -413,11 +391,12 @@ def is_safe(
             works_at = max(ready, there) + terms[RESTART]
         finish = works_at + rest / rate * HOUR
         if finish <= deadline or finish <= next_at:
-            return finish <= deadline
+            return bool(finish <= deadline)
         rest -= rate * max(0.0, next_at - works_at) / HOUR
     if place != market and ready > next_at:
         unmoved = finish_anew(markets, place, amounts[ARRIVES], next_at, rest) <= deadline
-    return unmoved and finish_anew(markets, market, there, next_at, rest) <= deadline
+    moved = finish_anew(markets, market, there, next_at, rest) <= deadline
+    return bool(unmoved and moved)
 
 
 @part
@@ -461,15 +440,10 @@ def fastest_finish(state: State, markets: Markets) -> tuple[int, int]:
     return market, size
 
 
-@kernel
-def guarded(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    rates: np.ndarray,
-    terms: np.ndarray,
-    move_usd: np.ndarray,
-    transfer: float,
+@part
+def safe_target(
+    state: State,
+    markets: Markets,
     market: int,
     on_demand: int,
     spot: int,
@@ -483,12 +457,12 @@ def guarded(
     target there is safe, or the wish is to run nothing and there are several markets, the cheapest
     in any market; if none is, the fastest.
     """
-    state, markets = State(amounts, counts, batches), Markets(rates, terms, move_usd, transfer)
-    own, n_max = rates[market], int(terms[market, N_MAX])
+    own, terms = markets.rates[market], markets.terms[market]
+    n_max = int(terms[N_MAX])
     works = on_demand + spot == 0 or own[on_demand + spot] > 0.0
     if works and is_safe(state, markets, market, on_demand, spot, next_at, deadline):
         return market, on_demand, spot
-    if terms[market, SOLD] > 0.0 and (on_demand + spot > 0 or len(terms) == 1):
+    if terms[SOLD] > 0.0 and (on_demand + spot > 0 or len(markets.terms) == 1):
         for o in range(on_demand, n_max + 1):
             for s in (min(spot, n_max - o), 0):
                 works = o + s > 0 and own[o + s] > 0.0
@@ -503,3 +477,112 @@ def guarded(
     if o == 0:
         return market, on_demand, spot
     return m, o, 0
+
+
+# ---
+# Entry points.
+
+
+@kernel
+def advance(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    times: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    first: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
+    until: float,
+) -> None:
+    """Let time pass up to ``until``, with the readings and joins of that second, or up to the finish."""
+    state = State(amounts, counts, batches)
+    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    pass_time(state, markets, until)
+
+
+@kernel
+def aim(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    times: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    first: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
+    market: int,
+    on_demand: int,
+    spot: int,
+) -> None:
+    """Change the target to instances in a market."""
+    state = State(amounts, counts, batches)
+    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    change_target(state, markets, market, on_demand, spot)
+
+
+@kernel
+def guarded(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    times: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    first: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
+    market: int,
+    on_demand: int,
+    spot: int,
+    next_at: float,
+    deadline: float,
+) -> tuple[int, int, int]:
+    """Return the `safe_target` of a wish, as market, on-demand and spot."""
+    state = State(amounts, counts, batches)
+    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    return safe_target(state, markets, market, on_demand, spot, next_at, deadline)
+
+
+@kernel
+def follow(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    times: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    first: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
+    market: int,
+    on_demand: int,
+    spot: int,
+    until: float,
+    deadline: float,
+) -> tuple[int, int, int, int, int, float, float, float]:
+    """Aim at the guarded wish and let time pass to the next decision at ``until``.
+
+    Return the target (market, on-demand, spot) and, at ``until``, the instances that are held or
+    requested, the available instances, the price, the work done and the USD paid. An infinite
+    ``deadline`` is not guarded.
+    """
+    state = State(amounts, counts, batches)
+    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    if deadline < math.inf:
+        market, on_demand, spot = safe_target(state, markets, market, on_demand, spot, until, deadline)
+    change_target(state, markets, market, on_demand, spot)
+    pass_time(state, markets, until)
+    held = requested(state, SPOT) + requested(state, ON_DEMAND)
+    paid = amounts[PAID + SPOT] + amounts[PAID + ON_DEMAND] + amounts[PAID_MOVES]
+    return market, on_demand, spot, held, counts[AVAILABLE], amounts[PRICE], amounts[WORK], paid

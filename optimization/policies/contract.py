@@ -31,7 +31,9 @@ class View:
     ``others`` is the number of spot instances allocated to other jobs in this slot; ``available``
     is the rest of the market's ``count``. ``on_demand`` gives the origin of the on-demand price,
     and whether on-demand instances are sold at all. ``quoted`` is the market's spot price if the
-    job limits the spot price, else None (`SpotCeiling`).
+    job limits the spot price, else None (`SpotCeiling`). ``elapsed_hours`` have passed since the
+    start of the slot: above 0 only where a launcher decides between slots (M12.10); ``price`` and
+    ``available`` are then of the newest reading.
 
     ``windows``, ``tables`` and ``beliefs`` are caches shared by the views of one replay:
     ``windows`` holds market windows by all inputs of a window (and the forecast itself, so that its
@@ -56,6 +58,12 @@ class View:
     on_demand: OnDemandOrigin = OBSERVED
     availability_observed: bool = True
     quoted: float | None = None
+    elapsed_hours: float = 0.0
+
+    @property
+    def hours_left(self) -> float:
+        """Hours from the decision to the deadline."""
+        return (self.job.deadline_slots - self.slot) * self.slot_hours - self.elapsed_hours
 
     @property
     def above_ceiling(self) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -143,6 +144,16 @@ class Readings:
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=kind))
 
 
+class Standing(NamedTuple):
+    """State of a run at a decision: instances held or requested, the newest reading, work done and USD paid."""
+
+    held: int
+    available: int
+    price: float
+    work: float
+    paid_usd: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldEnd:
     """End of a run: its finish in seconds (None: given up), USD paid, USD of it paid after the deadline, and its value."""
@@ -164,12 +175,26 @@ def value_in_world(worth: Value, finish: float, deadline: float, slot: float) ->
     return value_at(worth, worth.deadline + (late / slot if late > SECOND_TOLERANCE else 0.0))
 
 
-def _padded(markets: WorldMarkets) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rates of all markets, padded with 0, and their terms, as the guard reads them."""
+def _batches(markets: WorldMarkets) -> np.ndarray:
+    """Return room for the batches of a run: every batch has an instance, so there are at most n_max of a kind."""
+    return np.zeros((2, max(one.n_max for one in markets.terms), 3))
+
+
+def _markets(markets: WorldMarkets, readings: Sequence[Readings]) -> world.Markets:
+    """Return the markets of a run as the kernels read them."""
     rates = np.zeros((len(markets.terms), 1 + max(one.n_max for one in markets.terms)))
     for m, one in enumerate(markets.terms):
         rates[m, : 1 + one.n_max] = one.rates
-    return rates, np.array([one.array() for one in markets.terms])
+    return world.Markets(
+        times=np.concatenate([own.times for own in readings]),
+        available=np.concatenate([own.available for own in readings]),
+        price=np.concatenate([own.price for own in readings]),
+        first=np.cumsum([0, *(len(own.times) for own in readings)]),
+        rates=rates,
+        terms=np.array([one.array() for one in markets.terms]),
+        move_usd=markets.move_usd,
+        transfer=float(markets.transfer),
+    )
 
 
 class WorldRun:
@@ -179,7 +204,7 @@ class WorldRun:
     stays in the market of the instances.
     """
 
-    __slots__ = ("_amounts", "_arrays", "_batches", "_counts", "_padded", "markets", "readings")
+    __slots__ = ("_amounts", "_arrays", "_counts", "markets", "readings")
 
     def __init__(
         self, terms: WorldTerms | WorldMarkets, readings: Readings | Sequence[Readings], start: float = 0.0
@@ -192,38 +217,31 @@ class WorldRun:
             raise JobError(
                 f"readings of {len(self.readings)} markets", expected=f"{len(terms.terms)}, one for each"
             )
-        self._arrays = tuple(
-            (seen.times, seen.available, seen.price, np.array(one.rates), one.array())
-            for seen, one in zip(self.readings, terms.terms, strict=True)
-        )
-        self._padded = _padded(terms)
         self._amounts = np.zeros(world.AMOUNTS)
         self._amounts[[world.NOW, world.FINISH, world.FORMED_AT]] = start, math.inf, -1.0
         self._amounts[world.ARRIVES] = -math.inf
         self._counts = np.zeros(world.COUNTS, dtype=np.int64)
-        self._counts[[world.HERE, world.PLACE]] = terms.home or 0, -1 if terms.home is None else terms.home
-        self._batches = np.zeros((2, 4, 3))
+        state = world.State(self._amounts, self._counts, _batches(terms))
+        self._arrays = (*state, *_markets(terms, self.readings))
+        here = terms.home or 0
+        self._counts[world.HERE] = here
+        self._counts[world.READING] = self._arrays[6][here]
+        self._counts[world.PLACE] = -1 if terms.home is None else here
         self.advance(start)
 
     def copy(self) -> WorldRun:
         """Return an independent run in the same state."""
         other = WorldRun.__new__(WorldRun)
-        other.markets, other.readings, other._arrays = self.markets, self.readings, self._arrays
-        other._padded = self._padded
-        other._amounts, other._counts = self._amounts.copy(), self._counts.copy()
-        other._batches = self._batches.copy()
+        other.markets, other.readings = self.markets, self.readings
+        state = world.State(*(array.copy() for array in self._arrays[:3]))
+        other._amounts, other._counts = state.amounts, state.counts
+        other._arrays = (*state, *self._arrays[3:])
         return other
 
     def advance(self, until: float) -> None:
         """Let time pass up to ``until`` seconds, or up to the finish; the readings of that second are applied."""
-        if self.is_finished:
-            return
-        times, available, price, rates, terms = self._arrays[self.market]
-        new = int(np.searchsorted(times, until, side="right")) - self._counts[world.READING]
-        self._make_room(int(new) + 1)
-        world.advance(
-            self._amounts, self._counts, self._batches, times, available, price, rates, terms, float(until)
-        )
+        if not self.is_finished:
+            world.advance(*self._arrays, float(until))
 
     def decide(self, target: Allocation, market: int | None = None) -> None:
         """Aim at an allocation from now on, in a market; raises `JobError` beyond its n_max.
@@ -231,33 +249,14 @@ class WorldRun:
         In another market than that of the instances these end at once (M12.8). A target of no
         instances stays where it is.
         """
-        here = self.market
-        to = here if market is None or not target.total else market
-        if not 0 <= to < len(self._arrays):
-            raise JobError(f"market {to}", expected=f"0 to {len(self._arrays) - 1}")
+        to = self.market if market is None or not target.total else market
+        if not 0 <= to < len(self.readings):
+            raise JobError(f"market {to}", expected=f"0 to {len(self.readings) - 1}")
         n_max = self.markets.terms[to].n_max
         if not 0 <= target.total <= n_max or min(target.on_demand, target.spot) < 0:
             raise JobError(f"a target of {target}", expected=f"0 to {n_max} instances")
-        if self.is_finished:
-            return
-        self._make_room(1)
-        if to != here:
-            times, available, price, _, _ = self._arrays[to]
-            moves = self.place is not None and self.place != to
-            world.leave(
-                self._amounts,
-                self._counts,
-                self._batches,
-                times,
-                available,
-                price,
-                self._arrays[here][4],
-                to,
-                float(self.markets.move_usd[self.place, to]) if moves else 0.0,
-                self.markets.transfer if moves else 0.0,
-            )
-        terms = self._arrays[to][4]
-        world.aim(self._amounts, self._counts, self._batches, terms, target.on_demand, target.spot)
+        if not self.is_finished:
+            world.aim(*self._arrays, to, target.on_demand, target.spot)
 
     def guarded(self, wish: Allocation, *, next_at: float, deadline: float) -> Allocation:
         """Return `guarded_in` of a run with a single market, without its market."""
@@ -273,15 +272,8 @@ class WorldRun:
         provided that on-demand is granted after ``on_demand_wait``. Where nothing is sold on demand
         the wish is returned.
         """
-        rates, terms = self._padded
         to, on_demand, spot = world.guarded(
-            self._amounts,
-            self._counts,
-            self._batches,
-            rates,
-            terms,
-            self.markets.move_usd,
-            self.markets.transfer,
+            *self._arrays,
             market,
             wish.on_demand,
             wish.spot,
@@ -289,6 +281,19 @@ class WorldRun:
             deadline + SECOND_TOLERANCE,
         )
         return int(to), Allocation(int(on_demand), int(spot))
+
+    def follow(
+        self, wish: Allocation, *, until: float, deadline: float = math.inf
+    ) -> tuple[Allocation, Standing]:
+        """Guard a wish, decide it, and advance to the next decision at ``until``, all in one step.
+
+        Return the target and the state of the run at ``until``. Without a ``deadline`` the wish is
+        the target. For a run with a single market.
+        """
+        _, on_demand, spot, held, available, price, work, paid = world.follow(
+            *self._arrays, 0, wish.on_demand, wish.spot, until, deadline + SECOND_TOLERANCE
+        )
+        return Allocation(on_demand, spot), Standing(held, available, price, work, paid)
 
     def end(self, worth: Value, *, deadline: float, slot: float, must_finish: bool) -> WorldEnd:
         """End the run at its deadline, or after it on on-demand, and return what it has come to (M12.6).
@@ -313,7 +318,7 @@ class WorldRun:
     ) -> tuple[int, Allocation] | None:
         """Return market and size of the best ending on on-demand; ties: the present market, then the least size."""
         best, found = -math.inf if must_finish else 0.0, None
-        here, count = self.market, len(self._arrays)
+        here, count = self.market, len(self.readings)
         for m in ((here + i) % count for i in range(count)):
             terms = self.markets.terms[m]
             for n in range(1, terms.n_max + 1) if terms.sold else ():
@@ -326,16 +331,6 @@ class WorldRun:
                 if usd > best + ENDING_TOLERANCE_USD:
                     best, found = usd, (m, target)
         return found
-
-    def _make_room(self, more: int) -> None:
-        """Enlarge the array of batches; every batch has an instance, so there are at most n_max of a kind."""
-        used = int(self._counts[world.BATCHES : world.BATCHES + 2].max())
-        room = self._batches.shape[1]
-        wanted = min(used + more, max(one.n_max for one in self.markets.terms))
-        if wanted > room:
-            larger = np.zeros((2, max(wanted, 2 * room), 3))
-            larger[:, :room] = self._batches
-            self._batches = larger
 
     @property
     def terms(self) -> WorldTerms:
@@ -370,9 +365,9 @@ class WorldRun:
 
     def seen(self, market: int) -> tuple[int, float]:
         """Return available spot instances and spot price of a market by its newest reading; (0, NaN) before the first."""
-        times, available, price, _, _ = self._arrays[market]
-        r = int(np.searchsorted(times, self.now, side="right"))
-        return (int(available[r - 1]), float(price[r - 1])) if r else (0, math.nan)
+        own = self.readings[market]
+        r = int(np.searchsorted(own.times, self.now, side="right"))
+        return (int(own.available[r - 1]), float(own.price[r - 1])) if r else (0, math.nan)
 
     @property
     def now(self) -> float:
@@ -457,7 +452,8 @@ class WorldRun:
         return int(self._counts[world.FORMED])
 
     def _sizes(self, kind: int) -> np.ndarray:
-        return self._batches[kind, : self._counts[world.BATCHES + kind], world.SIZE]
+        sizes: np.ndarray = self._arrays[2][kind, : self._counts[world.BATCHES + kind], world.SIZE]
+        return sizes
 
 
 def simulate(

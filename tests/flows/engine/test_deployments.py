@@ -41,10 +41,10 @@ from slackwater.flows.engine.serving import (
     running_server,
     turn_interval,
 )
-from slackwater.flows.ledger.records import reason_of, worth_another_try
+from slackwater.flows.ledger.stages import reason_of, worth_another_try
 from slackwater.flows.runs import slot_of
 from slackwater.flows.turn.stages import whole_turn
-from slackwater.optimization.replay.decision import in_turn
+from slackwater.optimization.fan import in_turn
 from slackwater.warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_store
