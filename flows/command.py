@@ -564,10 +564,14 @@ COMPLETION: Final = "--install-completion"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Command: ``module:function``, imported when called, and ``example`` arguments shown at the end of its help."""
+    """Command: ``module:function``, imported when called, and ``example`` arguments shown at the end of its help.
+
+    ``extra``: the optional extra of the package without which the command is refused.
+    """
 
     function: str
     example: str = ""
+    extra: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -609,7 +613,15 @@ class Program:
         from slackwater.flows.precheck import check_arguments
 
         pair = " ".join(words[:2])
-        check_arguments(pair if pair in self.commands else words[0] if words else "", bound.arguments)
+        name = pair if pair in self.commands else words[0] if words else ""
+        check_arguments(name, bound.arguments)
+        declared = self.commands.get(name)
+        if (
+            declared is not None and declared.extra and command is _function(declared.function)
+        ):  # not its help
+            from slackwater.warehouse.extras import require_extra
+
+            require_extra(declared.extra, f"`{self.name} {name}`")
         result = command(*bound.args, **bound.kwargs)
         if not isinstance(
             result, Answer

@@ -12,8 +12,10 @@ from pydantic import ValidationError
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import utc
-from slackwater.flows.turn.context import Turn, markets_of, read_all
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.histories import read_all
 from slackwater.flows.turn.opening import JobLedger, opened, read_ledger
+from slackwater.flows.turn.places import markets_of
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.request import (
     JobRequest,
@@ -24,7 +26,7 @@ from slackwater.optimization.job.request import (
     term_changes,
 )
 from slackwater.optimization.job.units import named_market
-from slackwater.optimization.moving.terms import job_in_markets
+from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.warehouse.errors import InputError, JobError
 from slackwater.warehouse.store.connection import Store
 

@@ -299,7 +299,8 @@ def replay(
     """Simulate a policy on recorded market data and compare it with the hindsight optimum."""
     from slackwater.flows.schemas.forms import REPLAY
     from slackwater.flows.turn.answer import replayed
-    from slackwater.flows.turn.context import Turn, proposed
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.places import proposed
     from slackwater.optimization.job.request import may_move_among, read_request, stays_in
     from slackwater.optimization.policies.pool import is_policy
 

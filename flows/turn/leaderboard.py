@@ -11,17 +11,12 @@ import pandas as pd
 
 from slackwater.flows.command import Answer
 from slackwater.flows.ledger.endings import ReportedOutcomes, reported_outcomes
-from slackwater.flows.ledger.fields import (
-    BASELINES,
-    BOARD_SHOWN,
-    board_rows,
-    columns_of,
-    folded_board,
-)
-from slackwater.flows.ledger.records import outcome_frame
+from slackwater.flows.ledger.fields import BASELINES, BOARD_SHOWN, board_rows, columns_of, folded_board
+from slackwater.flows.ledger.rounds import outcome_frame
 from slackwater.flows.show.blocks import Block, Column, Figure, Notes, Section, Table
 from slackwater.flows.show.formats import as_number, percent, plural, rows_of, text, usd
-from slackwater.flows.turn.context import Group, Pool, Turn, read_pool
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.pool import Group, Pool, read_pool
 from slackwater.optimization.moving.score import BEST_MARKET
 from slackwater.optimization.replay.score import leaderboard
 from slackwater.optimization.selection.learned import learner_regret, why_leader_changed

@@ -12,11 +12,16 @@ from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.ledger.jobs import OpenJob, Report, StoredJob, every_report, open_job
-from slackwater.flows.ledger.records import decisions_by_job, placements_of
-from slackwater.flows.turn.context import Deciders, Turn, peers_of, planned_forecasts, try_histories
+from slackwater.flows.ledger.decisions import decisions_by_job, placements_of
+from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.ledger.open_job import OpenJob, open_job
+from slackwater.flows.ledger.reports import Report, every_report
+from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.following import Followed, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
+from slackwater.flows.turn.histories import peers_of, try_histories
+from slackwater.flows.turn.issued import planned_forecasts
+from slackwater.flows.turn.pool import Deciders
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.replay.decision import RAISED, record_start
 from slackwater.warehouse.errors import MarketError

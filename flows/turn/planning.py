@@ -11,28 +11,13 @@ from typing import Any, Literal
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.ledger.decisions import stored_decisions
 from slackwater.flows.ledger.endings import Ending, ending_of
-from slackwater.flows.ledger.jobs import (
-    OpenJob,
-    Report,
-    StoredJob,
-    counting,
-    find_job,
-    stored_jobs,
-)
-from slackwater.flows.ledger.records import stored_decisions
+from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
+from slackwater.flows.ledger.open_job import OpenJob
+from slackwater.flows.ledger.reports import Report, counting
 from slackwater.flows.show.formats import listed, plural, rows_of, utc
-from slackwater.flows.turn.context import (
-    Turn,
-    as_filed,
-    market_of,
-    markets_of,
-    placed_in,
-    policies_named,
-    proposed,
-    read_pool,
-    sorted_jobs,
-)
+from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import Decided, decide_together, effort_of, undecided
 from slackwater.flows.turn.following import Followed, live_for, step_of
 from slackwater.flows.turn.opening import (
@@ -43,7 +28,10 @@ from slackwater.flows.turn.opening import (
     opened,
     read_ledger,
 )
+from slackwater.flows.turn.places import as_filed, market_of, markets_of, placed_in, proposed
+from slackwater.flows.turn.pool import policies_named, read_pool
 from slackwater.flows.turn.results import Row
+from slackwater.flows.turn.work import sorted_jobs
 from slackwater.optimization.fleet.competition import connected
 from slackwater.optimization.job.request import JobRequest, read_request, run_on
 from slackwater.optimization.moving.terms import fits

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +17,20 @@ from slackwater.warehouse.history import OBSERVED, OnDemandOrigin
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
 Windows = dict[tuple[object, ...], tuple[PointForecast | None, MarketWindow]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameForm:
+    """Form of the canonical names of a family of policies, ``Family(numbers, words)`` (M4.8).
+
+    A class of policies with parameters states it as its attribute ``name_form``. ``numbers`` maps
+    the parameters of the name to their types, in order; ``optional`` those that may be left out
+    together. ``words`` maps each word that may follow to the parameters that it sets.
+    """
+
+    numbers: Mapping[str, type[int | float]] = field(default_factory=dict)
+    optional: Mapping[str, type[int | float]] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

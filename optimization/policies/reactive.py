@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from slackwater.optimization.job.definition import Job, check_job
-from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
@@ -33,6 +34,7 @@ class Ahanp:
     `SettingsError` for sigma outside (0, 1].
     """
 
+    name_form: ClassVar = NameForm(numbers={"sigma": float})
     sigma: float
     name: str = field(init=False)
 

@@ -24,18 +24,19 @@ from advice_kit import (
 from command_kit import call
 
 from slackwater.flows.jobs.predicted import predicted_work
-from slackwater.flows.ledger.jobs import (
+from slackwater.flows.ledger.jobs import find_job
+from slackwater.flows.ledger.reports import (
     Report,
     counting,
     differences,
     every_report,
-    find_job,
     reports_of,
     save_report,
 )
-from slackwater.flows.turn.context import Work, read_pool
 from slackwater.flows.turn.following import find_market
+from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs
+from slackwater.flows.turn.work import Work
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.store.connection import open_store
