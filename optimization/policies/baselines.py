@@ -168,4 +168,7 @@ def changeovers(on_demand_held: bool, view: View) -> float:
 def behind(view: View, lead: float) -> bool:
     """Return True if less work is done than uniform progress reaches ``lead`` slots from now (M4.3)."""
     job = view.job
-    return view.progress.done < expected_progress(job, view.slot + view.elapsed + lead) - WORK_TOLERANCE * job.workload
+    return (
+        view.progress.done
+        < expected_progress(job, view.slot + view.elapsed + lead) - WORK_TOLERANCE * job.workload
+    )

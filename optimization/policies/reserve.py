@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from slackwater.optimization.job.definition import Job, check_job
 from slackwater.optimization.kernels.rules import after_growing
-from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     all_spot,
@@ -33,6 +34,7 @@ class Reserve:
     Raises `SettingsError` for a reserve below 0.
     """
 
+    name_form: ClassVar = NameForm(optional={"minutes": float})
     minutes: float = 60.0
     name: str = field(init=False)
 

@@ -23,7 +23,8 @@ class Sizing:
 
     It is the size of OD-only on whatever is cheaper. A change to one instance less, which restarts
     the others, is not made. Where H(n) is not linear, fewer instances do
-    more work for the money. The policy reads no forecast and has no state.
+    more work for the money. In a gap only the safety net acts. The policy reads no
+    forecast and has no state.
     """
 
     name: str = "Sizing"
@@ -36,6 +37,8 @@ class Sizing:
         """Return the least constant size, spot first."""
         if is_done(view):
             return HOLD_NOTHING, None
+        if not view.observed:
+            return safety_net(view, HOLD_NOTHING), None
         n, before = least_constant_size(view), view.progress.n_previous
         return safety_net(view, split(view, before if before == n + 1 else n)), None
 
