@@ -10,11 +10,12 @@ import pandas as pd
 from pydantic import ValidationError
 
 from slackwater.flows.config import Settings
+from slackwater.flows.ledger.decisions import JobLedger, read_ledger
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.histories import read_all
-from slackwater.flows.turn.opening import JobLedger, opened, read_ledger
+from slackwater.flows.turn.opening import opened
 from slackwater.flows.turn.places import markets_of
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.request import (
