@@ -235,6 +235,8 @@ def _late_probability(job: OpenJob, made: Decision) -> float | None:
 
     It is known even without observed availability if on-demand instances cannot meet the deadline.
     """
+    if made.guarded:
+        return 0.0
     if made.risk_known or job.live.shortfall(made.progress):
         return round(made.expected.late_probability, 4)
     return None
@@ -291,20 +293,17 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
 
     if job.live.shortfall(made.progress):
         return None
-    sold = any(seen.on_demand.sold for seen in job.live.seen) and math.isinf(job.run.budget_usd)
-    if not made.in_world:
-        return f"on-demand can be launched and {SLOT_MODEL}" if sold else SLOT_MODEL
-    never = [] if job.history.availability_observed else ["spot is never lost"]
     if not made.risk_known:
-        return never[0] if never else None
-    times = job.run.times
-    words = [] if times is None else times_words(times, granted=sold)
-    told = ", ".join(words[:-1]) + (" and " if words[:-1] else "") + (words[-1] if words else "")
-    if sold:
-        told = f"on-demand {told}" if told else "on-demand can be launched"
-    elif told:
-        told = f"an instance {told}"
-    return "; for cost and finish: ".join([part for part in (told, *never) if part]) or None
+        return None if job.history.availability_observed else "spot is never lost"
+    sold = any(seen.on_demand.sold for seen in job.live.seen) and math.isinf(job.run.budget_usd)
+    words = times_words(job.run.times, granted=sold) if job.run.times else ["can be launched"]
+    told = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
+    if not made.in_world and not made.guarded:
+        return f"on-demand can be launched and {SLOT_MODEL}" if sold else SLOT_MODEL
+    others = [] if job.history.availability_observed else ["spot is never lost"]
+    others += [] if made.in_world else [SLOT_MODEL]
+    who = "on-demand" if sold else "an instance"
+    return "; for cost and finish: ".join([f"{who} {told}", *others[:1]] if told else others[:1]) or None
 
 
 def _standby(job: OpenJob, made: Decision) -> str | None:

@@ -164,7 +164,9 @@ def outlook(row: Mapping[str, Any]) -> str:
 
 def _rest(row: Mapping[str, Any]) -> str:
     """Return what to do if spot is lost in the slot, and the budget."""
-    lost = f"If spot is lost before {utc(row['slot_end'])[11:]}: {row['standby']}." if row.get("standby") else ""
+    lost = (
+        f"If spot is lost before {utc(row['slot_end'])[11:]}: {row['standby']}." if row.get("standby") else ""
+    )
     return " ".join(part for part in (lost, budget(row)) if part)
 
 

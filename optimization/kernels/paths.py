@@ -1,6 +1,7 @@
 """Compiled steps of many runs of a job in the world of M12, a run for each sampled path.
 
-The arrays of a run in `slackwater.optimization.kernels.world` get a first axis: the path.
+The arrays of the state of a run, and its readings, in `slackwater.optimization.kernels.world` get a
+first axis: the path.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ import math
 import numpy as np
 
 from slackwater.optimization.kernels.compiling import kernel
-from slackwater.optimization.kernels.world import FINISH, advance, aim, guarded, is_safe
+from slackwater.optimization.kernels.world import (
+    FINISH,
+    Markets,
+    State,
+    change_target,
+    is_safe,
+    pass_time,
+    safe_target,
+)
 
 
 @kernel
@@ -21,17 +30,19 @@ def advance_paths(
     times: np.ndarray,
     available: np.ndarray,
     price: np.ndarray,
+    first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
     until: float,
 ) -> None:
-    """Let time pass on every path up to ``until`` seconds, or up to its finish.
-
-    ``times``, ``available`` and ``price`` are the readings of each path, shape (paths, readings).
-    """
+    """Let time pass on every path up to ``until`` seconds, or up to its finish."""
     for p in range(len(amounts)):
         if amounts[p, FINISH] == math.inf:
-            advance(amounts[p], counts[p], batches[p], times[p], available[p], price[p], rates, terms, until)
+            state = State(amounts[p], counts[p], batches[p])
+            markets = Markets(times[p], available[p], price[p], first, rates, terms, move_usd, transfer)
+            pass_time(state, markets, until)
 
 
 @kernel
@@ -39,27 +50,29 @@ def guard_paths(
     amounts: np.ndarray,
     counts: np.ndarray,
     batches: np.ndarray,
+    times: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
+    market: np.ndarray,
     on_demand: np.ndarray,
     spot: np.ndarray,
     next_at: float,
     deadline: float,
-) -> np.ndarray:
-    """Replace wished targets, shapes (paths,), by those of the guard (M12.7); return where the result is safe.
-
-    Without a safe target the wish stays.
-    """
-    safe = np.zeros(len(amounts), dtype=np.bool_)
+) -> None:
+    """Replace wished targets, shapes (paths,), by those of the guard (M12.7); without a safe target the wish stays."""
     for p in range(len(amounts)):
         if amounts[p, FINISH] < math.inf:
             continue
-        o, s = guarded(
-            amounts[p], counts[p], batches[p], rates, terms, on_demand[p], spot[p], next_at, deadline
-        )
-        if is_safe(amounts[p], counts[p], batches[p], rates, terms, o, s, next_at, deadline):
-            on_demand[p], spot[p], safe[p] = o, s, True
-    return safe
+        state = State(amounts[p], counts[p], batches[p])
+        markets = Markets(times[p], available[p], price[p], first, rates, terms, move_usd, transfer)
+        m, o, s = safe_target(state, markets, market[p], on_demand[p], spot[p], next_at, deadline)
+        if is_safe(state, markets, m, o, s, next_at, deadline):
+            market[p], on_demand[p], spot[p] = m, o, s
 
 
 @kernel
@@ -67,11 +80,21 @@ def aim_paths(
     amounts: np.ndarray,
     counts: np.ndarray,
     batches: np.ndarray,
+    times: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    first: np.ndarray,
+    rates: np.ndarray,
     terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
+    market: np.ndarray,
     on_demand: np.ndarray,
     spot: np.ndarray,
 ) -> None:
-    """Aim on every path that has not finished at a target, shapes (paths,)."""
+    """Aim at a target on every path that has not finished, shapes (paths,)."""
     for p in range(len(amounts)):
         if amounts[p, FINISH] == math.inf:
-            aim(amounts[p], counts[p], batches[p], terms, on_demand[p], spot[p])
+            state = State(amounts[p], counts[p], batches[p])
+            markets = Markets(times[p], available[p], price[p], first, rates, terms, move_usd, transfer)
+            change_target(state, markets, market[p], on_demand[p], spot[p])

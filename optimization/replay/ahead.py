@@ -11,12 +11,13 @@ from slackwater.optimization.job.definition import Job, Progress, on_demand_to_g
 from slackwater.optimization.kernels.rules import usable_spot
 from slackwater.optimization.market.belief import Belief, Believed
 from slackwater.optimization.market.window import MarketWindow, Record, record_of
+from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
 from slackwater.optimization.replay.run import PlanMemo, Seen, checked, see, with_shared_plans
 from slackwater.optimization.window.plan import Allocation
-from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, readings_between
-from slackwater.optimization.world.simulation import WorldRun
+from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
+from slackwater.optimization.world.simulation import Targets, WorldRun
 from slackwater.warehouse.errors import MarketError
 
 S = TypeVar("S")
@@ -156,11 +157,11 @@ def _ahead(
     seconds = view.slot_hours * 3600.0
     start = now.run.now - view.slot * seconds
     deadline = start + job.deadline_slots * seconds
-    paths = WorldPaths(
-        now.run, readings_between(now.run.now, seconds, now.run.available, counts, prices, rng)
-    )
+    paths = WorldPaths(now.run, *later_readings(now.run, seconds, [counts], [prices], rng))
     wishes = _Wishes.of(now, held, len(prices))
-    paths.decide_all(now.target)
+    many = len(prices)
+    here = np.zeros(many, dtype=np.int64)
+    paths.decide(Targets(here, np.full(many, now.target.on_demand), np.full(many, now.target.spot)))
     for slot in range(view.slot + 1, job.deadline_slots):
         paths.advance(start + slot * seconds)
         own = np.flatnonzero(paths.running)
@@ -175,10 +176,11 @@ def _ahead(
         )
         on_demand[own], spot[own] = wishes.at(slot, own, states, paths.paid[own])
         if view.on_demand.sold:
-            safe = paths.guarded(on_demand, spot, next_at=start + (slot + 1) * seconds, deadline=deadline)
-            kept = wishes.are_guarded(slot, own, states, (on_demand, spot), safe)
-            on_demand[kept], spot[kept] = safe[0][kept], safe[1][kept]
-        paths.decide(on_demand, spot)
+            wished = Targets(here, on_demand, spot)
+            safe = paths.guarded(wished, next_at=start + (slot + 1) * seconds, deadline=deadline)
+            kept = wishes.are_guarded(slot, own, states, wished, safe)
+            on_demand[kept], spot[kept] = safe.on_demand[kept], safe.spot[kept]
+        paths.decide(Targets(here, on_demand, spot))
     paths.advance(deadline)
     _end(job, view, paths)
     finish = finish_in_slots(paths.finish, start, seconds, job.deadline_slots)
@@ -202,7 +204,7 @@ def _end(job: Job, view: View, paths: WorldPaths) -> None:
             on_demand_usd=view.on_demand_usd,
             slot_hours=view.slot_hours,
         ).n
-    paths.decide(on_demand, np.zeros_like(on_demand))
+    paths.decide(Targets(np.zeros_like(on_demand), on_demand, np.zeros_like(on_demand)))
     paths.advance(np.inf)
 
 
@@ -211,10 +213,12 @@ def previous_size(job: Job, held: np.ndarray) -> np.ndarray:
     return np.where(held < job.n_min, 0, np.minimum(held, job.n_max))
 
 
-def progress_of(job: Job, world: WorldRun) -> Progress:
+def progress_of(job: MarketsJob, run: WorldRun) -> Progress:
     """Return the progress of a run in the world, as policies read it."""
-    size = previous_size(job, np.array(world.held.total))
-    return Progress(done=world.work, n_previous=int(size), cost_usd=sum(world.paid))
+    size = previous_size(job.runs[run.market], np.array(run.held.total))
+    place = job.nowhere if run.place is None else run.place
+    held = int(size) if place == run.market else 0
+    return Progress(done=run.work, n_previous=held, cost_usd=run.paid_usd, place=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,13 +277,13 @@ class _Wishes:
         slot: int,
         own: np.ndarray,
         states: Paths,
-        wished: tuple[np.ndarray, np.ndarray],
-        safe: tuple[np.ndarray, np.ndarray],
+        wished: Targets,
+        safe: Targets,
     ) -> np.ndarray:
         """Return the paths on which the guard counts: all, or those on which the job is worth finishing (M4)."""
         if self.always:
             return own
-        changed = (wished[0][own] != safe[0][own]) | (wished[1][own] != safe[1][own])
+        changed = (wished.on_demand[own] != safe.on_demand[own]) | (wished.spot[own] != safe.spot[own])
         return np.array(
             [
                 p

@@ -30,17 +30,16 @@ from slackwater.optimization.moving.definition import (
     in_one_market,
     is_multi_market,
     placement,
-    step,
 )
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
 from slackwater.optimization.replay.ahead import Expected, Present, look_ahead, progress_of
-from slackwater.optimization.replay.guard import Guard
-from slackwater.optimization.replay.run import Planning, Seen, catch_up, checked, run_from, see
+from slackwater.optimization.replay.guard import Guard, standby
+from slackwater.optimization.replay.run import Planning, Seen, catch_up, checked, see
 from slackwater.optimization.window.plan import Allocation, spot_alone
 from slackwater.optimization.world.simulation import Readings, WorldRun
-from slackwater.optimization.world.terms import on_demand_alone, world_terms
+from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
 from slackwater.warehouse.errors import JobError, SlackwaterError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
@@ -217,65 +216,64 @@ class LiveJob:
     ) -> tuple[Progress, list[MarketsView]]:
         """Return the progress after the first ``slots`` slots (None: at the slot to decide), and the view of each slot (ours).
 
-        The job ran its decisions as far as spot was available; a slot without a decision ran
-        nothing. Spot instances that were not available, or whose availability a gap leaves unknown,
-        did not run and are not paid for, and a move after which nothing ran is no move. After the
-        finish nothing is paid and no view is returned. ``reported`` (None: the reports of this
-        object) sets progress and size at the start of its slots; the cost remains that of the
-        decisions (M2.4).
+        The job ran its decisions in the world (M12.11); a slot without a decision ran nothing. After
+        the finish no view is returned. ``reported`` (None: the reports of this object) sets
+        progress, size and market at the start of its slots; the cost remains that of the decisions.
         """
-        slots = self.slot if slots is None else slots
-        reported = self.reported if reported is None else reported
-        if len(self.seen) == 1:
-            return self._in_the_world(slots, reported)[:2]
-        progress, views = self.job.begin(), []
-        for slot in range(slots):
-            progress = self._corrected(progress, slot, reported)
-            if finished(progress.done, self.run.workload):
-                continue
-            view = self.view(progress, slot)
-            views.append(view)
-            progress = step(view, self.ran(slot))
-        return self._corrected(progress, slots, reported), views
+        progress, views, _ = self._in_the_world(slots, reported)
+        return progress, views
 
-    def world(self) -> WorldRun:
-        """Return the run of a job in one market in the world (M12), at the slot to decide and before its decision."""
-        return self._in_the_world(self.slot, self.reported)[2]
+    def world(self, slots: int | None = None, reported: Sequence[Reported] | None = None) -> WorldRun:
+        """Return the run in the world after the first ``slots`` slots (None: at the slot to decide, before its decision)."""
+        return self._in_the_world(slots, reported)[2]
 
     def _in_the_world(
-        self, slots: int, reported: Sequence[Reported]
+        self, slots: int | None, reported: Sequence[Reported] | None
     ) -> tuple[Progress, list[MarketsView], WorldRun]:
-        """Return the progress after the first ``slots`` slots, the view of each slot, and the run in the world."""
-        (seen,), (run,), seconds = self.seen, self.job.runs, self.step.total_seconds()
-        readings = Readings(
-            times=seconds * np.arange(self.slot + 1),
-            available=np.array(seen.available[: self.slot + 1]),
-            price=np.array(seen.price[: self.slot + 1]),
+        slots = self.slot if slots is None else slots
+        reported = self.reported if reported is None else reported
+        seconds, known = self.step.total_seconds(), slice(self.slot + 1)
+        starts = seconds * np.arange(self.slot + 1)
+        world = WorldRun(
+            world_markets(
+                self.job,
+                on_demand_usd=[seen.on_demand_usd for seen in self.seen],
+                slot_hours=self.seen[0].slot_hours,
+                sold=[seen.on_demand.sold for seen in self.seen],
+            ),
+            [
+                Readings(
+                    times=starts, available=np.array(seen.available[known]), price=np.array(seen.price[known])
+                )
+                for seen in self.seen
+            ],
         )
-        terms = world_terms(run, on_demand_usd=seen.on_demand_usd, slot_hours=seen.slot_hours)
-        world, views, place = WorldRun(terms, readings), list[MarketsView](), self.job.begin().place
+        views: list[MarketsView] = []
         for slot in range(slots):
             world.advance(slot * seconds)
-            progress = replace(self._at(world, slot, reported), place=self.places.get(slot, place))
-            if finished(progress.done, run.workload):
+            progress = self._at(world, slot, reported)
+            if finished(progress.done, self.run.workload):
                 continue
             views.append(self.view(progress, slot))
             decided = self.decided.get(slot, IDLE)
-            place = progress.place if decided.market is None else decided.market
-            world.decide(decided.allocation)
+            world.decide(decided.allocation, decided.market)
         world.advance(slots * seconds)
-        progress = self._at(world, slots, reported)
-        return replace(progress, place=self.places.get(slots, place)), views, world
+        return self._at(world, slots, reported), views, world
 
     def _at(self, world: WorldRun, slot: int, reported: Sequence[Reported]) -> Progress:
         """Return the progress at the start of ``slot``; what was reported for it is passed on to the run."""
-        run, before = self.job.runs[0], progress_of(self.job.runs[0], world)
-        after = corrected(run, self.seen[0], before, slot, reported)
-        if after is not before:
+        before = progress_of(self.job, world)
+        place = self.places.get(slot, before.place)
+        m = place if place < len(self.seen) else 0
+        after = replace(
+            corrected(self.job.runs[m], self.seen[m], replace(before, place=0), slot, reported), place=place
+        )
+        if after != before:
             world.report(
                 slot * self.step.total_seconds(),
                 work=None if after.done == before.done else after.done,
                 size=None if after.n_previous == before.n_previous else after.n_previous,
+                market=None if place == before.place or place >= len(self.seen) else place,
             )
         return after
 
@@ -287,12 +285,6 @@ class LiveJob:
         run, available = self.job.runs[decided.market], self.seen[decided.market].available[slot]
         kept = held(run, decided.allocation, available)
         return Placement(decided.market, kept) if kept.total else IDLE
-
-    def _corrected(self, progress: Progress, slot: int, reported: Sequence[Reported]) -> Progress:
-        place = self.places.get(slot, progress.place)
-        m = place if place < len(self.seen) else 0
-        there = replace(progress, place=0)
-        return replace(corrected(self.job.runs[m], self.seen[m], there, slot, reported), place=place)
 
     def progress(self) -> Progress:
         """Return the job's progress at the slot to decide."""
@@ -315,21 +307,15 @@ class LiveJob:
 
     @property
     def on_demand_only_usd(self) -> float | None:
-        """Total cost in USD of the job on on-demand alone in its cheapest market; None if no on-demand price is known.
-
-        In one market it is in the world, with several that of OD-only in the slot model.
-        """
-        if len(self.seen) == 1:
-            run, seen = self.run, self.seen[0]
-            if not seen.on_demand.known:
-                return None
-            terms = world_terms(run, on_demand_usd=seen.on_demand_usd, slot_hours=seen.slot_hours)
-            return on_demand_alone(terms, run.deadline_slots * self.step.total_seconds())[1]
-        policy, known = OnDemandOnly(), []
-        for run, seen in zip(self.job.runs, self.seen, strict=True):
-            if seen.on_demand.known:
-                alone = run_from(policy, policy.start(run), run, replace(seen, record=None), (0, Progress()))
-                known.append(alone.total_cost_usd)
+        """Total cost in USD of the job on on-demand alone in its cheapest market; None if no on-demand price is known."""
+        known = [
+            on_demand_alone(
+                world_terms(run, on_demand_usd=seen.on_demand_usd, slot_hours=seen.slot_hours),
+                run.deadline_slots * self.step.total_seconds(),
+            )[1]
+            for run, seen in zip(self.job.runs, self.seen, strict=True)
+            if seen.on_demand.known
+        ]
         return min(known, default=None)
 
     def shortfall(self, progress: Progress) -> str:
@@ -350,27 +336,18 @@ class LiveJob:
         return finished(self.progress().done, self.run.workload)
 
     def work_by(self, at: pd.Timestamp, reported: Sequence[Reported]) -> float | None:
-        """Return the work units done by ``at``, computed from the decisions and ``reported``; None beyond the record.
-
-        Work grows linearly within a slot.
-        """
+        """Return the work units done by ``at``, computed from the decisions and ``reported``; None beyond the record."""
         place = (at - self.start) / self.step
         slot = min(int(place + 1e-9), self.run.deadline_slots)
         share = max(0.0, place - slot)
         if slot > self.slot + (share == 0.0):
             return None
-        if len(self.seen) == 1:
-            _, _, world = self._in_the_world(slot, reported)
-            if share:
-                world.decide(self.decided.get(slot, IDLE).allocation)
-                world.advance(place * self.step.total_seconds())
-            return world.work
-        progress, _ = self.so_far(slot, reported)
-        if not share:
-            return min(self.run.workload, progress.done)
-        ran = self.ran(slot)
-        gain = 0.0 if ran.market is None else self.view(progress, slot).work(ran.market, ran.allocation.total)
-        return min(self.run.workload, progress.done + share * gain)
+        world = self.world(slot, reported)
+        if share:
+            decided = self.decided.get(slot, IDLE)
+            world.decide(decided.allocation, decided.market)
+            world.advance(place * self.step.total_seconds())
+        return world.work
 
 
 def live_job(
@@ -567,8 +544,8 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     view = view if left is None else view.left(left)
     wish, _ = asked.decide(state, view)
     wish = checked(wish, view, policy.name)
-    guard = Guard(view=view, run=live.world())
-    allocation = guard.allow(wish)
+    guard = Guard.of(view, live.world())
+    allocation = guard.allow(placement(0, wish)).allocation
     reason = refused + policy.explain(state, view, allocation) + guard.reason(wish, allocation)
     now = Present(policy=policy, state=state, view=view, run=guard.run, target=allocation)
     return Decision(
@@ -581,14 +558,14 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         solver=solver.summary() if solver else "",
         progress=progress,
         planned=_planned(live, solver.plans[-1].allocations[1:]) if solver and solver.plans else None,
-        risk_known=guard.holds(allocation)
+        risk_known=guard.holds(placement(0, allocation))
         or (
             view.availability_observed
             and (view.knows_count or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours))
         ),
         in_world=True,
-        guarded=guard.holds(allocation),
-        standby=guard.standby(policy, state, allocation),
+        guarded=guard.holds(placement(0, allocation)),
+        standby=standby(guard, policy, state, view, allocation),
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from slackwater.optimization.moving.definition import MarketsView, Placement, in_one_market, placement
+from slackwater.optimization.moving.definition import checked as checked_in_markets
 from slackwater.optimization.policies.contract import Policy, View
 from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
 from slackwater.optimization.replay.ahead import progress_of
@@ -17,53 +20,78 @@ from slackwater.optimization.world.simulation import Readings, WorldRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """The guard of a job at a decision: its view, and its run in the world before the decision.
+    """The guard of a job at a decision, on its run in the world before the decision.
 
-    It protects the deadlines that M4 protects: hard ones, and those worth finishing on demand.
+    It protects the deadlines that M4 protects: hard ones, and those worth finishing on demand
+    (``protects``; ``always``: in every state). ``next_at`` is the time of the next decision.
     """
 
-    view: View
+    view: MarketsView
     run: WorldRun
+    next_at: float
+    deadline: float
+    protects: bool
+    always: bool
 
-    @property
-    def seconds(self) -> float:
-        """Length of a slot, in which no other decision comes."""
-        return self.view.slot_hours * 3600.0
+    @classmethod
+    def of(cls, view: View, run: WorldRun) -> Guard:
+        """Return the guard of a job in one market."""
+        sold, job = view.on_demand.sold, view.job
+        seconds = view.slot_hours * 3600.0
+        return cls(
+            view=MarketsView(
+                job=in_one_market(job, sold=sold),
+                progress=view.progress,
+                slot=view.slot,
+                views=(view,),
+                seen=(True,),
+            ),
+            run=run,
+            next_at=(view.slot + 1) * seconds,
+            deadline=job.deadline_slots * seconds,
+            protects=sold and worth_finishing(view),
+            always=sold and always_worth_finishing(job, view.on_demand_usd, view.slot_hours),
+        )
 
-    @property
-    def next_at(self) -> float:
-        """Time of the next decision."""
-        return (self.view.slot + 1) * self.seconds
+    @classmethod
+    def of_markets(cls, view: MarketsView, run: WorldRun) -> Guard:
+        """Return the guard of a job with several markets."""
+        sold = any(own.on_demand.sold for own in view.views)
+        seconds = view.slot_hours * 3600.0
+        return cls(
+            view=view,
+            run=run,
+            next_at=(view.slot + 1) * seconds,
+            deadline=view.job.job.deadline_slots * seconds,
+            protects=sold and view.worth_finishing,
+            always=sold and view.never_let_go,
+        )
 
-    @property
-    def deadline(self) -> float:
-        """Time of the deadline."""
-        return self.view.job.deadline_slots * self.seconds
-
-    @property
-    def protects(self) -> bool:
-        """Whether the deadline is to be met on demand if need be."""
-        return self.view.on_demand.sold and worth_finishing(self.view)
-
-    def allow(self, wish: Allocation) -> Allocation:
+    def allow(self, wish: Placement) -> Placement:
         """Return the wish if it is safe or nothing is, else the closest safe target within the budget."""
         if not self.protects or self.run.is_finished:
             return wish
-        safe = self.run.guarded(wish, next_at=self.next_at, deadline=self.deadline)
+        market = self.run.market if wish.market is None else wish.market
+        to, allocation = self.run.guarded_in(
+            market, wish.allocation, next_at=self.next_at, deadline=self.deadline
+        )
+        safe = placement(to, allocation)
         if safe == wish or not self._is_safe(safe):
             return wish
-        return checked(safe, self.view, "the guard")
+        if len(self.view.views) == 1:
+            return placement(to, checked(allocation, self.view.views[0], "the guard"))
+        return checked_in_markets(safe, self.view, "the guard")
 
-    def holds(self, target: Allocation) -> bool:
-        """Return whether the deadline is met whatever becomes of spot, now and after every later decision under the guard."""
+    def holds(self, target: Placement) -> bool:
+        """Return whether the deadline is met whatever becomes of spot, with every later decision under the guard."""
         if self.run.is_finished:
             return True
-        if not self.view.on_demand.sold or not self._is_safe(target) or np.isfinite(self.view.job.budget_usd):
-            return False
-        return always_worth_finishing(self.view.job, self.view.on_demand_usd, self.view.slot_hours)
+        return self.always and math.isinf(self.view.job.job.budget_usd) and self._is_safe(target)
 
-    def _is_safe(self, target: Allocation) -> bool:
-        return self.run.is_safe(target, next_at=self.next_at, deadline=self.deadline)
+    def _is_safe(self, target: Placement) -> bool:
+        return self.run.is_safe(
+            target.allocation, next_at=self.next_at, deadline=self.deadline, market=target.market
+        )
 
     def reason(self, wish: Allocation, allowed: Allocation) -> str:
         """Return why a wish was changed, "" if it was not."""
@@ -71,18 +99,23 @@ class Guard:
             return ""
         return "; with less on-demand the deadline could be missed if spot is lost in this slot"
 
-    def standby(self, policy: Policy[Any], state: Any, target: Allocation) -> Allocation | None:
-        """Return the target for the rest of the slot if all spot is lost at its start, None without spot.
 
-        It is the policy's decision on what is left, under the guard.
-        """
-        if not target.spot:
-            return None
-        gone = self.run.now + 1.0
-        nothing = Readings(times=np.array([gone]), available=np.array([0]), price=np.array([self.view.price]))
-        run = self.run.copy(nothing)
-        run.decide(target)
-        run.advance(gone)
-        left = replace(self.view, available=0, others=0, progress=progress_of(self.view.job, run))
-        wish, _ = policy.decide(state, left)
-        return Guard(view=left, run=run).allow(checked(wish, left, policy.name))
+def standby(
+    guard: Guard, policy: Policy[Any], state: Any, view: View, target: Allocation
+) -> Allocation | None:
+    """Return the target of a job in one market for the rest of the slot if all its spot is lost at once, None without spot.
+
+    It is the policy's decision on what is left, under the guard.
+    """
+    if not target.spot:
+        return None
+    gone = guard.run.now + 1.0
+    times, counts = np.array([guard.run.now, gone]), np.array([view.available, 0])
+    run = guard.run.copy([Readings(times=times, available=counts, price=np.full(2, view.price))])
+    run.decide(target)
+    run.advance(gone)
+    progress = replace(progress_of(guard.view.job, run), place=view.progress.place)
+    left = replace(view, available=0, others=0, progress=progress)
+    wish, _ = policy.decide(state, left)
+    kept = checked(wish, left, policy.name)
+    return Guard.of(left, run).allow(placement(0, kept)).allocation

@@ -1,117 +1,86 @@
-"""Runs of one job in the world (M12) on many paths of its market, a compiled step for all of them."""
+"""Runs of one job in the world (M12) on many paths of its markets, a compiled step for all of them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from slackwater.optimization.kernels import paths as steps
 from slackwater.optimization.kernels import world
-from slackwater.optimization.window.plan import Allocation
-from slackwater.optimization.world.simulation import SECOND_TOLERANCE, WorldRun
+from slackwater.optimization.world.simulation import SECOND_TOLERANCE, Targets, WorldRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathReadings:
-    """Later readings of a market on each path: times in seconds, ascending, available instances and USD per instance-hour.
+def later_readings(
+    run: WorldRun,
+    seconds: float,
+    counts: Sequence[np.ndarray],
+    prices: Sequence[np.ndarray],
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return times in seconds, counts and prices of the readings of paths known at slot starts only (M12.12).
 
-    Arrays of shape (paths, readings).
+    ``counts`` and ``prices`` (USD per instance-hour) are for each market those at the starts of the
+    slots after the present, a slot every ``seconds``, shape (paths, slots). A count that differs
+    from that of the slot before changed at a uniformly random second between the two. The results
+    have shape (paths, markets, 1 + slots); the first reading is the present one.
     """
-
-    times: np.ndarray
-    available: np.ndarray
-    price: np.ndarray
-
-
-def readings_between(
-    now: float, seconds: float, present: int, counts: np.ndarray, prices: np.ndarray, rng: np.random.Generator
-) -> PathReadings:
-    """Return the readings of paths that are known at slot starts only (M12.12).
-
-    ``counts`` and ``prices`` are those at the starts of the slots after ``now``, a slot every
-    ``seconds``, shape (paths, slots); ``present`` is the count now. A count that differs from that
-    of the slot before changed at a uniformly random second between the two.
-    """
-    paths, slots = counts.shape
-    times = np.tile(now + seconds * np.arange(1, slots + 1), (paths, 1))
-    before = np.column_stack([np.full(paths, present), counts[:, :-1]]) if slots else counts
-    # Never at the start of the slot before, which had its own reading.
-    times -= np.where(counts != before, rng.uniform(0.0, 1.0 - 1e-6, counts.shape), 0.0) * seconds
-    return PathReadings(
-        times=times,
-        available=np.ascontiguousarray(counts, dtype=np.int64),
-        price=np.ascontiguousarray(prices, dtype=float),
-    )
+    many, slots = counts[0].shape
+    times, available, price = [], [], []
+    for m, (count, usd) in enumerate(zip(counts, prices, strict=True)):
+        there, now_usd = run.seen(m)
+        at = np.tile(run.now + seconds * np.arange(slots + 1), (many, 1))
+        known = np.column_stack([np.full(many, there), count])
+        # Never at the start of the slot before, which has its own reading.
+        early = np.where(known[:, 1:] != known[:, :-1], rng.uniform(0.0, 1.0 - 1e-6, count.shape), 0.0)
+        at[:, 1:] -= early * seconds
+        times.append(at)
+        available.append(known)
+        price.append(np.column_stack([np.full(many, now_usd), usd]))
+    return np.stack(times, axis=1), np.stack(available, axis=1), np.stack(price, axis=1)
 
 
 class WorldPaths:
-    """The runs of one job on many paths, all from the same state; mutable: `advance` and `decide` in turn."""
+    """The runs of one job on many paths, all from the same state; mutable: `advance` and `decide` in turn.
 
-    __slots__ = ("_amounts", "_batches", "_counts", "_rates", "_terms", "readings")
+    Targets are three arrays of shape (paths,): market, on-demand and spot.
+    """
 
-    def __init__(self, run: WorldRun, readings: PathReadings) -> None:
-        self.readings = readings
-        self._rates, self._terms = np.array(run.terms.rates), run.terms.array()
-        paths = len(readings.times)
-        amounts, counts, batches = run.state(run.terms.n_max)
-        counts[world.READING] = 0
-        self._amounts = np.tile(amounts, (paths, 1))
-        self._counts = np.tile(counts, (paths, 1))
-        self._batches = np.tile(batches, (paths, 1, 1, 1))
+    __slots__ = ("_amounts", "_arrays", "_batches", "_counts", "paths")
+
+    def __init__(self, run: WorldRun, times: np.ndarray, available: np.ndarray, price: np.ndarray) -> None:
+        """Begin at the present of ``run``, with `later_readings`."""
+        self.paths, count, readings = times.shape
+        state, own = run.state()
+        self._amounts = np.tile(state.amounts, (self.paths, 1))
+        self._counts = np.tile(state.counts, (self.paths, 1))
+        self._batches = np.tile(state.batches, (self.paths, 1, 1, 1))
+        first = readings * np.arange(count + 1)
+        self._counts[:, world.READING] = first[run.market] + 1
+        flat = (self.paths, count * readings)
+        markets = own._replace(
+            times=np.ascontiguousarray(times.reshape(flat), dtype=float),
+            available=np.ascontiguousarray(available.reshape(flat), dtype=np.int64),
+            price=np.ascontiguousarray(price.reshape(flat), dtype=float),
+            first=first,
+        )
+        self._arrays = (self._amounts, self._counts, self._batches, *markets)
 
     def advance(self, until: float) -> None:
         """Let time pass on every path up to ``until`` seconds, or up to its finish."""
-        own = self.readings
-        steps.advance_paths(
-            self._amounts,
-            self._counts,
-            self._batches,
-            own.times,
-            own.available,
-            own.price,
-            self._rates,
-            self._terms,
-            float(until),
-        )
+        steps.advance_paths(*self._arrays, float(until))
 
-    def guarded(
-        self, on_demand: np.ndarray, spot: np.ndarray, *, next_at: float, deadline: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the wished targets, shapes (paths,), as the exact guard allows them (M12.7).
+    def guarded(self, wishes: Targets, *, next_at: float, deadline: float) -> Targets:
+        """Return the wished targets as the exact guard allows them (M12.7); without a safe target the wish stays."""
+        market, on_demand, spot = (np.array(one, dtype=np.int64) for one in wishes)
+        limit = deadline + SECOND_TOLERANCE
+        steps.guard_paths(*self._arrays, market, on_demand, spot, float(next_at), limit)
+        return Targets(market, on_demand, spot)
 
-        A path without a safe target keeps its wish.
-        """
-        on_demand, spot = on_demand.astype(np.int64), spot.astype(np.int64)
-        steps.guard_paths(
-            self._amounts,
-            self._counts,
-            self._batches,
-            self._rates,
-            self._terms,
-            on_demand,
-            spot,
-            float(next_at),
-            deadline + SECOND_TOLERANCE,
-        )
-        return on_demand, spot
-
-    def decide(self, on_demand: np.ndarray, spot: np.ndarray) -> None:
-        """Aim at a target on every path from now on, shapes (paths,); paths that have finished are left alone."""
-        steps.aim_paths(
-            self._amounts,
-            self._counts,
-            self._batches,
-            self._terms,
-            on_demand.astype(np.int64),
-            spot.astype(np.int64),
-        )
-
-    def decide_all(self, target: Allocation) -> None:
-        """Aim at the same target on every path."""
-        paths = len(self._amounts)
-        self.decide(np.full(paths, target.on_demand), np.full(paths, target.spot))
+    def decide(self, targets: Targets) -> None:
+        """Aim at a target on every path from now on; paths that have finished are left alone."""
+        steps.aim_paths(*self._arrays, *(np.ascontiguousarray(one, dtype=np.int64) for one in targets))
 
     @property
     def running(self) -> np.ndarray:
@@ -130,14 +99,9 @@ class WorldPaths:
         return self._amounts[:, world.WORK].copy()
 
     @property
-    def available(self) -> np.ndarray:
-        """Available spot instances by the newest reading, shape (paths,)."""
-        return self._counts[:, world.AVAILABLE].copy()
-
-    @property
-    def price(self) -> np.ndarray:
-        """Spot price of the newest reading, USD per instance-hour, shape (paths,)."""
-        return self._amounts[:, world.PRICE].copy()
+    def market(self) -> np.ndarray:
+        """Market of the instances, shape (paths,)."""
+        return self._counts[:, world.HERE].copy()
 
     @property
     def held(self) -> np.ndarray:
@@ -149,8 +113,9 @@ class WorldPaths:
 
     @property
     def paid(self) -> np.ndarray:
-        """USD paid so far, shape (paths,)."""
-        usd: np.ndarray = self._amounts[:, world.PAID : world.PAID + 2].sum(axis=1)
+        """USD paid so far, moves included, shape (paths,)."""
+        kinds = self._amounts[:, world.PAID : world.PAID + 2].sum(axis=1)
+        usd: np.ndarray = kinds + self._amounts[:, world.PAID_MOVES]
         return usd
 
 

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slackwater.optimization.job.definition import InstanceTimes, Job, rates
-from slackwater.optimization.world.simulation import HOUR, SECOND_TOLERANCE, WorldTerms
+from slackwater.optimization.kernels.world import HOUR
+from slackwater.optimization.moving.definition import MarketsJob
+from slackwater.optimization.world.simulation import SECOND_TOLERANCE, WorldMarkets, WorldTerms
 
 
-def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float) -> WorldTerms:
+def world_markets(
+    job: MarketsJob, *, on_demand_usd: Sequence[float], slot_hours: float, sold: Sequence[bool] | None = None
+) -> WorldMarkets:
+    """Return a job in all its markets, with the prices of an on-demand instance-hour in each.
+
+    ``sold`` states where on-demand is sold, by default as the job states it.
+    """
+    sold = sold or job.sold or (True,) * len(job.runs)
+    return WorldMarkets(
+        terms=tuple(
+            world_terms(run, on_demand_usd=usd, slot_hours=slot_hours, sold=on)
+            for run, usd, on in zip(job.runs, on_demand_usd, sold, strict=True)
+        ),
+        transfer=job.moving.taken * slot_hours * HOUR,
+        move_usd=job.moving.usd,
+        home=job.home,
+    )
+
+
+def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float, sold: bool = True) -> WorldTerms:
     """Return the terms of a job as one of its markets runs it; ``on_demand_usd`` is the price of an instance-hour there.
 
-    A job without times of its instances restarts in the share of a slot that M2.4 takes, and boots at once.
+    ``sold`` states whether on-demand is sold there. A job without times of its instances restarts in
+    the share of a slot that M2.4 takes, and boots at once.
     """
     restart = (1.0 - job.mu_up) * slot_hours * HOUR
     times = job.times or InstanceTimes(boot=0.0, restart=restart, checkpoint=0.0)
@@ -17,12 +41,13 @@ def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float) -> WorldTe
     return WorldTerms(
         rates=tuple(h if n >= job.n_min else 0.0 for n, h in hours),
         workload=job.workload,
-        on_demand_usd=on_demand_usd,
+        on_demand_usd=on_demand_usd if sold else 0.0,
         boot=times.boot,
         restart=times.restart,
         checkpoint=times.checkpoint,
         notice_saves=times.notice_saves,
         on_demand_wait=times.on_demand_wait,
+        sold=sold,
     )
 
 

@@ -18,7 +18,7 @@ from slackwater.optimization.job.definition import Job, Linear, Progress
 from slackwater.optimization.job.request import JobRequest, parse_request
 from slackwater.optimization.market.window import MarketWindow, Past, Record, market_window, record_of
 from slackwater.optimization.moving.costs import even_moving
-from slackwater.optimization.moving.definition import MarketsJob
+from slackwater.optimization.moving.definition import MarketsJob, placement
 from slackwater.optimization.policies.contract import Policy, View
 from slackwater.optimization.replay.ahead import Present
 from slackwater.optimization.replay.guard import Guard
@@ -114,7 +114,8 @@ def make_view(job: Job | None = None, *, done: float = 0.0, n_previous: int = 0,
 def present_of(policy: Policy[Any], view: View, state: Any = None) -> Present:
     """Return a job at its decision in slot 0 of its run, on a policy's own target under the guard."""
     state = policy.start(view.job) if state is None else state
-    terms = world_terms(view.job, on_demand_usd=view.on_demand_usd, slot_hours=view.slot_hours)
+    sold = view.on_demand.sold
+    terms = world_terms(view.job, on_demand_usd=view.on_demand_usd, slot_hours=view.slot_hours, sold=sold)
     now = view.slot * view.slot_hours * 3600.0
     readings = Readings(
         times=np.array([now]), available=np.array([view.available]), price=np.array([view.price])
@@ -123,7 +124,7 @@ def present_of(policy: Policy[Any], view: View, state: Any = None) -> Present:
     if view.progress.done or view.progress.n_previous:
         run.report(now, work=view.progress.done, size=view.progress.n_previous)
     wish = checked(policy.decide(state, view)[0], view, policy.name)
-    target = Guard(view=view, run=run).allow(wish)
+    target = Guard.of(view, run).allow(placement(0, wish)).allocation
     return Present(policy=policy, state=state, view=view, run=run, target=target)
 
 

@@ -9,13 +9,14 @@ import pytest
 from make import make_job, make_record, make_window, present_of
 
 from slackwater.optimization import Job, PointForecast, Progress
+from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pace import worth_finishing
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.ahead import progress_of, simulate_ahead
 from slackwater.optimization.replay.run import see
 from slackwater.optimization.replay.score import perfect_forecasts
-from slackwater.optimization.world.paths import readings_between
+from slackwater.optimization.world.paths import later_readings
 from slackwater.optimization.world.simulation import Readings
 from slackwater.warehouse.errors import MarketError
 
@@ -48,9 +49,11 @@ def test_one_path_is_the_run_of_the_policy_in_the_world_under_the_guard(name):
     prices, counts = window.price[None, 1:], window.available[None, 1:]
     expected = ahead(policy, view, prices, counts)
     now, hour = present_of(policy, view), 3600.0
-    between = readings_between(0.0, hour, view.available, counts, prices, Halfway())
-    later = Readings(times=between.times[0], available=between.available[0], price=between.price[0])
-    run, state = now.run.copy(later), policy.decide(now.state, view)[1]
+    times, available, price = (
+        one[0, 0] for one in later_readings(now.run, hour, [counts], [prices], Halfway())
+    )
+    run = now.run.copy([Readings(times=times, available=available, price=price)])
+    state = policy.decide(now.state, view)[1]
     run.decide(now.target)
     seen = see(JOB, window, [view.forecast, *[None] * 11])
     beliefs = replace(view.market_beliefs(), held=belief_of(policy, view))
@@ -59,14 +62,14 @@ def test_one_path_is_the_run_of_the_policy_in_the_world_under_the_guard(name):
         if run.is_finished:
             break
         # What the policy learns from the market stays as it was in the view.
-        shown = replace(seen.view(JOB, progress_of(JOB, run), slot), beliefs=beliefs)
+        shown = replace(seen.view(JOB, progress_of(in_one_market(JOB), run), slot), beliefs=beliefs)
         wish, state = policy.decide(state, shown)
         safe = run.guarded(wish, next_at=(slot + 1) * hour, deadline=12 * hour)
         is_safe = run.is_safe(safe, next_at=(slot + 1) * hour, deadline=12 * hour)
         run.decide(safe if is_safe and worth_finishing(shown) else wish)
     run.advance(12 * hour)
     assert run.is_finished
-    assert expected.cost_usd == pytest.approx(sum(run.paid), rel=1e-9)
+    assert expected.cost_usd == pytest.approx(run.paid_usd, rel=1e-9)
     assert expected.finish_slots == expected.finish_median == pytest.approx(run.finish / hour, rel=1e-9)
     assert expected.late_probability == 0.0
 
