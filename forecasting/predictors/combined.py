@@ -63,12 +63,12 @@ _COUNT_TAIL = np.array([0.0, 0.002, 0.01, 0.025])
 _COUNT_EDGES = np.concatenate([_COUNT_TAIL, np.linspace(0.05, 0.95, 19), 1.0 - _COUNT_TAIL[::-1]])
 COUNT_BINS = _COUNT_EDGES.size - 1
 _WIDTH = np.diff(_COUNT_EDGES)
-#: Weight of the prior in pseudo-transforms. The prior is uniform, except that the outermost 5 % on each side have `_SURPRISE`
+#: Weight of the prior in pseudo-transforms. The prior is uniform, except that the outermost 5 % on each side have `SURPRISE`
 #: times the density, because rare outcomes are missing from a short past (ours).
 COUNT_PRIOR = 40.0
-_SURPRISE = 3.0
+SURPRISE = 3.0
 _COUNT_BELIEVED = _WIDTH * np.where(
-    (_COUNT_EDGES[1:] <= 0.05 + 1e-9) | (_COUNT_EDGES[:-1] >= 0.95 - 1e-9), _SURPRISE, 1.0
+    (_COUNT_EDGES[1:] <= 0.05 + 1e-9) | (_COUNT_EDGES[:-1] >= 0.95 - 1e-9), SURPRISE, 1.0
 )
 
 
@@ -399,8 +399,8 @@ def _shared(sums: dict[str, np.ndarray], source: str) -> np.ndarray | float:
 # ---
 # Prices: a mixture with weights from recent losses, by market, step and part of the distribution (M6.2, M6.6).
 #
-# The sections below forecast the newest value with the spread of recent changes, compute the weights, recalibrate quantiles by
-# past transforms, and combine these parts into the model.
+# The sections below forecast the newest value with the spread of recent changes, compute the weights, and combine these parts
+# into the model.
 
 # ---
 # Last value with the spread of recent changes over the same number of slots, older changes weighing less (M6.2).
@@ -659,79 +659,6 @@ def mixed_quantiles(
 
 
 # ---
-# Recalibration of price quantiles by past transforms (M6.6), as for counts but from quantiles only.
-#
-# Only the 19 levels are known: the probability between two quantiles is spread evenly, and a price equal to several quantiles
-# is spread over all their levels. The corrected quantile of level a is the issued quantile of the level b with G(b) = a, where
-# G is the distribution of past transforms; beyond the outermost levels the distribution is extrapolated linearly. A price
-# forecast without spread is not changed.
-
-#: Bins of the transform: below q05, between neighbouring levels, above q95.
-PRICE_BINS = LEVELS.size + 1
-#: Weight of the prior in pseudo-transforms, and weight of the panel's mean transforms. The prior is uniform, except that the
-#: outermost bins have `_SURPRISE` times the weight, because rare outcomes are missing from a short past (ours).
-PRICE_PRIOR = 60.0
-PRICE_POOLED = 1.0
-_PRICE_BELIEVED = np.where(np.isin(np.arange(PRICE_BINS), (0, PRICE_BINS - 1)), _SURPRISE, 1.0)
-#: Length of the tail beyond q05 and q95, relative to the distance to the neighbouring quantile (ours).
-_PRICE_TAIL = 2.0
-_PRICE_EDGES = np.concatenate([[0.0], LEVELS, [1.0]])
-#: Relative difference below which two prices are equal.
-_SAME = 1e-9
-
-
-def price_transforms(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return each price's transform as shares of the bins, shape (*truth.shape, PRICE_BINS); zeros where the price is NaN.
-
-    ``quantiles`` has shape (*truth.shape, 19).
-    """
-    slack = _SAME * np.maximum(1.0, np.abs(truth))[..., None]
-    below = (quantiles < truth[..., None] - slack).sum(axis=-1)
-    upto = (quantiles <= truth[..., None] + slack).sum(axis=-1)
-    tied = upto > below
-    # A price between quantiles i-1 and i is in bin i; a price tied with levels i..j-1 may be in any of the bins i..j.
-    first, last = below, np.where(tied, upto, below)
-    bins = np.arange(PRICE_BINS)
-    inside = (bins >= first[..., None]) & (bins <= last[..., None])
-    # The end bins of a tie count half: the mass of the tie may end anywhere within them.
-    ends = tied[..., None] & ((bins == first[..., None]) | (bins == last[..., None]))
-    whole = (first[..., None] == 0) & (bins == 0) | (last[..., None] == PRICE_BINS - 1) & (
-        bins == PRICE_BINS - 1
-    )
-    weight = inside * np.where(ends & ~whole, 0.5, 1.0)
-    share = weight / weight.sum(axis=-1, keepdims=True)
-    return np.where(np.isnan(truth)[..., None], 0.0, share)
-
-
-def corrected_quantiles(quantiles: np.ndarray, past: np.ndarray) -> np.ndarray:
-    """Return quantiles (..., 19) recalibrated by past transforms ``past`` (..., PRICE_BINS), non-decreasing.
-
-    The median is not changed: it is the point forecast and has its own weights.
-    """
-    weight = past + PRICE_PRIOR * _PRICE_BELIEVED / _PRICE_BELIEVED.sum()
-    reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
-    flat_q, flat_g = quantiles.reshape(-1, LEVELS.size), reached.reshape(-1, PRICE_BINS)
-    extended = np.concatenate(
-        [
-            flat_q[:, :1] - _PRICE_TAIL * (flat_q[:, 1:2] - flat_q[:, :1]),
-            flat_q,
-            flat_q[:, -1:] + _PRICE_TAIL * (flat_q[:, -1:] - flat_q[:, -2:-1]),
-        ],
-        axis=1,
-    )
-    out = np.empty(flat_q.shape)
-    for i in range(flat_q.shape[0]):
-        levels = np.interp(LEVELS, np.concatenate([[0.0], flat_g[i]]), _PRICE_EDGES)
-        out[i] = np.interp(levels, _PRICE_EDGES, extended[i])
-    half = LEVELS.size // 2
-    middle = flat_q[:, half : half + 1]
-    out[:, :half] = np.minimum(out[:, :half], middle)
-    out[:, half + 1 :] = np.maximum(out[:, half + 1 :], middle)
-    out[:, half] = flat_q[:, half]
-    return np.maximum.accumulate(out, axis=1).reshape(quantiles.shape)
-
-
-# ---
 # Price model: the members' quantiles weighted by recent losses, per market, step and part of the distribution (M6.2).
 #
 # The newest value without spread is a member, so a constant price is forecast as constant; where the price has not moved for long
@@ -746,12 +673,6 @@ PRICE_MEMBERS: dict[str, Callable[[], Model]] = {
 }
 #: Length of the newest part of a panel used to weight the members; at most a third of the panel.
 WEIGHED = pd.Timedelta(days=12)
-#: Empty scores of transforms.
-_NONE = PastLosses(
-    at=np.zeros(0, dtype=int),
-    losses=np.zeros((1, 0, SCORED_STEPS, PRICE_BINS)),
-    changes=np.zeros((0, SCORED_STEPS)),
-)
 #: Interval in slots, counted from the epoch, at which past forecasts are scored.
 REFIT_EVERY = 3
 
@@ -761,7 +682,6 @@ class CombinedPrice:
     """Price model of a panel: the weighted members with these names in `PRICE_MEMBERS`."""
 
     names: tuple[str, ...] = tuple(PRICE_MEMBERS)
-    recalibrated: bool = True
 
     def fit(self, panel: Panel) -> FittedCombinedPrice:
         """Weight members estimated without the newest days on those days, and estimate them again on all data."""
@@ -774,51 +694,17 @@ class CombinedPrice:
         before = panel.until(end - 1 - width)
         earlier = {name: PRICE_MEMBERS[name]().fit(before) for name in self.names}
         first, stop = end - 1 - width, end - 1
-        told: dict[int, np.ndarray] = {}
         kept: dict[str, DiscountedLosses] = {}
         for which, one in enumerate(panel.series):
             origins = scored_origins(one, (first, stop))
             if origins.size:
-                told[which] = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
                 start = empty_record(len(fitted) + 1, first)
-                scores = scores_of(one, origins, told[which])
+                told = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
+                scores = scores_of(one, origins, told)
                 losses, changes = records(scores, start, np.array([stop]), _half_life(one))
                 kept[one.key] = DiscountedLosses(losses=losses[:, 0], changes=changes[0], slot=stop)
         prior = pooled(list(kept.values())) if kept else _even(len(fitted))
-        fallen = {}
-        for which, made in told.items():
-            one = panel.series[which]
-            start = empty_record(len(fitted) + 1, first)
-            origins = scored_origins(one, (first, stop))
-            seen = _fallen(one, origins, made, start, prior)
-            sums, _ = records(seen, _nothing_fallen(first), np.array([stop]), _half_life(one))
-            fallen[one.key] = DiscountedLosses(losses=sums[:, 0], changes=np.zeros(SCORED_STEPS), slot=stop)
-        return FittedCombinedPrice(
-            members=fitted, kept=kept, prior=prior, end=end, fallen=fallen, recalibrated=self.recalibrated
-        )
-
-
-def _fallen(
-    series: Series, origins: np.ndarray, told: np.ndarray, start: DiscountedLosses, prior: np.ndarray
-) -> PastLosses:
-    """Compute the transforms of prices under the quantiles issued at ``origins`` with the weights of that time.
-
-    They are returned as `PastLosses`, with the bins in place of the parts.
-    """
-    scores = scores_of(series, origins, told)
-    losses, changes = records(scores, start, origins + series.first_slot, _half_life(series))
-    issued = mixed_quantiles(told[:, :, :SCORED_STEPS], losses, changes, prior)
-    target = origins[:, None] + np.arange(1, SCORED_STEPS + 1)
-    inside = np.minimum(target, len(series) - 1)
-    truth = np.where(target < len(series), series.values[inside], np.nan)
-    share = price_transforms(issued, truth)
-    return PastLosses(at=scores.at, losses=share[None], changes=np.zeros(share.shape[:2]))
-
-
-def _nothing_fallen(slot: int) -> DiscountedLosses:
-    return DiscountedLosses(
-        losses=np.zeros((1, SCORED_STEPS, PRICE_BINS)), changes=np.zeros(SCORED_STEPS), slot=slot
-    )
+        return FittedCombinedPrice(members=fitted, kept=kept, prior=prior, end=end)
 
 
 def _even(members: int) -> np.ndarray:
@@ -852,9 +738,14 @@ def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> PastLoss
 def member_quantiles(
     members: dict[str, FittedPredictor], panel: Panel, which: int, origins: np.ndarray, horizon: int
 ) -> np.ndarray:
-    """Return the quantiles of the newest value and of every member, shape (members + 1, origins, horizon, 19)."""
+    """Return the quantiles of the newest value and of every member, shape (members + 1, origins, horizon, 19).
+
+    They lie within the bounds known at each origin (M6.3), so that a member is weighted by the quantiles that are issued.
+    """
+    series = panel.series[which]
     told = [model.outlook(panel, which, origins, horizon).quantiles for model in members.values()]
-    return np.stack([standing(panel.series[which], origins, horizon), *told])
+    upper = series.upper[origins][:, None, None]
+    return np.asarray(np.clip(np.stack([standing(series, origins, horizon), *told]), 0.0, upper))
 
 
 def standing(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
@@ -867,16 +758,13 @@ def standing(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
 class FittedCombinedPrice:
     """Fitted price mixture; ``end`` is the slot since the epoch after the last slot used for estimation.
 
-    ``kept`` holds each market's discounted losses, ``prior`` the relative losses of the panel, and ``fallen`` each market's
-    discounted transforms, with the bins in place of the parts.
+    ``kept`` holds each market's discounted losses, ``prior`` the relative losses of the panel.
     """
 
     members: dict[str, FittedPredictor]
     kept: dict[str, DiscountedLosses]
     prior: np.ndarray
     end: int
-    fallen: dict[str, DiscountedLosses] = field(default_factory=dict)
-    recalibrated: bool = True
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast weighted quantiles where the price moves, and the newest value where it is constant."""
@@ -907,18 +795,9 @@ class FittedCombinedPrice:
         known = series.part(0, int(origins[-1]) + 1)
         scores = scores_of(known, past, told[:, np.searchsorted(every, past)])
         losses, changes = records(scores, start, asked, _half_life(series))
-        made = mixed_quantiles(
+        return mixed_quantiles(
             told[:, np.searchsorted(every, origins), :horizon], losses, changes, self.prior
         )
-        if not self.recalibrated:
-            return made
-        before = self.fallen.get(series.key, _nothing_fallen(start.slot))
-        at_past = told[:, np.searchsorted(every, past)]
-        since = _fallen(known, past, at_past, start, self.prior) if past.size else _NONE
-        sums, _ = records(since, before, asked, _half_life(series))
-        steps = np.minimum(np.arange(horizon), SCORED_STEPS - 1)
-        shared = np.mean([one.losses[0] for one in self.fallen.values()], axis=0) if self.fallen else 0.0
-        return corrected_quantiles(made, (sums[0] + PRICE_POOLED * shared)[:, steps])
 
 
 # ---
@@ -943,10 +822,10 @@ def smoothing() -> ByVariable:
 
 
 def uncalibrated() -> ByVariable:
-    """Return `combined` without recalibration by past values, only used for comparison (M6.6)."""
+    """Return `combined` without recalibration of counts by past values, only used for comparison (M6.6)."""
     return ByVariable(
         name="uncalibrated",
         pooled=True,
-        price=CombinedPrice(recalibrated=False),
+        price=CombinedPrice(),
         count=StackedCount(recalibrated=False),
     )
