@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slackwater.optimization.requests.choice import Filled, MarketNow, fill
     from slackwater.optimization.requests.request import TuningRequest
     from slackwater.optimization.selection.contract import Weights
-    from slackwater.optimization.selection.learners import learn
+    from slackwater.optimization.selection.learned import learn
     from slackwater.optimization.window.plan import (
         Allocation,
         EndRule,
@@ -117,7 +117,7 @@ _HOMES = {
     "decide": "slackwater.optimization.replay.decision",
     "fill": "slackwater.optimization.requests.choice",
     "hindsight": "slackwater.optimization.replay.score",
-    "learn": "slackwater.optimization.selection.learners",
+    "learn": "slackwater.optimization.selection.learned",
     "live_job": "slackwater.optimization.replay.decision",
     "load_pool": "slackwater.optimization.policies.pool",
     "market_window": "slackwater.optimization.market.window",

@@ -1,13 +1,14 @@
-"""Objects that other packages provide: entry points, and ``module:Name``."""
+"""Objects named as ``module:Name`` and imported at first use: those of registries, and those that other packages provide."""
 
 from __future__ import annotations
 
 import re
 import sys
 import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from slackwater.warehouse.errors import SettingsError
 
@@ -16,6 +17,60 @@ from slackwater.warehouse.errors import SettingsError
 STUDIES = Path(__file__).parents[1] / "studies" / "plugins.toml"
 #: A name such as ``my_package.policies:Patient``.
 PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T]):
+    """Mapping from names to objects, each imported from ``module:Name`` in ``package`` at first use.
+
+    ``make`` turns the imported object into the value. Other packages add names by entry points of
+    ``group``, or are named as ``module:Name``; iteration lists our names only.
+    """
+
+    def __init__(
+        self,
+        places: Mapping[str, str],
+        *,
+        package: str,
+        group: str = "",
+        make: Callable[[Any], T] = lambda found: cast("T", found),
+    ) -> None:
+        self._places = places
+        self._package = package
+        self._group = group
+        self._make = make
+        self._values: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._values:
+            found = self._own(name) if name in self._places else self._plugin(name)
+            if found is None:
+                raise KeyError(name)
+            self._values[name] = self._make(found)
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places or (isinstance(name, str) and self._plugin(name) is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _own(self, name: str) -> Any:
+        return load_place(f"{self._package}.{self._places[name]}")
+
+    def _plugin(self, name: str) -> Any | None:
+        return find_plugin(self._group, name) if self._group else None
+
+
+def load_place(place: str) -> Any:
+    """Import and return the object of ``module:Name``."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def find_plugin(group: str, name: str) -> Any | None:
@@ -28,11 +83,10 @@ def find_plugin(group: str, name: str) -> Any | None:
     place = name if PLACE.fullmatch(name) else list_plugins(group).get(name)
     if place is None:
         return None
-    module, _, attribute = place.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:
-        return getattr(import_module(module), attribute)
+        return load_place(place)
     except (ImportError, AttributeError) as error:
         raise SettingsError(
             f"{name!r} cannot be imported: {error}",

@@ -132,6 +132,23 @@ def rates(throughput: Throughput, n_max: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceTimes:
+    """Times that instances take in a market, in seconds (M12).
+
+    ``boot`` passes from the grant of an instance until it is up, ``restart`` whenever the group
+    forms anew, ``checkpoint`` of working time between checkpoints (0: every moment is one).
+    ``notice_saves``: a provider's notice before a loss is long enough to save. ``on_demand_wait``
+    passes until on-demand is granted.
+    """
+
+    boot: float
+    restart: float
+    checkpoint: float
+    notice_saves: bool = False
+    on_demand_wait: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A fine-tuning job on a grid of slots (M2.1).
 
@@ -148,7 +165,8 @@ class Job:
 
     ``gpus`` is the number of GPUs of an instance, None if unknown; it is used in answers only.
     ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot
-    instances, ``budget_usd`` the highest total cost in USD (M2.10).
+    instances, ``budget_usd`` the highest total cost in USD (M2.10). ``times`` are those of the
+    instances in the world of M12, None if not stated.
 
     ``restart`` and ``worth`` hold the restart shares and the value in the form that the rules of
     M2.4 and M2.5 take.
@@ -169,6 +187,7 @@ class Job:
     gpus: int | None = None
     max_spot_usd: float = math.inf
     budget_usd: float = math.inf
+    times: InstanceTimes | None = None
     restart: Restart = field(init=False, repr=False, compare=False)
     worth: Value = field(init=False, repr=False, compare=False)
 

@@ -26,6 +26,7 @@ from slackwater.optimization.job.definition import (
     shortfall,
 )
 from slackwater.optimization.job.gpus import check_gpu
+from slackwater.optimization.job.times import TIME_KEYS, instance_times
 from slackwater.optimization.job.units import (
     MOST_GPUS,
     MOST_INSTANCES,
@@ -304,6 +305,10 @@ def _is_true(value: object) -> bool:
     return value is True
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 #: Price in USD per instance-hour.
 Price = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
@@ -340,6 +345,9 @@ class JobRequest(_Part):
     ``max_spot_usd`` is the highest price of a spot instance-hour at which the job runs spot
     instances, ``max_hourly_usd`` the highest hourly cost of the whole job even if all instances are
     on-demand, and ``budget_usd`` its highest total cost (M2.10).
+
+    The keys of `slackwater.optimization.job.times.TIME_KEYS` are times of the job's instances; None
+    for those that are measured or assumed (M12.9).
     """
 
     name: str = Field(min_length=1, max_length=LONGEST_NAME)
@@ -376,6 +384,11 @@ class JobRequest(_Part):
     budget_usd: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = Field(
         None, exclude_if=_is_empty
     )
+    boot_minutes: float | None = Field(None, ge=0, exclude_if=_is_none)
+    restart_minutes: float | None = Field(None, ge=0, exclude_if=_is_none)
+    checkpoint_minutes: float | None = Field(None, ge=0, exclude_if=_is_none)
+    notice_seconds: float | None = Field(None, ge=0, exclude_if=_is_none)
+    on_demand_wait_minutes: float | None = Field(None, ge=0, exclude_if=_is_none)
 
     @field_validator("name")
     @classmethod
@@ -598,6 +611,8 @@ MOST = {
     "throughput.rates": (1e12, "units of work per hour"),
     "checkpoint.overhead_minutes": (10080, _A_WEEK),
     "checkpoint.shrink_overhead_minutes": (10080, _A_WEEK),
+    **{key: (10080, _A_WEEK) for key in TIME_KEYS if key.endswith("_minutes")},
+    "notice_seconds": (86400, "seconds, a day"),
     "moving.minutes": (10080, _A_WEEK),
     "moving.usd": (1e9, "USD"),
     "moving.checkpoint_gb": (1e6, "GB"),
@@ -746,6 +761,7 @@ MAY_CHANGE = (
     "decay",
     "budget_usd",
     "max_spot_usd",
+    *TIME_KEYS,
 )
 
 
@@ -877,6 +893,7 @@ def slot_job(
         must_finish=request.value_usd is None,
         max_spot_usd=math.inf if request.max_spot_usd is None else request.max_spot_usd,
         budget_usd=math.inf if request.budget_usd is None else request.budget_usd,
+        times=instance_times(request, market.provider),
     )
     if request.value_usd is None:
         job = replace(job, value=must_finish_value(job, on_demand_usd=on_demand_usd, slot_hours=slot_hours))
@@ -955,7 +972,7 @@ def shortfall_told(
     if found.slots * (step / pd.Timedelta(days=1)) > LONGEST.days:
         return (
             f"cannot be done by {_minute(deadline)}: {instances_words(found.n, job.gpus, 'on-demand instance')}, "
-            f"the fastest it may have, {'needs' if found.n == 1 else 'need'} more than {LONGEST.days} days for the rest"
+            f"its fastest size, {'needs' if found.n == 1 else 'need'} more than {LONGEST.days} days for the rest"
             + (f"; {instances_words(found.enough, job.gpus)} would do" if found.enough is not None else "")
             + (f"; it is given up at {_minute(until)}" if given_up else "")
         )
@@ -965,10 +982,9 @@ def shortfall_told(
         could.insert(0, instances_words(found.enough, job.gpus))
     return (
         f"cannot be done by {_minute(deadline)}: {instances_words(found.n, job.gpus, 'on-demand instance')}, "
-        "the fastest it may have, "
-        f"{'needs' if found.n == 1 else 'need'} {duration(found.slots * step)} for the rest and there "
-        f"{'are' if found.left * step != pd.Timedelta(hours=1) else 'is'} "
-        f"{duration(found.left * step)}, {duration((found.slots - found.left) * step)} too little; "
+        "its fastest size, "
+        f"{'needs' if found.n == 1 else 'need'} {duration(found.slots * step)} for the rest, "
+        f"{duration((found.slots - found.left) * step)} more than the {duration(found.left * step)} left; "
         f"{' or '.join(could)} would do; "
         + (
             f"no instances finish it by {_minute(until)}, and it is given up then"

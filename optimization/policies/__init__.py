@@ -3,53 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from slackwater.optimization.policies.ada_switch import AdaSwitch
-from slackwater.optimization.policies.baselines import MaximalSpot, OnDemandOnly, UniformProgress
-from slackwater.optimization.policies.committed_horizon import Ahap
-from slackwater.optimization.policies.contract import Policy
-from slackwater.optimization.policies.reactive import Ahanp
-from slackwater.optimization.policies.receding_gradient import RecedingGradient
-from slackwater.optimization.policies.ross import Ross
-from slackwater.optimization.policies.single_cluster import SingleCluster
-from slackwater.optimization.policies.stochastic import Stochastic
-from slackwater.optimization.policies.trust import Trust
-from slackwater.optimization.policies.uncertain_window import UncertainWindow
+from slackwater.warehouse.plugins import Registry
 
-#: Maps a family name to the constructor of its policies.
-POLICIES: dict[str, Callable[..., Policy[Any]]] = {
-    "OD-only": OnDemandOnly,
-    "MSU": MaximalSpot,
-    "MSU-trim": partial(MaximalSpot, trim=True),
-    "UP": UniformProgress,
-    "UP-single": SingleCluster,
-    "AHANP": Ahanp,
-    "AHAP": Ahap,
-    "Stochastic": Stochastic,
-    "AdaSwitch": AdaSwitch,
-    "RHIG": RecedingGradient,
-    "Window": UncertainWindow,
-    "Trust": Trust,
-    "ROSS": Ross,
-}
-#: Families that implement other published ideas (M10); the pool experiment reports them separately.
-PUBLISHED_IDEAS = ("AdaSwitch", "RHIG", "Window", "Trust", "ROSS")
+if TYPE_CHECKING:
+    from slackwater.optimization.policies.contract import Policy
 
-__all__ = [
-    "POLICIES",
-    "PUBLISHED_IDEAS",
-    "AdaSwitch",
-    "Ahanp",
-    "Ahap",
-    "MaximalSpot",
-    "OnDemandOnly",
-    "RecedingGradient",
-    "Ross",
-    "SingleCluster",
-    "Stochastic",
-    "Trust",
-    "UncertainWindow",
-    "UniformProgress",
-]
+#: Entry points of policies in other packages: a class whose instances satisfy `Policy`, with a `NameForm` if it has
+#: parameters.
+GROUP = "slackwater.policies"
+#: Family name -> constructor of its policies, imported at first use.
+POLICIES: Registry[Callable[..., Policy[Any]]] = Registry(
+    {
+        "OD-only": "baselines:OnDemandOnly",
+        "MSU": "baselines:MaximalSpot",
+        "MSU-trim": "baselines:trimmed_spot",
+        "UP": "baselines:UniformProgress",
+        "UP-single": "single_cluster:SingleCluster",
+        "AHANP": "reactive:Ahanp",
+        "AHAP": "committed_horizon:Ahap",
+        "Reserve": "reserve:Reserve",
+        "Sizing": "sizing:Sizing",
+        "Stochastic": "stochastic:Stochastic",
+    },
+    package=__name__,
+    group=GROUP,
+)

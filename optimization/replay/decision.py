@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -34,7 +34,7 @@ from slackwater.optimization.moving.definition import (
     placement,
     step,
 )
-from slackwater.optimization.policies import OnDemandOnly
+from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, pace, slot_gain
 from slackwater.optimization.policies.pace import step as step_in_market
@@ -774,16 +774,6 @@ class Undecided:
 RAISED = (
     SlackwaterError, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError
 )  # fmt: skip
-
-
-#: ``fan(function, calls)`` returns the results of ``function(**call)`` for every call in order,
-#: possibly computed in parallel.
-Fan = Callable[[Callable[..., Any], Sequence[dict[str, Any]]], list[Any]]
-
-
-def in_turn(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
-    """Make the calls one after the other: the sequential `Fan`."""
-    return [function(**call) for call in calls]
 
 
 def _with_chance(reason: str, belief: Belief, allocation: Allocation, view: View) -> str:

@@ -25,6 +25,7 @@ from slackwater.optimization.job.request import (
     parse_request,
     slot_job,
 )
+from slackwater.optimization.job.times import TIME_KEYS
 from slackwater.optimization.kernels.rules import after_growing, slots_needed
 from slackwater.optimization.market.lately import Lately, shown_lately
 from slackwater.optimization.requests.request import Completed
@@ -524,6 +525,7 @@ def _job_request(
         "throughput": {"form": "table", "rates": [3600.0 * (rate or first) for rate in table]},
         "checkpoint": {"resumable": True, "overhead_minutes": asked.overhead_minutes},
         "configuration": filled,
+        **{key: getattr(request, key) for key in TIME_KEYS},
     }
     placed = parse_request(values, asked.name)
     return placed.placed(at=offer.at, market=offer.market.key, source=offer.source)

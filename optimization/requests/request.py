@@ -51,6 +51,11 @@ class TuningRequest(BaseModel):
     value_usd: float | None = Field(None, ge=0.01, le=1e9)
     decay: float = Field(1.5, gt=1, le=100)
     overhead_minutes: float | None = Field(None, ge=0, le=10_080)
+    boot_minutes: float | None = Field(None, ge=0, le=10_080)
+    restart_minutes: float | None = Field(None, ge=0, le=10_080)
+    checkpoint_minutes: float | None = Field(None, ge=0, le=10_080)
+    notice_seconds: float | None = Field(None, ge=0, le=86_400)
+    on_demand_wait_minutes: float | None = Field(None, ge=0, le=10_080)
     markets: tuple[str, ...] = Field((), max_length=1000)
 
     @field_validator("deadline")

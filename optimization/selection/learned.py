@@ -21,7 +21,23 @@ from slackwater.optimization.selection.contract import (
     static_bound,
     weigh,
 )
+from slackwater.optimization.selection.learners import learner_named
 from slackwater.warehouse.errors import SettingsError
+
+
+def learn(utilities: Mapping[str, Sequence[float]], *, learner: str = "default") -> Weights:
+    """Return the weights of the policies after the given rounds (M5.2).
+
+    ``utilities`` maps every policy name to its utility in each round, a share in [0, 1] (see
+    `normalised`). Raises `SettingsError` for values outside [0, 1] and for policies with different
+    numbers of rounds.
+    """
+    rounds = {len(own) for own in utilities.values()}
+    if len(rounds) > 1:
+        raise SettingsError(f"policies with {sorted(rounds)} rounds", expected="every policy in every round")
+    table = np.array(list(utilities.values()), dtype=float).T
+    return weigh(learner_named(learner), list(utilities), table)[-1]
+
 
 # ---
 # Utility of each policy on each ended job, and the leading policy. A utility belongs to a policy
@@ -145,7 +161,7 @@ def leading(weights: Weights, jobs: int) -> tuple[str, str]:
     """Return the leading policy by weights learned from ``jobs`` jobs, and the reason why it decides."""
     name = leader(weights)
     weight = float(weights.probability[list(weights.names).index(name)])
-    since = f"leads after {jobs} jobs" if jobs else "leads by what was measured before the first job"
+    since = f"leads after {jobs} jobs" if jobs else "leads by the results of experiments"
     return name, f"{since}, weight {weight:.3f}"
 
 

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from slackwater.optimization.selection.contract import Learner, Weights, weigh
-from slackwater.optimization.selection.learners.adahedge import AdaHedge
-from slackwater.optimization.selection.learners.blend import Blend
-from slackwater.optimization.selection.learners.exponentiated import (
-    Discounted,
-    ExponentiatedGradient,
-    FixedShare,
-)
-from slackwater.optimization.selection.learners.squint import Squint
 from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.plugins import Registry
 
-#: None of these learners needs the number of rounds; fixed share is tuned for 1,000 rounds with
-#: three changes.
-LEARNERS: dict[str, Learner[Any]] = {
-    learner.name: learner
-    for learner in (
-        AdaHedge(),
-        Squint(),
-        ExponentiatedGradient(),
-        FixedShare(),
-        Discounted(),
-        Blend(learners=(AdaHedge(), *(FixedShare(haste=haste) for haste in (1.0, 8.0, 64.0, 512.0)))),
-    )
-}
+if TYPE_CHECKING:
+    from slackwater.optimization.selection.contract import Learner
+
+#: Name -> learner with its default parameters, imported at first use. None of them needs the number
+#: of rounds; fixed share is tuned for 1,000 rounds with three changes.
+LEARNERS: Registry[Learner[Any]] = Registry(
+    {
+        "adahedge": "adahedge:AdaHedge",
+        "squint": "squint:Squint",
+        "anytime": "exponentiated:ExponentiatedGradient",
+        "fixed-share": "exponentiated:FixedShare",
+        "discounted": "exponentiated:Discounted",
+        "blend": "blend:default_blend",
+    },
+    package=__name__,
+    make=lambda create: create(),
+)
 #: Default learner of the selection: the best on the training part of the open data over jobs in
 #: random order, through a switch of market, and in the order that is hardest to unlearn
 #: (`studies.rounds.train_learners`).
@@ -43,17 +36,3 @@ def learner_named(name: str) -> Learner[Any]:
     if known not in LEARNERS:
         raise SettingsError(f"no learner {name!r}", expected=f"one of {', '.join(LEARNERS)}")
     return LEARNERS[known]
-
-
-def learn(utilities: Mapping[str, Sequence[float]], *, learner: str = "default") -> Weights:
-    """Return the weights of the policies after the given rounds (M5.2).
-
-    ``utilities`` maps every policy name to its utility in each round, a share in [0, 1] (see
-    `normalised`). Raises `SettingsError` for values outside [0, 1] and for policies with different
-    numbers of rounds.
-    """
-    rounds = {len(own) for own in utilities.values()}
-    if len(rounds) > 1:
-        raise SettingsError(f"policies with {sorted(rounds)} rounds", expected="every policy in every round")
-    table = np.array(list(utilities.values()), dtype=float).T
-    return weigh(learner_named(learner), list(utilities), table)[-1]

@@ -10,6 +10,7 @@ import numpy as np
 
 from slackwater.optimization.selection.contract import Learner, Played, Weights, checked_round, play
 from slackwater.optimization.selection.learners.adahedge import AdaHedge, AdaHedgeState
+from slackwater.optimization.selection.learners.exponentiated import FixedShare
 from slackwater.warehouse.errors import SettingsError
 
 
@@ -98,3 +99,8 @@ def _log_share(weights: Weights) -> np.ndarray:
     """Return the logs of the weights normalised to sum 1."""
     raised = np.exp(weights.log_weight - weights.log_weight.max()).sum()
     return np.asarray(weights.log_weight - weights.log_weight.max() - np.log(raised))
+
+
+def default_blend() -> Blend:
+    """Return the blend of AdaHedge with fixed share at four learning rates."""
+    return Blend(learners=(AdaHedge(), *(FixedShare(haste=haste) for haste in (1.0, 8.0, 64.0, 512.0))))

@@ -4,8 +4,10 @@ import re
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from uuid import UUID
 
 import pandas as pd
 import pytest
@@ -16,6 +18,7 @@ from test_alarms import AT, HALF, MARKET, every, lively, put
 from slackwater.flows.config import Settings
 from slackwater.flows.engine.run import prepare_engine
 from slackwater.flows.monitoring.alarms import Settled
+from slackwater.flows.monitoring.alerts import raise_alarms
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_store
 
@@ -66,11 +69,32 @@ def server(tmp_path_factory):
     patch.undo()
 
 
-def block_of(language: str) -> str:
-    """Return the first code block in a language; later blocks are not for Prefect."""
-    found = re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert found
-    return found[0]
+def first_yaml() -> str:
+    """Return the automation of the document: its first YAML block; later blocks are not for Prefect."""
+    return re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
+
+
+def create_automation_for_every_alarm(url: str) -> UUID:
+    """Create an automation that posts raised and cleared alarms to a webhook, and return the id of the webhook's block."""
+    from prefect.automations import Automation
+    from prefect.blocks.webhook import Webhook
+    from prefect.events.actions import CallWebhook
+    from prefect.events.schemas.automations import EventTrigger, Posture
+
+    block_id = Webhook(method="POST", url=url).save("slackwater-alarms", overwrite=True)
+    Automation(
+        name="slackwater-any-alarm",
+        trigger=EventTrigger(
+            posture=Posture.Reactive,
+            expect={"slackwater.alarm.raised", "slackwater.alarm.cleared"},
+            for_each={"prefect.resource.id", "slackwater.alarm.kind"},
+            threshold=1,
+        ),
+        actions=[
+            CallWebhook(block_document_id=block_id, payload="{{ event.event }}: {{ event.payload.text }}")
+        ],
+    ).create()
+    return block_id
 
 
 def warehouse(folder: Path, *, end: pd.Timestamp) -> Path:
@@ -96,11 +120,10 @@ def test_an_alarm_reaches_the_webhook_of_the_documented_automations(server):
     from slackwater.flows.monitoring.flow import status
 
     hook = Hook()
-    made = {"HOOK_URL": f"http://127.0.0.1:{hook.server.server_port}/"}
-    exec(block_of("python"), made)
-    document = block_of("yaml")
+    block_id = create_automation_for_every_alarm(f"http://127.0.0.1:{hook.server.server_port}/")
+    document = first_yaml()
     assert NO_BLOCK in document
-    written = yaml.safe_load(document.replace(NO_BLOCK, str(made["block_id"])))
+    written = yaml.safe_load(document.replace(NO_BLOCK, str(block_id)))
     with get_client(sync_client=True) as client:
         client.create_automation(AutomationCore.model_validate(written))
         names = {one.name for one in client.read_automations()}
@@ -140,10 +163,11 @@ def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(tmp_path, monk
     db = warehouse(tmp_path, end=AT - pd.Timedelta(hours=5))
     with open_store(db) as store:
         turn = make_turn(store, AT, Settings())
-        assert events.raise_alarms(replace(turn, own_end=True)) == Settled()
-        settled = events.raise_alarms(turn)
+        emit = partial(events.emit_alarms, run=turn.run_id)
+        assert raise_alarms(replace(turn, own_end=True), emit=emit) == Settled()
+        settled = raise_alarms(turn, emit=emit)
         assert [(one.kind, one.market) for one in settled.raised] == [("stale source", MARKET[0])]
-        assert events.raise_alarms(turn) == Settled()
+        assert raise_alarms(turn, emit=emit) == Settled()
         assert len(read_rows(store, "alarms")) == 1
     assert [one["event"] for one in emitted] == ["slackwater.alarm.raised"]
     assert emitted[0]["resource"]["prefect.resource.id"] == f"slackwater.market.{MARKET[0]}"

@@ -1,6 +1,5 @@
-"""The recipes of docs/live-sources.md for the `http` source, on responses in each service's documented form."""
+"""The feeds of ``examples/feeds`` for the `http` source, on responses in each service's documented form."""
 
-import re
 import tomllib
 from pathlib import Path
 
@@ -12,16 +11,16 @@ from slackwater.flows.config import Feed
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.live.contract import Mark
 
-PAGE = Path(__file__).parents[3] / "docs/live-sources.md"
+FOLDER = Path(__file__).parents[3] / "examples" / "feeds"
 KEYS = ("LAMBDA_API_KEY", "RUNPOD_API_KEY", "PRIME_API_KEY")
 
 
 def recipes():
-    blocks = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8").split("### Recipes")[1], re.S)
-    return {feed["name"]: feed for block in blocks for feed in tomllib.loads(block)["feeds"]}
+    texts = [file.read_text(encoding="utf-8") for file in sorted(FOLDER.glob("*.toml"))]
+    return {feed["name"]: feed for text in texts for feed in tomllib.loads(text)["feeds"]}
 
 
-RECIPES = {name: feed for name, feed in recipes().items() if feed["source"] == "http"}
+RECIPES = recipes()
 
 
 def lambda_type(name, cents, *regions):

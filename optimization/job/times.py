@@ -1,0 +1,118 @@
+"""Times that instances of a job take in a market: stated, measured, or assumed for the provider (M12.9) (ours)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from slackwater.optimization.job.definition import InstanceTimes
+from slackwater.warehouse.packaged import read_data
+
+if TYPE_CHECKING:
+    from slackwater.optimization.job.request import JobRequest
+
+#: Keys of a job file with a time of its instances, in the order of answers.
+TIME_KEYS = (
+    "boot_minutes",
+    "restart_minutes",
+    "checkpoint_minutes",
+    "notice_seconds",
+    "on_demand_wait_minutes",
+)
+GIVEN, MEASURED = "given", "measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedTime:
+    """A time of `TIME_KEYS`, in the unit of its key.
+
+    ``origin`` is "given" (in the job file), "measured" (in reports) or "assumed for" a provider;
+    ``source`` is the source of an assumption, else the key that states the value.
+    """
+
+    key: str
+    value: float
+    origin: str
+    source: str
+
+
+def stated_times(
+    request: JobRequest, provider: str, measured: Mapping[str, float] | None = None
+) -> tuple[StatedTime, ...]:
+    """Return the times of a job's instances at a provider: measured before given before assumed.
+
+    A positive ``checkpoint.overhead_minutes`` is the restart of a job without ``restart_minutes``.
+    """
+    return tuple(_stated(request, provider, key, measured or {}) for key in TIME_KEYS)
+
+
+def _stated(request: JobRequest, provider: str, key: str, measured: Mapping[str, float]) -> StatedTime:
+    given = getattr(request, key)
+    if key in measured:
+        return StatedTime(key=key, value=measured[key], origin=MEASURED, source="reports")
+    if given is not None:
+        return StatedTime(key=key, value=given, origin=GIVEN, source=key)
+    overhead = request.checkpoint.overhead_minutes
+    if key == "restart_minutes" and overhead > 0.0:
+        source = "checkpoint.overhead_minutes"
+        return StatedTime(key=key, value=overhead, origin=GIVEN, source=source)
+    own, other = _assumed(provider)
+    table = own if key in own else other
+    return StatedTime(
+        key=key,
+        value=float(table[key]),
+        origin=f"assumed for {own.get('name', provider)}",
+        source=str(table["sources"][key]),
+    )
+
+
+def _assumed(provider: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the assumptions for a provider, and those that hold where it has none."""
+    known = read_data("slackwater.optimization", "instance_times")
+    return known.get(provider, {}), known["other"]
+
+
+def instance_times(
+    request: JobRequest, provider: str, measured: Mapping[str, float] | None = None
+) -> InstanceTimes:
+    """Return the times of a job's instances at a provider in seconds."""
+    found = {time.key: time.value for time in stated_times(request, provider, measured)}
+    own, other = _assumed(provider)
+    return InstanceTimes(
+        boot=found["boot_minutes"] * 60.0,
+        restart=found["restart_minutes"] * 60.0,
+        checkpoint=found["checkpoint_minutes"] * 60.0,
+        notice_saves=found["notice_seconds"] >= float(own.get("save_seconds", other["save_seconds"])),
+        on_demand_wait=found["on_demand_wait_minutes"] * 60.0,
+    )
+
+
+def providers_of(request: JobRequest) -> tuple[str, ...]:
+    """Return the providers that a request names; a pattern stands for the providers with assumptions that match it."""
+    known = [name for name in read_data("slackwater.optimization", "instance_times") if name != "as_of"]
+    named = [text.partition("@")[0].split("/")[0] for text in request.markets]
+    named += [request.market.split("/")[0]] if request.market is not None else []
+    return tuple(
+        dict.fromkeys(
+            provider
+            for pattern in named
+            for provider in ([name for name in known if fnmatchcase(name, pattern)] or [pattern])
+        )
+    )
+
+
+def times_rows(request: JobRequest, measured: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
+    """Return the times of a job's instances as plain values: one row for each provider and key."""
+    return [
+        {
+            "provider": provider,
+            "key": time.key,
+            "value": time.value,
+            "origin": time.origin,
+            "source": time.source,
+        }
+        for provider in providers_of(request)
+        for time in stated_times(request, provider, measured)
+    ]
