@@ -24,7 +24,7 @@ from slackwater.forecasting.predictors.combined import (
 )
 from slackwater.forecasting.predictors.count_members import in_slots
 from slackwater.forecasting.predictors.last_value import LastValue, is_stale
-from slackwater.forecasting.predictors.laws import MOST_STATES, ahead
+from slackwater.forecasting.predictors.laws import MOST_STATES, ahead, interpolation
 from slackwater.forecasting.predictors.lightgbm import answered, with_law
 from slackwater.forecasting.predictors.price_changes import LEAST_PRICE, price_state
 from slackwater.forecasting.quantiles import LEVELS
@@ -342,11 +342,6 @@ def paths(params: Parameters, series: Series, origins: np.ndarray, seed: int) ->
     return units_at(series, origins).back(np.clip(told.astype(float), -_MOST_UNITS, _MOST_UNITS))
 
 
-def _shares(steps: np.ndarray) -> np.ndarray:
-    """Return the interpolation weights of `NODES` for each step, shape (steps, nodes)."""
-    return np.stack([np.interp(steps, NODES, unit) for unit in np.eye(NODES.size)], axis=1)
-
-
 def _standing(past: dict[str, np.ndarray], key: str, bins: int) -> np.ndarray:
     """Return a market's own transforms plus the weighted mean of its source, shape (nodes, bins)."""
     source = key.partition("@")[2]
@@ -410,12 +405,13 @@ class FittedDvaCount(Learned):
         simpler = LastValue().fit(series.until(self.end - 1))
         if not self.params:
             return FallsBack(simpler=simpler, reason=UNTAUGHT).outlook(series, origins, horizon)
-        steps = np.arange(1, horizon + 1)
-        past = _shares(steps) @ _standing(self.past, series.key, COUNT_BINS)
+        past = _standing(self.past, series.key, COUNT_BINS)
 
-        def mine(part: np.ndarray, states: int) -> np.ndarray:
-            drawn = paths(self.params, series, part, self.seed)
-            return corrected(laws(drawn[:, :, np.minimum(steps, LENGTH) - 1], states), past)
+        def mine(part: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
+            drawn = paths(self.params, series, series.newest[part], self.seed)
+            return corrected(
+                laws(drawn[:, :, np.minimum(steps, LENGTH) - 1], states), interpolation(steps, NODES) @ past
+            )
 
         why = "" if series.key in self.bounds else NEVER_SEEN
         given = answered(mine, series, origins, horizon, end=self.end, why=why)
@@ -472,7 +468,7 @@ class FittedDvaPrice(Learned):
         stale = is_stale(series, series.age(origins))
         lively = price_state(series).moves[origins] & ~stale
         if lively.any():
-            past = _shares(steps) @ _standing(self.past, series.key, PRICE_BINS)
+            past = interpolation(steps, NODES) @ _standing(self.past, series.key, PRICE_BINS)
             drawn = paths(self.params, series, origins[lively], self.seed)
             own = quantiles(drawn[:, :, np.minimum(steps, LENGTH) - 1])
             told[lively] = corrected_quantiles(own, np.broadcast_to(past, (*own.shape[:2], PRICE_BINS)))
