@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.optimization.moving.score import MULTI_MARKET_POLICIES
+from slackwater.optimization.moving import MULTI_MARKET_POLICIES
 from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.selection.contract import Learner, best_sequence, leader, play, weigh
 from slackwater.optimization.selection.learners import LEARNERS, learner_named
@@ -37,7 +37,7 @@ def taught(*worlds: MeasuredWorld, jobs: int = 60, learner: str = "blend") -> Le
 
 def test_the_shipped_file_knows_every_policy_of_the_pool_and_every_mover():
     worlds = read_prior(DEFAULT_PRIOR)
-    for group in (load_pool(), MULTI_MARKET_POLICIES):
+    for group in (load_pool(), MULTI_MARKET_POLICIES.values()):
         names = {one.name for one in group}
         knowing = [one for one in worlds if names & set(one.share)]
         assert len(knowing) >= 2
