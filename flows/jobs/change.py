@@ -166,6 +166,6 @@ def not_replayed(stored: StoredJob) -> list[str]:
     if not stored.changed_under_way:
         return []
     return [
-        f"its terms changed at {utc(stored.known_at)}, while it ran: when it has ended no policy is replayed on it, since each "
-        "would be told at its start what was said later, and nothing is learned from it"
+        f"its terms changed at {utc(stored.known_at)}, while it ran: no policy is replayed on it after its end, because a replay "
+        "from its start would know the later terms, and the weights of the policies stay as they are"
     ]
