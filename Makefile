@@ -49,7 +49,7 @@ $(STAMP): requirements.lock pyproject.toml
 # Refresh the lock file within the bounds of pyproject.toml.
 lock:
 	test -x $(BIN)/uv || ($(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv)
-	$(BIN)/uv pip compile --quiet pyproject.toml --group test --group check --group build --group docs --universal --generate-hashes \
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra serve --group test --group check --group build --group docs --universal --generate-hashes \
 	    --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -o requirements.lock
 
 clean:

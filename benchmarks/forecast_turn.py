@@ -20,9 +20,10 @@ import pandas as pd
 
 from benchmarks import turn as simulated
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.context import Turn, Work
+from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.following import Followed
 from slackwater.flows.turn.stages import forecast_turns
+from slackwater.flows.turn.work import Work
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import ingest, list_markets

@@ -14,8 +14,9 @@ import numpy as np
 
 from slackwater.optimization.job.definition import Job, Linear
 from slackwater.optimization.market.window import MarketWindow, Record, market_window, record_of
+from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.decision import expected_ahead
-from slackwater.optimization.moving.definition import MarketsJob, even_moving
+from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.replay import Grounds, hindsight_over_markets
 from slackwater.optimization.policies.stochastic import Stochastic, make_tables

@@ -22,7 +22,8 @@ import numpy as np
 
 from slackwater.optimization.job.definition import Job, Linear, Progress
 from slackwater.optimization.market.window import market_window, record_of
-from slackwater.optimization.moving.definition import MarketsJob, MarketsView, Moving
+from slackwater.optimization.moving.costs import Moving
+from slackwater.optimization.moving.definition import MarketsJob, MarketsView
 from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.replay import Grounds
 from slackwater.optimization.policies.contract import View

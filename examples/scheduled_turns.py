@@ -26,7 +26,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.engine.flows import ADDRESS, KIND
-from slackwater.flows.ledger.records import STAGES
+from slackwater.flows.ledger.stages import STAGES
 from slackwater.warehouse.errors import StoreError
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_reader

@@ -55,8 +55,8 @@ COMMANDS: Final[dict[str, Command]] = {
         "slackwater.flows.backfill.command:backfill", "--from 2026-11-19 --to 2026-11-20 --dry-run"
     ),
     "status": Command("slackwater.flows.monitoring.command:status"),
-    "ui": Command("slackwater.flows.ui.command:ui", "--port 0"),
-    "serve": Command("slackwater.flows.engine.command:serve", "--every 1h"),
+    "ui": Command("slackwater.flows.ui.command:ui", "--port 0", extra="serve"),
+    "serve": Command("slackwater.flows.engine.command:serve", "--every 1h", extra="serve"),
     "fill": Command("slackwater.flows.requests.command:fill", "request.toml"),
     "fit-configurations": Command("slackwater.flows.configurations.command:fit_configurations", "runs.csv"),
     "rent": Command("slackwater.flows.renting.command:rent", "types.toml --budget 100"),

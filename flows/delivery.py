@@ -22,8 +22,9 @@ import httpx
 import pandas as pd
 
 from slackwater.flows.config import Sink
+from slackwater.flows.ledger.decisions import stored_decisions
 from slackwater.flows.ledger.fields import DECISION, whole_row
-from slackwater.flows.ledger.records import LIVE, stored_decisions
+from slackwater.flows.ledger.stages import LIVE
 from slackwater.flows.show.formats import plain, rows_of
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.history import Market

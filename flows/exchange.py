@@ -20,9 +20,8 @@ from slackwater.flows.command import (
     progress,
     say,
 )
-from slackwater.flows.ledger.fields import chance
 from slackwater.flows.show.blocks import Block, Column, Table, keyed
-from slackwater.flows.show.formats import plural, price, usd, utc, whole
+from slackwater.flows.show.formats import plural, price, utc, whole
 
 MARKET_COLUMNS: dict[str, Column | str] = {
     "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
@@ -251,20 +250,12 @@ def _names_of(row: Mapping[str, Any]) -> list[str]:
     return [market, *market.split("/"), str(row["source"])]
 
 
-RANKED_COLUMNS: dict[str, Column | str] = {
-    "market": "market", "on_demand": "on-demand", "spot": "spot", "dearer_usd": Column(heading="extra cost", unit="$", format=usd),
-    "move_usd": Column(heading="move", unit="$", format=usd), "price_usd": Column(heading="spot price", unit="$", format=price),
-    "on_demand_usd": Column(heading="on-demand price", unit="$", format=price),
-    "chance_of_spot": Column(heading="chance of spot next slot", format=chance), "reason": "reason",
-}  # fmt: skip
-
-
 def _rank_markets(job: str, session: Session) -> Answer:
     """Rank the markets of a multi-market job by the expected total cost if it runs there in the next slot."""
     from slackwater.flows.clock import now
-    from slackwater.flows.turn.answer import ranked_rows
+    from slackwater.flows.turn.answer import RANKED_COLUMNS, ranked_rows
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.planning import asked_job, named_moment
+    from slackwater.flows.turn.job_query import asked_job, named_moment
 
     with session.market_data() as store:
         moment = named_moment(

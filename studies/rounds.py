@@ -16,18 +16,16 @@ from slackwater.optimization.job.definition import Job, rates
 from slackwater.optimization.kernels.rules import usable_spot
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.selection.contract import (
-    BanditFeedback,
-    BanditLearner,
     Learner,
     Played,
     Weights,
     best_sequence,
     checked_round,
     play,
-    play_bandit,
     weigh,
 )
 from slackwater.optimization.selection.learners import LEARNERS, learner_named
+from slackwater.studies.learners.contract import BanditFeedback, BanditLearner, play_bandit
 from slackwater.warehouse.errors import SettingsError
 
 # ---

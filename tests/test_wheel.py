@@ -48,6 +48,15 @@ def build(source, out, target="wheel"):
     return made
 
 
+def install(wheel, python):
+    """Install the wheel alone, without the libraries that it requires, in the environment of ``python``."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+    installer = (
+        [uv, "pip", "install", "--offline", "--python", python] if uv else [python, "-m", "pip", "install"]
+    )
+    run(*installer, "--quiet", "--no-index", "--no-deps", wheel, cwd=wheel.parent)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     return build(ROOT, tmp_path_factory.mktemp("dist"))
@@ -71,11 +80,7 @@ def installed(wheel, tmp_path_factory):
     (site,) = place.glob("lib/python3*/site-packages")
     # Its files are visible, and its .pth files (the editable install) are not read.
     (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
-    installer = (
-        [uv, "pip", "install", "--offline", "--python", python] if uv else [python, "-m", "pip", "install"]
-    )
-    run(*installer, "--quiet", "--no-index", "--no-deps", wheel, cwd=place)
+    install(wheel, python)
     return place / "bin"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from slackwater.flows.command import Answer, Session, option, parsed_duration, say
 from slackwater.flows.show.blocks import Block, Column, Table
 from slackwater.flows.show.formats import plural
+from slackwater.warehouse.extras import has_extra
 
 if TYPE_CHECKING:
     from slackwater.flows.backfill.run import SlotRange
@@ -49,7 +50,7 @@ def backfill(
     ] = None,
     session: Session = Session(),
 ) -> Answer:
-    """Run the turns of past slots, with the data available at that time, in a single flow run.
+    """Run the turns of past slots, with the data available at that time.
 
     Existing results are not replaced. An interrupted backfill can be run again. Exit code 3 if a
     stage of a slot failed.
@@ -67,11 +68,25 @@ def backfill(
     )  # fmt: skip
     if dry_run:
         return _plan(stretch, session)
-    from slackwater.flows.engine.run import no_heartbeat, prepare_engine
-    from slackwater.flows.engine.serving import start_embedded_server
     from slackwater.warehouse.store.files import check_place
 
     check_place(session.db, read_only=False)
+    value = _as_flow(stretch, session) if has_extra("serve") else _directly(stretch, session)
+    return Answer(
+        title="Backfill",
+        value=value,
+        blocks=_outcome_blocks(value),
+        exit_code=3 if value["failed"] else 0,
+    )
+
+
+def _as_flow(stretch: SlotRange, session: Session) -> dict[str, Any]:
+    """Run the backfill as a flow run on the embedded engine."""
+    import pandas as pd
+
+    from slackwater.flows.engine.run import no_heartbeat, prepare_engine
+    from slackwater.flows.engine.serving import start_embedded_server
+
     say(f"start the engine; backfill of {len(stretch.slots())} slots")
     prepare_engine(session.db.resolve().parent, quiet=True)
     start_embedded_server()
@@ -81,15 +96,20 @@ def backfill(
         state = flow.backfill(
             start=stretch.start.to_pydatetime(), end=stretch.end.to_pydatetime(), db=session.db,
             step_minutes=round(stretch.step / pd.Timedelta(minutes=1)), reprocess=stretch.reprocess,
-            backwards=backwards, stages=list(stretch.stages), data=session.data, settings=session.settings, strict=False,
+            backwards=stretch.backwards, stages=list(stretch.stages), data=session.data, settings=session.settings,
+            strict=False,
         )  # fmt: skip
-    value = state["answer"] | {"changed": state["slots"]}
-    return Answer(
-        title="Backfill",
-        value=value,
-        blocks=_outcome_blocks(value),
-        exit_code=3 if value["failed"] else 0,
-    )
+    answer: dict[str, Any] = state["answer"]
+    return answer | {"changed": state["slots"]}
+
+
+def _directly(stretch: SlotRange, session: Session) -> dict[str, Any]:
+    """Run the backfill in this process, without Prefect."""
+    from slackwater.flows.backfill.run import backfill_answer, changed_slots, run_backfill
+
+    say(f"backfill of {len(stretch.slots())} slots")
+    outcomes = run_backfill(session.db, stretch, session.config, data=session.data)
+    return backfill_answer(stretch, outcomes) | {"changed": changed_slots(outcomes)}
 
 
 def _plan(stretch: SlotRange, session: Session) -> Answer:

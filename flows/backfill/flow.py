@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import time
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
 
-from slackwater.flows.backfill.run import Backfill, Reprocess, SlotRange, StageOutcome, stretch_of
-from slackwater.flows.backfill.run import backfill as make
-from slackwater.flows.clock import now
-from slackwater.flows.command import DEFAULT_DB, progress, say
-from slackwater.flows.config import Settings, read_settings
+from slackwater.flows.backfill.run import Reprocess, backfill_answer, changed_slots, run_backfill, stretch_of
+from slackwater.flows.command import DEFAULT_DB
+from slackwater.flows.config import read_settings
 from slackwater.flows.runs import Data, Db, SettingsFile, as_task, named_flow, run_name, utc_time
 from slackwater.flows.turn.following import step_of
 from slackwater.warehouse.errors import StoreError
 
-#: Pause in seconds between two chunks, with the warehouse released: longer than the retry interval
-#: of a waiting writer.
-BREATH = 0.6
 #: Time limit of a backfill in seconds; results of finished slots remain stored.
 TIMEOUT = 24 * 3600
 
@@ -59,11 +51,15 @@ def backfill(
     reason (`StoreError`).
     """
     chosen = read_settings(settings)
-    stretch = stretch_between(
-        utc_time(start), utc_time(end), chosen, step_minutes=step_minutes, reprocess=reprocess,
+    stretch = stretch_of(
+        utc_time(start), utc_time(end), slot=step_of(chosen), reprocess=reprocess,
+        step=None if step_minutes is None else pd.Timedelta(minutes=step_minutes),
         backwards=backwards, stages=tuple(stages or ()),
     )  # fmt: skip
-    outcomes = run_backfill(db, stretch, chosen, data=data)
+    outcomes = run_backfill(
+        db, stretch, chosen, data=data,
+        part=lambda name, slots, work: as_task(name, work, run_name=f"{name} {slots}"),
+    )  # fmt: skip
     answer = backfill_answer(stretch, outcomes)
     if answer["failed"] and strict:
         first = next(one for one in outcomes if one.reasons)
@@ -72,63 +68,4 @@ def backfill(
             f"{answer['failed']} stages of {len(outcomes)} slots failed, the first: {stage} at {first.plan.at}: {reason}",
             remedy="the other slots are kept; mend the cause and run it again with reprocess = failed",
         )
-    return {"answer": answer, "slots": [one.row() for one in outcomes if one.plan.todo]}
-
-
-def stretch_between(
-    start: pd.Timestamp,
-    end: pd.Timestamp,
-    settings: Settings,
-    *,
-    step_minutes: int | None,
-    reprocess: str,
-    backwards: bool,
-    stages: tuple[str, ...],
-) -> SlotRange:
-    """Return the slot range of a command or a flow run, aligned to the grid of the settings."""
-    return stretch_of(
-        start, end, slot=step_of(settings), stages=stages, reprocess=reprocess, backwards=backwards,
-        step=None if step_minutes is None else pd.Timedelta(minutes=step_minutes),
-    )  # fmt: skip
-
-
-def run_backfill(
-    db: Path, stretch: SlotRange, settings: Settings, *, data: Path | None
-) -> list[StageOutcome]:
-    """Run a backfill with at most two processes and pause between chunks for live turns."""
-    done = 0
-    with progress("stages", len(stretch.slots()) * len(stretch.stages)) as tell:
-
-        def made(pieces: int) -> None:
-            nonlocal done
-            done += pieces
-            tell(done)
-
-        return make(
-            Backfill(
-                db=db,
-                stretch=stretch,
-                settings=settings,
-                data=data,
-                workers=min(2, os.cpu_count() or 1),
-                say=say,
-                progress=made,
-                pause=lambda: time.sleep(BREATH),
-                part=lambda name, slots, work: as_task(name, work, run_name=f"{name} {slots}"),
-                clock=now(),
-            )
-        )
-
-
-def backfill_answer(stretch: SlotRange, outcomes: list[StageOutcome]) -> dict[str, Any]:
-    """Count the outcomes of a backfill by state."""
-    became = [state for one in outcomes for state in one.became.values()]
-    return {
-        "from": stretch.start,
-        "to": stretch.end,
-        "step_minutes": stretch.step / pd.Timedelta(minutes=1),
-        "stages": list(stretch.stages),
-        "reprocess": stretch.reprocess,
-        "slots": len(outcomes),
-        **{state: became.count(state) for state in ("made", "kept", "failed", "waiting")},
-    }
+    return {"answer": answer, "slots": changed_slots(outcomes)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -19,22 +20,16 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 
+from slackwater.flows.clock import now
+from slackwater.flows.command import progress, say
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.records import BACKFILL, STAGES, reason_of, save_failure
-from slackwater.flows.turn.context import (
-    PlannedForecasts,
-    Pool,
-    Reads,
-    Turn,
-    Work,
-    find_work,
-    joined_forecasts,
-    read_pool,
-    require_markets,
-    run_id_of,
-)
+from slackwater.flows.ledger.stages import BACKFILL, STAGES, reason_of, save_failure
+from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, timetable_of
 from slackwater.flows.turn.forecast import forecast_market
+from slackwater.flows.turn.histories import Reads
+from slackwater.flows.turn.issued import PlannedForecasts, joined_forecasts
+from slackwater.flows.turn.pool import Pool, read_pool
 from slackwater.flows.turn.stages import (
     Found,
     decide_jobs,
@@ -43,7 +38,9 @@ from slackwater.flows.turn.stages import (
     ingest,
     score_jobs,
 )
-from slackwater.optimization.replay.decision import RECORD_SPAN, Fan, in_turn
+from slackwater.flows.turn.work import Work, find_work, require_markets
+from slackwater.optimization.fan import Fan, in_turn
+from slackwater.optimization.replay.decision import RECORD_SPAN
 from slackwater.warehouse.asof import Span
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.errors import SettingsError, SlackwaterError
@@ -290,6 +287,15 @@ Maker = Callable[[list[Turn], list[Work]], Any]
 IN_ORDER = ("allocate", "score")
 
 
+#: Runs a part of the work; parameters: its name, its slots and the work.
+Part = Callable[[str, str, Callable[[], None]], None]
+
+
+def run_part(_name: str, _slots: str, work: Callable[[], None]) -> None:
+    """Run a part of the work by calling it: the `Part` without a workflow engine."""
+    work()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
     """Parameters of a backfill: warehouse file, slot range, settings, folder to ingest from, number of processes and callbacks."""
@@ -302,8 +308,7 @@ class Backfill:
     say: Callable[[str], None] = field(default=lambda _: None)
     #: Called after every piece with the number of (slot, stage) pairs of the plan that are finished.
     progress: Callable[[int], None] = field(default=lambda _: None)
-    #: Runs a part of the work; parameters: its name, its slots and the work.
-    part: Callable[[str, str, Callable[[], None]], None] = field(default=lambda _name, _slots, work: work())
+    part: Part = run_part
     #: Called each time the warehouse has been closed.
     pause: Callable[[], None] = field(default=lambda: None)
     #: The present time, relative to which observations from the future are rejected.
@@ -679,3 +684,58 @@ class _Opening:
         if stage == "score":
             self._recount = True
         self._asked.say(f"{turn.at:%Y-%m-%d %H:%M} {stage} failed: {reason}")
+
+
+# ---
+# A backfill of a command or a flow: its progress is shown, and live turns may write between its chunks.
+
+#: Pause in seconds between two chunks, with the warehouse released: longer than the retry interval
+#: of a waiting writer.
+BREATH = 0.6
+
+
+def run_backfill(
+    db: Path, stretch: SlotRange, settings: Settings, *, data: Path | None, part: Part = run_part
+) -> list[StageOutcome]:
+    """Run a backfill with at most two processes and pause between chunks for live turns."""
+    done = 0
+    with progress("stages", len(stretch.slots()) * len(stretch.stages)) as tell:
+
+        def made(pieces: int) -> None:
+            nonlocal done
+            done += pieces
+            tell(done)
+
+        return backfill(
+            Backfill(
+                db=db,
+                stretch=stretch,
+                settings=settings,
+                data=data,
+                workers=min(2, os.cpu_count() or 1),
+                say=say,
+                progress=made,
+                pause=lambda: time.sleep(BREATH),
+                part=part,
+                clock=now(),
+            )
+        )
+
+
+def backfill_answer(stretch: SlotRange, outcomes: Sequence[StageOutcome]) -> dict[str, Any]:
+    """Count the outcomes of a backfill by state."""
+    became = [state for one in outcomes for state in one.became.values()]
+    return {
+        "from": stretch.start,
+        "to": stretch.end,
+        "step_minutes": stretch.step / pd.Timedelta(minutes=1),
+        "stages": list(stretch.stages),
+        "reprocess": stretch.reprocess,
+        "slots": len(outcomes),
+        **{state: became.count(state) for state in ("made", "kept", "failed", "waiting")},
+    }
+
+
+def changed_slots(outcomes: Sequence[StageOutcome]) -> list[dict[str, Any]]:
+    """Return a row for each slot that had stages to run."""
+    return [outcome.row() for outcome in outcomes if outcome.plan.todo]

@@ -11,24 +11,18 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.show.formats import plural
-from slackwater.flows.turn.context import (
-    Turn,
-    deciding_policy,
-    peers_of,
-    placed_in,
-    policies_named,
-    proposed,
-    read_all,
-    read_pool,
-)
+from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.following import Followed, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
+from slackwater.flows.turn.histories import peers_of, read_all
+from slackwater.flows.turn.places import placed_in, proposed
+from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool
 from slackwater.forecasting.accuracy.intervals import block_interval
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
 from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.job.units import works_words
-from slackwater.optimization.moving.terms import job_in_markets
+from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import record_start

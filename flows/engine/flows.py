@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
@@ -27,12 +27,11 @@ from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTa
 from prefect.tasks import Task, exponential_backoff
 from pydantic import Field
 
-from slackwater.flows.clock import now
 from slackwater.flows.command import DEFAULT_DB, progress, say, words_of
-from slackwater.flows.config import Settings, read_settings
-from slackwater.flows.ledger.records import reason_of, worth_another_try
-from slackwater.flows.ledger.seconds import TurnSeconds, save_seconds
-from slackwater.flows.monitoring.flow import raise_alarms
+from slackwater.flows.config import read_settings
+from slackwater.flows.engine.turns import Show, complete_turn, opened_turn, show_nothing, stage_name
+from slackwater.flows.ledger.stages import reason_of, worth_another_try
+from slackwater.flows.monitoring.flow import emit_alarms
 from slackwater.flows.runs import (
     Data,
     Db,
@@ -50,12 +49,10 @@ from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.leaderboard import learned
-from slackwater.flows.turn.stages import RECORDED, Found, Stage, TurnResult, run_stage, whole_turn
+from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
 from slackwater.optimization.job.request import JobRequest
-from slackwater.optimization.replay.decision import Fan
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.store.connection import open_store
-from slackwater.warehouse.times import steady_seconds
+from slackwater.warehouse.extras import require_extra
 
 #: Environment variables: the kind of runner, the number of concurrent tasks, and the scheduler
 #: address of a running Dask cluster.
@@ -66,9 +63,8 @@ KINDS = ("threads", "processes", "dask")
 DEFAULT_WORKERS = 2
 
 Runner = TaskRunner[PrefectFuture[Any]]
-#: Callback that receives the decisions of a turn in this process as soon as they are issued, before
-#: the turn ends.
-SHOW: ContextVar[Callable[[Sequence[Mapping[str, Any]]], None]] = ContextVar("SHOW", default=lambda _: None)
+#: Receives the decisions of a turn in this process: no parameter of a flow, which Prefect would store.
+SHOW: ContextVar[Show] = ContextVar("SHOW", default=show_nothing)
 
 
 def chosen_runner(environment: Mapping[str, str] = os.environ) -> Runner:
@@ -96,14 +92,9 @@ def dask_runner(workers: int, address: str | None = None) -> Runner:
     A new cluster starts its workers for every flow run, and each imports everything, so a running
     cluster is faster. Raises `SettingsError` if the extra is not installed.
     """
-    try:
-        from prefect_dask.task_runners import DaskTaskRunner
-    except ImportError as error:
-        raise SettingsError(
-            f"{KIND}=dask, but Dask is not installed ({error})",
-            expected="the optional extra",
-            remedy='pip install "slackwater[dask]"',
-        ) from error
+    require_extra("dask", f"{KIND}=dask")
+    from prefect_dask.task_runners import DaskTaskRunner
+
     if address:
         return cast("Runner", DaskTaskRunner(address=address))
     # A single thread per worker: the heavy code either holds the interpreter lock or is multi-threaded
@@ -170,36 +161,10 @@ def _called(part: _TaskCalls) -> _Results:
     return _Results([part.function(**call) for call in part.calls])
 
 
-@contextmanager
-def opened_turn(
-    db: Path,
-    at: datetime | None,
-    *,
-    settings: Settings,
-    own_end: bool = False,
-    run_id: str | None = None,
-    fan: Fan = tasks_of,
-) -> Iterator[Turn]:
-    """Open the warehouse at ``db`` and provide a turn that runs on Prefect tasks; ``at`` defaults to the slot of the flow run."""
-    when = slot_of(at, settings)
-    with open_store(db, say=say) as store:
-        yield Turn(
-            store=store,
-            at=when,
-            settings=settings,
-            run_id=run_id or run_id_of(when),
-            own_end=own_end,
-            fan=fan,
-            say=say,
-            show=SHOW.get(),
-            clock=now(),
-        )
-
-
 def tried(work: Callable[[], Result], *, label: str) -> Result:
     """Run the work of a flow with retries: delays double from `FIRST_WAIT`, with random jitter.
 
-    Permanent errors are not retried (`slackwater.flows.ledger.records.worth_another_try`). Every try opens the
+    Permanent errors are not retried (`slackwater.flows.ledger.stages.worth_another_try`). Every try opens the
     warehouse again, so it is free during the delays, and has the same logical time. A run started
     by hand is not retried: its user sees the error at once.
     """
@@ -226,14 +191,17 @@ def _try_again(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
     return again
 
 
+def _slot_turn(
+    db: Path, at: datetime | None, settings: Path | None, *, own_end: bool = False
+) -> AbstractContextManager[Turn]:
+    """Open the warehouse for a turn on Prefect tasks; ``at`` defaults to the slot of the flow run."""
+    chosen = read_settings(settings)
+    return opened_turn(db, slot_of(at, chosen), settings=chosen, own_end=own_end, fan=tasks_of)
+
+
 def staged(stage: Stage, turn: Turn, found: Found) -> Found:
     """Run `run_stage` as a Prefect task with the stage's name in the ledger."""
     return as_task(stage_name(stage), lambda: run_stage(stage, turn, found))
-
-
-def stage_name(stage: Stage) -> str:
-    """Return the stage's name in the ledger of runs; the function name if the ledger does not record it."""
-    return RECORDED.get(stage, stage.__name__)
 
 
 @named_flow("ingest", run_name=run_name("ingest"), task_runner=RUNNER, timeout_seconds=STAGE_TIMEOUT)
@@ -243,7 +211,7 @@ def ingest(
     """Ingest new data: the tidy tables in ``data``, or the simulated market up to ``at``."""
 
     def work() -> dict[str, dict[str, int]]:
-        with opened_turn(db, at, settings=read_settings(settings)) as turn:
+        with _slot_turn(db, at, settings) as turn:
             return staged(stages.ingest, turn, Found(data=data)).ingested
 
     return tried(work, label="ingest-tries")
@@ -256,7 +224,7 @@ def forecast(
     """Issue the forecasts at ``at``, add those missing from past slots and score them; returns the errors."""
 
     def work() -> list[dict[str, Any]]:
-        with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
+        with _slot_turn(db, at, settings, own_end=own_end) as turn:
             return rows_of(staged(stages.forecast, turn, Found()).measured.accuracy)
 
     return tried(work, label="forecast-tries")
@@ -269,7 +237,7 @@ def allocate(
     """Decide the slot at ``at`` for every running job and deliver the decisions; needs the forecasts of that time."""
 
     def work() -> list[dict[str, Any]]:
-        with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
+        with _slot_turn(db, at, settings, own_end=own_end) as turn:
             found = staged(stages.decide, turn, Found())
             return list(staged(stages.deliver, turn, found).decisions)
 
@@ -283,7 +251,7 @@ def score(
     """Replay the pool on every job that has ended by ``at`` and update the selection; returns the leaderboard."""
 
     def work() -> list[dict[str, Any]]:
-        with opened_turn(db, at, settings=read_settings(settings), own_end=own_end) as turn:
+        with _slot_turn(db, at, settings, own_end=own_end) as turn:
             known = staged(stages.score, turn, Found()).known
             return learned(turn, None if known is None else known.pool).leaderboard
 
@@ -317,21 +285,13 @@ def pipeline(
         return {"missed": missed}
 
     def work() -> TurnResult:
-        chosen, start, seconds = read_settings(settings), steady_seconds(), dict[str, float]()
-
-        def timed(stage: Stage, turn: Turn, found: Found) -> Found:
-            begin = steady_seconds()
-            found = staged(stage, turn, found)
-            seconds[stage_name(stage)] = steady_seconds() - begin
-            return found
-
-        with opened_turn(db, at, settings=chosen, own_end=own_end, run_id=run_id) as turn:
-            result = whole_turn(turn, data=data, requests=jobs or [], report=report, run=timed)
-            raise_alarms(turn)
-        took = TurnSeconds(run=result.run_id, stages=seconds, whole=steady_seconds() - start)
-        with suppress(OSError):  # only a dashboard shows these times
-            save_seconds(db, took)
-        return result
+        chosen = read_settings(settings)
+        when = slot_of(at, chosen)
+        return complete_turn(
+            db, when, settings=chosen, data=data, requests=jobs or [], report=report, own_end=own_end,
+            run_id=run_id, fan=tasks_of, show=SHOW.get(), run=staged,
+            emit=lambda settled: emit_alarms(settled, run=run_id or run_id_of(when)),
+        )  # fmt: skip
 
     result = tried(work, label="turn-tries")
     _publish(result)

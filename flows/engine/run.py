@@ -1,4 +1,4 @@
-"""Set Prefect's environment before its import, and run a turn of the loop on the embedded engine.
+"""Set Prefect's environment before its import, and run a turn of the loop, on the embedded engine if Prefect is installed.
 
 Modules that a turn needs are imported when it runs, so that setting the environment does not import
 them.
@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from slackwater.flows.config import Settings
+    from slackwater.flows.engine.turns import Show
 
 # ---
 # Prefect's environment, set before Prefect is imported.
@@ -71,7 +72,7 @@ def no_heartbeat() -> Iterator[None]:
 
 
 # ---
-# The command ``run``: a turn of the loop on the embedded engine; its answer as plain values.
+# The command ``run``: a turn of the loop; its answer as plain values.
 
 
 def run_turn(
@@ -83,15 +84,17 @@ def run_turn(
     report: Path | None,
     config: Settings,
     settings: Path | None,
-    show: Callable[[Sequence[Mapping[str, Any]]], None],
+    show: Show,
 ) -> dict[str, Any]:
-    """Run a turn of the loop on the engine; calls ``show`` with the decisions as soon as they are issued.
+    """Run a turn of the loop; calls ``show`` with the decisions as soon as they are issued.
 
+    With the extra ``serve`` the turn is a flow run on the embedded engine, else a plain function call.
     Raises `StoreError` before anything is started if the warehouse cannot be at ``db``.
     """
     from slackwater.flows.engine.serving import start_embedded_server
     from slackwater.flows.turn.context import run_id_of
     from slackwater.optimization.job.request import read_request
+    from slackwater.warehouse.extras import has_extra
     from slackwater.warehouse.store.files import check_place
 
     check_place(db, read_only=False)
@@ -100,8 +103,17 @@ def run_turn(
     # The turn places jobs itself; this check reports errors before it starts.
     for one in requests:
         one.placed(at=when, market=one.market, source=one.source)
-    say(f"start the engine; turn at {when:%Y-%m-%d %H:%M} UTC{_market_words(data, config)}")
+    place = report or Path("reports") / f"{run_id_of(when)}.html"
+    slot = f"turn at {when:%Y-%m-%d %H:%M} UTC{_market_words(data, config)}"
+    if not has_extra("serve"):
+        from slackwater.flows.engine.turns import complete_turn
 
+        say(slot)
+        result = complete_turn(
+            db, when, settings=config, data=data, requests=requests, report=place, own_end=own_end, show=show
+        )
+        return dict(result.answer())
+    say(f"start the engine; {slot}")
     prepare_engine(db.resolve().parent, quiet=True)
     start_embedded_server()
     from slackwater.flows.engine.flows import SHOW, pipeline
@@ -113,7 +125,7 @@ def run_turn(
             at=when.to_pydatetime(),
             data=data,
             jobs=requests,
-            report=report or Path("reports") / f"{run_id_of(when)}.html",
+            report=place,
             settings=settings,
             own_end=own_end,
         )

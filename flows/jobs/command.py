@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from slackwater.flows.config import Settings
-    from slackwater.flows.ledger.jobs import Report, StoredJob
+    from slackwater.flows.ledger.jobs import StoredJob
+    from slackwater.flows.ledger.reports import Report
+    from slackwater.flows.turn.context import Turn
+    from slackwater.optimization.job.definition import Job
     from slackwater.optimization.job.request import JobRequest
-    from slackwater.optimization.moving.definition import MarketsJob
     from slackwater.warehouse.history import History, Market
     from slackwater.warehouse.store.connection import Store
 
@@ -103,16 +105,16 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     import pandas as pd
 
     from slackwater.flows.clock import now
-    from slackwater.flows.exchange import RANKED_COLUMNS
     from slackwater.flows.ledger.jobs import save_jobs
-    from slackwater.flows.turn.answer import ranked_rows
-    from slackwater.flows.turn.context import Turn, placed_in, proposed, read_all
+    from slackwater.flows.turn.context import Turn
     from slackwater.flows.turn.following import step_of
-    from slackwater.flows.turn.planning import asked_job
+    from slackwater.flows.turn.histories import read_all
+    from slackwater.flows.turn.places import placed_in, proposed
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_told
     from slackwater.optimization.job.times import times_rows
-    from slackwater.optimization.moving.terms import job_in_markets
+    from slackwater.optimization.moving.costs import most_expensive_move
+    from slackwater.optimization.moving.terms import runs_in_markets
 
     if name:
         request = request.model_copy(update={"name": name})
@@ -124,13 +126,13 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
             request, told = proposed(turn, request)
         placed, places = placed_in(turn, request, market=market)
         histories = read_all(turn, [(one, one.at) for one in places])
-        job = job_in_markets(placed, histories)
+        runs = runs_in_markets(placed, histories)
         added = save_jobs(store, [placed], origin="user", at=places[0].at, step=step_of(settings))
         if told and first_slot(placed, step_of(settings)) <= places[0].at:
-            ranked = ranked_rows(turn, asked_job(turn, placed.name))
+            ranked, columns = _ranked(turn, placed.name)
     newest = max(histories, key=lambda one: one.newest_count or one.newest_price or pd.Timestamp(0, tz="UTC"))
     old = turn.fresh.stale(newest, places[0].at)
-    run = job.job
+    run, markets = runs[0], [history.market for history in histories]
     names = [f"{row['market']}@{row['source']}" for row in ranked] or [one.key for one in places]
     value = {
         "job": run.name,
@@ -141,18 +143,16 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
         "start": placed.start,
         "deadline": placed.deadline,
         "deadline_slots": run.deadline_slots,
-        **_units_of(placed, job, [history.market for history in histories]),
+        **_units_of(placed, runs, markets),
         "value_usd": request.value_usd,
         "must_finish": run.must_finish,
-        "infeasible_by_slots": min(
-            infeasible_by(one, slot_hours=histories[0].slot_hours) for one in job.runs
-        ),
-        **({"move_usd_most": float(job.moving.usd.max())} if placed.may_move else {}),
-        "note": "; ".join([*_terms_note(placed, job), *_roundings(placed, histories)]),
+        "infeasible_by_slots": min(infeasible_by(one, slot_hours=histories[0].slot_hours) for one in runs),
+        **({"move_usd_most": most_expensive_move(placed, markets)} if placed.may_move else {}),
+        "note": "; ".join([*_terms_note(placed, runs), *_roundings(placed, histories)]),
         "times": times_rows(placed),
     }
     short: list[str] = [
-        shortfall_told(one, first_slot(placed, histories[0].step), histories[0].step) for one in job.runs
+        shortfall_told(one, first_slot(placed, histories[0].step), histories[0].step) for one in runs
     ]
     cannot = short[0] if all(short) else ""
     value |= {"shortfall": cannot or None, "stale": old}
@@ -165,19 +165,27 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
             Table(
                 "Markets of the job, ranked by expected total cost if it runs there in the next slot",
                 ranked,
-                RANKED_COLUMNS,
+                columns,
             )
         )
     return Answer(title=f"Job {run.name}", value=value, blocks=blocks, banner=_cannot(cannot))
 
 
-def _terms_note(request: JobRequest, job: MarketsJob) -> list[str]:
+def _ranked(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
+    """Return the markets of a stored job ranked by expected total cost, and their columns."""
+    from slackwater.flows.turn.answer import RANKED_COLUMNS, ranked_rows
+    from slackwater.flows.turn.job_query import asked_job
+
+    return ranked_rows(turn, asked_job(turn, name)), RANKED_COLUMNS
+
+
+def _terms_note(request: JobRequest, runs: Sequence[Job]) -> list[str]:
     """Return notes on the markets of a multi-market job, and on the hard deadline of a single-market job."""
     if request.may_move:
         free = "" if request.market else "; its first start is not a move and costs nothing extra"
-        return [f"runs in the best of {len(job.runs)} markets and may move{free}"]
+        return [f"runs in the best of {len(runs)} markets and may move{free}"]
     hard = "hard deadline: no value given, so the job is never abandoned while it can still finish"
-    return [hard] if job.job.must_finish else []
+    return [hard] if runs[0].must_finish else []
 
 
 def _columns(value: Mapping[str, Any]) -> dict[str, Column | str]:
@@ -223,24 +231,24 @@ def _roundings(request: JobRequest, histories: Sequence[History]) -> list[str]:
     ]
 
 
-def _units_of(request: JobRequest, job: MarketsJob, markets: Sequence[Market]) -> dict[str, Any]:
+def _units_of(request: JobRequest, runs: Sequence[Job], markets: Sequence[Market]) -> dict[str, Any]:
     """Return sizes and work of a multi-market job per instance type; a number is None where types differ."""
     from slackwater.optimization.job.units import instance_hours_of, size_words, works_words
 
-    runs = {market.instance_type: (run, market) for run, market in zip(job.runs, markets, strict=True)}
+    types = {market.instance_type: (run, market) for run, market in zip(runs, markets, strict=True)}
 
     def same(values: list[Any]) -> Any:
         return values[0] if all(value == values[0] for value in values) else None
 
     return {
-        "sizes": "; ".join(size_words(request, market) for _, market in runs.values()),
-        "n_min": same([run.n_min for run, _ in runs.values()]),
-        "n_max": same([run.n_max for run, _ in runs.values()]),
-        "gpus_per_instance": same([run.gpus for run, _ in runs.values()]),
-        "work": works_words(request, list(runs.values())),
+        "sizes": "; ".join(size_words(request, market) for _, market in types.values()),
+        "n_min": same([run.n_min for run, _ in types.values()]),
+        "n_max": same([run.n_max for run, _ in types.values()]),
+        "gpus_per_instance": same([run.gpus for run, _ in types.values()]),
+        "work": works_words(request, list(types.values())),
         "workload": request.workload.amount,
         "workload_unit": request.workload.unit,
-        "workload_instance_hours": same([instance_hours_of(request, run) for run, _ in runs.values()]),
+        "workload_instance_hours": same([instance_hours_of(request, run) for run, _ in types.values()]),
     }
 
 
@@ -279,9 +287,11 @@ def change(
     import pandas as pd
 
     from slackwater.flows.jobs.change import change_of, change_rows, change_time, not_replayed, with_terms
-    from slackwater.flows.ledger.jobs import find_job, save_change
-    from slackwater.flows.ledger.records import decisions_of
-    from slackwater.flows.turn.context import Turn, as_filed
+    from slackwater.flows.ledger.decisions import decisions_of
+    from slackwater.flows.ledger.jobs import find_job
+    from slackwater.flows.ledger.terms import save_change
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.places import as_filed
     from slackwater.optimization.job.request import read_request
     from slackwater.warehouse.files import names_file
 
@@ -386,9 +396,10 @@ def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs: running jobs by their risk of missing the deadline, then waiting jobs, then ended jobs, newest first."""
     import pandas as pd
 
+    from slackwater.flows.ledger.decisions import decisions_by_job
     from slackwater.flows.ledger.endings import ending_of
-    from slackwater.flows.ledger.jobs import reports_by_job, stored_jobs, unreadable_jobs
-    from slackwater.flows.ledger.records import decisions_by_job
+    from slackwater.flows.ledger.jobs import stored_jobs, unreadable_jobs
+    from slackwater.flows.ledger.reports import reports_by_job
     from slackwater.optimization.job.units import asked_words
     from slackwater.warehouse.errors import JobError
     from slackwater.warehouse.issued import read_rows
@@ -501,9 +512,11 @@ def show(
     from slackwater.flows.delivery import deliveries_of
     from slackwater.flows.jobs.change import not_replayed, terms_rows
     from slackwater.flows.jobs.predicted import reports_shown
+    from slackwater.flows.ledger.decisions import decisions_of
     from slackwater.flows.ledger.endings import ending_of
-    from slackwater.flows.ledger.jobs import find_job, reports_by_job, terms_of
-    from slackwater.flows.ledger.records import decisions_of, outcomes_of
+    from slackwater.flows.ledger.jobs import find_job, terms_of
+    from slackwater.flows.ledger.reports import reports_by_job
+    from slackwater.flows.ledger.rounds import outcomes_of
     from slackwater.optimization.job.times import times_rows
     from slackwater.optimization.job.units import asked_words
 
@@ -553,7 +566,7 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Table) -> list[Block]:
-    from slackwater.flows.ledger.jobs import throughput_told
+    from slackwater.flows.ledger.throughput import throughput_told
     from slackwater.flows.turn.command import decision_blocks
 
     newest_first = value["decisions"][::-1]
@@ -639,19 +652,18 @@ def report(
     import pandas as pd
 
     from slackwater.flows.clock import now
-    from slackwater.flows.ledger.jobs import (
+    from slackwater.flows.ledger.decisions import allocations_of, decisions_of, placements_of
+    from slackwater.flows.ledger.jobs import find_job
+    from slackwater.flows.ledger.reports import (
         Report,
         counting,
         differences,
         elsewhere,
         every_report,
-        find_job,
-        measured_rows,
         report_row,
         save_report,
-        throughput_told,
     )
-    from slackwater.flows.ledger.records import allocations_of, decisions_of, placements_of
+    from slackwater.flows.ledger.throughput import measured_rows, throughput_told
     from slackwater.warehouse.errors import SettingsError
 
     when, clock = parsed_time(at, "--at") or now().floor("s"), now()
@@ -701,8 +713,9 @@ def report(
 
 def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
     """Return a market of the job by name, as in decisions; raises `MarketError` for any other market."""
-    from slackwater.flows.turn.context import Turn, places_of
+    from slackwater.flows.turn.context import Turn
     from slackwater.flows.turn.following import parse_market
+    from slackwater.flows.turn.places import places_of
     from slackwater.warehouse.errors import MarketError
 
     turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")

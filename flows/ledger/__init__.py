@@ -1,1 +1,1 @@
-"""Stored results of turns: runs, failures, jobs, decisions, and rounds of the selection."""
+"""Stored results of turns: stages and failures, jobs with their terms and reports, decisions, and rounds of the selection."""

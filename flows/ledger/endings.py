@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from slackwater.flows.ledger.decisions import decisions_by_job
 from slackwater.flows.ledger.headline import MISSED
-from slackwater.flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs, work_said
-from slackwater.flows.ledger.records import decisions_by_job
+from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
+from slackwater.flows.ledger.reports import Report, reports_by_job, work_said
 from slackwater.flows.show.formats import percent, utc
 from slackwater.optimization.job.definition import finished
 from slackwater.warehouse.issued import read_rows

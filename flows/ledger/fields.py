@@ -19,7 +19,7 @@ from slackwater.flows.show.blocks import Column, Table
 from slackwater.flows.show.formats import as_number, auto, dollars, missing, percent, price, usd, utc
 
 if TYPE_CHECKING:
-    from slackwater.flows.ledger.jobs import OpenJob
+    from slackwater.flows.ledger.open_job import OpenJob
     from slackwater.optimization.replay.decision import Decision
 
 #: Places where a field is shown: tables of decisions on a terminal and in the report, and the page

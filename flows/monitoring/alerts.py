@@ -24,7 +24,10 @@ from slackwater.flows.delivery import (
     post,
     program_version,
 )
-from slackwater.flows.monitoring.alarms import Alarm
+from slackwater.flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms, standing_alarms
+from slackwater.flows.monitoring.completeness import followed_markets, window_of
+from slackwater.flows.turn.context import Turn
+from slackwater.warehouse.errors import SlackwaterError
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
 
@@ -35,6 +38,29 @@ SCHEMA = "slackwater.alert/1"
 PREFIX = "alert:"
 #: Time for which failed notifications are retried.
 LOOK_BACK = pd.Timedelta(hours=24)
+
+
+def raise_alarms(turn: Turn, *, emit: Callable[[Settled], None] = lambda _: None) -> Settled:
+    """Check for alarms at the end of a turn, store and ``emit`` the changes, and send the alerts.
+
+    Errors do not affect the turn. A turn that takes every market at the end of its own record reads
+    histories, in which nothing is late, so it raises no alarms.
+    """
+    if turn.own_end:
+        return Settled()
+    try:
+        window = window_of(turn.store, turn.settings, start=None, end=None, at=turn.at)
+        markets = followed_markets(turn.store, turn.settings, window)
+        found = alarms_of(turn.store, turn.settings, markets, at=turn.at)
+        settled = settle_alarms(turn.store, found, at=turn.at)
+    except SlackwaterError as error:
+        turn.say(f"alarms could not be checked: {error}")
+        return Settled()
+    emit(settled)
+    send_alerts(
+        turn.store, turn.settings.alerts, standing_alarms(turn.store, at=turn.at), at=turn.at, say=turn.say
+    )
+    return settled
 
 
 def send_alerts(

@@ -13,15 +13,12 @@ from pydantic import Field
 from slackwater.flows.clock import now
 from slackwater.flows.command import DEFAULT_DB, say
 from slackwater.flows.config import read_settings
-from slackwater.flows.monitoring.alarms import Alarm, Settled, alarms_of, settle_alarms, standing_alarms
+from slackwater.flows.monitoring.alarms import Alarm, Settled, settle_alarms, standing_alarms
 from slackwater.flows.monitoring.alerts import send_alerts
-from slackwater.flows.monitoring.completeness import followed_markets, window_of
 from slackwater.flows.monitoring.status import status_of, status_page
 from slackwater.flows.runs import Db, SettingsFile, named_flow, run_name, utc_time
 from slackwater.flows.show.formats import plain
 from slackwater.flows.show.page import write_page
-from slackwater.flows.turn.context import Turn
-from slackwater.warehouse.errors import SlackwaterError
 from slackwater.warehouse.store.connection import open_reader, open_store
 
 # ---
@@ -29,30 +26,6 @@ from slackwater.warehouse.store.connection import open_reader, open_store
 
 #: Names of the events.
 RAISED, CLEARED = "slackwater.alarm.raised", "slackwater.alarm.cleared"
-
-
-def raise_alarms(turn: Turn) -> Settled:
-    """Check for alarms at the end of a turn, store the changes and emit an event for each; errors
-    do not affect the turn.
-
-    A turn that takes every market at the end of its own record reads histories, in which nothing is
-    late, so it raises no alarms.
-    """
-    if turn.own_end:
-        return Settled()
-    try:
-        window = window_of(turn.store, turn.settings, start=None, end=None, at=turn.at)
-        markets = followed_markets(turn.store, turn.settings, window)
-        found = alarms_of(turn.store, turn.settings, markets, at=turn.at)
-        settled = settle_alarms(turn.store, found, at=turn.at)
-    except SlackwaterError as error:
-        turn.say(f"alarms could not be checked: {error}")
-        return Settled()
-    emit_alarms(settled, run=turn.run_id)
-    send_alerts(
-        turn.store, turn.settings.alerts, standing_alarms(turn.store, at=turn.at), at=turn.at, say=turn.say
-    )
-    return settled
 
 
 def emit_alarms(settled: Settled, *, run: str = "") -> None:

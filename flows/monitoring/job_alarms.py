@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.config import AlarmSettings, Settings
+from slackwater.flows.ledger.decisions import decisions_by_job
 from slackwater.flows.ledger.endings import ending_of
-from slackwater.flows.ledger.jobs import Report, StoredJob, reports_by_job, stored_jobs
-from slackwater.flows.ledger.records import decisions_by_job
+from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
+from slackwater.flows.ledger.reports import Report, reports_by_job
 from slackwater.flows.show.formats import percent, plural, rows_of, usd, utc
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.issued import read_rows

@@ -11,7 +11,7 @@ import pandas as pd
 from slackwater.flows.command import Answer
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import unreadable_jobs
-from slackwater.flows.ledger.records import STAGES
+from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.monitoring.alarms import Alarm, alarms_of, standing_alarms
 from slackwater.flows.monitoring.completeness import (
     DEFAULT_SPAN,

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from slackwater.flows.ledger.decisions import allocations_of, decisions_of
 from slackwater.flows.ledger.fields import BASELINES, decision_row
-from slackwater.flows.ledger.jobs import (
-    MeasuredRun,
-    OpenJob,
-    measured_run,
-    reports_by_job,
-    stored_jobs,
-    stretches,
-)
-from slackwater.flows.ledger.records import allocations_of, decisions_of
-from slackwater.flows.turn.context import Turn, deciding_policy, market_of, peers_of, read_all
+from slackwater.flows.ledger.jobs import stored_jobs
+from slackwater.flows.ledger.open_job import OpenJob
+from slackwater.flows.ledger.reports import reports_by_job
+from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
+from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import effort_of
 from slackwater.flows.turn.following import LEAST_SPAN, Followed, counted_or_priced, own_time, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
+from slackwater.flows.turn.histories import peers_of, read_all
+from slackwater.flows.turn.places import market_of
+from slackwater.flows.turn.pool import deciding_policy
 from slackwater.forecasting.configurations.model import (
     ConfigurationModel,
     fit_configurations,

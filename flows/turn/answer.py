@@ -13,42 +13,30 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.show.formats import rows_of, utc
-from slackwater.flows.turn.context import (
-    Turn,
-    market_of,
-    peers_of,
-    placed_in,
-    policies_named,
-    read_all,
-)
+from slackwater.flows.ledger.fields import chance
+from slackwater.flows.show.blocks import Column
+from slackwater.flows.show.formats import price, rows_of, usd, utc
+from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.following import Followed, choose_markets, step_of, why_not_followed
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.planning import AskedJob, opened_to_decide
+from slackwater.flows.turn.histories import peers_of, read_all
+from slackwater.flows.turn.job_query import AskedJob
+from slackwater.flows.turn.places import market_of, placed_in
+from slackwater.flows.turn.planning import opened_to_decide
+from slackwater.flows.turn.pool import policies_named
 from slackwater.flows.turn.results import Results, write
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import check_job
 from slackwater.optimization.job.request import JobRequest, first_slot
 from slackwater.optimization.job.units import works_words
 from slackwater.optimization.moving.decision import ranked_markets
-from slackwater.optimization.moving.terms import job_in_markets
+from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.optimization.replay.decision import record_start
-from slackwater.optimization.replay.score import (
-    EndedJob,
-    Scored,
-    ended_job,
-    perfect_forecasts,
-    score_job,
-)
+from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, perfect_forecasts, score_job
 from slackwater.warehouse.errors import JobError, MarketError
 
 if TYPE_CHECKING:
-    from slackwater.flows.schemas.forms import (
-        ForecastRow,
-        ReplayedSlot,
-        ReplayedSlots,
-        SlotQuantiles,
-    )
+    from slackwater.flows.schemas.forms import ForecastRow, ReplayedSlot, ReplayedSlots, SlotQuantiles
     from slackwater.optimization.market.window import MarketWindow
     from slackwater.optimization.window.plan import Allocation
 
@@ -127,6 +115,15 @@ def forecast_row(followed: Followed, forecast: Forecast, availability_observed: 
         "count": cast("list[SlotQuantiles]", rows_of(slots[own == "count"]) if availability_observed else []),
         "price": cast("list[SlotQuantiles]", rows_of(slots[own == "price"])),
     }
+
+
+#: Columns of `ranked_rows`.
+RANKED_COLUMNS: dict[str, Column | str] = {
+    "market": "market", "on_demand": "on-demand", "spot": "spot", "dearer_usd": Column(heading="extra cost", unit="$", format=usd),
+    "move_usd": Column(heading="move", unit="$", format=usd), "price_usd": Column(heading="spot price", unit="$", format=price),
+    "on_demand_usd": Column(heading="on-demand price", unit="$", format=price),
+    "chance_of_spot": Column(heading="chance of spot next slot", format=chance), "reason": "reason",
+}  # fmt: skip
 
 
 def ranked_rows(turn: Turn, asked: AskedJob) -> list[dict[str, Any]]:

@@ -212,7 +212,8 @@ def plan(
     from slackwater.flows.delivery import document
     from slackwater.flows.ledger.headline import issued_told, over_since
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.planning import PlanQuery, asked_job, named_moment, plan_job
+    from slackwater.flows.turn.job_plan import PlanQuery, plan_job
+    from slackwater.flows.turn.job_query import asked_job, named_moment
     from slackwater.optimization.window.plan import Allocation
 
     clock, held = now(), None
@@ -299,7 +300,8 @@ def replay(
     """Simulate a policy on recorded market data and compare it with the hindsight optimum."""
     from slackwater.flows.schemas.forms import REPLAY
     from slackwater.flows.turn.answer import replayed
-    from slackwater.flows.turn.context import Turn, proposed
+    from slackwater.flows.turn.context import Turn
+    from slackwater.flows.turn.places import proposed
     from slackwater.optimization.job.request import may_move_among, read_request, stays_in
     from slackwater.optimization.policies.pool import is_policy
 

@@ -18,16 +18,8 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.ledger.records import LIVE, RunRow
-from slackwater.flows.turn.context import (
-    PlannedForecasts,
-    Turn,
-    TurnValues,
-    Work,
-    panel_mates,
-    read_all,
-    read_planned,
-)
+from slackwater.flows.ledger.stages import LIVE, RunRow
+from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.estimates import (
     NO_ESTIMATES,
     Estimates,
@@ -38,12 +30,12 @@ from slackwater.flows.turn.estimates import (
     timetable_of,
 )
 from slackwater.flows.turn.following import Followed, step_of
+from slackwater.flows.turn.histories import read_all
+from slackwater.flows.turn.issued import PlannedForecasts, read_planned
 from slackwater.flows.turn.results import Results
+from slackwater.flows.turn.work import Work, panel_mates
 from slackwater.forecasting.accuracy.losses import Windows, window_scores
-from slackwater.forecasting.origins import (
-    OriginBatch,
-    forecasts_from,
-)
+from slackwater.forecasting.origins import OriginBatch, forecasts_from
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.replay.decision import RAISED, record_start

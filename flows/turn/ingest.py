@@ -10,17 +10,11 @@ import pyarrow as pa
 
 from slackwater.flows.config import Settings
 from slackwater.flows.feeds.fetch import fetch_due
-from slackwater.flows.ledger.records import LIVE
+from slackwater.flows.ledger.stages import LIVE
 from slackwater.flows.turn.context import Counts, TurnValues
 from slackwater.flows.turn.results import Results, write
 from slackwater.warehouse.errors import InputError
-from slackwater.warehouse.observations import (
-    Appended,
-    append,
-    find_source,
-    observed_sources,
-    observed_span,
-)
+from slackwater.warehouse.observations import Appended, append, find_source, observed_sources, observed_span
 from slackwater.warehouse.observations import ingest as read_files
 from slackwater.warehouse.sources.contract import Batch, Kind, SourceOptions
 from slackwater.warehouse.sources.simulated import generate, said

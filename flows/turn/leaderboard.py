@@ -11,17 +11,12 @@ import pandas as pd
 
 from slackwater.flows.command import Answer
 from slackwater.flows.ledger.endings import ReportedOutcomes, reported_outcomes
-from slackwater.flows.ledger.fields import (
-    BASELINES,
-    BOARD_SHOWN,
-    board_rows,
-    columns_of,
-    folded_board,
-)
-from slackwater.flows.ledger.records import outcome_frame
+from slackwater.flows.ledger.fields import BASELINES, BOARD_SHOWN, board_rows, columns_of, folded_board
+from slackwater.flows.ledger.rounds import outcome_frame
 from slackwater.flows.show.blocks import Block, Column, Figure, Notes, Section, Table
 from slackwater.flows.show.formats import as_number, percent, plural, rows_of, text, usd
-from slackwater.flows.turn.context import Group, Pool, Turn, read_pool
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.pool import Group, Pool, read_pool
 from slackwater.optimization.moving.score import BEST_MARKET
 from slackwater.optimization.replay.score import leaderboard
 from slackwater.optimization.selection.learned import learner_regret, why_leader_changed
@@ -65,8 +60,8 @@ def learned(turn: Turn, pool: Pool | None = None) -> Learned:
         name, why = pool.deciding([turn.at])[0]
         mover = pool.movers.deciding([turn.at])[0][0]
         findings = [
-            f"No job has ended yet, so no policy has a record here; {name.name} decides: it {why}. Where a job may move, "
-            f"{mover.name} does."
+            f"No job has ended yet, so no policy has a record here; {name.name} decides: it {why}. {mover.name} decides "
+            "multi-market jobs."
         ]
     return Learned(
         leaderboard=board,

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.records import measured_errors
+from slackwater.flows.ledger.errors import measured_errors
 from slackwater.flows.show.accuracy import Scores, market_scores
 from slackwater.flows.show.formats import plural
 from slackwater.forecasting.accuracy.intervals import SKILL_COLUMNS, TOO_FEW, skills_by_block

@@ -13,32 +13,19 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.ledger.decisions import decisions_by_job, stored_decisions
 from slackwater.flows.ledger.endings import missed_jobs
-from slackwater.flows.ledger.headline import (
-    answers,
-    is_observed,
-    lateness,
-    missed_apart,
-    overview,
-)
+from slackwater.flows.ledger.errors import measured_errors
+from slackwater.flows.ledger.headline import answers, is_observed, lateness, missed_apart, overview
 from slackwater.flows.ledger.jobs import find_job, stored_jobs
-from slackwater.flows.ledger.records import decisions_by_job, measured_errors, stored_decisions
 from slackwater.flows.show.accuracy import accuracy_blocks
-from slackwater.flows.show.blocks import (
-    Banner,
-    Block,
-    Column,
-    Figures,
-    Notes,
-    Page,
-    Section,
-    Table,
-)
+from slackwater.flows.show.blocks import Banner, Block, Column, Figures, Notes, Page, Section, Table
 from slackwater.flows.show.formats import duration, text, utc, whole
 from slackwater.flows.show.page import write_page
 from slackwater.flows.turn.command import decision_blocks
-from slackwater.flows.turn.context import Counts, Turn, market_of, read_all
+from slackwater.flows.turn.context import Counts, Turn
 from slackwater.flows.turn.following import step_of
+from slackwater.flows.turn.histories import read_all
 from slackwater.flows.turn.leaderboard import Learned, leaderboard_blocks, learned
 from slackwater.flows.turn.panels import (
     PANEL_SLOTS,
@@ -49,6 +36,7 @@ from slackwater.flows.turn.panels import (
     panel_step,
     routes_section,
 )
+from slackwater.flows.turn.places import market_of
 from slackwater.flows.turn.recent_errors import RECENT, measured_window, recent_rows, recent_scores
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.moving.terms import fits

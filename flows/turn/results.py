@@ -8,14 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from slackwater.flows.ledger.records import (
-    NewRounds,
-    RunRow,
-    save_accuracy,
-    save_decisions,
-    save_runs,
-    save_scored,
-)
+from slackwater.flows.ledger.decisions import save_decisions
+from slackwater.flows.ledger.errors import save_accuracy
+from slackwater.flows.ledger.rounds import NewRounds, save_scored
+from slackwater.flows.ledger.stages import RunRow, save_runs
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.warehouse.history import History
 from slackwater.warehouse.issued import (
@@ -26,9 +22,6 @@ from slackwater.warehouse.issued import (
     write_forecasts,
 )
 from slackwater.warehouse.store.connection import Store
-
-#: A decision as plain values.
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,20 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.ledger.records import learn
-from slackwater.flows.turn.context import (
-    PlannedForecasts,
-    Pool,
-    Turn,
-    TurnValues,
-    Work,
-    peers_of,
-    planned_forecasts,
-    try_histories,
-)
-from slackwater.flows.turn.opening import PlacedJob
+from slackwater.flows.ledger.rounds import learn
+from slackwater.flows.turn.context import Turn, TurnValues
+from slackwater.flows.turn.histories import peers_of, try_histories
+from slackwater.flows.turn.issued import PlannedForecasts, planned_forecasts
+from slackwater.flows.turn.places import PlacedJob
+from slackwater.flows.turn.pool import Pool
 from slackwater.flows.turn.results import Results
-from slackwater.optimization.moving.terms import job_in_markets
+from slackwater.flows.turn.work import Work
+from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.optimization.replay.decision import RAISED, record_start
 from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from slackwater.warehouse.errors import MarketError, why_raised

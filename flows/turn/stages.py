@@ -16,18 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pandas as pd
 
 from slackwater.flows.delivery import deliver as hand_over
-from slackwater.flows.ledger.records import LIVE
-from slackwater.flows.turn.context import (
-    Counts,
-    PlannedForecasts,
-    Pool,
-    Reads,
-    Turn,
-    Work,
-    find_work,
-    read_pool,
-    require_markets,
-)
+from slackwater.flows.ledger.decisions import Row
+from slackwater.flows.ledger.stages import LIVE
+from slackwater.flows.turn.context import Counts, Turn
 from slackwater.flows.turn.decide import Decided, decide_slots, read_decision_facts
 from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, new_estimates, read_estimations
 from slackwater.flows.turn.forecast import (
@@ -37,10 +28,14 @@ from slackwater.flows.turn.forecast import (
     missing_origins,
     read_forecast_facts,
 )
+from slackwater.flows.turn.histories import Reads
 from slackwater.flows.turn.ingest import ingest_observations, simulates
+from slackwater.flows.turn.issued import PlannedForecasts
+from slackwater.flows.turn.pool import Pool, read_pool
 from slackwater.flows.turn.recent_errors import STEPS, accuracy_rows, errors_of
-from slackwater.flows.turn.results import Row, write
+from slackwater.flows.turn.results import write
 from slackwater.flows.turn.score import read_score_facts, score_slots
+from slackwater.flows.turn.work import Work, find_work, require_markets
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.amounts import plural
 

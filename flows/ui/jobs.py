@@ -11,6 +11,7 @@ import pandas as pd
 
 from slackwater.flows.command import all_fit
 from slackwater.flows.jobs.predicted import reports_shown
+from slackwater.flows.ledger.decisions import read_ledger, stored_decisions
 from slackwater.flows.ledger.endings import ending_of
 from slackwater.flows.ledger.fields import (
     BASELINES,
@@ -26,23 +27,19 @@ from slackwater.flows.ledger.fields import (
     risk_mark,
 )
 from slackwater.flows.ledger.headline import headline, outlook, over_since
-from slackwater.flows.ledger.jobs import (
-    OpenJob,
-    Report,
-    StoredJob,
-    find_job,
-    reports_by_job,
-    stored_jobs,
-)
-from slackwater.flows.ledger.records import outcomes_of, stored_decisions
+from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
+from slackwater.flows.ledger.open_job import OpenJob
+from slackwater.flows.ledger.reports import Report, reports_by_job
+from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.show.blocks import Block, Figure, Fold, Table
 from slackwater.flows.show.charts import Axis, holdings, lines
 from slackwater.flows.show.formats import percent, plural, usd, utc
-from slackwater.flows.turn.context import places_of, try_histories
-from slackwater.flows.turn.following import Followed, find_market
+from slackwater.flows.turn.following import Followed
+from slackwater.flows.turn.histories import try_histories
 from slackwater.flows.turn.leaderboard import costs_figure
-from slackwater.flows.turn.opening import PlacedJob, open_jobs, read_ledger
+from slackwater.flows.turn.opening import open_jobs
 from slackwater.flows.turn.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, panel, route_figure
+from slackwater.flows.turn.places import PlacedJob, find_market, places_of
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.units import asked_words

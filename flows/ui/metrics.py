@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from slackwater.flows.ledger.records import STAGES
 from slackwater.flows.ledger.seconds import read_seconds
+from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.turn.recent_errors import RECENT, recent_scores
 from slackwater.flows.ui.jobs import open_rows
 from slackwater.flows.ui.reading import Reading

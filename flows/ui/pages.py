@@ -12,7 +12,7 @@ import pandas as pd
 
 from slackwater.flows.clock import parse_time
 from slackwater.flows.ledger.headline import overview, risk_unknown, savings
-from slackwater.flows.ledger.records import LIVE
+from slackwater.flows.ledger.stages import LIVE
 from slackwater.flows.show.formats import (
     as_number,
     duration,

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pandas as pd
 
 from slackwater.flows.command import Answer
-from slackwater.flows.ledger.records import STAGES
+from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.monitoring.alarms import standing_alarms
 from slackwater.flows.monitoring.completeness import DEFAULT_SPAN, STATES, Completeness
 from slackwater.flows.monitoring.status import status_answer, status_of

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from slackwater.optimization.fan import Fan, in_turn
 from slackwater.optimization.job.definition import rates
 from slackwater.optimization.kernels.rules import spot_is_cheaper
 from slackwater.optimization.moving.adapter import for_markets
@@ -33,16 +34,7 @@ from slackwater.optimization.moving.tables import MovingTables
 from slackwater.optimization.policies.contract import Policy, forgetting_of
 from slackwater.optimization.policies.pace import slot_gain, work_left
 from slackwater.optimization.policies.stochastic import tables_in_force
-from slackwater.optimization.replay.decision import (
-    RAISED,
-    Decision,
-    Effort,
-    Fan,
-    LiveJob,
-    Undecided,
-    decide,
-    in_turn,
-)
+from slackwater.optimization.replay.decision import RAISED, Decision, Effort, LiveJob, Undecided, decide
 from slackwater.optimization.replay.run import catch_up, checked
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import usd

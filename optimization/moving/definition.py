@@ -26,46 +26,21 @@ from slackwater.optimization.job.definition import (
     needed,
     rates,
 )
+from slackwater.optimization.job.request import JobRequest
 from slackwater.optimization.kernels.moving import Ground, KeptDeadline, arrival, ending_at
 from slackwater.optimization.kernels.rules import efficiency_table, spot_held
+from slackwater.optimization.moving.costs import Moving, even_moving, moves
+from slackwater.optimization.moving.terms import runs_in_markets
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pace import WORK_TOLERANCE, slot_gain
 from slackwater.optimization.window.plan import Allocation, spot_alone
 from slackwater.warehouse.errors import JobError, PolicyError
+from slackwater.warehouse.history import History
 
 S = TypeVar("S")
 NOTHING = Allocation(0, 0)
 #: Attributes in which the runs of a job must agree: the work is the same in every market.
 SAME_EVERYWHERE = ("name", "workload", "deadline_slots", "value", "gamma", "resumable")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Moving:
-    """Cost of a move (M11.2).
-
-    ``taken`` is the share of a slot lost in addition to the restart; ``usd`` (M, M) is the cost
-    from the market of the row to that of the column.
-    """
-
-    taken: float
-    usd: np.ndarray
-
-    def __post_init__(self) -> None:
-        usd = np.array(self.usd, dtype=float)
-        if not 0 <= self.taken < np.inf:
-            raise JobError(f"a move takes {self.taken} slots", expected="a finite share of a slot >= 0")
-        if usd.ndim != 2 or usd.shape[0] != usd.shape[1] or not (np.isfinite(usd).all() and (usd >= 0).all()):
-            raise JobError(
-                f"costs of moves of shape {usd.shape}",
-                expected="finite USD >= 0, a row and a column for each market",
-            )
-        usd.flags.writeable = False
-        object.__setattr__(self, "usd", usd)
-
-
-def even_moving(markets: int, *, taken: float, usd: float) -> Moving:
-    """Return moves of equal cost between any two of ``markets``."""
-    return Moving(taken=taken, usd=usd * (1.0 - np.eye(markets)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -205,6 +180,19 @@ class MarketsJob:
 def in_one_market(run: Job, *, sold: bool = True) -> MarketsJob:
     """Return a single-market job; ``sold`` states whether its market sells on-demand instances."""
     return MarketsJob(runs=(run,), moving=even_moving(1, taken=0.0, usd=0.0), home=0, sold=(sold,))
+
+
+def job_in_markets(request: JobRequest, histories: Sequence[History]) -> MarketsJob:
+    """Return the job of a placed request over the markets of ``histories``, the home market first.
+
+    A multi-market request without a market has no home. Raises as `runs_in_markets` does.
+    """
+    return MarketsJob(
+        runs=runs_in_markets(request, histories),
+        moving=moves(request.moving, [one.market for one in histories], step=histories[0].step),
+        home=None if request.market is None else 0,
+        sold=tuple(history.on_demand.sold for history in histories),
+    )
 
 
 class _Pace(NamedTuple):

@@ -1,4 +1,4 @@
-"""Job of a request in its markets: matching markets, costs of moves, and the run in each market (M11.1-M11.3) (ours)."""
+"""Markets of a request, and its job as each of them runs it (M11.1-M11.3) (ours)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-import numpy as np
-import pandas as pd
-
+from slackwater.optimization.job.definition import Job
 from slackwater.optimization.job.gpus import gpu_type_of, has_gpu
-from slackwater.optimization.job.request import JobRequest, MovingTerms, pattern_parts, slot_job
+from slackwater.optimization.job.request import JobRequest, pattern_parts, slot_job
 from slackwater.optimization.job.units import catalogue_gpus, has_room, work_market_of
-from slackwater.optimization.moving.definition import MarketsJob, Moving
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import History, Market
-from slackwater.warehouse.packaged import read_data
 
 
 def fits(request: JobRequest, market: Market, source: str) -> bool:
@@ -69,36 +65,12 @@ def check_types(request: JobRequest, markets: Sequence[Market]) -> None:
         )
 
 
-def egress_usd_per_gb(a: Market, b: Market) -> float:
-    """Return the list price of moving a GB from market ``a`` to market ``b``, USD; 0 inside a zone."""
-    known = read_data("slackwater.optimization", "egress")
-    prices = known.get(a.provider, known["other"])
-    if a.provider != b.provider:
-        return float(prices["leaving"])
-    if a.region != b.region:
-        return float(prices["between_regions"])
-    return float(prices["in_region"]) if a.zone != b.zone else 0.0
+def runs_in_markets(request: JobRequest, histories: Sequence[History]) -> tuple[Job, ...]:
+    """Return the job of a placed request in slots as each market of ``histories`` runs it.
 
-
-def moves(terms: MovingTerms | None, markets: Sequence[Market], *, step: pd.Timedelta) -> Moving:
-    """Return time and cost of the moves between markets (M11.2); without terms a move takes no more than a restart."""
-    terms = terms or MovingTerms.model_validate({})
-    given = terms.egress_usd_per_gb
-    usd = np.zeros((len(markets), len(markets)))
-    for i, a in enumerate(markets):
-        for j, b in enumerate(markets):
-            if i != j:
-                per_gb = egress_usd_per_gb(a, b) if given is None else given
-                usd[i, j] = terms.usd + terms.checkpoint_gb * per_gb
-    return Moving(taken=pd.Timedelta(minutes=terms.takes_minutes) / step, usd=usd)
-
-
-def job_in_markets(request: JobRequest, histories: Sequence[History]) -> MarketsJob:
-    """Return the job of a placed request in slots, over the markets of ``histories``, the home market first.
-
-    A multi-market request without a market has no home. A job with a hard deadline gets the largest
-    value that any of its markets needs, so that its market does not decide whether it is given up.
-    Raises `JobError` as `slot_job` and `check_types` do.
+    A job with a hard deadline gets the largest value that any of its markets needs, so that its
+    market does not decide whether it is given up. Raises `JobError` as `slot_job` and `check_types`
+    do.
     """
     markets, step = [history.market for history in histories], histories[0].step
     check_types(request, markets)
@@ -115,9 +87,4 @@ def job_in_markets(request: JobRequest, histories: Sequence[History]) -> Markets
         for history in histories
     ]
     value = max(run.value for run in runs)
-    return MarketsJob(
-        runs=tuple(replace(run, value=value) for run in runs),
-        moving=moves(request.moving, markets, step=step),
-        home=None if request.market is None else 0,
-        sold=tuple(history.on_demand.sold for history in histories),
-    )
+    return tuple(replace(run, value=value) for run in runs)

@@ -10,7 +10,8 @@ from slackwater.warehouse.plugins import Registry
 if TYPE_CHECKING:
     from slackwater.optimization.policies.contract import Policy
 
-#: Entry points of policies in other packages: a class whose instances satisfy `Policy`.
+#: Entry points of policies in other packages: a class whose instances satisfy `Policy`, with a `NameForm` if it has
+#: parameters.
 GROUP = "slackwater.policies"
 #: Family name -> constructor of its policies, imported at first use.
 POLICIES: Registry[Callable[..., Policy[Any]]] = Registry(
@@ -22,15 +23,10 @@ POLICIES: Registry[Callable[..., Policy[Any]]] = Registry(
         "UP-single": "single_cluster:SingleCluster",
         "AHANP": "reactive:Ahanp",
         "AHAP": "committed_horizon:Ahap",
+        "Reserve": "reserve:Reserve",
+        "Sizing": "sizing:Sizing",
         "Stochastic": "stochastic:Stochastic",
-        "AdaSwitch": "ada_switch:AdaSwitch",
-        "RHIG": "receding_gradient:RecedingGradient",
-        "Window": "uncertain_window:UncertainWindow",
-        "Trust": "trust:Trust",
-        "ROSS": "ross:Ross",
     },
     package=__name__,
     group=GROUP,
 )
-#: Families that implement other published ideas (M10); the pool experiment reports them separately.
-PUBLISHED_IDEAS = ("AdaSwitch", "RHIG", "Window", "Trust", "ROSS")

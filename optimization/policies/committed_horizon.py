@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import ClassVar
 
 from slackwater.optimization.job.definition import Job, check_job
-from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
@@ -92,6 +93,11 @@ class Ahap:
     Raises `SettingsError` unless 1 <= v <= omega and 0 < sigma <= 1.
     """
 
+    name_form: ClassVar = NameForm(
+        numbers={"omega": int, "commitment": int, "sigma": float},
+        words={word.value: {"commit": word} for word in Commit}
+        | {word: {"end_rule": rule} for rule, word in END_RULE_NAMES.items()},
+    )
     omega: int
     commitment: int
     sigma: float

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +20,20 @@ Windows = dict[tuple[object, ...], tuple[PointForecast | None, MarketWindow]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NameForm:
+    """Form of the canonical names of a family of policies, ``Family(numbers, words)`` (M4.8).
+
+    A class of policies with parameters states it as its attribute ``name_form``. ``numbers`` maps
+    the parameters of the name to their types, in order; ``optional`` those that may be left out
+    together. ``words`` maps each word that may follow to the parameters that it sets.
+    """
+
+    numbers: Mapping[str, type[int | float]] = field(default_factory=dict)
+    optional: Mapping[str, type[int | float]] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """All information that a policy receives in slot ``slot``.
 
@@ -31,7 +46,9 @@ class View:
     ``others`` is the number of spot instances allocated to other jobs in this slot; ``available``
     is the rest of the market's ``count``. ``on_demand`` gives the origin of the on-demand price,
     and whether on-demand instances are sold at all. ``quoted`` is the market's spot price if the
-    job limits the spot price, else None (`SpotCeiling`).
+    job limits the spot price, else None (`SpotCeiling`). ``elapsed_hours`` have passed since the
+    start of the slot: above 0 only where a launcher decides between slots (M12.10); ``price`` and
+    ``available`` are then of the newest reading.
 
     ``windows``, ``tables`` and ``beliefs`` are caches shared by the views of one replay:
     ``windows`` holds market windows by all inputs of a window (and the forecast itself, so that its
@@ -56,6 +73,17 @@ class View:
     on_demand: OnDemandOrigin = OBSERVED
     availability_observed: bool = True
     quoted: float | None = None
+    elapsed_hours: float = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Share of the slot that has passed at the decision."""
+        return self.elapsed_hours / self.slot_hours
+
+    @property
+    def hours_left(self) -> float:
+        """Hours from the decision to the deadline."""
+        return (self.job.deadline_slots - self.slot) * self.slot_hours - self.elapsed_hours
 
     @property
     def above_ceiling(self) -> bool:

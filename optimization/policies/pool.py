@@ -10,35 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from slackwater.optimization.policies import GROUP, POLICIES
-from slackwater.optimization.policies.ada_switch import ROBUST
-from slackwater.optimization.policies.committed_horizon import END_RULE_NAMES, Commit
-from slackwater.optimization.policies.contract import Policy
-from slackwater.optimization.window.plan import EndRule
+from slackwater.optimization.policies.contract import NameForm, Policy
 from slackwater.warehouse.errors import SettingsError
 
 DEFAULT_POOL = Path(__file__).parents[1] / "data" / "pool.toml"
-#: Required parameters in the order of canonical names, by family.
-NAMED_PARAMETERS = {
-    "AHANP": ("sigma",),
-    "AHAP": ("omega", "commitment", "sigma"),
-    "AdaSwitch": ("omega", "theta"),
-    "RHIG": ("horizon", "sigma"),
-    "ROSS": ("seed",),
-    "Trust": ("caution",),
-    "Window": ("most", "sigma"),
-}
-#: Parameters that are whole numbers.
-WHOLE_PARAMETERS = {"omega", "commitment", "horizon", "most", "seed"}
-OPTIONAL_PARAMETERS = {"UP-single": ("changeover_hours",), "Stochastic": ("half_life_hours",)}
-#: Optional words after the parameters, by family: the word and the parameter that it sets.
-NAMED_WORDS: dict[str, dict[str, dict[str, Any]]] = {
-    "AHAP": {word.value: {"commit": word} for word in Commit}
-    | {word: {"end_rule": rule} for rule, word in END_RULE_NAMES.items()},
-    "AdaSwitch": {word: {"robust": word} for word in ROBUST},
-    "Window": {"bind": {"bind": True}},
-    "UP-single": {"guard": {"guard": True}},
-    "Stochastic": {"guard": {"guard": True}},
-}
 
 
 def load_pool(path: Path = DEFAULT_POOL) -> list[Policy[Any]]:
@@ -83,14 +58,14 @@ def expand(grid: Mapping[str, Any]) -> list[Policy[Any]]:
     return list({policy.name: policy for policy in made}.values())
 
 
-#: Family name with optional parameters.
-NAME = re.compile(r"([A-Za-z-]+)(?:\(([^()]*)\))?")
+#: Family, or ``module:Name``, with optional parameters.
+NAME = re.compile(r"\s*([^()\s]+)\s*(?:\(([^()]*)\))?\s*")
 
 
 def is_policy(name: str) -> bool:
     """Return whether a name belongs to a family of policies, whatever its parameters."""
-    match = NAME.fullmatch(name.strip())
-    return (match is not None and match.group(1) in POLICIES) or name.strip() in POLICIES
+    match = NAME.fullmatch(name)
+    return match is not None and match.group(1) in POLICIES
 
 
 def policy_named(name: str) -> Policy[Any]:
@@ -99,32 +74,34 @@ def policy_named(name: str) -> Policy[Any]:
     >>> policy_named("AHAP(5, 1, 0.9)").name
     'AHAP(5,1,0.9)'
     """
-    match = NAME.fullmatch(name.strip())
-    family = match.group(1) if match else ""
-    texts = [text.strip() for text in match.group(2).split(",")] if match and match.group(2) else []
-    wanted, known = NAMED_PARAMETERS.get(family, ()), NAMED_WORDS.get(family, {})
-    numbers = list(itertools.takewhile(lambda text: text not in known, texts))
+    match = NAME.fullmatch(name)
+    family, inside = match.groups() if match else ("", None)
+    create = POLICIES.get(family)
+    texts = [text.strip() for text in inside.split(",")] if inside else []
+    form = _form(create)
+    numbers = list(itertools.takewhile(lambda text: text not in form.words, texts))
     words = texts[len(numbers) :]
-    wanted += OPTIONAL_PARAMETERS.get(family, ()) if numbers else ()
-    said: dict[str, Any] = {}
+    wanted = dict(form.numbers) | (dict(form.optional) if numbers else {})
+    chosen: dict[str, Any] = {}
     for word in words:
-        said |= known.get(word, {})
-    if family not in POLICIES and name.strip() in POLICIES:
-        return _make(name.strip(), {})
-    if family not in POLICIES or len(numbers) != len(wanted) or len(said) != len(words):
+        chosen |= form.words.get(word, {})
+    if create is None or len(numbers) != len(wanted) or len(chosen) != len(words):
         raise SettingsError(
             f"policy {name!r}",
             expected="a name such as OD-only, MSU, UP, AHANP(0.7), AHAP(5,1,0.9) or AHAP(5,3,0.9,last,target), "
             f"an entry point of {GROUP}, or module:Name",
         )
     try:
-        parameters = {
-            key: int(text) if key in WHOLE_PARAMETERS else float(text)
-            for key, text in zip(wanted, numbers, strict=True)
-        }
+        values = {key: read(text) for (key, read), text in zip(wanted.items(), numbers, strict=True)}
     except ValueError as error:
         raise SettingsError(f"policy {name!r}: {error}", expected="numbers, as in AHAP(5,1,0.9)") from error
-    return _make(family, parameters | said)
+    return _make(family, values | chosen)
+
+
+def _form(create: Any) -> NameForm:
+    """Return the form of the names of a family, that without parameters for a class that states none."""
+    form: NameForm = getattr(create, "name_form", NameForm())
+    return form
 
 
 def _left_out(parameters: Mapping[str, Any]) -> bool:
@@ -132,18 +109,25 @@ def _left_out(parameters: Mapping[str, Any]) -> bool:
     return bool({"omega", "commitment"} <= set(parameters) and parameters["commitment"] > parameters["omega"])
 
 
-def _make(family: str, parameters: dict[str, Any]) -> Policy[Any]:
-    for key, words in (("end_rule", EndRule), ("commit", Commit)):
-        if key in parameters:
-            try:
-                parameters = parameters | {key: words(parameters[key])}
-            except ValueError as error:
-                raise SettingsError(f"{family}: {error}", expected=f"one of {', '.join(words)}") from error
+def _make(family: str, parameters: Mapping[str, Any]) -> Policy[Any]:
     create = POLICIES[family]
+    form = _form(create)
     try:
-        policy: Policy[Any] = create(**parameters)
+        policy: Policy[Any] = create(
+            **{key: _choice(family, form, key, value) for key, value in parameters.items()}
+        )
         return policy
     except TypeError as error:
         raise SettingsError(
             f"{family} with parameters {parameters}: {error}", remedy="see pool.toml"
         ) from error
+
+
+def _choice(family: str, form: NameForm, key: str, value: Any) -> Any:
+    """Return the value that a word of the family's names gives the parameter; other parameters are unchanged."""
+    choices = [named[key] for named in form.words.values() if key in named]
+    if not isinstance(value, str) or not choices:
+        return value
+    if value not in choices:
+        raise SettingsError(f"{family}: {key} {value!r}", expected=f"one of {', '.join(choices)}")
+    return choices[choices.index(value)]

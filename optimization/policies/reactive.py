@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from slackwater.optimization.job.definition import Job, check_job
-from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
@@ -33,6 +34,7 @@ class Ahanp:
     `SettingsError` for sigma outside (0, 1].
     """
 
+    name_form: ClassVar = NameForm(numbers={"sigma": float})
     sigma: float
     name: str = field(init=False)
 
@@ -61,7 +63,10 @@ class Ahanp:
         job = view.job
         cheap = view.price <= self.sigma * view.on_demand_usd
         spot = all_spot(view) if cheap else HOLD_NOTHING
-        behind = view.progress.done < expected_progress(job, view.slot) - WORK_TOLERANCE * job.workload
+        behind = (
+            view.progress.done
+            < expected_progress(job, view.slot + view.elapsed) - WORK_TOLERANCE * job.workload
+        )
         if not behind:
             return self._keep(view, spot, spot_only=True) if spot.total else spot
         need = least_size(view, expected_progress(job, view.slot + 1))

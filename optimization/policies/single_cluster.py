@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
 from slackwater.optimization.job.definition import Job, check_job
 from slackwater.optimization.kernels.rules import after_growing, on_demand_stays
 from slackwater.optimization.policies.baselines import LEFT_FOR_SPOT
-from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
@@ -63,6 +64,7 @@ class SingleCluster:
     Raises `SettingsError` for a changeover that is negative or infinite.
     """
 
+    name_form: ClassVar = NameForm(optional={"changeover_hours": float}, words={"guard": {"guard": True}})
     changeover_hours: float | None = None
     guard: bool = False
     name: str = field(init=False)

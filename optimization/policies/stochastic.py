@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from slackwater.optimization.job.definition import Job, check_job, needed, rates
 from slackwater.optimization.kernels.induction import Game, SlotState, chosen_size, chosen_sizes, induct
 from slackwater.optimization.kernels.rules import least_efficiency
 from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, Forgetting, PriceChain
-from slackwater.optimization.policies.contract import Paths, View, on_path
+from slackwater.optimization.policies.contract import NameForm, Paths, View, on_path
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     LETS_GO,
@@ -245,6 +246,7 @@ class Stochastic:
     Raises `SettingsError` for a half-life that is not positive.
     """
 
+    name_form: ClassVar = NameForm(optional={"half_life_hours": float}, words={"guard": {"guard": True}})
     half_life_hours: float = Forgetting().own_hours
     guard: bool = False
     name: str = field(init=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -774,16 +774,6 @@ class Undecided:
 RAISED = (
     SlackwaterError, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError
 )  # fmt: skip
-
-
-#: ``fan(function, calls)`` returns the results of ``function(**call)`` for every call in order,
-#: possibly computed in parallel.
-Fan = Callable[[Callable[..., Any], Sequence[dict[str, Any]]], list[Any]]
-
-
-def in_turn(function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
-    """Make the calls one after the other: the sequential `Fan`."""
-    return [function(**call) for call in calls]
 
 
 def _with_chance(reason: str, belief: Belief, allocation: Allocation, view: View) -> str:

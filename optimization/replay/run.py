@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from threading import Thread
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -87,6 +87,14 @@ def with_shared_plans(policy: Policy[S], memo: PlanMemo) -> Policy[S]:
     return policy.with_solver(memo) if isinstance(policy, Planning) else policy
 
 
+class NewestReading(NamedTuple):
+    """The newest reading of a spot market at a decision, USD per instance-hour; ``elapsed_hours`` since the slot's start."""
+
+    price: float
+    available: int
+    elapsed_hours: float
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A market slot by slot as plain numbers, which policies read quickly through views."""
@@ -105,14 +113,22 @@ class Seen:
     availability_observed: bool = True
     quoted: tuple[float, ...] | None = None
 
-    def view(self, job: Job, progress: Progress, slot: int) -> View:
-        """Return the view of a policy in ``slot``."""
+    def view(self, job: Job, progress: Progress, slot: int, newest: NewestReading | None = None) -> View:
+        """Return the view of a policy at the start of ``slot``, or at its ``newest`` reading (M12.10)."""
+        price, available, elapsed_hours = self.price[slot], self.available[slot], 0.0
+        quoted = None if self.quoted is None else self.quoted[slot]
+        if newest is not None and self.observed[slot]:
+            price, available, elapsed_hours = newest
+            if quoted is not None:
+                quoted = price
+                if price > job.max_spot_usd:
+                    price = max(price, self.on_demand_usd)  # as in `SpotCeiling`
         return View(
             job=job,
             progress=progress,
             slot=slot,
-            price=self.price[slot],
-            available=self.available[slot],
+            price=price,
+            available=available,
             observed=self.observed[slot],
             on_demand_usd=self.on_demand_usd,
             slot_hours=self.slot_hours,
@@ -123,7 +139,8 @@ class Seen:
             beliefs=self.beliefs,
             on_demand=self.on_demand,
             availability_observed=self.availability_observed,
-            quoted=None if self.quoted is None else self.quoted[slot],
+            quoted=quoted,
+            elapsed_hours=elapsed_hours,
         )
 
 

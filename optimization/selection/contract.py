@@ -97,7 +97,7 @@ def update(weights: Weights, utilities: np.ndarray, *, rate: Rate, share: float 
     share, which forgets by itself. Raises `SettingsError` for utilities of another shape or outside
     [0, 1], a negative rate or a share outside [0, 1).
     """
-    utilities = _checked_round(weights, utilities)
+    utilities = checked_round(weights.names, utilities)
     if not 0.0 <= share < 1.0 or (share > 0.0 and rate == ANYTIME):
         raise SettingsError(
             f"share {share} at rate {rate}", expected="0 <= share < 1, and 0 at the anytime rate"
@@ -190,28 +190,11 @@ def best_sequence(utilities: np.ndarray, shifts: int) -> np.ndarray:
     return np.array(sums, dtype=float)
 
 
-def _checked_round(weights: Weights, utilities: np.ndarray) -> np.ndarray:
-    values = np.asarray(utilities, dtype=float)
-    if values.shape != (len(weights.names),):
-        raise SettingsError(
-            f"utilities of shape {values.shape}", expected=f"({len(weights.names)},), one for each policy"
-        )
-    if not ((values >= 0.0) & (values <= 1.0)).all():
-        raise SettingsError(
-            f"utilities from {values.min()} to {values.max()}",
-            expected="shares in [0, 1]",
-            remedy="use normalised(utilities, utility_bounds(job, ...))",
-        )
-    return values
-
-
 # ---
 # Protocols of the learners: weights before each round, learned with full information, with a proven
 # bound (M5). A learner receives a row of utilities per round, each in [0, 1], with an entry for
 # each policy (M5.1, M5.2), and gives the weights of the policies before the round. ``Learner`` is
-# the protocol, `learners` holds the implementations, and `play` runs a learner over a table. A
-# `BanditLearner` receives only the utility of the policy that was played (M10); `play_bandit` runs
-# it over a table and passes no other utilities.
+# the protocol, `learners` holds the implementations, and `play` runs a learner over a table.
 
 S = TypeVar("S")
 
@@ -280,49 +263,6 @@ class Learner(Protocol[S]):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BanditFeedback:
-    """Feedback of a round to a bandit: the policy played (its index), its utility in [0, 1] and its probability."""
-
-    policy: int
-    utility: float
-    chance: float
-
-
-class BanditLearner(Protocol[S]):
-    """Update rule of the weights under bandit feedback (M10); a pure function of the feedback.
-
-    The policy of a round is drawn by the weights, because learning depends on the probabilities
-    actually used. Bounds hold in expectation over the draws against rounds fixed beforehand, unless
-    the learner states otherwise.
-    """
-
-    @property
-    def name(self) -> str:
-        """Name shown for the learner."""
-        ...
-
-    def start(self, names: Sequence[str]) -> S:
-        """Return the state before the first round."""
-        ...
-
-    def learn(self, state: S, seen: BanditFeedback) -> S:
-        """Return the state after a round; raises `SettingsError` for a utility outside [0, 1] or an unknown policy."""
-        ...
-
-    def weights(self, state: S) -> Weights:
-        """Return the probabilities for the next round; a policy that will not be played has log weight -inf."""
-        ...
-
-    def static_bounds(self, played: Played) -> np.ndarray:
-        """Return the bounds as `Learner.static_bounds`; infinite if none is proven."""
-        ...
-
-    def shifting_bounds(self, played: Played, shifts: int) -> np.ndarray:
-        """Return the bounds as `Learner.shifting_bounds`."""
-        ...
-
-
 def weigh(
     learner: Learner[Any], names: Sequence[str], utilities: np.ndarray, *, after: int = 0
 ) -> list[Weights]:
@@ -346,45 +286,6 @@ def play(learner: Learner[Any], names: Sequence[str], utilities: np.ndarray) -> 
     history = weigh(learner, names, values)[:-1]
     chances = np.array([weights.probability for weights in history]).reshape(values.shape)
     return Played(names=tuple(names), utilities=values, chances=chances)
-
-
-def play_bandit(
-    learner: BanditLearner[Any], names: Sequence[str], utilities: np.ndarray, *, rng: np.random.Generator
-) -> tuple[Played, list[Weights]]:
-    """Draw a policy by weight in each round and give the learner the utility of this policy only.
-
-    Returns the rounds with the draws, and the weights before round 1, 2, ..., K and after K. Raises
-    `SettingsError` for utilities of another shape or outside [0, 1].
-    """
-    values = np.asarray(utilities, dtype=float)
-    state, history, drawn = learner.start(names), [], []
-    for row in values:
-        checked_round(names, row)
-        weights = learner.weights(state)
-        chances = weights.probability
-        place = min(int(np.searchsorted(np.cumsum(chances), rng.random(), side="right")), len(names) - 1)
-        history.append(weights)
-        drawn.append(place)
-        state = learner.learn(
-            state, BanditFeedback(policy=place, utility=float(row[place]), chance=float(chances[place]))
-        )
-    chances = np.array([weights.probability for weights in history]).reshape(values.shape)
-    played = Played(names=tuple(names), utilities=values, chances=chances, drawn=np.array(drawn, dtype=int))
-    return played, [*history, learner.weights(state)]
-
-
-def checked_seen(names: Sequence[str], seen: BanditFeedback) -> BanditFeedback:
-    """Return ``seen`` unchanged; raises `SettingsError` for an unknown policy or values out of range.
-
-    The utility must be in [0, 1] and the probability in (0, 1].
-    """
-    if 0 <= seen.policy < len(names) and 0.0 <= seen.utility <= 1.0 and 0.0 < seen.chance <= 1.0 + 1e-9:
-        return seen
-    raise SettingsError(
-        f"policy {seen.policy} of {len(names)}, utility {seen.utility}, chance {seen.chance}",
-        expected="a policy of the pool, a share in [0, 1], a chance in (0, 1]",
-        remedy="use normalised(utilities, utility_bounds(job, ...))",
-    )
 
 
 def checked_round(names: Sequence[str], utilities: np.ndarray) -> np.ndarray:

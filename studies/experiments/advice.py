@@ -16,12 +16,13 @@ import pandas as pd
 from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.config import Settings
+from slackwater.flows.ledger.decisions import decisions_by_job
 from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
-from slackwater.flows.ledger.records import decisions_by_job
 from slackwater.flows.show.blocks import Block, Figure, Figures, Notes, numbers
 from slackwater.flows.show.charts import Axis, lines, scatter
-from slackwater.flows.turn.context import Group, Turn, informed_learner, read_pool, run_id_of
+from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.following import Followed
+from slackwater.flows.turn.pool import Group, informed_learner, read_pool
 from slackwater.flows.turn.score import ended_jobs
 from slackwater.forecasting.accuracy.intervals import verdict
 from slackwater.optimization.job.request import JobRequest

@@ -1,9 +1,9 @@
-"""``slackwater experiment error``: E2, utility under forecast errors of a known size (M6.8, M7)."""
+"""Utility under forecast errors: of a known size (``slackwater experiment error``, E2), and of issued forecasts (M6.8, M7)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,13 @@ from slackwater.forecasting.futures import SIZES, Growth, Law, draw_noise, pertu
 from slackwater.optimization.market.window import PointForecast
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.contract import Policy
-from slackwater.optimization.policies.pool import load_pool
+from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.policies.reactive import Ahanp
 from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
 from slackwater.optimization.replay.score import perfect_forecasts
-from slackwater.studies.experiments.error_cost import join_note
 from slackwater.studies.experiments.material import Progress, make_scenarios, read_tapes, run_pool
 from slackwater.studies.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
-from slackwater.studies.experiments.study import StudyOptions, join_banner
+from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note
 from slackwater.studies.trials.comparison import resampled
 from slackwater.studies.trials.scenarios import Grid, Scenario, blocks_of
 
@@ -407,3 +406,53 @@ def _tradeoff(answer: Mapping[str, Any]) -> Section:
         ],
         "robustness",
     )
+
+
+# ---
+# Utility under the forecasts that models issue, beside perfect forecasts and none: `experiment predictors` chooses by it.
+
+#: Policies that use forecasts: the five-slot plan of the pool with its default end rule, and with
+#: the target rule (M3.3).
+POLICIES = ("AHAP(5,1,0.9)", "AHAP(5,1,0.9,target)")
+#: Perfect forecasts, and a plan for the current slot only, which uses no forecasts.
+PERFECT, NONE = "perfect", "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobForecasts:
+    """A job with each model's forecasts in each of its slots."""
+
+    scenario: Scenario
+    forecasts: tuple[tuple[PointForecast | None, ...], ...]
+
+
+def replay_models(case: JobForecasts, names: tuple[str, ...]) -> np.ndarray:
+    """Replay a job under every model, perfect forecasts and no forecasts; return shape (models + 2, policies, 2).
+
+    The two values: utility in units of on-demand-only cost, and the mean error of the counts read, in instances.
+    """
+    scenario, window = case.scenario, case.scenario.window
+    policies = [policy_named(name) for name in names]
+    blind = [replace(one, omega=1, commitment=1) if isinstance(one, Ahap) else one for one in policies]
+    ahead = max(one.omega - 1 for one in policies if isinstance(one, Ahap))
+    truth = tuple(perfect_forecasts(window, ahead))
+    memo = PlanMemo()
+
+    def rows(pool: list[Policy[Any]], forecasts: Sequence[PointForecast | None], error: float) -> list[Any]:
+        outcomes = replay_pool(
+            pool, scenario.job, window, forecasts=forecasts, record=scenario.record, memo=memo
+        )
+        return [(outcome.utility_usd / scenario.unit, error) for outcome in outcomes]
+
+    models = [rows(policies, issued, count_error(issued, truth)) for issued in (*case.forecasts, truth)]
+    return np.array([*models, rows(blind, truth, np.nan)])
+
+
+def count_error(forecasts: Sequence[PointForecast | None], truth: Sequence[PointForecast]) -> float:
+    """Return mean |forecast - truth| of the counts in instances, over slots and the steps of ``truth``; NaN without forecasts."""
+    errors = [
+        np.abs(issued.available[: len(right.available)] - right.available[: len(issued.available)])
+        for issued, right in zip(forecasts, truth, strict=True)
+        if issued is not None
+    ]
+    return float(np.concatenate(errors).mean()) if sum(map(len, errors)) else float("nan")

@@ -27,7 +27,8 @@ from slackwater.optimization.market.window import (
     record_of,
 )
 from slackwater.optimization.moving.adapter import InOneMarket, best_alone, best_past
-from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy, even_moving
+from slackwater.optimization.moving.costs import even_moving
+from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,

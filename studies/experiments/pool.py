@@ -13,14 +13,12 @@ from slackwater.flows.show.blocks import Figure, Figures, Fold, Notes, Section, 
 from slackwater.flows.show.charts import Axis, dots, heat
 from slackwater.flows.turn.leaderboard import utility_range
 from slackwater.forecasting.accuracy.intervals import EVEN, TOO_FEW, interval_words, verdict
-from slackwater.optimization.policies import PUBLISHED_IDEAS
 from slackwater.optimization.policies.committed_horizon import Ahap, Commit
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.optimization.window.plan import EndRule
-from slackwater.studies.experiments.error_cost import join_note
 from slackwater.studies.experiments.material import (
     HORIZON,
     PoolRun,
@@ -30,7 +28,8 @@ from slackwater.studies.experiments.material import (
     read_tapes,
     run_pool,
 )
-from slackwater.studies.experiments.study import StudyOptions, join_banner
+from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note
+from slackwater.studies.policies import PUBLISHED_IDEAS, published_policies
 from slackwater.studies.rounds import select_over
 from slackwater.studies.trials.comparison import (
     Comparison,
@@ -138,8 +137,14 @@ def compare_with(found: Comparison, baseline: str) -> np.ndarray:
 
 
 def selection_of(run: PoolRun, *, seed: int) -> dict[str, Any]:
-    """Return the results of the default selector on the jobs in their order (M5): the object ``selection``."""
-    summary = select_over(run.normalised, run.relative, run.policies, seed=seed)
+    """Return the results of the default selector on the jobs in their order (M5): the object ``selection``.
+
+    It selects from the pool, which has none of the published ideas.
+    """
+    own = [i for i, name in enumerate(run.policies) if family_of(name) not in PUBLISHED_IDEAS]
+    summary = select_over(
+        run.normalised[:, own], run.relative[:, own], [run.policies[i] for i in own], seed=seed
+    )
     return {
         "learner": summary.learner,
         "sampled_utility": summary.sampled_utility,
@@ -353,9 +358,9 @@ def _score(found: Mapping[str, Any]) -> str:
 
 
 def ideas_and_rules() -> tuple[Policy[Any], ...]:
-    """Return the pool's policies of M10 and two rules that use no forecast: the policies compared with AHAP in E2."""
-    wanted = (*PUBLISHED_IDEAS, "UP", SHARPENED)
-    return tuple(policy for policy in load_pool() if family_of(policy.name) in wanted)
+    """Return two rules that use no forecast and the policies of M10: the policies compared with AHAP in E2."""
+    rules = (policy for policy in load_pool() if policy.name in ("UP", SHARPENED))
+    return (*rules, *published_policies())
 
 
 def robustness_of_ideas(policies: Sequence[Policy[Any]], utility: np.ndarray) -> list[dict[str, Any]]:
@@ -703,7 +708,7 @@ def pool_study(study: StudyOptions, *, processes: int | None = None) -> Answer:
     """Run E1 on a folder."""
     say(f"read {study.data}")
     tapes = read_tapes(study.data)
-    policies = load_pool()
+    policies = [*load_pool(), *published_policies()]
     done = pool_experiment(
         tapes,
         fast_pool(policies) if study.fast else policies,

@@ -18,16 +18,15 @@ from slackwater.forecasting.predictors import EXPERIMENTS, FAST, predictor_names
 from slackwater.optimization.replay.run import spread
 from slackwater.optimization.selection.contract import normalised, utility_bounds
 from slackwater.optimization.selection.learners import LEARNERS
-from slackwater.studies.experiments.error_cost import (
+from slackwater.studies.experiments.error import (
     NONE,
     PERFECT,
     POLICIES,
-    CostCase,
-    join_note,
+    JobForecasts,
     replay_models,
 )
 from slackwater.studies.experiments.material import make_scenarios, read_tapes
-from slackwater.studies.experiments.study import StudyOptions, join_banner, quick_look
+from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note, quick_look
 from slackwater.studies.learners import BANDITS
 from slackwater.studies.rounds import (
     Spans,
@@ -98,7 +97,7 @@ def replay_forecasters(
             )  # fmt: skip
     jobs = issued[models[0]]
     cases = [
-        CostCase(
+        JobForecasts(
             scenario=replace(one, forecasts=None),
             forecasts=tuple(issued[name][k].forecasts or () for name in models),
         )
@@ -112,7 +111,7 @@ def replay_forecasters(
 def rounds_of_results(
     results: np.ndarray, jobs: Sequence[Scenario], models: Sequence[str]
 ) -> PredictorRounds:
-    """Return ``results`` of `replay_models`, (jobs, models + perfect + none, policies, 5), as rounds in the order of the starts."""
+    """Return ``results`` of `replay_models`, (jobs, models + perfect + none, policies, 2), as rounds in the order of the starts."""
     step = jobs[0].draw.counts.step
     starts = np.array([float(one.at.value // step.value) for one in jobs])
     known = starts + np.array([one.job.late_limit for one in jobs])
@@ -132,7 +131,7 @@ def rounds_of_results(
         raw=raw[order][:, at],
         shares=shares[order],
         perfect=raw[order][:, len(models)],
-        losses=results[order][:, at, 0, 2],
+        losses=results[order][:, at, 0, 1],
         spans=Spans(start=starts[order], known=known[order]),
         markets=tuple(jobs[int(k)].draw.counts.label for k in order),
         synthetic=sum(one.draw.synthetic for one in jobs),

@@ -49,3 +49,11 @@ def join_banner(answer: Mapping[str, Any]) -> Banner | None:
     if not synthetic:
         return None
     return joins(f"In {synthetic} of {jobs} jobs one market's counts are joined with another's prices.")
+
+
+def join_note(synthetic: int, jobs: int) -> str:
+    """Return a note on the number of jobs with synthetic pairings, to be shown with all results of these jobs (M7)."""
+    return (
+        f"{synthetic} of {jobs} jobs are synthetic joins: one market's counts with another's prices (M7); "
+        f"the other {jobs - synthetic} are measured pairs"
+    )

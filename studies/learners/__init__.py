@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from slackwater.optimization.selection.contract import BanditLearner
 from slackwater.studies.learners.ar_ucb import ArUcb
+from slackwater.studies.learners.contract import BanditLearner
 from slackwater.studies.learners.exp3 import Exp3, Exp3IX, Exp3S
 
 #: Learners that receive only the utility of the played policy. The product replays the whole pool

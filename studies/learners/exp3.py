@@ -8,13 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slackwater.optimization.selection.contract import (
-    BanditFeedback,
-    Played,
-    Weights,
-    checked_seen,
-    even_weights,
-)
+from slackwater.optimization.selection.contract import Played, Weights, even_weights
+from slackwater.studies.learners.contract import BanditFeedback, checked_seen
 from slackwater.warehouse.errors import SettingsError
 
 

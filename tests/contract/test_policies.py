@@ -13,20 +13,20 @@ from make import make_job, make_record, make_view, make_window
 from slackwater.optimization import Allocation, EndRule, Job, PointForecast, Progress
 from slackwater.optimization.job.definition import Amdahl, Linear, Power, RateTable, Throughput
 from slackwater.optimization.market.window import MarketWindow, Record
-from slackwater.optimization.policies import POLICIES, PUBLISHED_IDEAS
-from slackwater.optimization.policies.ada_switch import AdaSwitch
+from slackwater.optimization.policies import POLICIES
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pace import always_worth_finishing, pace, step
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.policies.stochastic import Stochastic
-from slackwater.optimization.policies.uncertain_window import UncertainWindow
 from slackwater.optimization.replay.run import replay, see
+from slackwater.studies.policies.ada_switch import AdaSwitch
+from slackwater.studies.policies.uncertain_window import UncertainWindow
 from slackwater.warehouse.errors import JobError
 
-#: Every family and both ends of each parameter; AHAP and the families of M10 are sampled.
+#: Every family and both ends of each parameter, with the plug-ins of the studies (M10); AHAP and these are sampled.
 POLICIES_UNDER_TEST: list[Policy[Any]] = [
-    *(policy for policy in load_pool() if policy.name.split("(")[0] not in ("AHAP", *PUBLISHED_IDEAS)),
+    *(policy for policy in load_pool() if policy.name.split("(")[0] != "AHAP"),
     *map(policy_named, ["AdaSwitch(2,0)", "RHIG(3,0.9)", "Window(3,0.5,bind)", "Trust(0.75)", "ROSS(0)"]),
     policy_named("UP-single"),
     policy_named("UP-single(0.3)"),

@@ -24,7 +24,7 @@ from fault_tables import (
     imported,
 )
 
-from slackwater.flows.ledger.records import STAGES as STAGE_NAMES
+from slackwater.flows.ledger.stages import STAGES as STAGE_NAMES
 from slackwater.warehouse.sources import SOURCES
 from slackwater.warehouse.sources.contract import SourceOptions
 from slackwater.warehouse.store.connection import open_reader, open_store

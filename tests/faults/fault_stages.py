@@ -17,9 +17,10 @@ from slackwater.flows.config import Feed, Settings
 from slackwater.flows.feeds.fetch import fetch_feed
 from slackwater.flows.ledger.jobs import save_jobs
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.context import Turn, require_markets, run_id_of
+from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.following import step_of
 from slackwater.flows.turn.stages import Found, whole_turn
+from slackwater.flows.turn.work import require_markets
 from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.observations import ingest as read_files
 from slackwater.warehouse.sources.live.transport import Retry, Transport

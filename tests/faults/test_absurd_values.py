@@ -26,10 +26,12 @@ from slackwater.flows.renting.rent import (
     TablePart,
     TypePart,
 )
-from slackwater.flows.turn.context import Reads, find_work, read_pool
 from slackwater.flows.turn.following import choose_markets
 from slackwater.flows.turn.forecast import forecast_market
+from slackwater.flows.turn.histories import Reads
+from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs, forecast_turns
+from slackwater.flows.turn.work import find_work
 from slackwater.optimization.fleet import competition
 from slackwater.optimization.job.request import (
     LEAST,

@@ -11,12 +11,13 @@ from tidy_folder import START, write_tidy
 
 from slackwater.flows.config import Settings
 from slackwater.flows.delivery import deliver
+from slackwater.flows.ledger.decisions import decisions_of, placements_of, save_decisions
 from slackwater.flows.ledger.fields import decision_row
-from slackwater.flows.ledger.jobs import find_job, open_job, save_jobs
-from slackwater.flows.ledger.records import decisions_of, placements_of, save_decisions
-from slackwater.flows.turn.context import read_history
+from slackwater.flows.ledger.jobs import find_job, save_jobs
+from slackwater.flows.ledger.open_job import open_job
 from slackwater.flows.turn.decide import effort_of
-from slackwater.flows.turn.following import find_market
+from slackwater.flows.turn.histories import read_history
+from slackwater.flows.turn.places import find_market
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import decide, record_start
 from slackwater.optimization.window.plan import Allocation
@@ -112,7 +113,7 @@ def turn_at(store, slot=0, *, sinks=(), made="live", said=None):
 
 def keep(store, turn, rows):
     """Store decisions as the allocate stage does."""
-    from slackwater.flows.ledger.records import save_run
+    from slackwater.flows.ledger.stages import save_run
 
     with store.transaction():
         save_decisions(store, [(turn.run_id, row) for row in rows])

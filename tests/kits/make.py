@@ -17,7 +17,8 @@ import pandas as pd
 from slackwater.optimization.job.definition import Job, Linear, Progress
 from slackwater.optimization.job.request import JobRequest, parse_request
 from slackwater.optimization.market.window import MarketWindow, Past, Record, market_window, record_of
-from slackwater.optimization.moving.definition import MarketsJob, even_moving
+from slackwater.optimization.moving.costs import even_moving
+from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.policies.contract import View
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 

@@ -18,8 +18,9 @@ from test_turn import AT, LIGHT, POOL, scramble_after, tidy_tables
 from slackwater.flows.backfill import run as module
 from slackwater.flows.backfill.run import Backfill, backfill, plan_backfill, stretch_of
 from slackwater.flows.config import Settings
+from slackwater.flows.ledger.decisions import decisions_of
 from slackwater.flows.ledger.jobs import save_jobs, stored_jobs
-from slackwater.flows.ledger.records import STAGES, decisions_of, save_failure
+from slackwater.flows.ledger.stages import STAGES, save_failure
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import run_id_of
 from slackwater.flows.turn.stages import Found

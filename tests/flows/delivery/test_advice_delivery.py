@@ -28,7 +28,8 @@ from pydantic import ValidationError
 
 from slackwater.flows.config import Sink, read_settings
 from slackwater.flows.delivery import Timing, deliveries_of, document, file_name, folder_name, signature
-from slackwater.flows.ledger.jobs import Report, find_job, save_report
+from slackwater.flows.ledger.jobs import find_job
+from slackwater.flows.ledger.reports import Report, save_report
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.stages import Found, whole_turn
 from slackwater.warehouse.errors import SettingsError

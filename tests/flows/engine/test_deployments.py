@@ -21,7 +21,7 @@ from make import make_turn
 from test_turn import AT, dump, one_turn, small_settings
 
 from slackwater.flows.config import Settings, read_settings
-from slackwater.flows.engine.flows import ADDRESS, KIND, WORKERS, chosen_runner, opened_turn
+from slackwater.flows.engine.flows import ADDRESS, KIND, WORKERS, chosen_runner
 from slackwater.flows.engine.run import ENGINE_SETTINGS
 from slackwater.flows.engine.serving import (
     BACKFILL_QUEUE,
@@ -41,10 +41,11 @@ from slackwater.flows.engine.serving import (
     running_server,
     turn_interval,
 )
-from slackwater.flows.ledger.records import reason_of, worth_another_try
+from slackwater.flows.engine.turns import opened_turn
+from slackwater.flows.ledger.stages import reason_of, worth_another_try
 from slackwater.flows.runs import slot_of
 from slackwater.flows.turn.stages import whole_turn
-from slackwater.optimization.replay.decision import in_turn
+from slackwater.optimization.fan import in_turn
 from slackwater.warehouse.errors import InputError, MarketError, SettingsError, StoreError, StoreLockedError
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_store
@@ -293,7 +294,7 @@ import sys
 from pathlib import Path
 import pandas as pd
 from slackwater.flows.config import read_settings
-from slackwater.flows.engine.flows import opened_turn
+from slackwater.flows.engine.turns import opened_turn
 from slackwater.optimization.replay.decision import in_turn
 from slackwater.flows.turn.stages import whole_turn
 
@@ -307,7 +308,7 @@ with opened_turn(db, pd.Timestamp(sys.argv[2]), settings=read_settings(Path(sys.
 def test_two_runs_of_one_slot_at_once_do_it_once(tmp_path, settings_file, uninterrupted):
     db = tmp_path / "w.duckdb"
     words = [sys.executable, "-c", TURN, str(db), AT.isoformat(), str(settings_file)]
-    with opened_turn(db, AT.to_pydatetime(), settings=read_settings(settings_file), fan=in_turn) as turn:
+    with opened_turn(db, AT, settings=read_settings(settings_file), fan=in_turn) as turn:
         other = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
         while not is_waited_for(db):
             assert other.poll() is None

@@ -26,7 +26,7 @@ from slackwater.flows.engine.serving import (
     full_name,
     prefect_yaml,
 )
-from slackwater.flows.ledger.records import STAGES
+from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.paths import ALLOWED
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_reader

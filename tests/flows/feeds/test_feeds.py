@@ -20,8 +20,8 @@ from slackwater.flows.config import Feed, Settings, read_settings
 from slackwater.flows.feeds.fetch import fetch_due, fetch_feed, find_feed, is_due, last_fetches
 from slackwater.flows.show.blocks import Table
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.context import example_requests
 from slackwater.flows.turn.stages import Found, whole_turn
+from slackwater.flows.turn.work import example_requests
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.errors import InputError, SettingsError
 from slackwater.warehouse.history import Market

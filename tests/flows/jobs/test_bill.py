@@ -5,8 +5,8 @@ import pytest
 from command_kit import call
 from make import make_request
 
+from slackwater.flows.ledger.decisions import save_decisions
 from slackwater.flows.ledger.jobs import save_jobs
-from slackwater.flows.ledger.records import save_decisions
 from slackwater.warehouse.issued import write_rows
 from slackwater.warehouse.store.connection import open_reader, open_store
 

@@ -29,21 +29,18 @@ from test_turn import AT, LIGHT
 from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
 from slackwater.flows.config import Settings
 from slackwater.flows.jobs.change import change_of, with_terms
-from slackwater.flows.ledger.jobs import (
-    Report,
-    find_job,
-    save_change,
-    save_jobs,
-    save_report,
-    stored_jobs,
-    terms_of,
-)
-from slackwater.flows.ledger.records import decisions_of, save_decisions
+from slackwater.flows.ledger.decisions import decisions_of, save_decisions
+from slackwater.flows.ledger.jobs import find_job, save_jobs, stored_jobs, terms_of
+from slackwater.flows.ledger.reports import Report, save_report
+from slackwater.flows.ledger.terms import save_change
 from slackwater.flows.monitoring.completeness import SlotMap, read_facts
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.context import as_filed, find_work, read_pool
-from slackwater.flows.turn.planning import asked_job, decisions_as_of, opened_to_decide
+from slackwater.flows.turn.job_query import asked_job
+from slackwater.flows.turn.places import as_filed
+from slackwater.flows.turn.planning import decisions_as_of, opened_to_decide
+from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import Found, score_jobs
+from slackwater.flows.turn.work import find_work
 from slackwater.optimization.job.request import check_change, parse_request, term_changes
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.issued import read_rows, write_rows

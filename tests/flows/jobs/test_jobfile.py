@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from slackwater.flows.turn.context import example_requests
+from slackwater.flows.turn.work import example_requests
 from slackwater.optimization.job.request import first_slot, parse_request, read_request, slot_job
 from slackwater.warehouse.errors import JobError
 

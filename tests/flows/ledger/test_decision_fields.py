@@ -12,9 +12,9 @@ from command_kit import call, printed
 from test_ui import client_of
 
 from slackwater.flows.delivery import document
+from slackwater.flows.ledger.decisions import decisions_of, stored_decisions
 from slackwater.flows.ledger.fields import DECISION, Field, columns_of
 from slackwater.flows.ledger.headline import outlook
-from slackwater.flows.ledger.records import decisions_of, stored_decisions
 from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.blocks import Page
 from slackwater.flows.show.page import render_page

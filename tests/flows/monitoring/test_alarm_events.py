@@ -4,6 +4,7 @@ import re
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from uuid import UUID
@@ -17,6 +18,7 @@ from test_alarms import AT, HALF, MARKET, every, lively, put
 from slackwater.flows.config import Settings
 from slackwater.flows.engine.run import prepare_engine
 from slackwater.flows.monitoring.alarms import Settled
+from slackwater.flows.monitoring.alerts import raise_alarms
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_store
 
@@ -161,10 +163,11 @@ def test_the_end_of_a_turn_tells_alarms_once_but_not_of_a_history(tmp_path, monk
     db = warehouse(tmp_path, end=AT - pd.Timedelta(hours=5))
     with open_store(db) as store:
         turn = make_turn(store, AT, Settings())
-        assert events.raise_alarms(replace(turn, own_end=True)) == Settled()
-        settled = events.raise_alarms(turn)
+        emit = partial(events.emit_alarms, run=turn.run_id)
+        assert raise_alarms(replace(turn, own_end=True), emit=emit) == Settled()
+        settled = raise_alarms(turn, emit=emit)
         assert [(one.kind, one.market) for one in settled.raised] == [("stale source", MARKET[0])]
-        assert events.raise_alarms(turn) == Settled()
+        assert raise_alarms(turn, emit=emit) == Settled()
         assert len(read_rows(store, "alarms")) == 1
     assert [one["event"] for one in emitted] == ["slackwater.alarm.raised"]
     assert emitted[0]["resource"]["prefect.resource.id"] == f"slackwater.market.{MARKET[0]}"

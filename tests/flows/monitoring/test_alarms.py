@@ -11,7 +11,7 @@ import pytest
 from make import make_turn
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
-from slackwater.flows.ledger.records import save_run
+from slackwater.flows.ledger.stages import save_run
 from slackwater.flows.monitoring.alarms import (
     Alarm,
     alarms_of,

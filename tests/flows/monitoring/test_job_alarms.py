@@ -11,9 +11,10 @@ import pytest
 from make import make_request
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Alert, Settings, read_settings
+from slackwater.flows.ledger.decisions import save_decisions
 from slackwater.flows.ledger.endings import ending_of, missed_jobs, reported_outcomes
-from slackwater.flows.ledger.jobs import Report, StoredJob, save_jobs, stored_jobs
-from slackwater.flows.ledger.records import save_decisions
+from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs
+from slackwater.flows.ledger.reports import Report
 from slackwater.flows.monitoring import alarms
 from slackwater.flows.monitoring.alarms import Alarm, alarms_of, settle_alarms, standing_alarms
 from slackwater.flows.monitoring.alerts import headline, payload, send_alerts

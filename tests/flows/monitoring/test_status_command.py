@@ -17,7 +17,7 @@ from test_status_completeness import A, facts_of, issued_rows, job_row, run_rows
 
 from slackwater.flows import cli
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.records import STAGES, save_failure, save_run
+from slackwater.flows.ledger.stages import STAGES, save_failure, save_run
 from slackwater.flows.monitoring.alarms import Alarm
 from slackwater.flows.monitoring.completeness import classify, feed_freshness, freshness
 from slackwater.flows.monitoring.status import (

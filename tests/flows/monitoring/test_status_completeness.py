@@ -10,7 +10,7 @@ from storekit import count_row, counts
 from test_turn import one_turn, small_settings
 
 from slackwater.flows.config import Settings, read_settings
-from slackwater.flows.ledger.records import save_failure
+from slackwater.flows.ledger.stages import save_failure
 from slackwater.flows.monitoring.completeness import (
     STATES,
     Facts,

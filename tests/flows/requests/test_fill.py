@@ -11,7 +11,8 @@ from command_kit import printed
 from fill_kit import AT, SETTINGS, STEP, THREE, asked, market_store, turn_at, write_measurements
 from make import make_window
 
-from slackwater.flows.ledger.jobs import Report, find_job, save_jobs, save_report
+from slackwater.flows.ledger.jobs import find_job, save_jobs
+from slackwater.flows.ledger.reports import Report, save_report
 from slackwater.flows.requests.fill import (
     answer_of,
     fill,

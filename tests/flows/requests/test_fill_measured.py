@@ -5,8 +5,10 @@ import pytest
 from advice_kit import BEGIN, MARKET, SOURCE, STEP, request
 from command_kit import call
 
-from slackwater.flows.ledger.jobs import Report, find_job, measured_rows, save_jobs, save_report
-from slackwater.flows.ledger.records import save_decisions
+from slackwater.flows.ledger.decisions import save_decisions
+from slackwater.flows.ledger.jobs import find_job, save_jobs
+from slackwater.flows.ledger.reports import Report, save_report
+from slackwater.flows.ledger.throughput import measured_rows
 from slackwater.flows.requests.fill import job_text, measured_runs
 from slackwater.optimization.job.request import FilledConfiguration, parse_request, read_request
 from slackwater.warehouse.errors import JobError

@@ -14,9 +14,11 @@ from test_turn import AT, LIGHT
 from slackwater.flows.backfill.run import Backfill, backfill, stretch_of
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger import fields
+from slackwater.flows.ledger.decisions import decisions_of, stored_decisions
+from slackwater.flows.ledger.errors import measured_errors
 from slackwater.flows.ledger.fields import DECISION, DELIVERED, REPORTED, Field
 from slackwater.flows.ledger.jobs import find_job, save_jobs
-from slackwater.flows.ledger.records import decisions_of, measured_errors, outcomes_of, stored_decisions
+from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.schemas import tables
 from slackwater.flows.turn.leaderboard import learned
 from slackwater.flows.turn.stages import whole_turn

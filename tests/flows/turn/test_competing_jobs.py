@@ -10,9 +10,12 @@ from test_moving_jobs import H100, STEP
 from test_turn import AT, dump, one_turn, small_settings
 
 from slackwater.flows.config import read_settings
-from slackwater.flows.ledger.records import decisions_of
-from slackwater.flows.turn.context import find_work, places_of, read_history, read_pool
+from slackwater.flows.ledger.decisions import decisions_of
+from slackwater.flows.turn.histories import read_history
+from slackwater.flows.turn.places import places_of
+from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs
+from slackwater.flows.turn.work import find_work
 from slackwater.warehouse.history import AVAILABLE
 from slackwater.warehouse.store.connection import open_store
 

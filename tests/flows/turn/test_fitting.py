@@ -13,15 +13,16 @@ from test_killed_turn import run_through, start
 from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.context import find_work, read_all
 from slackwater.flows.turn.estimates import panel_name, prepare, read_estimations, stored_name, timetable_of
 from slackwater.flows.turn.following import Followed
 from slackwater.flows.turn.forecast import forecasts_of
+from slackwater.flows.turn.histories import read_all
 from slackwater.flows.turn.results import Results, write
+from slackwater.flows.turn.work import find_work
 from slackwater.forecasting.origins import TIMETABLE, Cohort
 from slackwater.forecasting.predictor import NEVER_SEEN
 from slackwater.forecasting.series import series_of, slot_at
-from slackwater.optimization.replay.decision import in_turn
+from slackwater.optimization.fan import in_turn
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.store.connection import open_store

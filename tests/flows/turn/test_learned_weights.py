@@ -8,7 +8,7 @@ import pytest
 from make import make_job, make_window
 
 from slackwater.flows.config import Settings, read_settings
-from slackwater.flows.ledger.records import learn, save_scored, stored_rounds
+from slackwater.flows.ledger.rounds import learn, save_scored, stored_rounds
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case

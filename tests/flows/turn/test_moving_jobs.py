@@ -18,26 +18,24 @@ from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.delivery import document
+from slackwater.flows.ledger.decisions import decisions_of
 from slackwater.flows.ledger.fields import zone_of
-from slackwater.flows.ledger.jobs import open_job, stored_jobs
-from slackwater.flows.ledger.records import decisions_of
+from slackwater.flows.ledger.jobs import stored_jobs
+from slackwater.flows.ledger.open_job import open_job
 from slackwater.flows.monitoring.completeness import completeness_of
 from slackwater.flows.requests.fill import offers_of
 from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.command import decision_blocks
-from slackwater.flows.turn.context import (
-    find_work,
-    panel_mates,
-    places_of,
-    read_history,
-    read_pool,
-    run_id_of,
-)
+from slackwater.flows.turn.context import run_id_of
 from slackwater.flows.turn.following import choose_markets
+from slackwater.flows.turn.histories import read_history
 from slackwater.flows.turn.panels import route_figure
+from slackwater.flows.turn.places import places_of
+from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.report import decisions_section, stored_report
 from slackwater.flows.turn.stages import decide_jobs
+from slackwater.flows.turn.work import find_work, panel_mates
 from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.request import read_request
@@ -351,7 +349,7 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
         # In the turn that scored the first two jobs, nothing was known yet about multi-market policies.
         row = decisions_of(store, "late")[-1]
         assert row["policy"] == "MeanField"
-        assert "the policies of the pool know a single market" in row["chosen_because"]
+        assert "a multi-market policy, because" in row["chosen_because"]
         pool = read_pool(make_turn(store, AT, settings))
         assert pool.deciders([at])[0].among_markets[1] == ""
         _, why = pool.deciders([at + STEP])[0].among_markets

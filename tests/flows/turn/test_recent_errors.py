@@ -8,7 +8,7 @@ import pytest
 from make import make_history
 
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.records import save_accuracy
+from slackwater.flows.ledger.errors import save_accuracy
 from slackwater.flows.show.skills import compared
 from slackwater.flows.turn.forecast import forecast_market
 from slackwater.flows.turn.recent_errors import STEPS, errors_of, market_errors, recent_rows

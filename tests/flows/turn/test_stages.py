@@ -11,18 +11,15 @@ from test_turn import AT, one_turn, small_settings
 
 from slackwater.flows.config import read_settings
 from slackwater.flows.turn import stages
-from slackwater.flows.turn.context import (
-    Turn,
-    find_work,
-    joined_forecasts,
-    planned_forecasts,
-    read_pool,
-)
+from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import decide_slots, read_decision_facts
 from slackwater.flows.turn.forecast import forecast_group, lacking_groups, read_forecast_facts
+from slackwater.flows.turn.issued import joined_forecasts, planned_forecasts
+from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.results import write
 from slackwater.flows.turn.score import read_score_facts, score_slots
 from slackwater.flows.turn.stages import Found
+from slackwater.flows.turn.work import find_work
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.request import parse_request
 from slackwater.warehouse.store.connection import open_store

@@ -16,8 +16,9 @@ from published import keeps_to
 from tidy_folder import DAYS, START, write_tidy
 
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.records import outcome_frame
-from slackwater.flows.turn.context import informed_learner, read_pool, run_id_of
+from slackwater.flows.ledger.rounds import outcome_frame
+from slackwater.flows.turn.context import run_id_of
+from slackwater.flows.turn.pool import informed_learner, read_pool
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.optimization.selection.contract import weigh
 from slackwater.optimization.selection.learners import DEFAULT_LEARNER

@@ -22,13 +22,17 @@ from past_jobs import past_jobs
 from test_turn import AT, one_turn
 
 from slackwater.flows.config import Settings
+from slackwater.flows.ledger.decisions import decisions_of, placements_of
 from slackwater.flows.ledger.headline import headline
-from slackwater.flows.ledger.jobs import Report, find_job, open_job, save_change, save_report
-from slackwater.flows.ledger.records import decisions_of, placements_of, save_failure
+from slackwater.flows.ledger.jobs import find_job
+from slackwater.flows.ledger.open_job import open_job
+from slackwater.flows.ledger.reports import Report, save_report
+from slackwater.flows.ledger.stages import save_failure
+from slackwater.flows.ledger.terms import save_change
 from slackwater.flows.monitoring.completeness import freshness, promises_of
 from slackwater.flows.show.formats import usd
-from slackwater.flows.turn.context import read_history
 from slackwater.flows.turn.following import Followed
+from slackwater.flows.turn.histories import read_history
 from slackwater.flows.ui import pages
 from slackwater.flows.ui.app import make_app, warm_up
 from slackwater.flows.ui.command import bound_socket

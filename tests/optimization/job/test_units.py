@@ -15,7 +15,8 @@ from slackwater.optimization.job.units import (
     size_words,
     works_words,
 )
-from slackwater.optimization.moving.terms import fits, job_in_markets
+from slackwater.optimization.moving.definition import job_in_markets
+from slackwater.optimization.moving.terms import fits
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
 

@@ -9,7 +9,8 @@ import pytest
 from make import make_job, make_window
 
 from slackwater.optimization.job.definition import Linear
-from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement, even_moving
+from slackwater.optimization.moving.costs import even_moving
+from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
 from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, walk
 from slackwater.optimization.window.plan import Allocation
 

@@ -12,16 +12,8 @@ from moving_twin import ExactProgram
 from slackwater.optimization.job.definition import Linear, Progress, finished
 from slackwater.optimization.market.belief import Belief, CountChain, PriceChain
 from slackwater.optimization.moving.adapter import InOneMarket, stochastic_at_the_start
-from slackwater.optimization.moving.definition import (
-    IDLE,
-    NOTHING,
-    MarketsJob,
-    MarketsView,
-    Moving,
-    Placement,
-    even_moving,
-    step,
-)
+from slackwater.optimization.moving.costs import Moving, even_moving
+from slackwater.optimization.moving.definition import IDLE, NOTHING, MarketsJob, MarketsView, Placement, step
 from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,

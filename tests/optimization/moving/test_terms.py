@@ -8,7 +8,9 @@ import pytest
 from make import make_history
 
 from slackwater.optimization.job.request import JobRequest, parse_request
-from slackwater.optimization.moving.terms import check_types, egress_usd_per_gb, fits, job_in_markets, moves
+from slackwater.optimization.moving.costs import egress_usd_per_gb, moves
+from slackwater.optimization.moving.definition import job_in_markets
+from slackwater.optimization.moving.terms import check_types, fits
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
 

@@ -19,11 +19,12 @@ from slackwater.optimization.replay.decision import Effort, decide, live_job
 from slackwater.optimization.replay.run import replay
 from slackwater.optimization.replay.score import ended_job, hindsight, perfect_forecasts
 from slackwater.optimization.window.audit import audit_outcome
+from slackwater.studies.policies import published_policies
 from slackwater.warehouse.errors import JobError
 
 BEFORE, SLOTS, CEILING = 100, 12, 1.02
 POLICIES = [
-    *(policy for policy in load_pool() if policy.name.split("(")[0] not in ("AHAP", "RHIG", "Window")),
+    *(policy for policy in [*load_pool(), *published_policies()] if policy.name.split("(")[0] not in ("AHAP", "RHIG", "Window")),
     *map(policy_named, ["AHAP(3,1,0.5)", "AHAP(5,3,0.9,expected)", "RHIG(3,0.9)", "Window(3,0.5,bind)", "UP", "MSU"]),
 ]  # fmt: skip
 JOBS = [a_job(d=SLOTS, load=0.4), a_job(d=SLOTS, load=0.5, n_min=2, must_finish=True)]

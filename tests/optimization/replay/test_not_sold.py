@@ -23,6 +23,7 @@ from slackwater.optimization.replay.run import Case, replay, see
 from slackwater.optimization.replay.score import EndedJob, hindsight, score_job
 from slackwater.optimization.window.audit import audit_outcome
 from slackwater.optimization.window.plan import EndRule
+from slackwater.studies.policies import published_policies
 from slackwater.warehouse.history import OnDemandOrigin
 
 NOT_SOLD = OnDemandOrigin(kind="not sold", words="test")
@@ -31,7 +32,11 @@ JOBS = [
     a_job(d=12, load=0.4, n_min=2, must_finish=True),
     a_job(d=10, load=0.9, mu=0.7),
 ]
-POOL = [policy for policy in load_pool() if policy.name.split("(")[0] not in ("AHAP", "RHIG", "Window")]
+POOL = [
+    policy
+    for policy in [*load_pool(), *published_policies()]
+    if policy.name.split("(")[0] not in ("AHAP", "RHIG", "Window")
+]
 POLICIES = [
     *POOL, *map(policy_named, ["AHAP(3,1,0.5)", "AHAP(5,3,0.9,expected)", "AHAP(5,5,0.9,last,target)", "RHIG(3,0.9)",
     "Window(3,0.5,bind)", "UP-single", "Stochastic(24,guard)", "MSU", "OD-only"]),

@@ -1,6 +1,7 @@
 """E2 on a small folder: errors of a known size, constant results of policies without forecasts, crossings, the report."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from command_kit import call
 from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
-from slackwater.optimization.policies import PUBLISHED_IDEAS
+from slackwater.optimization.market.window import PointForecast
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.policies.reactive import Ahanp
@@ -16,17 +17,22 @@ from slackwater.optimization.replay.run import replay
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.studies.experiments.error import (
     KINDS,
+    POLICIES,
     STEPS,
     ErrorPlan,
+    JobForecasts,
+    count_error,
     crossing,
     error_answer,
     error_report,
+    replay_models,
     run_error,
     shapes,
     wrong_forecasts,
 )
 from slackwater.studies.experiments.material import make_scenarios, read_tapes
 from slackwater.studies.experiments.pool import ideas_and_rules, tradeoff_rows
+from slackwater.studies.policies import PUBLISHED_IDEAS
 from slackwater.studies.trials.scenarios import Grid
 
 SIZES = (0.0, 0.3, 1.0)
@@ -208,3 +214,33 @@ def test_a_bad_folder_is_one_line(tmp_path, name):
         f"slackwater: {tmp_path / 'nowhere'}: no prices.parquet (no such folder); expected a folder with prices.parquet and "
         "availability.parquet; give that folder with --data"
     ]
+
+
+def test_perfect_forecasts_lose_nothing_and_wrong_counts_cost_money(scenarios):
+    rows = []
+    for scenario in scenarios:
+        truth = perfect_forecasts(scenario.window, 12)
+        empty = [replace(one, available=np.zeros_like(one.available)) for one in truth]
+        case = JobForecasts(scenario=scenario, forecasts=(tuple(truth), tuple(empty)))
+        rows.append(replay_models(case, POLICIES))
+    utility, error = np.moveaxis(np.array(rows), 3, 0)
+    oracle, none_there, perfect, blind = range(4)
+    np.testing.assert_allclose(utility[:, oracle], utility[:, perfect], atol=1e-9)
+    assert utility[:, perfect].mean() - utility[:, none_there].mean() > 0.005
+    assert (error[:, [oracle, perfect]] == 0).all()
+    assert error[:, none_there].mean() > 1
+    assert np.isnan(error[:, blind]).all()
+
+
+def test_no_forecast_is_planning_the_present_slot_alone(scenarios):
+    scenario = scenarios[0]
+    case = JobForecasts(scenario=scenario, forecasts=((None,) * len(scenario.window),))
+    alone = replay(policy_named("AHAP(1,1,0.9)"), scenario.job, scenario.window, record=scenario.record)
+    assert replay_models(case, POLICIES)[2, 0, 0] == pytest.approx(alone.utility_usd / scenario.unit)
+
+
+def test_count_errors_are_those_of_the_steps_read():
+    truth = [PointForecast(price=np.array([1.0, 2.0]), available=np.array([4, 4]))]
+    issued = [PointForecast(price=np.array([1.5, 2.0, 1.0]), available=np.array([2, 5, 9]))]
+    assert count_error(issued, truth) == pytest.approx(1.5)
+    assert np.isnan(count_error([None], truth))

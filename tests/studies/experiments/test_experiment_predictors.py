@@ -11,7 +11,7 @@ from page_kit import charts_of, rendered
 from tidy_folder import write_tidy
 
 from slackwater.flows.show.formats import plain
-from slackwater.studies.experiments.error_cost import NONE
+from slackwater.studies.experiments.error import NONE
 from slackwater.studies.experiments.predictors import (
     PredictorRounds,
     predictors_answer,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slackwater.optimization.selection.contract import play, play_bandit, weigh
+from slackwater.optimization.selection.contract import play, weigh
 from slackwater.optimization.selection.learners import LEARNERS
 from slackwater.studies.learners import BANDITS
+from slackwater.studies.learners.contract import play_bandit
 from slackwater.studies.rounds import (
     Spans,
     follow_least_loss,

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from slackwater.warehouse.errors import FetchError, SettingsError
+from slackwater.warehouse.extras import require_extra
 from slackwater.warehouse.sources.contract import (
     Address,
     Batch,
@@ -191,13 +192,8 @@ class AwsClients:
 
 
 def _session(access: AwsAccess, transport: Transport) -> Any:
-    try:
-        boto3, session = import_module("boto3"), import_module("botocore.session")
-    except ImportError as error:
-        raise SettingsError(
-            "the AWS sources need boto3, which is not installed",
-            remedy='install it with `pip install "slackwater[aws]"`',
-        ) from error
+    require_extra("aws", "an AWS source")
+    boto3, session = import_module("boto3"), import_module("botocore.session")
     faults = import_module("botocore.exceptions")
     core = session.Session(profile=access.profile)
     # Times stay text: the store rejects an invalid time, and a parser error would lose the whole

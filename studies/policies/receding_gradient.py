@@ -7,11 +7,11 @@ algorithms" (Li and Li, NeurIPS 2020).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from slackwater.optimization.job.definition import Job, check_job
 from slackwater.optimization.kernels.rules import after_growing, spot_is_cheaper
-from slackwater.optimization.policies.contract import View
-from slackwater.optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
+from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
@@ -24,6 +24,7 @@ from slackwater.optimization.policies.pace import (
     split,
 )
 from slackwater.optimization.window.plan import Allocation
+from slackwater.studies.policies.forecast_record import ForecastRecord, noted, usd_per_slot
 from slackwater.warehouse.errors import SettingsError
 
 #: Minimal weight of the switching cost: keeps the problem strongly convex where a change is free.
@@ -61,6 +62,7 @@ class RecedingGradient:
     Raises `SettingsError` for a horizon below 1 or sigma outside (0, 1].
     """
 
+    name_form: ClassVar = NameForm(numbers={"horizon": int, "sigma": float})
     horizon: int
     sigma: float
     name: str = field(init=False)

@@ -12,8 +12,8 @@ from make import make_job, make_window
 from slackwater.optimization import PointForecast, Progress
 from slackwater.optimization.job.definition import Amdahl, Linear
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.policies.trust import Trust, growth_cost, kept_spot
 from slackwater.optimization.replay.run import replay, see
+from slackwater.studies.policies.trust import Trust, growth_cost, kept_spot
 from slackwater.warehouse.errors import SettingsError
 
 #: A job with so much time that the safety net never intervenes.

@@ -7,6 +7,7 @@ Theocharous, Mahadevan, 2022).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from slackwater.optimization.job.definition import Job, check_job
 from slackwater.optimization.policies.committed_horizon import (
@@ -16,11 +17,11 @@ from slackwater.optimization.policies.committed_horizon import (
     Solve,
     solve_by_labels,
 )
-from slackwater.optimization.policies.contract import View
-from slackwater.optimization.policies.forecast_record import ForecastRecord, noted, usd_per_slot
+from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import HOLD_NOTHING, is_done, narrate
-from slackwater.optimization.policies.trust import growth_cost
 from slackwater.optimization.window.plan import Allocation, EndRule
+from slackwater.studies.policies.forecast_record import ForecastRecord, noted, usd_per_slot
+from slackwater.studies.policies.trust import growth_cost
 from slackwater.warehouse.errors import SettingsError
 
 
@@ -49,6 +50,7 @@ class UncertainWindow:
     Raises `SettingsError` for a window below 1 or sigma outside (0, 1].
     """
 
+    name_form: ClassVar = NameForm(numbers={"most": int, "sigma": float}, words={"bind": {"bind": True}})
     most: int
     sigma: float
     bind: bool = False

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import ClassVar
 
 from slackwater.optimization.job.definition import Job, check_job
 from slackwater.optimization.kernels.rules import usable_spot
-from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     all_spot,
@@ -61,6 +62,7 @@ class Ross:
     Raises `SettingsError` for a negative seed.
     """
 
+    name_form: ClassVar = NameForm(numbers={"seed": int})
     seed: int = 0
     name: str = field(init=False)
 

@@ -11,8 +11,8 @@ from make import make_job, make_window
 
 from slackwater.optimization import Allocation, Job, Progress
 from slackwater.optimization.market.window import MarketWindow
-from slackwater.optimization.policies.ross import Ross, _pseudo_random, buying_chance
 from slackwater.optimization.replay.run import replay, see
+from slackwater.studies.policies.ross import Ross, _pseudo_random, buying_chance
 from slackwater.warehouse.errors import SettingsError
 
 JOB = make_job(workload=60, deadline_slots=30, value=120)

@@ -7,7 +7,7 @@ problems" (arXiv 2509.02302, 2025).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from slackwater.optimization.job.definition import Job, Progress, check_job, finished, on_demand_to_go
 from slackwater.optimization.policies.baselines import MaximalSpot, UniformProgress
@@ -17,7 +17,7 @@ from slackwater.optimization.policies.committed_horizon import (
     expected_by_chains,
     solve_by_labels,
 )
-from slackwater.optimization.policies.contract import Policy, View
+from slackwater.optimization.policies.contract import NameForm, Policy, View
 from slackwater.optimization.policies.pace import HOLD_NOTHING, is_done, narrate, step, work_price
 from slackwater.optimization.window.plan import Allocation, EndRule
 from slackwater.warehouse.amounts import usd
@@ -71,6 +71,9 @@ class AdaSwitch:
     1], or an unknown robust policy.
     """
 
+    name_form: ClassVar = NameForm(
+        numbers={"omega": int, "theta": float}, words={word: {"robust": word} for word in ROBUST}
+    )
     omega: int
     theta: float
     robust: str = "MSU-trim"

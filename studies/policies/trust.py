@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from slackwater.optimization.job.definition import Job, check_job
 from slackwater.optimization.kernels.rules import after_growing, spot_is_cheaper
-from slackwater.optimization.policies.contract import View
+from slackwater.optimization.policies.contract import NameForm, View
 from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     all_spot,
@@ -49,6 +50,7 @@ class Trust:
     [0, 1].
     """
 
+    name_form: ClassVar = NameForm(numbers={"caution": float})
     caution: float
     name: str = field(init=False)
 

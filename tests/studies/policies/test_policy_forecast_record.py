@@ -10,7 +10,9 @@ from make import make_job, make_record, make_window
 
 from slackwater.optimization import PointForecast, Progress
 from slackwater.optimization.market.window import MarketWindow
-from slackwater.optimization.policies.forecast_record import (
+from slackwater.optimization.replay.run import see
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.studies.policies.forecast_record import (
     MEMORY,
     PRIOR_WEIGHT,
     Errors,
@@ -18,8 +20,6 @@ from slackwater.optimization.policies.forecast_record import (
     noted,
     usd_per_slot,
 )
-from slackwater.optimization.replay.run import see
-from slackwater.optimization.replay.score import perfect_forecasts
 
 STEPS, SLOTS = 3, 12
 JOB = make_job(workload=60, deadline_slots=SLOTS, value=90)

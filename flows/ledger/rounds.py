@@ -1,146 +1,26 @@
-"""Stored results of turns: runs of stages, rounds of the selection, decisions and measured errors (M5)."""
+"""Rounds of the selection, a round per ended job with every policy's outcome on it, and the stored outcomes (M5)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from slackwater.flows.ledger.fields import DECISION, whole_row
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import rows_of
 from slackwater.optimization.replay.score import Scored
 from slackwater.optimization.selection.contract import Learner, weigh
 from slackwater.optimization.selection.learned import Rounds
-from slackwater.optimization.window.plan import Allocation, Outcome
+from slackwater.optimization.window.plan import Outcome
 from slackwater.warehouse.documents import read_list, read_object
-from slackwater.warehouse.errors import DamagedStoreError, InputError, SchemaError, StoreError
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds
-
-# ---
-# The ledger of runs: completed and failed stages of each turn, the reason of a failure, and whether to retry.
-
-#: Time of a stage's run: in its own slot, or later.
-LIVE, BACKFILL = "live", "backfill"
-#: The stages of a turn in order; each is done once per slot.
-STAGES = ("ingest", "forecast", "allocate", "score")
-#: Most characters stored of a reason.
-LONGEST_REASON = 2000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
-    """A completed stage of a run, with its counts and whether it ran live."""
-
-    run: str
-    at: pd.Timestamp
-    stage: str
-    details: Mapping[str, Any]
-    made: str = LIVE
-
-
-def save_run(
-    store: Store, run: str, *, at: pd.Timestamp, stage: str, details: Mapping[str, Any], made: str = LIVE
-) -> None:
-    """Record that a stage of a run is done; an earlier failure of it is deleted."""
-    save_runs(store, [RunRow(run=run, at=at, stage=stage, details=details, made=made)])
-
-
-def save_runs(store: Store, rows: Sequence[RunRow]) -> None:
-    """Record that stages of runs are done; earlier failures of them are deleted."""
-    if not rows:
-        return
-    with store.transaction():
-        store.execute(
-            "DELETE FROM runs USING (SELECT unnest($runs) AS run, unnest($stages) AS stage) AS done "
-            "WHERE runs.run = done.run AND runs.stage = done.stage AND runs.status = 'failed'",
-            {"runs": [row.run for row in rows], "stages": [row.stage for row in rows]},
-        )
-        _write(store, [(row, "done") for row in rows])
-
-
-def save_failure(
-    store: Store, run: str, *, at: pd.Timestamp, stage: str, reason: str, made: str = LIVE
-) -> None:
-    """Record that a stage of a run failed, and why, in place of an earlier failure; ignored if the stage is done."""
-    with store.transaction():
-        if len(read_rows(store, "runs", where={"run": run, "stage": stage, "status": "done"})):
-            return
-        store.execute("DELETE FROM runs WHERE run = ? AND stage = ? AND status = 'failed'", [run, stage])
-        row = RunRow(run=run, at=at, stage=stage, details={"reason": reason}, made=made)
-        _write(store, [(row, "failed")])
-
-
-def _write(store: Store, rows: Sequence[tuple[RunRow, str]]) -> None:
-    table = [
-        {
-            "run": row.run,
-            "logical_at": row.at,
-            "stage": row.stage,
-            "status": status,
-            "details": json.dumps(dict(row.details)),
-            "made": row.made,
-        }
-        for row, status in rows
-    ]
-    write_rows(store, "runs", pd.DataFrame(table))
-
-
-class failure_kept:
-    """Context manager that records in the ledger why a stage failed, in a separate transaction, and raises the error.
-
-    The stage's rows are rolled back by then. A later successful run replaces the record. If the
-    record cannot be stored either, the original error is raised.
-    """
-
-    def __init__(
-        self, store: Store, run: str, *, at: pd.Timestamp, stage: str, say: Callable[[str], None]
-    ) -> None:
-        self._store = store
-        self._run = run
-        self._at = at
-        self._stage = stage
-        self._say = say
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Store the reason of an error; a killed process stores nothing, so its stage stays missing."""
-        if not isinstance(error, Exception):
-            return
-        try:
-            save_failure(self._store, self._run, at=self._at, stage=self._stage, reason=reason_of(error))
-        except StoreError as second:
-            self._say(f"why {self._stage} failed could not be kept: {second}")
-
-
-def reason_of(error: BaseException) -> str:
-    """Return an error as a sentence, with its type unless it is an error of this project."""
-    text = str(error).strip()
-    named = text if isinstance(error, (InputError, StoreError)) else f"{type(error).__name__}: {text}"
-    return named[:LONGEST_REASON]
-
-
-def worth_another_try(error: BaseException | None) -> bool:
-    """Return whether a retry may succeed: not after invalid input, a wrong schema, a damaged store, or a timeout."""
-    return error is not None and not isinstance(
-        error, (InputError, SchemaError, DamagedStoreError, TimeoutError)
-    )
-
-
-# ---
-# Stored rounds of the selection: a round per ended job, with every policy's outcome on it (M5).
 
 #: All rounds of a job count as the first of them, whatever the pool was then.
 _JOBS = """
@@ -386,109 +266,3 @@ def _outcome(
         "allocations": read_list(row["allocations"]),
         **{key: details.get(key) for key in ("moves", "moving_usd", "places")},
     }
-
-
-# ---
-# Stored decisions and measured errors.
-
-
-def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Store decisions, each with its run; a decision issued before for the same job and slot is not changed."""
-    if not rows:
-        return
-    own = [name for name, one in DECISION.items() if one.column]
-    table = [
-        {name: row[name] for name in own}
-        | {"slot": pd.Timestamp(row["slot"]), "run": run, "details": json.dumps(row)}
-        for run, row in rows
-    ]
-    write_rows(store, "decisions", pd.DataFrame(table))
-
-
-def stored_decisions(
-    store: Store, where: Mapping[str, object], *, order_by: Sequence[str] = ()
-) -> list[tuple[str, dict[str, Any]]]:
-    """Return the decisions that `read_rows` finds, each with its run; fields unknown when it was made are None.
-
-    A row whose details cannot be read is left out; `status` names it. Job, slot, policy and
-    instances come from the columns.
-    """
-    rows = read_rows(store, "decisions", where=where, order_by=order_by)
-    found = []
-    for row in rows_of(rows):
-        details = read_object(row["details"])
-        if details:
-            slot = pd.Timestamp(row["slot"]).isoformat()
-            own = {name: row[name] for name in ("job", "policy", "on_demand", "spot")}
-            found.append((row["run"], whole_row(details | own | {"slot": slot})))
-    return found
-
-
-def decisions_of(store: Store, job: str) -> list[dict[str, Any]]:
-    """Return every decision for a job, by slot, as plain values."""
-    return decisions_by_job(store, [job])[job]
-
-
-def decisions_by_job(store: Store, jobs: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the `decisions_of` several jobs, read with one statement."""
-    found: dict[str, list[dict[str, Any]]] = {job: [] for job in jobs}
-    for _, row in stored_decisions(store, {"job": list(jobs)}):
-        found[row["job"]].append(row)
-    return {job: sorted(own, key=lambda row: str(row["slot"])) for job, own in found.items()}
-
-
-def allocations_of(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, Allocation]:
-    """Return the decided allocations by slot."""
-    return {
-        pd.Timestamp(row["slot"]): Allocation(int(row["on_demand"]), int(row["spot"])) for row in decisions
-    }
-
-
-def placements_of(
-    decisions: Iterable[Mapping[str, Any]],
-) -> dict[pd.Timestamp, tuple[str | None, Allocation]]:
-    """Return the decisions of a job by slot: the market (None: no instances) and the allocation."""
-    return {
-        slot: (str(row["market"]) if allocation.total else None, allocation)
-        for row in decisions
-        for slot, allocation in allocations_of([row]).items()
-    }
-
-
-#: Columns of errors stored separately; the others are stored as JSON in "more".
-ACCURACY_COLUMNS = (
-    "market", "source", "model", "variable", "step", "n", "mae", "rmse", "mase", "pinball", "skill_mae",
-    "skill_pinball", "coverage_80", "width_80", "brier", "absent", "unpredicted", "fallback_share",
-)  # fmt: skip
-
-
-#: Times whose errors are written together, to limit memory.
-_TIMES_A_WRITE = 12
-
-
-def save_accuracy(store: Store, measured: Sequence[tuple[pd.Timestamp, pd.DataFrame]]) -> None:
-    """Store the errors measured at each of some times; all or nothing."""
-    tables = [(at, accuracy) for at, accuracy in measured if len(accuracy)]
-    with store.transaction():
-        for i in range(0, len(tables), _TIMES_A_WRITE):
-            own = tables[i : i + _TIMES_A_WRITE]
-            table = pd.concat([accuracy.assign(measured_at=at) for at, accuracy in own], ignore_index=True)
-            kept = table[[*ACCURACY_COLUMNS, "measured_at"]]
-            write_rows(store, "accuracy", kept.assign(more=_as_json(table.drop(columns=list(kept.columns)))))
-
-
-def measured_errors(store: Store, at: pd.Timestamp | None) -> pd.DataFrame:
-    """Return the errors measured at a time as stored, with the ``scale`` that pooling needs (NaN if not stored)."""
-    table = read_rows(store, "accuracy", where={"measured_at": at})
-    scales = [(read_object(text) or {}).get("scale") for text in table["more"]]
-    return table.drop(columns=["more"]).assign(scale=pd.Series(scales, index=table.index, dtype=float))
-
-
-def _as_json(table: pd.DataFrame) -> list[str]:
-    """Return each row of a table of numbers as `json.dumps` writes it, with null for NaN."""
-    form = "{" + ", ".join(f"{json.dumps(str(name))}: %s" for name in table.columns) + "}"
-    written = [
-        ["null" if isnan(value) else repr(value) for value in table[name].to_numpy(dtype=float).tolist()]
-        for name in table.columns
-    ]
-    return [form % row for row in zip(*written, strict=True)]

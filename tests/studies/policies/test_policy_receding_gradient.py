@@ -9,16 +9,16 @@ import pytest
 from make import make_job, make_window
 
 from slackwater.optimization import PointForecast, Progress
-from slackwater.optimization.policies.forecast_record import ForecastRecord, noted
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.policies.receding_gradient import (
+from slackwater.optimization.replay.run import replay, see
+from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.studies.policies.forecast_record import ForecastRecord, noted
+from slackwater.studies.policies.receding_gradient import (
     LEAST_SMOOTHING,
     RecedingGradient,
     accurate_steps,
 )
-from slackwater.optimization.replay.run import replay, see
-from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.warehouse.errors import SettingsError
 
 SLOTS = 14

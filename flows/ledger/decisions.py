@@ -1,0 +1,101 @@
+"""Stored decisions of jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from slackwater.flows.ledger.fields import DECISION, whole_row
+from slackwater.flows.ledger.reports import Report, every_report
+from slackwater.flows.show.formats import rows_of
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.documents import read_object
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.store.connection import Store
+
+#: A decision as plain values.
+Row = dict[str, Any]
+
+
+def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Store decisions, each with its run; a decision issued before for the same job and slot is not changed."""
+    if not rows:
+        return
+    own = [name for name, one in DECISION.items() if one.column]
+    table = [
+        {name: row[name] for name in own}
+        | {"slot": pd.Timestamp(row["slot"]), "run": run, "details": json.dumps(row)}
+        for run, row in rows
+    ]
+    write_rows(store, "decisions", pd.DataFrame(table))
+
+
+def stored_decisions(
+    store: Store, where: Mapping[str, object], *, order_by: Sequence[str] = ()
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the decisions that `read_rows` finds, each with its run; fields unknown when it was made are None.
+
+    A row whose details cannot be read is left out; `status` names it. Job, slot, policy and
+    instances come from the columns.
+    """
+    rows = read_rows(store, "decisions", where=where, order_by=order_by)
+    found = []
+    for row in rows_of(rows):
+        details = read_object(row["details"])
+        if details:
+            slot = pd.Timestamp(row["slot"]).isoformat()
+            own = {name: row[name] for name in ("job", "policy", "on_demand", "spot")}
+            found.append((row["run"], whole_row(details | own | {"slot": slot})))
+    return found
+
+
+def decisions_of(store: Store, job: str) -> list[dict[str, Any]]:
+    """Return every decision for a job, by slot, as plain values."""
+    return decisions_by_job(store, [job])[job]
+
+
+def decisions_by_job(store: Store, jobs: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the `decisions_of` several jobs, read with one statement."""
+    found: dict[str, list[dict[str, Any]]] = {job: [] for job in jobs}
+    for _, row in stored_decisions(store, {"job": list(jobs)}):
+        found[row["job"]].append(row)
+    return {job: sorted(own, key=lambda row: str(row["slot"])) for job, own in found.items()}
+
+
+def allocations_of(decisions: Iterable[Mapping[str, Any]]) -> dict[pd.Timestamp, Allocation]:
+    """Return the decided allocations by slot."""
+    return {
+        pd.Timestamp(row["slot"]): Allocation(int(row["on_demand"]), int(row["spot"])) for row in decisions
+    }
+
+
+def placements_of(
+    decisions: Iterable[Mapping[str, Any]],
+) -> dict[pd.Timestamp, tuple[str | None, Allocation]]:
+    """Return the decisions of a job by slot: the market (None: no instances) and the allocation."""
+    return {
+        slot: (str(row["market"]) if allocation.total else None, allocation)
+        for row in decisions
+        for slot, allocation in allocations_of([row]).items()
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLedger:
+    """Every decision and every report of some jobs, by job name."""
+
+    decisions: Mapping[str, Sequence[dict[str, Any]]]
+    reports: Mapping[str, Sequence[Report]]
+
+
+def read_ledger(store: Store, names: Iterable[str]) -> JobLedger:
+    """Read the decisions and reports of some jobs."""
+    asked = list(dict.fromkeys(names))
+    reports: dict[str, list[Report]] = {name: [] for name in asked}
+    for report in every_report(store, asked):
+        reports[report.job].append(report)
+    return JobLedger(decisions=decisions_by_job(store, asked), reports=reports)

@@ -1,0 +1,226 @@
+"""A stored job at the slot to decide: its markets, decisions and reports in slots and work units (M2.4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from slackwater.flows.freshness import Freshness
+from slackwater.flows.ledger.reports import Report, counting
+from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.job.definition import Job
+from slackwater.optimization.job.request import JobRequest, first_slot
+from slackwater.optimization.moving.definition import IDLE, MultiMarketPolicy, job_in_markets, placement
+from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.replay.decision import NOTHING, LiveJob, Reported, live_job
+from slackwater.optimization.replay.run import Seen
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.history import History
+
+
+def as_reported(
+    reports: Iterable[Report], request: JobRequest, job: Job, *, start: pd.Timestamp, step: pd.Timedelta
+) -> list[Reported]:
+    """Return reports in slots and work units, each for the first slot that starts at or after the reported time."""
+    found = []
+    for report in reports:
+        place = max(0.0, (report.reported_at - start) / step)
+        slot = math.ceil(place - 1e-9)
+        done = None if report.progress is None else report.progress / request.workload.amount * job.workload
+        found.append(
+            Reported(
+                slot=slot,
+                done=job.workload if report.ends else done,
+                size=None if report.held is None else report.held.total,
+                early=min(max(0.0, slot - place), 1.0 - 1e-9),
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBefore:
+    """The instances that a job runs as a slot begins; ``reported``: from a report, else computed from decisions."""
+
+    allocation: Allocation = NOTHING
+    reported: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenJob:
+    """State of a job at the slot to decide, on the M >= 1 markets of ``histories``.
+
+    ``reports`` are those in force by then; ``fresh`` tests for stale data. ``policy`` decides the
+    job, and ``because`` is why it was chosen ("": the first multi-market policy, before a round).
+    The properties of a single market are those of market ``place``; M means that the job has not
+    begun.
+    """
+
+    request: JobRequest
+    histories: tuple[History, ...]
+    live: LiveJob
+    reports: tuple[Report, ...] = ()
+    policy: Policy[Any] | MultiMarketPolicy[Any] | None = None
+    because: str = ""
+    fresh: Freshness | None = None
+    place: int = 0
+
+    def in_market(self, m: int) -> OpenJob:
+        """Return the job as seen from market ``m``."""
+        return replace(self, place=m)
+
+    @property
+    def chosen_because(self) -> str:
+        """The reason for its policy."""
+        many = f"a multi-market policy, because the job may run in {len(self.places)} markets"
+        return self.because or many
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The names of its markets, as in decisions."""
+        return tuple(history.market.key for history in self.histories)
+
+    @property
+    def market(self) -> int:
+        """Index of the market from which the job is seen: its place, else the first market."""
+        return self.place if self.place < len(self.histories) else 0
+
+    @property
+    def run(self) -> Job:
+        """The job as its market runs it."""
+        return self.live.job.runs[self.market]
+
+    @property
+    def history(self) -> History:
+        """The history of its market; for a job that has not begun, with the assumptions of all markets."""
+        history = self.histories[self.market]
+        if self.place < len(self.histories):
+            return history
+        assumed = (text for own in self.histories for text in own.assumptions)
+        return replace(history, assumptions=tuple(dict.fromkeys(assumed)))
+
+    @property
+    def seen(self) -> Seen:
+        """The observations of its market."""
+        return self.live.seen[self.market]
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """The forecast for its market that was issued in the slot to decide."""
+        return self.live.forecasts[self.market]
+
+    @property
+    def held(self) -> HeldBefore:
+        """The instances that run as the slot to decide begins: from the report for that slot, else from the decisions."""
+        slot = self.live.slot
+        for report, found in zip(reversed(self.reports), reversed(self.live.reported), strict=True):
+            if found.slot == slot and report.held is not None:
+                return HeldBefore(allocation=report.held, reported=True)
+        return HeldBefore(allocation=self.live.ran(slot - 1).allocation)
+
+    def after(self, decided: Mapping[int, tuple[str | None, Allocation]]) -> OpenJob:
+        """Return the job with later decisions, by slot: a market's name (None: no instances), and the allocation."""
+        own = {
+            slot: IDLE if key is None else placement(self.places.index(key), allocation)
+            for slot, (key, allocation) in decided.items()
+            if key is None or key in self.places
+        }
+        return replace(self, live=replace(self.live, decided={**self.live.decided, **own}))
+
+    @property
+    def stale(self) -> str | None:
+        """A note that the newest observation of its market is stale, None if it is not or if ``fresh`` is None."""
+        return None if self.fresh is None else self.fresh.stale(self.history, self.live.now)
+
+    @property
+    def progress_report(self) -> Report | None:
+        """The newest report with progress, None if progress is computed from the decisions alone."""
+        said = [one for one in self.reports if one.finished or one.progress is not None]
+        return said[-1] if said else None
+
+
+def open_job(
+    request: JobRequest,
+    histories: Sequence[History],
+    *,
+    decided: Mapping[pd.Timestamp, tuple[str | None, Allocation]],
+    forecasts: Sequence[Sequence[Forecast]] | None = None,
+    peers: Sequence[Sequence[History]] | None = None,
+    reports: Sequence[Report] = (),
+    by: tuple[Policy[Any] | MultiMarketPolicy[Any] | None, str] = (None, ""),
+    fresh: Freshness | None = None,
+) -> OpenJob:
+    """Return the state of a job from a placed request and the histories of its markets, its home first; see `live_job`.
+
+    ``decided`` is by slot: the name of a market (None: no instances) and the allocation;
+    ``forecasts`` and ``peers`` are per market; ``by`` is the deciding policy and the reason. Only
+    ``reports`` on a time up to the start of the slot to decide, and known by then, are used. Raises
+    `JobError` if a decision or report of a multi-market job names a market that is not among them.
+    """
+    job = job_in_markets(request, histories)
+    step, start = histories[0].step, first_slot(request, histories[0].step)
+    said = counting(reports, known_at=histories[0].known_at.floor(step))
+    been = {slot: key for slot, (key, _) in decided.items() if key is not None}
+    reported = as_reported(said, request, job.job, start=start, step=step)
+    at = _market_indices(
+        request, histories, [*been.items(), *((one.reported_at, one.market) for one in said if one.market)]
+    )
+    live = live_job(
+        job,
+        start,
+        histories,
+        decided={
+            slot: IDLE if key is None else placement(at[key], allocation)
+            for slot, (key, allocation) in decided.items()
+        },
+        forecasts=forecasts,
+        peers=peers,
+        reported=reported,
+        names=_short_names(histories),
+        places={
+            one.slot: at[report.market]
+            for report, one in zip(said, reported, strict=True)
+            if report.market is not None
+        },
+    )
+    return OpenJob(
+        request=request,
+        histories=tuple(histories),
+        live=live,
+        reports=tuple(said),
+        policy=by[0],
+        because=by[1],
+        fresh=fresh,
+    )
+
+
+def _market_indices(
+    request: JobRequest, histories: Sequence[History], been: Sequence[tuple[pd.Timestamp, str]]
+) -> dict[str, int]:
+    """Return the index of each market in which the job was to be, by name.
+
+    A single-market job was in its only market. Raises `JobError` for a market of a multi-market job
+    that is not among ``histories``.
+    """
+    keys = [history.market.key for history in histories]
+    if not request.may_move:
+        return {key: 0 for _, key in been}
+    for slot, key in been:
+        if key not in keys:
+            raise JobError(
+                f"job {request.name!r} was to be in {key} at {slot}, which cannot be read now",
+                expected=f"one of {', '.join(keys)}",
+                remedy="bring its source back, or give the job another name",
+            )
+    return {key: keys.index(key) for _, key in been}
+
+
+def _short_names(histories: Sequence[History]) -> list[str]:
+    """Return short names of the markets: their zones if these differ, else the market keys."""
+    zones = [history.market.zone for history in histories]
+    return zones if len(set(zones)) == len(zones) else [history.market.key for history in histories]

@@ -1,0 +1,311 @@
+"""Reports of users on their running jobs, stored with the time they became known; the next plan uses them (M1.2, M2.4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.show.formats import rows_of
+from slackwater.optimization.job.definition import finished
+from slackwater.optimization.job.request import JobRequest
+from slackwater.optimization.job.units import instance_range, named_market
+from slackwater.optimization.window.plan import Allocation
+from slackwater.warehouse.errors import JobError
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.store.connection import Store
+
+#: Resolution of times in the warehouse.
+MOMENT = pd.Timedelta(microseconds=1)
+#: Most instances in a report: more are a typing error.
+MOST_INSTANCES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A report on a job for the time ``reported_at``, known from ``known_at`` on.
+
+    ``progress`` is in the unit of the job's workload, ``on_demand`` and ``spot`` are the instances
+    that ran, ``market`` is where a multi-market job ran; None: not reported. ``withdrawn``: the
+    owner ended the job before its work was done. ``revision`` counts reports with equal
+    ``reported_at`` and ``known_at``.
+    """
+
+    job: str
+    reported_at: pd.Timestamp
+    known_at: pd.Timestamp
+    revision: int = 0
+    progress: float | None = None
+    on_demand: int | None = None
+    spot: int | None = None
+    finished: bool = False
+    note: str = ""
+    market: str | None = None
+    withdrawn: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether the job needs no more instances: finished or withdrawn."""
+        return self.finished or self.withdrawn
+
+    @property
+    def held(self) -> Allocation | None:
+        """The instances that ran, None if not reported; if only one kind was reported, the other is 0."""
+        if self.on_demand is None and self.spot is None:
+            return None
+        return Allocation(self.on_demand or 0, self.spot or 0)
+
+    def says(self) -> tuple[object, ...]:
+        """Return the content of the report, without the time it became known."""
+        return (
+            self.progress,
+            self.on_demand,
+            self.spot,
+            self.finished,
+            self.note,
+            self.market,
+            self.withdrawn,
+        )
+
+
+def reports_of(store: Store, job: str, *, known_at: pd.Timestamp | None = None) -> list[Report]:
+    """Return the reports of a job in force at ``known_at`` (None: now), by reported time."""
+    return reports_by_job(store, [job], known_at=known_at)[job]
+
+
+def reports_by_job(
+    store: Store, jobs: Sequence[str], *, known_at: pd.Timestamp | None = None
+) -> dict[str, list[Report]]:
+    """Return the `reports_of` several jobs, read with one statement."""
+    found: dict[str, list[Report]] = {job: [] for job in jobs}
+    for report in every_report(store, jobs):
+        found[report.job].append(report)
+    return {job: counting(reports, known_at=known_at) for job, reports in found.items()}
+
+
+def every_report(store: Store, jobs: Sequence[str]) -> list[Report]:
+    """Return every report of some jobs, including corrected reports, in the order they became known."""
+    rows = read_rows(
+        store,
+        "reports",
+        where={"job": list(jobs)},
+        order_by=["job", "known_at", "reported_at", "revision"],
+    )
+    return [_report(row) for row in rows_of(rows)]
+
+
+def _report(row: dict[str, Any]) -> Report:
+    return Report(
+        job=str(row["job"]),
+        reported_at=pd.Timestamp(row["reported_at"]).tz_convert("UTC"),
+        known_at=pd.Timestamp(row["known_at"]).tz_convert("UTC"),
+        revision=int(row["revision"]),
+        progress=None if pd.isna(row["progress"]) else float(row["progress"]),
+        on_demand=None if pd.isna(row["on_demand"]) else int(row["on_demand"]),
+        spot=None if pd.isna(row["spot"]) else int(row["spot"]),
+        finished=bool(row["finished"]),
+        note=str(row["note"]),
+        market=None if pd.isna(row["market"]) else str(row["market"]),
+        withdrawn=False if pd.isna(row["withdrawn"]) else bool(row["withdrawn"]),
+    )
+
+
+def counting(reports: Iterable[Report], *, known_at: pd.Timestamp | None = None) -> list[Report]:
+    """Return the reports in force: for every reported time the newest report known at ``known_at``, ascending (M1.2).
+
+    Reports on a later time are left out.
+    """
+    newest: dict[pd.Timestamp, Report] = {}
+    for report in sorted(reports, key=lambda one: (one.known_at, one.revision)):
+        if known_at is None or max(report.known_at, report.reported_at) <= known_at:
+            newest[report.reported_at] = report
+    return [newest[when] for when in sorted(newest)]
+
+
+def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -> None:
+    """Raise `JobError` on the first invalid value of a report, given the reports in force so far (``earlier``)."""
+    request = stored.request
+    if report.reported_at < request.starts:
+        raise JobError(
+            f"a report of job {report.job!r} at {report.reported_at.isoformat()}",
+            expected=f"a time after its start, {request.starts.isoformat()}",
+            remedy="give the time it was true with --at TIME",
+        )
+    if report.reported_at > request.ends and (report.held is not None or report.market is not None):
+        raise JobError(
+            f"instances of job {report.job!r} at {report.reported_at.isoformat()}, after its deadline",
+            expected=f"progress, --finished or --withdrawn after {request.ends.isoformat()}",
+            remedy="leave the instances out, or give the time at which they ran with --at TIME",
+        )
+    if report.finished and report.withdrawn:
+        raise JobError(
+            f"job {report.job!r} finished and withdrawn",
+            expected="--finished if its work is done, --withdrawn if you ended it before",
+        )
+    if report.known_at < report.reported_at:
+        raise JobError(
+            f"a report at {report.reported_at.isoformat()} known at {report.known_at.isoformat()}",
+            expected="a time at or after the one it is about",
+        )
+    if report.progress is None and report.held is None and report.market is None and not report.ends:
+        raise JobError(
+            f"an empty report of job {report.job!r}",
+            expected="progress, running instances, the market of a multi-market job, --finished or --withdrawn",
+            remedy="see `slackwater job report --help`",
+        )
+    for name, count in (("on-demand", report.on_demand), ("spot", report.spot)):
+        if count is not None and not 0 <= count <= MOST_INSTANCES:
+            raise JobError(f"{count} {name} instances held", expected=f"0 to {MOST_INSTANCES}")
+    if report.market is not None and not request.may_move:
+        raise JobError(
+            f"a report of job {report.job!r} in {report.market}",
+            expected=f"no market: it runs in {request.market} only",
+            remedy="leave --market out",
+        )
+    _check_progress(report, request, earlier)
+
+
+def _check_progress(report: Report, request: JobRequest, earlier: Sequence[Report]) -> None:
+    amount, unit = request.workload.amount, request.workload.unit
+    done = work_said(report, amount)
+    if done is None:
+        return
+    if not (math.isfinite(done) and done >= 0 and finished(amount, done)):
+        raise JobError(
+            f"progress of {done:g} {unit} of job {report.job!r}",
+            expected=f"0 to its workload of {amount:g} {unit}",
+        )
+    if report.finished and report.progress is not None and not finished(report.progress, amount):
+        raise JobError(
+            f"job {report.job!r} finished with {report.progress:g} of {amount:g} {unit} done",
+            expected="all of it, or no --finished",
+        )
+    for other in earlier:
+        said = work_said(other, amount)
+        if said is None or other.reported_at == report.reported_at:
+            continue
+        before = other.reported_at < report.reported_at
+        if said > done if before else said < done:
+            raise JobError(
+                f"progress of {done:g} {unit} at {report.reported_at.isoformat()}",
+                expected=f"{'no less' if before else 'no more'} than the {said:g} {unit} reported for "
+                f"{other.reported_at.isoformat()}",
+                remedy="if that one was wrong, correct it first: report the same time again",
+            )
+
+
+def work_said(report: Report, amount: float) -> float | None:
+    """Return the progress of a report in the unit of the workload: all work if finished, None if not reported."""
+    return amount if report.finished else report.progress
+
+
+def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, Allocation]) -> list[str]:
+    """Return warnings if the reported instances violate the bounds of the job or differ from the decision of the slot."""
+    held = report.held
+    if held is None or report.ends:
+        return []
+    request, found = stored.request, []
+    place = report.market or request.market
+    market = named_market(request) if place is None else Market.parse(place)
+    if held.total and market is not None:
+        least, most = instance_range(request, market)
+        if not least <= held.total <= most:
+            counted = "none" if held.total < least else str(most)
+            found.append(
+                f"{held.total} instances held, the job's bounds are {least} to {most}: plans count {counted}"
+            )
+    slot = max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
+    advised = decided.get(slot)
+    if advised is not None and advised != held:
+        found.append(
+            f"decided for the slot of {slot.isoformat()}: {advised.on_demand} on-demand and {advised.spot} spot, "
+            f"reported: {held.on_demand} and {held.spot}"
+        )
+    return found
+
+
+def elsewhere(
+    report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp, tuple[str | None, Allocation]]
+) -> list[str]:
+    """Return a warning if a multi-market job ran in another market than ``decided``."""
+    slot = max(stored.start, (report.reported_at - MOMENT).floor(stored.step))
+    advised = decided.get(slot, (None, None))[0]
+    if report.market is None or advised in (None, report.market):
+        return []
+    return [
+        f"in the slot of {slot.isoformat()} {advised} was advised, it ran in {report.market}: the next plan starts there"
+    ]
+
+
+def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report, bool]:
+    """Store a report; return it as stored, and whether it is new.
+
+    A report with the content of the report in force adds nothing. A correction becomes known no
+    earlier than the reports it corrects. Raises `JobError` as `check_report` does.
+    """
+    with store.transaction():
+        known = every_report(store, [report.job])
+        counts = counting(known)
+        check_report(report, stored, counts)
+        same = next((one for one in counts if one.reported_at == report.reported_at), None)
+        if same is not None and same.says() == report.says():
+            return same, False
+        after = [one.known_at for one in known if one.reported_at == report.reported_at]
+        report = replace(report, known_at=max([report.known_at, *after]))
+        taken = [
+            one for one in known if (one.reported_at, one.known_at) == (report.reported_at, report.known_at)
+        ]
+        report = replace(report, revision=len(taken))
+        write_rows(
+            store,
+            "reports",
+            pd.DataFrame([_row(report)]).astype({"on_demand": "Int32", "spot": "Int32", "market": "string"}),
+        )
+    return report, True
+
+
+def _row(report: Report) -> dict[str, Any]:
+    return {
+        "job": report.job,
+        "reported_at": report.reported_at,
+        "known_at": report.known_at,
+        "revision": report.revision,
+        "progress": report.progress,
+        "on_demand": report.on_demand,
+        "spot": report.spot,
+        "finished": report.finished,
+        "note": report.note,
+        "market": report.market,
+        "withdrawn": report.withdrawn,
+    }
+
+
+def report_row(report: Report, stored: StoredJob) -> dict[str, Any]:
+    """Return a report as plain values; ``counts_from`` is the first slot whose decision uses it.
+
+    The report of a multi-market job includes its market.
+    """
+    workload = stored.request.workload
+    done = work_said(report, workload.amount)
+    place = {"market": report.market} if stored.request.may_move else {}
+    return place | {
+        "job": report.job,
+        "reported_at": report.reported_at,
+        "known_at": report.known_at,
+        "revision": report.revision,
+        "progress": done,
+        "progress_share": None if done is None else done / workload.amount,
+        "workload": workload.amount,
+        "workload_unit": workload.unit,
+        "on_demand": report.on_demand,
+        "spot": report.spot,
+        "finished": report.finished,
+        "withdrawn": report.withdrawn,
+        "note": report.note,
+        "counts_from": max(stored.start, report.known_at.ceil(stored.step)),
+    }

@@ -1,0 +1,125 @@
+"""Ledger of runs: completed and failed stages of each turn, the reason of a failure, and whether to retry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import pandas as pd
+
+from slackwater.warehouse.errors import DamagedStoreError, InputError, SchemaError, StoreError
+from slackwater.warehouse.issued import read_rows, write_rows
+from slackwater.warehouse.store.connection import Store
+
+#: Time of a stage's run: in its own slot, or later.
+LIVE, BACKFILL = "live", "backfill"
+#: The stages of a turn in order; each is done once per slot.
+STAGES = ("ingest", "forecast", "allocate", "score")
+#: Most characters stored of a reason.
+LONGEST_REASON = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A completed stage of a run, with its counts and whether it ran live."""
+
+    run: str
+    at: pd.Timestamp
+    stage: str
+    details: Mapping[str, Any]
+    made: str = LIVE
+
+
+def save_run(
+    store: Store, run: str, *, at: pd.Timestamp, stage: str, details: Mapping[str, Any], made: str = LIVE
+) -> None:
+    """Record that a stage of a run is done; an earlier failure of it is deleted."""
+    save_runs(store, [RunRow(run=run, at=at, stage=stage, details=details, made=made)])
+
+
+def save_runs(store: Store, rows: Sequence[RunRow]) -> None:
+    """Record that stages of runs are done; earlier failures of them are deleted."""
+    if not rows:
+        return
+    with store.transaction():
+        store.execute(
+            "DELETE FROM runs USING (SELECT unnest($runs) AS run, unnest($stages) AS stage) AS done "
+            "WHERE runs.run = done.run AND runs.stage = done.stage AND runs.status = 'failed'",
+            {"runs": [row.run for row in rows], "stages": [row.stage for row in rows]},
+        )
+        _write(store, [(row, "done") for row in rows])
+
+
+def save_failure(
+    store: Store, run: str, *, at: pd.Timestamp, stage: str, reason: str, made: str = LIVE
+) -> None:
+    """Record that a stage of a run failed, and why, in place of an earlier failure; ignored if the stage is done."""
+    with store.transaction():
+        if len(read_rows(store, "runs", where={"run": run, "stage": stage, "status": "done"})):
+            return
+        store.execute("DELETE FROM runs WHERE run = ? AND stage = ? AND status = 'failed'", [run, stage])
+        row = RunRow(run=run, at=at, stage=stage, details={"reason": reason}, made=made)
+        _write(store, [(row, "failed")])
+
+
+def _write(store: Store, rows: Sequence[tuple[RunRow, str]]) -> None:
+    table = [
+        {
+            "run": row.run,
+            "logical_at": row.at,
+            "stage": row.stage,
+            "status": status,
+            "details": json.dumps(dict(row.details)),
+            "made": row.made,
+        }
+        for row, status in rows
+    ]
+    write_rows(store, "runs", pd.DataFrame(table))
+
+
+class failure_kept:
+    """Context manager that records in the ledger why a stage failed, in a separate transaction, and raises the error.
+
+    The stage's rows are rolled back by then. A later successful run replaces the record. If the
+    record cannot be stored either, the original error is raised.
+    """
+
+    def __init__(
+        self, store: Store, run: str, *, at: pd.Timestamp, stage: str, say: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._run = run
+        self._at = at
+        self._stage = stage
+        self._say = say
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Store the reason of an error; a killed process stores nothing, so its stage stays missing."""
+        if not isinstance(error, Exception):
+            return
+        try:
+            save_failure(self._store, self._run, at=self._at, stage=self._stage, reason=reason_of(error))
+        except StoreError as second:
+            self._say(f"why {self._stage} failed could not be kept: {second}")
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an error as a sentence, with its type unless it is an error of this project."""
+    text = str(error).strip()
+    named = text if isinstance(error, (InputError, StoreError)) else f"{type(error).__name__}: {text}"
+    return named[:LONGEST_REASON]
+
+
+def worth_another_try(error: BaseException | None) -> bool:
+    """Return whether a retry may succeed: not after invalid input, a wrong schema, a damaged store, or a timeout."""
+    return error is not None and not isinstance(
+        error, (InputError, SchemaError, DamagedStoreError, TimeoutError)
+    )

@@ -1,0 +1,280 @@
+"""Work of a turn: the followed markets and the jobs on them, with example jobs in a warehouse without jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs, unreadable_jobs
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.following import Followed, choose_markets, step_of
+from slackwater.flows.turn.histories import try_histories
+from slackwater.flows.turn.places import market_of, placed_in, places_of, proposed
+from slackwater.optimization.job.request import JobRequest, check_bounds, read_request
+from slackwater.optimization.job.units import can_run_on
+from slackwater.warehouse.errors import InputError, JobError, MarketError
+
+#: Most example jobs added to a warehouse without jobs.
+OPEN_EXAMPLES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Work of a turn: the followed markets, and the jobs that run or have ended unscored, each with its market.
+
+    ``left_out`` are messages on jobs and markets that could not be read at this time, and on the
+    markets proposed for a job without markets; other jobs are not affected. ``places`` has by job
+    name the markets of each multi-market job; in ``running`` and ``ended`` such a job has the first
+    of them.
+    """
+
+    markets: tuple[Followed, ...]
+    running: tuple[tuple[StoredJob, Followed], ...]
+    ended: tuple[tuple[StoredJob, Followed], ...]
+    left_out: tuple[str, ...] = ()
+    places: Mapping[str, tuple[Followed, ...]] = field(default_factory=dict)
+
+    def placed(self) -> list[tuple[StoredJob, Followed]]:
+        """Return each job with each of its markets."""
+        return [
+            (job, one)
+            for job, market in (*self.running, *self.ended)
+            for one in self.places.get(job.request.name, (market,))
+        ]
+
+    def jobs_on(self, followed: Followed) -> list[StoredJob]:
+        """Return the jobs that run or may run on one market."""
+        return [job for job, market in self.placed() if market == followed]
+
+
+def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[str]) -> Work:
+    """Store the requests of this turn, add examples to a warehouse without user jobs, and sort the jobs.
+
+    Start and deadline that a request leaves open count from the time of its market (`_placed`). The
+    markets of jobs come first, then the most informative others, up to ``max_markets`` in all; a
+    request without a market gets the `proposed` markets. ``scored`` names the jobs on which no
+    policy is left to be replayed (`Rounds.settled`).
+    """
+    left_out: list[str] = []
+    asked = []
+    for request in requests:
+        if request.names_no_market:
+            request, told = proposed(turn, request)
+            left_out.append(told)
+        asked.append(_placed(turn, request))
+    known = _add_jobs(turn, asked, origin="user")
+    chosen = choose_markets(turn, most=turn.settings.max_markets)
+    readable = _readable(turn, [followed for followed, _, _ in chosen], left_out)
+    chosen = [one for one in chosen if one[0] in readable]
+    seen = _visible(turn, known)
+    if not _has_users(turn, seen) and not any(job.deadline > turn.at for job in seen):
+        capacities = [(followed, capacity) for followed, capacity, _ in chosen]
+        examples = open_examples(example_requests(), capacities, most=OPEN_EXAMPLES)
+        known = _add_jobs(turn, examples, origin="example")
+    return sorted_jobs(turn, known, [followed for followed, _, _ in chosen], left_out, scored)
+
+
+def _add_jobs(turn: Turn, requests: Sequence[JobRequest], *, origin: str) -> list[StoredJob]:
+    """Store new jobs, and return every job with its terms at the turn's time."""
+    save_jobs(turn.store, requests, origin=origin, at=turn.at, step=step_of(turn.settings))
+    return stored_jobs(turn.store, known_at=turn.terms_at)
+
+
+def _placed(turn: Turn, request: JobRequest) -> JobRequest:
+    """Return a request with its relative times counted from the time at which its market is read.
+
+    That is the end of the market's record or the turn's time. If the market cannot be found, the
+    turn's time is used and `sorted_jobs` reports the error.
+    """
+    at = turn.at
+    if turn.own_end:
+        with suppress(InputError):
+            at = placed_in(turn, request)[1][0].at
+    return request.placed(at=at, market=request.market, source=request.source)
+
+
+def _visible(turn: Turn, jobs: Sequence[StoredJob]) -> list[StoredJob]:
+    """Return the jobs added by the turn's time; all jobs if each market is read at the end of its record."""
+    return [job for job in jobs if turn.own_end or job.created_at <= turn.at]
+
+
+def _has_users(turn: Turn, jobs: Sequence[StoredJob]) -> bool:
+    """Return whether there is a user job.
+
+    Without ``own_end`` a job added after its deadline does not count: it only serves learning.
+    """
+    return any(job.origin == "user" and (turn.own_end or job.deadline > job.created_at) for job in jobs)
+
+
+def panel_mates(turn: Turn, asked: Collection[Followed]) -> list[Followed]:
+    """Return the other followed markets of the same sources, which panel forecasters are estimated on too."""
+    wanted = {followed.key for followed in asked}  # the turn may follow the same market at another time
+    sources = {followed.source for followed in asked}
+    chosen = [followed for followed, _, _ in choose_markets(turn, most=turn.settings.max_markets)]
+    mates = [one for one in chosen if one.source in sources and one.key not in wanted]
+    readable = _readable(turn, mates, [])
+    return [one for one in mates if one in readable]
+
+
+def _readable(turn: Turn, asked: Sequence[Followed], left_out: list[str]) -> set[Followed]:
+    """Return the markets that have a history at their time; the errors of the others are appended to ``left_out``."""
+    found: set[Followed] = set()
+    for followed, history in zip(asked, try_histories(turn, [(one, one.at) for one in asked]), strict=True):
+        if isinstance(history, MarketError):
+            text = f"market {followed.key} is left out: {history}"
+            left_out += [] if text in left_out else [text]
+        else:
+            found.add(followed)
+    return found
+
+
+def sorted_jobs(
+    turn: Turn,
+    jobs: Sequence[StoredJob],
+    chosen: Sequence[Followed],
+    left_out: list[str],
+    scored: Collection[str],
+) -> Work:
+    """Return the jobs that run at their market's time and those that ended by then unscored; nothing is stored.
+
+    ``chosen`` are further markets to follow. Messages on jobs and markets that cannot be read are
+    appended to ``left_out``, which also goes into the result. Example jobs are no longer planned
+    once there is a user job; after their end they are replayed as others are.
+    """
+    seen = _visible(turn, jobs)
+    users = _has_users(turn, seen)
+    running: list[tuple[StoredJob, Followed]] = []
+    ended: list[tuple[StoredJob, Followed]] = []
+    places: dict[str, tuple[Followed, ...]] = {}
+    left_out += unreadable_jobs(turn.store, known_at=turn.terms_at)
+    for job in seen:
+        if job.request.name in scored and job.deadline <= turn.at:
+            continue  # a year has thousands of such jobs, and nothing is left to do for them
+        if users and job.origin == "example" and job.deadline > turn.at:
+            continue
+        try:
+            check_bounds(job.request)
+        except JobError as error:  # accepted by an older version
+            left_out.append(f"job {job.request.name} is left out: {error}")
+            continue
+        if job.request.may_move:
+            found = _places_now(turn, job, left_out) if job.start <= turn.at else ()
+            if found and job.start <= found[0].at:
+                (ended if job.deadline <= found[0].at else running).append((job, found[0]))
+                places[job.request.name] = found
+            elif found:
+                left_out.append(_begins_after(job, found[0]))
+            continue
+        try:
+            followed = market_of(turn, job.request.place).for_job(job.request)
+        except MarketError as error:
+            left_out.append(f"job {job.request.name} is left out: {error}")
+            continue
+        if (followed.on_demand or followed not in chosen) and not _readable(turn, [followed], left_out):
+            left_out.append(f"job {job.request.name} is left out, as its market cannot be read")
+            continue
+        if job.deadline <= followed.at:
+            ended.append((job, followed))
+        elif job.start <= followed.at:
+            running.append((job, followed))
+        elif job.start <= turn.at:
+            left_out.append(_begins_after(job, followed))
+    ended.sort(key=lambda item: (item[0].deadline, item[0].request.name))
+    of_jobs = [
+        one for job, followed in (*running, *ended) for one in places.get(job.request.name, (followed,))
+    ]
+    markets = list(dict.fromkeys([*of_jobs, *chosen]))
+    most = max(turn.settings.max_markets, len(set(of_jobs)))
+    return Work(
+        markets=tuple(markets[:most]),
+        running=tuple(running),
+        ended=tuple(ended),
+        left_out=tuple(left_out),
+        places=places,
+    )
+
+
+def _begins_after(job: StoredJob, followed: Followed) -> str:
+    """Return the message for a job that begins by the turn's time, but after the end of its market's record."""
+    return (
+        f"job {job.request.name} is left out: it begins at {job.start}, the record of {followed.key} ends at {followed.at}; "
+        "give it an earlier start, or newer data"
+    )
+
+
+def _places_now(turn: Turn, job: StoredJob, left_out: list[str]) -> tuple[Followed, ...]:
+    """Return the readable markets of a multi-market job; none if its home cannot be read."""
+    try:
+        found = places_of(turn, job.request, told=left_out.append)
+    except InputError as error:
+        left_out.append(f"job {job.request.name} is left out: {error}")
+        return ()
+    readable = _readable(turn, found, left_out)
+    if job.request.market is not None and found[0] not in readable:
+        return ()
+    return tuple(one for one in found if one in readable)
+
+
+def require_markets(work: Work) -> None:
+    """Raise `MarketError` if a turn has no market to follow."""
+    if not work.markets:
+        raise MarketError(
+            "no market has enough history at this time",
+            expected="at least one market with a day of counts on the slot grid",
+            remedy="`slackwater markets` shows what is there; choose another --at",
+        )
+
+
+#: Names of the example job files; other examples are TOML files too.
+EXAMPLES = ("bert-sweep", "llama-8b-lora", "qwen-14b-sft")
+
+
+def example_requests() -> list[JobRequest]:
+    """Return the requests of the example job files, in the order of `EXAMPLES`."""
+    folder = Path(__file__).parents[2] / "examples"
+    files = [folder / f"{name}.toml" for name in EXAMPLES]
+    if not all(file.is_file() for file in files):
+        raise JobError(f"no example job in {folder}", remedy="give a job with --job FILE")
+    return [read_request(file) for file in files]
+
+
+def fitting(requests: Sequence[JobRequest], capacity: int) -> list[JobRequest]:
+    """Return the requests that suit a capacity: single-instance requests for markets with one instance, else larger requests."""
+    single = [request for request in requests if (request.gpus_max or request.n_max) == 1]
+    wide = [request for request in requests if request not in single]
+    return (single or wide) if capacity <= 1 else (wide or single)
+
+
+def open_examples(
+    requests: Sequence[JobRequest], markets: Sequence[tuple[Followed, int]], *, most: int
+) -> list[JobRequest]:
+    """Return example jobs that start now, one per market, on markets (with capacity) as different as possible.
+
+    The markets are picked in turn from each (provider, instance type, source), so that few jobs
+    show many kinds of market.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[Followed, int]]] = {}
+    for followed, capacity in markets:
+        kind = (followed.market.provider, followed.market.instance_type, followed.source)
+        groups.setdefault(kind, []).append((followed, capacity))
+    kinds = sorted(
+        groups.values(), key=lambda group: group[0][1] <= 1
+    )  # stable sort: single-instance markets come last
+    rounds = max((len(group) for group in kinds), default=0)
+    order = [group[i] for i in range(rounds) for group in kinds if i < len(group)]
+    jobs = []
+    for i, (followed, capacity) in enumerate(order[:most]):
+        able = [request for request in requests if can_run_on(request, followed.market)]
+        choice = fitting(able, capacity)
+        request = choice[i % len(choice)]
+        name = f"example-{request.name}-{followed.at:%Y%m%d-%H%M}-{i + 1}"
+        jobs.append(
+            _named(request, name).placed(at=followed.at, market=followed.market.key, source=followed.source)
+        )
+    return jobs
+
+
+def _named(request: JobRequest, name: str) -> JobRequest:
+    return request.model_copy(update={"name": name})
