@@ -338,6 +338,7 @@ class StackedCount:
             end=end,
             expected=expected,
             trees=trees,
+            last={one.key: LastValue().fit(one) for one in panel.series if self.second_level},
         )
 
 
@@ -352,9 +353,9 @@ def _held_out(alive: list[Series]) -> int:
 class FittedStackedCount:
     """Fitted count mixture; ``end`` is the slot (since the epoch) after the last slot used for estimation.
 
-    For every series with forecasts in the held-out hours, ``record`` holds the sums of error products
-    (nodes, members, members), ``past`` the sums of transforms (nodes, COUNT_BINS) and ``losses``, unless it is a 0/1 series,
-    the sums of the CRPS of the corrected mixture and of last value (nodes, 2).
+    ``last`` is last value at the second level. For every series with forecasts in the held-out hours, ``record`` holds the sums
+    of error products (nodes, members, members), ``past`` the sums of transforms (nodes, COUNT_BINS) and ``losses``, unless it
+    is a 0/1 series, the sums of the CRPS of the corrected mixture and of last value (nodes, 2).
     """
 
     members: tuple[str, ...]
@@ -363,6 +364,7 @@ class FittedStackedCount:
     end: int
     expected: Expectations
     trees: CountTrees
+    last: dict[str, FittedLastValue]
     shares: CountTrees = NO_SHARES
     record: dict[str, np.ndarray] = field(default_factory=dict)
     past: dict[str, np.ndarray] = field(default_factory=dict)
@@ -397,8 +399,8 @@ class FittedStackedCount:
         return answered(issued, series, origins, horizon, end=self.end, why=why)
 
     def last_value(self, series: Series) -> FittedLastValue:
-        """Return last value with the spread of the changes known at the fit."""
-        return LastValue().fit(series.until(self.end - 1))
+        """Return last value with the spread of the changes known at the fit, none for a market that was not there."""
+        return self.last.get(series.key, LastValue().fit(series.part(0, 0)))
 
     def issued(self, mixture: np.ndarray, past: np.ndarray) -> np.ndarray:
         """Return a mixture with its coverage corrected by past transforms, where that is part of the model."""
