@@ -27,21 +27,17 @@ def advance_paths(
     amounts: np.ndarray,
     counts: np.ndarray,
     batches: np.ndarray,
-    times: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
+    readings: np.ndarray,
     first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
-    move_usd: np.ndarray,
-    transfer: float,
     until: float,
 ) -> None:
     """Let time pass on every path up to ``until`` seconds, or up to its finish."""
     for p in range(len(amounts)):
         if amounts[p, FINISH] == math.inf:
             state = State(amounts[p], counts[p], batches[p])
-            markets = Markets(times[p], available[p], price[p], first, rates, terms, move_usd, transfer)
+            markets = Markets(readings[p], first, rates, terms)
             pass_time(state, markets, until)
 
 
@@ -50,14 +46,10 @@ def guard_paths(
     amounts: np.ndarray,
     counts: np.ndarray,
     batches: np.ndarray,
-    times: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
+    readings: np.ndarray,
     first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
-    move_usd: np.ndarray,
-    transfer: float,
     market: np.ndarray,
     on_demand: np.ndarray,
     spot: np.ndarray,
@@ -69,7 +61,7 @@ def guard_paths(
         if amounts[p, FINISH] < math.inf:
             continue
         state = State(amounts[p], counts[p], batches[p])
-        markets = Markets(times[p], available[p], price[p], first, rates, terms, move_usd, transfer)
+        markets = Markets(readings[p], first, rates, terms)
         m, o, s = safe_target(state, markets, market[p], on_demand[p], spot[p], next_at, deadline)
         if is_safe(state, markets, m, o, s, next_at, deadline):
             market[p], on_demand[p], spot[p] = m, o, s
@@ -80,14 +72,10 @@ def aim_paths(
     amounts: np.ndarray,
     counts: np.ndarray,
     batches: np.ndarray,
-    times: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
+    readings: np.ndarray,
     first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
-    move_usd: np.ndarray,
-    transfer: float,
     market: np.ndarray,
     on_demand: np.ndarray,
     spot: np.ndarray,
@@ -96,5 +84,5 @@ def aim_paths(
     for p in range(len(amounts)):
         if amounts[p, FINISH] == math.inf:
             state = State(amounts[p], counts[p], batches[p])
-            markets = Markets(times[p], available[p], price[p], first, rates, terms, move_usd, transfer)
+            markets = Markets(readings[p], first, rates, terms)
             change_target(state, markets, market[p], on_demand[p], spot[p])

@@ -157,7 +157,7 @@ def _ahead(
     seconds = view.slot_hours * 3600.0
     start = now.run.now - view.slot * seconds
     deadline = start + job.deadline_slots * seconds
-    paths = WorldPaths(now.run, *later_readings(now.run, seconds, [counts], [prices], rng))
+    paths = WorldPaths(now.run, later_readings(now.run, seconds, [counts], [prices], rng))
     wishes = _Wishes.of(now, held, len(prices))
     many = len(prices)
     here = np.zeros(many, dtype=np.int64)

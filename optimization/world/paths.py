@@ -18,13 +18,13 @@ def later_readings(
     counts: Sequence[np.ndarray],
     prices: Sequence[np.ndarray],
     rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return times in seconds, counts and prices of the readings of paths known at slot starts only (M12.12).
+) -> np.ndarray:
+    """Return the readings of paths known at slot starts only: times in seconds, counts and prices (M12.12).
 
     ``counts`` and ``prices`` (USD per instance-hour) are for each market those at the starts of the
     slots after the present, a slot every ``seconds``, shape (paths, slots). A count that differs
-    from that of the slot before changed at a uniformly random second between the two. The results
-    have shape (paths, markets, 1 + slots); the first reading is the present one.
+    from that of the slot before changed at a uniformly random second between the two. The result
+    has shape (paths, 3, markets, 1 + slots); the first reading is the present one.
     """
     many, slots = counts[0].shape
     times, available, price = [], [], []
@@ -38,7 +38,7 @@ def later_readings(
         times.append(at)
         available.append(known)
         price.append(np.column_stack([np.full(many, now_usd), usd]))
-    return np.stack(times, axis=1), np.stack(available, axis=1), np.stack(price, axis=1)
+    return np.stack([np.stack(rows, axis=1) for rows in (times, available, price)], axis=1)
 
 
 class WorldPaths:
@@ -49,23 +49,17 @@ class WorldPaths:
 
     __slots__ = ("_amounts", "_arrays", "_batches", "_counts", "paths")
 
-    def __init__(self, run: WorldRun, times: np.ndarray, available: np.ndarray, price: np.ndarray) -> None:
+    def __init__(self, run: WorldRun, readings: np.ndarray) -> None:
         """Begin at the present of ``run``, with `later_readings`."""
-        self.paths, count, readings = times.shape
-        state, own = run.state()
+        self.paths, _, markets, each = readings.shape
+        state, own = run.arrays
         self._amounts = np.tile(state.amounts, (self.paths, 1))
         self._counts = np.tile(state.counts, (self.paths, 1))
         self._batches = np.tile(state.batches, (self.paths, 1, 1, 1))
-        first = readings * np.arange(count + 1)
+        first = each * np.arange(markets + 1)
         self._counts[:, world.READING] = first[run.market] + 1
-        flat = (self.paths, count * readings)
-        markets = own._replace(
-            times=np.ascontiguousarray(times.reshape(flat), dtype=float),
-            available=np.ascontiguousarray(available.reshape(flat), dtype=np.int64),
-            price=np.ascontiguousarray(price.reshape(flat), dtype=float),
-            first=first,
-        )
-        self._arrays = (self._amounts, self._counts, self._batches, *markets)
+        table = np.ascontiguousarray(readings.reshape(self.paths, 3, markets * each), dtype=float)
+        self._arrays = (self._amounts, self._counts, self._batches, table, first, own.rates, own.terms)
 
     def advance(self, until: float) -> None:
         """Let time pass on every path up to ``until`` seconds, or up to its finish."""

@@ -229,7 +229,7 @@ def test_a_mover_goes_to_its_second_best_market_where_a_job_of_one_market_takes_
     counts[2], counts[1] = 3.0, 3.0
     prices = np.array([[1.0], [1.1], [0.6]]).repeat(48, axis=1)
     windows, records = made(prices, counts, 40)
-    job = make_multi_job(a_job(d=8, n_max=3, load=0.7))
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.8))
     names = ("m0", "m1", "m2")
 
     def moving():

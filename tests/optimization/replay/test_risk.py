@@ -49,9 +49,7 @@ def test_one_path_is_the_run_of_the_policy_in_the_world_under_the_guard(name):
     prices, counts = window.price[None, 1:], window.available[None, 1:]
     expected = ahead(policy, view, prices, counts)
     now, hour = present_of(policy, view), 3600.0
-    times, available, price = (
-        one[0, 0] for one in later_readings(now.run, hour, [counts], [prices], Halfway())
-    )
+    times, available, price = later_readings(now.run, hour, [counts], [prices], Halfway())[0, :, 0]
     run = now.run.copy([Readings(times=times, available=available, price=price)])
     state = policy.decide(now.state, view)[1]
     run.decide(now.target)
