@@ -39,7 +39,8 @@ from slackwater.flows.turn.work import find_work, panel_mates
 from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.request import read_request
-from slackwater.optimization.moving.score import BEST_MARKET, MULTI_MARKET_POLICIES
+from slackwater.optimization.moving import MULTI_MARKET_POLICIES
+from slackwater.optimization.moving.score import BEST_MARKET
 from slackwater.optimization.selection.learned import Rounds
 from slackwater.warehouse.errors import JobError, MarketError
 from slackwater.warehouse.issued import read_rows
@@ -256,8 +257,8 @@ def ended(three_turns, settings, tmp_path_factory):
     db = tmp_path_factory.mktemp("ended") / "w.duckdb"
     shutil.copy(three_turns, db)
     at = AT + 16 * STEP
-    found = one_turn(db, settings, at=at, requests=[request("late", at=at)])
-    return db, found
+    page = db.with_name("report.html")
+    return db, one_turn(db, settings, at=at, requests=[request("late", at=at)], page=page)
 
 
 def test_ended_jobs_are_scored_by_every_mover_over_all_their_markets(ended):
@@ -266,7 +267,7 @@ def test_ended_jobs_are_scored_by_every_mover_over_all_their_markets(ended):
             name: rows_of(read_rows(store, "outcomes", where={"job": name})) for name in ("free", "homed")
         }
         weights = read_rows(store, "weights", where={"job": ["free", "homed"]})
-    movers = {mover.name for mover in MULTI_MARKET_POLICIES}
+    movers = set(MULTI_MARKET_POLICIES)
     for name, own in rows.items():
         assert {row["policy"] for row in own} == movers | {BEST_MARKET}
         for row in own:
@@ -292,13 +293,11 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
     db, found = ended
     answer = found.answer()
     keeps_to("run", answer)
-    assert {row["policy"] for row in answer["movers"]} == {mover.name for mover in MULTI_MARKET_POLICIES} | {
-        BEST_MARKET
-    }
+    assert {row["policy"] for row in answer["movers"]} == set(MULTI_MARKET_POLICIES) | {BEST_MARKET}
     assert sum(row["weight"] for row in answer["movers"]) == pytest.approx(1, abs=1e-4)
     assert sum(row["weight"] for row in answer["leaderboard"]) == pytest.approx(1, abs=1e-4)
     assert not {row["policy"] for row in answer["movers"]} & {row["policy"] for row in answer["leaderboard"]}
-    assert any(note.startswith("Best mover over 2 ended jobs") for note in found.notes)
+    assert any(note.startswith("Best multi-market policy over 2 ended") for note in found.notes)
     with open_store(db) as store:
         pool = read_pool(make_turn(store, AT, settings))
         assert not set(pool.rounds.jobs) & {"free", "homed"}
@@ -339,7 +338,7 @@ def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
     )
     page = found.report.read_text()
     assert '<section id="routes"' in page
-    assert "Where jobs that may move have been" in page
+    assert "Markets of multi-market jobs" in page
 
 
 def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_file, tmp_path):
