@@ -132,8 +132,8 @@ def _movers_found(board: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     best, led = movers[0], max(movers, key=lambda row: row["weight"])
     return [
-        f"Best mover over {plural(best['jobs'], 'ended job')} that may move: {_cost_told(best)}; {led['policy']} leads "
-        f"with {percent(led['weight'])} of the weight."
+        f"Best multi-market policy over {plural(best['jobs'], 'ended multi-market job')}: {_cost_told(best)}; "
+        f"{led['policy']} leads with {percent(led['weight'])} of the weight."
     ]
 
 
