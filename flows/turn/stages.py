@@ -125,12 +125,12 @@ class Found:
     """Inputs and results of a turn so far; each stage adds its results.
 
     ``data``: a folder to ingest (None: the live feeds, or without feeds the simulated market);
-    ``page``: path of the report.
+    ``page``: path of the report, None for a turn without a page.
     """
 
     data: Path | None = None
     requests: tuple[JobRequest, ...] = ()
-    page: Path = Path("reports/report.html")
+    page: Path | None = None
     ingested: Counts = field(default_factory=dict)
     known: Known | None = None
     measured: MeasuredErrors = field(default_factory=MeasuredErrors)
@@ -194,7 +194,7 @@ def score(turn: Turn, found: Found) -> Found:
 
 
 def report(turn: Turn, found: Found) -> Found:
-    """Summarise the results over ended jobs, and write the report page."""
+    """Summarise the results over ended jobs, and write the page if its path is given."""
     # Imported here because the drawing modules load slowly and other stages do not need them.
     from slackwater.flows.turn.leaderboard import learned
     from slackwater.flows.turn.panels import panel
@@ -218,7 +218,7 @@ def report(turn: Turn, found: Found) -> Found:
         movers=tuple(data.learned.movers),
         notes=tuple(data.notes),
         errors=tuple(errors_of(data.accuracy, steps=STEPS)),
-        page=write_report(data, found.page),
+        page=found.page and write_report(data, found.page),
     )
 
 
@@ -253,7 +253,7 @@ class TurnResult:
     decisions: list[Row]
     leaderboard: list[dict[str, Any]]
     notes: list[str]
-    report: Path
+    report: Path | None
     movers: list[dict[str, Any]] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
 
@@ -268,7 +268,7 @@ class TurnResult:
             "decisions": self.decisions,
             "leaderboard": self.leaderboard,
             "notes": self.notes,
-            "report": str(self.report),
+            "report": str(self.report or ""),
         }
         if self.movers:
             own["movers"] = self.movers
@@ -280,10 +280,13 @@ def whole_turn(
     *,
     data: Path | None,
     requests: Sequence[JobRequest],
-    report: Path,
+    report: Path | None,
     run: Callable[[Stage, Turn, Found], Found] = run_stage,
 ) -> TurnResult:
-    """Run every stage of a turn in order, each by ``run``, which has the interface of `run_stage`."""
+    """Run every stage of a turn in order, each by ``run``, which has the interface of `run_stage`.
+
+    ``report``: path of the page; None writes none.
+    """
     found = run(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
     # All later stages share a cache of the ingested observations.
     turn = replace(turn, reads=Reads(turn.store))

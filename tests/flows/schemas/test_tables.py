@@ -52,7 +52,7 @@ def warehouse(tmp_path_factory):
             make_turn(store, AT, settings),
             data=None,
             requests=[],
-            report=folder / "report.html",
+            report=None,
         )
     stretch = stretch_of(AT + STEP, LAST, slot=STEP, step=None)
     backfill(Backfill(db=db, stretch=stretch, settings=settings, data=None, workers=1))

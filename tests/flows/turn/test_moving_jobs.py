@@ -257,8 +257,8 @@ def ended(three_turns, settings, tmp_path_factory):
     db = tmp_path_factory.mktemp("ended") / "w.duckdb"
     shutil.copy(three_turns, db)
     at = AT + 16 * STEP
-    found = one_turn(db, settings, at=at, requests=[request("late", at=at)])
-    return db, found
+    page = db.with_name("report.html")
+    return db, one_turn(db, settings, at=at, requests=[request("late", at=at)], page=page)
 
 
 def test_ended_jobs_are_scored_by_every_mover_over_all_their_markets(ended):
