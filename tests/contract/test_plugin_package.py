@@ -1,0 +1,110 @@
+"""Policies, predictors, sources and commands of an installed package go through every door: turn, backfill, accuracy, replay."""
+
+import sys
+
+import pandas as pd
+import pytest
+from command_kit import call
+from plugin_package import install
+from test_stale import JOB, LAST, MARKET
+from test_turn import small_settings
+from tidy_folder import write_tidy
+
+from slackwater.forecasting.predictors import make_predictor
+from slackwater.optimization.policies.pool import load_pool, policy_named
+
+NOW = LAST.floor("30min")
+OWN = '[[family]]\nname = "Patient"\npatience = [0.25, 0.5]\n[[family]]\nname = "UP"\n'
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with the package on the path, settings that name its policy and predictors, and data read by its source."""
+    path = tmp_path_factory.mktemp("plugins")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(install(path / "site"))
+        patch.setenv("PYTHONPATH", str(path / "site"))
+        patch.chdir(path)
+        write_tidy(path / "data")
+        file = small_settings(path, measured_origins=0)
+        (path / "pool.toml").write_text(OWN)
+        text = file.read_text()
+        models = 'models = ["last_value", "markov"]\nplanner = "markov"'
+        assert models in text
+        file.write_text(
+            text.replace(
+                models,
+                'models = ["last_value", "held", "ridge"]\nplanner = "ridge"\nfirst_policy = "Patient(0.25)"',
+            )
+        )
+        (path / "late.toml").write_text(JOB)
+        yield path
+    sys.modules.pop("patient_jobs", None)
+
+
+DB = ("--db", "w.duckdb", "--settings", "slackwater.toml", "--json")
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    """Return the answers of a turn and of a backfill of the slot before it, on data read by the source of the package."""
+    read = call("ingest", "ledger", "data", *DB).value
+    assert read["ledger"]["added"] > 0
+    job = ("--job", "late.toml")
+    turn = call("run", "--at", NOW.isoformat(), *job, *DB).value
+    before = (NOW - pd.Timedelta(hours=1)).isoformat()
+    filled = call("backfill", "--from", before, "--to", before, *DB).value
+    return turn, filled
+
+
+def test_names_of_a_package_are_names_of_ours(folder):
+    assert policy_named("Patient").name == "Patient(0.5)"
+    assert policy_named("Patient(0.25)").patience == 0.25
+    assert [policy.name for policy in load_pool(folder / "pool.toml")] == [
+        "Patient(0.25)",
+        "Patient(0.5)",
+        "UP",
+    ]
+    assert make_predictor("held").name == "held"
+
+
+def test_a_turn_decides_with_the_policy_and_the_predictor(served):
+    turn, _ = served
+    (row,) = turn["decisions"]
+    assert row["policy"] == "Patient(0.25)"
+    assert row["spot"] == 0
+
+
+def test_a_turn_and_a_backfill_store_forecasts_and_estimates(folder, served):
+    _, filled = served
+    assert not filled["failed"], filled
+    with open_reader(folder / "w.duckdb") as store:
+        issued = store.connection.execute("SELECT DISTINCT model, issued_at FROM vintages").fetchall()
+        fitted = store.connection.execute("SELECT DISTINCT predictor FROM fitted").fetchall()
+    times = {(name.split(":")[0], pd.Timestamp(at)) for name, at in issued}
+    assert {(name, at) for name in ("held", "ridge") for at in (NOW, NOW - pd.Timedelta(hours=1))} <= times
+    assert {"held", "ridge"} <= {name.split(":")[0] for (name,) in fitted}
+
+
+def test_a_replay_takes_the_policy_with_its_parameter(folder):
+    start = (NOW - pd.Timedelta(days=1)).isoformat()
+    given = ("--data", "data", "--settings", "slackwater.toml", "--json")
+    replay = call("replay", "--job", "late.toml", "--policy", "Patient(0.75)", "--from", start, *given).value
+    assert replay["policy"] == "Patient(0.75)"
+    plan = call(
+        "plan", "late.toml", "--policy", "patient_jobs:Patient(0.75)", "--at", NOW.isoformat(), *given
+    ).value
+    assert plan["policy"] == "Patient(0.75)"
+
+
+def test_accuracy_measures_the_predictors(folder):
+    given = ("--data", "data", "--settings", "slackwater.toml", "--json", "--workers", "1", "--step", "2h")
+    told = call("accuracy", "--model", "held", "--model", "ridge", "--market", MARKET, *given).value
+    assert {"held", "ridge"} <= set(map(str, _models(told)))
+
+
+def _models(value):
+    """Return every value of a key ``model`` in a JSON object."""
+    if isinstance(value, dict):
+        return [value["model"]] * ("model" in value) + [one for own in value.values() for one in _models(own)]
+    return [one for own in value for one in _models(own)] if isinstance(value, list) else []
