@@ -604,7 +604,7 @@ class Program:
 
     def _run(self, words: list[str]) -> int:
         overview = not words or words[-1] in HELP or words[-1] in self.groups
-        app = self.app(known=overview or words[0] == COMPLETION)
+        app = self.app(known=overview or words[0] == COMPLETION, first=words[0] if words else "")
         command, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
         bound.apply_defaults()
         for value in bound.arguments.values():
@@ -632,8 +632,12 @@ class Program:
         sys.stdout.flush()
         return code
 
-    def app(self, *, known: bool = True) -> App:
-        """Return the cyclopts application; ``known`` imports every command, so that overviews show their help."""
+    def app(self, *, known: bool = True, first: str = "") -> App:
+        """Return the cyclopts application.
+
+        ``known`` imports every command, so that overviews show their help; else the group with the
+        word ``first`` is imported if it is a command too.
+        """
         defaults = Parameter(negative=(), show_default=shown_default)
         settings: dict[str, Any] = {
             "default_parameter": defaults,
@@ -643,16 +647,17 @@ class Program:
         app = App(name=self.name, help=self.help, version=self.version, **settings)
         inner: dict[str, App] = {}
         for place, (words, command) in enumerate(self.commands.items()):
-            first, _, second = words.partition(" ")
-            if first in self.groups and first not in inner:
-                summary = self.groups[first] or (_module_summary(command.function) if known else "")
-                inner[first] = App(name=first, help=summary, version_flags=(), sort_key=place, **settings)
-                app.command(inner[first])
-            if first in inner and not second:
-                inner[first].default(_function(command.function))
-                inner[first].help_epilogue = self._example(words)
+            group, _, second = words.partition(" ")
+            if group in self.groups and group not in inner:
+                summary = self.groups[group] or (_module_summary(command.function) if known else "")
+                inner[group] = App(name=group, help=summary, version_flags=(), sort_key=place, **settings)
+                app.command(inner[group])
+            if group in inner and not second:
+                if known or group == first:
+                    inner[group].default(_function(command.function))
+                    inner[group].help_epilogue = self._example(words)
                 continue
-            owner, name = (inner[first], second) if second else (app, first)
+            owner, name = (inner[group], second) if second else (app, group)
             function = _function(command.function) if known else command.function
             owner.command(function, name=name, sort_key=place, help_epilogue=self._example(words))
         app.register_install_completion_command(

@@ -255,7 +255,7 @@ def _rank_markets(job: str, session: Session) -> Answer:
     from slackwater.flows.clock import now
     from slackwater.flows.turn.answer import RANKED_COLUMNS, ranked_rows
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.planning import asked_job, named_moment
+    from slackwater.flows.turn.job_query import asked_job, named_moment
 
     with session.market_data() as store:
         moment = named_moment(

@@ -118,8 +118,9 @@ def check_early(text):
     # 3 instances are running: 4 of them begin with a change upwards.
     needed = slots_needed(WORK - HELD_AN_HOUR, started=False) * HOURS
     hours = (NOW.replace(hour=22) - NOW.replace(hour=13)).total_seconds() / 3600
-    assert numbers(r"need ([\d.]+) h for the rest and there are ([\d.]+) h", text) == [needed, hours]
-    assert numbers(r", (\d+) min too little", text) == [60 * (needed - hours)]
+    assert numbers(r"need ([\d.]+) h for the rest, (\d+) min more than the ([\d.]+) h left", text) == [
+        needed, 60 * (needed - hours), hours,
+    ]  # fmt: skip
     would_do = NOW.replace(hour=13) + timedelta(hours=needed)
     assert f"a deadline of {would_do:%Y-%m-%d %H:%M} UTC would do" in text
     assert numbers(r"(\d+) instances \((\d+) GPUs\) or", text) == [5, 40]

@@ -25,7 +25,7 @@ def plan(
     from slackwater.flows.ledger.headline import answers, over_since, overview
     from slackwater.flows.turn.command import decision_blocks
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.planning import fleet_moment
+    from slackwater.flows.turn.job_query import fleet_moment
 
     config = session.config
     requests = [request_on(path, market) for path in jobs or []]

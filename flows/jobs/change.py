@@ -10,11 +10,12 @@ import pandas as pd
 from pydantic import ValidationError
 
 from slackwater.flows.config import Settings
+from slackwater.flows.ledger.decisions import JobLedger, read_ledger
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import utc
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.histories import read_all
-from slackwater.flows.turn.opening import JobLedger, opened, read_ledger
+from slackwater.flows.turn.opening import opened
 from slackwater.flows.turn.places import markets_of
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.request import (
@@ -165,6 +166,6 @@ def not_replayed(stored: StoredJob) -> list[str]:
     if not stored.changed_under_way:
         return []
     return [
-        f"its terms changed at {utc(stored.known_at)}, while it ran: when it has ended no policy is replayed on it, since each "
-        "would be told at its start what was said later, and nothing is learned from it"
+        f"its terms changed at {utc(stored.known_at)}, while it ran: no policy is replayed on it after its end, because a replay "
+        "from its start would know the later terms, and the weights of the policies stay as they are"
     ]

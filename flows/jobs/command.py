@@ -174,7 +174,7 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
 def _ranked(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
     """Return the markets of a stored job ranked by expected total cost, and their columns."""
     from slackwater.flows.turn.answer import RANKED_COLUMNS, ranked_rows
-    from slackwater.flows.turn.planning import asked_job
+    from slackwater.flows.turn.job_query import asked_job
 
     return ranked_rows(turn, asked_job(turn, name)), RANKED_COLUMNS
 

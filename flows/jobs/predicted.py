@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.ledger.decisions import allocations_of
+from slackwater.flows.ledger.decisions import JobLedger, allocations_of
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.open_job import OpenJob, as_reported
 from slackwater.flows.ledger.reports import Report, counting, every_report, report_row, work_said
 from slackwater.flows.ledger.throughput import measured_rows
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.opening import JobLedger, open_jobs
+from slackwater.flows.turn.opening import open_jobs
 from slackwater.flows.turn.places import markets_of
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.store.connection import Store

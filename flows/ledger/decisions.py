@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from slackwater.flows.ledger.fields import DECISION, whole_row
+from slackwater.flows.ledger.reports import Report, every_report
 from slackwater.flows.show.formats import rows_of
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.documents import read_object
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
+
+#: A decision as plain values.
+Row = dict[str, Any]
 
 
 def save_decisions(store: Store, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
@@ -77,3 +82,20 @@ def placements_of(
         for row in decisions
         for slot, allocation in allocations_of([row]).items()
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLedger:
+    """Every decision and every report of some jobs, by job name."""
+
+    decisions: Mapping[str, Sequence[dict[str, Any]]]
+    reports: Mapping[str, Sequence[Report]]
+
+
+def read_ledger(store: Store, names: Iterable[str]) -> JobLedger:
+    """Read the decisions and reports of some jobs."""
+    asked = list(dict.fromkeys(names))
+    reports: dict[str, list[Report]] = {name: [] for name in asked}
+    for report in every_report(store, asked):
+        reports[report.job].append(report)
+    return JobLedger(decisions=decisions_by_job(store, asked), reports=reports)

@@ -77,7 +77,7 @@ class OpenJob:
     @property
     def chosen_because(self) -> str:
         """The reason for its policy."""
-        many = f"it may run in {len(self.places)} markets, and the policies of the pool know a single market"
+        many = f"a multi-market policy, because the job may run in {len(self.places)} markets"
         return self.because or many
 
     @property

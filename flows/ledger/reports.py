@@ -223,8 +223,8 @@ def differences(report: Report, stored: StoredJob, decided: Mapping[pd.Timestamp
     advised = decided.get(slot)
     if advised is not None and advised != held:
         found.append(
-            f"in the slot of {slot.isoformat()} {advised.on_demand} on-demand and {advised.spot} spot were advised, "
-            f"{held.on_demand} and {held.spot} held"
+            f"decided for the slot of {slot.isoformat()}: {advised.on_demand} on-demand and {advised.spot} spot, "
+            f"reported: {held.on_demand} and {held.spot}"
         )
     return found
 

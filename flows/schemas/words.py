@@ -14,13 +14,12 @@ from slackwater.flows.schemas import forms
 
 HEAD: Final = """# What the program prints
 
-Every name and figure of decisions, leaderboards, outcomes and forecast errors: as programs read it (`--json`), as it is printed,
-and what it means. The words of these pages are explained in [the vocabulary](README.md#vocabulary), names such as
-`AHAP(3,1,0.5,expected)` in [names of policies](README.md#names-of-policies), names of forecasters in
-[forecasting.md](forecasting.md). Money is USD, times are UTC; what is not known or not defined is null in JSON and a dash on tables
-and pages. The other answers: `slackwater schema` lists them, with the meaning of every key.
+Every name and figure of decisions, leaderboards, outcomes and forecast errors: the key in `--json`, the heading on screens, and the
+meaning. [The vocabulary](README.md#vocabulary) explains terms, [names of policies](README.md#names-of-policies) names such as
+`AHAP(3,1,0.5,expected)`, [forecasting](forecasting.md) the forecasters. Money is USD, times are UTC; unknown or undefined values
+are null in JSON and a dash on screens. `slackwater schema` describes the other answers.
 
-This page is made from what is declared: `python -m slackwater.flows.schemas.words > docs/words.md`.
+`python -m slackwater.flows.schemas.words > docs/words.md` writes this page.
 """
 #: Heading of each forecast error in tables and on pages.
 HEADINGS: Final = {
@@ -35,19 +34,20 @@ HEADINGS: Final = {
 }  # fmt: skip
 #: Phrases in the printed output of a turn, with their meanings.
 SENTENCES: Final = {
-    "hold 3 on-demand instances and 4 spot instances": "What to have in the slot from start to end, over all jobs decided.",
-    "0.4 slots ahead of schedule": "How much more is done than an even pace from start to deadline would give, in slots "
-    "of that pace; *on schedule* if there is no difference.",
-    "first of 22 slots": "The job begins with this slot and has so many to its deadline: it is neither ahead nor behind yet.",
-    "slack is 10 slots": "So many slots could pass without work before only on-demand at full size would be in time.",
-    "price 0.18 of on-demand": "The spot price of this slot over the on-demand price.",
-    "P(spot >= 4 in the next slot) = 0.92": "The chance, by the belief about the market, that at least so many spot instances can "
-    "be had in the next slot.",
+    "run 3 on-demand instances and 4 spot instances": "Instances of all decided jobs, from the start of the slot to its end.",
+    "0.4 slots ahead of schedule": "Work done, compared with an even pace from start to deadline, in slots of that pace; "
+    "*on schedule* without a difference.",
+    "first of 22 slots": "The job begins with this slot, and its deadline is 22 slots away.",
+    "slack is 10 slots": "Number of slots that could pass without work before only on-demand at full size would be in time.",
+    "price 0.18 of on-demand": "The spot price of this slot as a share of the on-demand price.",
+    "P(spot >= 4 in the next slot) = 0.92": "Probability, by the belief about the market, that at least 4 spot instances are "
+    "available in the next slot.",
     "at risk, likely late": "Risk of missing the deadline from 10 %, and from 50 %.",
-    "cannot be done by ...": "On-demand alone at full size is too slow from here: by how much, and what would do.",
-    "regret 0.002 (bound 1.501)": "What the selection earned less than the best single policy, summed over rounds, beside what "
-    "theory promises at most.",
-    "leads with 92 % of the weight": "The policy that is trusted most, and how far; it decides the next job.",
+    "cannot be done by ...": "On-demand alone at full size is too slow from here: the shortfall, and the instances or the deadline "
+    "that would be enough.",
+    "regret 0.002 (bound 1.501)": "Utility of the best single policy minus that of the selection, summed over rounds, and its "
+    "proven maximum.",
+    "leads with 92 % of the weight": "The policy with the largest weight; it decides the next job.",
 }
 
 
@@ -60,18 +60,18 @@ def page() -> str:
             *(_row(both) for both in SENTENCES.items()),
             "",
             *_section(
-                "What a decision says",
+                "Decision",
                 "A row of `slackwater run`, `plan` and `job show`.",
                 _declared(DECISION),
             ),
             *_section(
-                "What the leaderboard says of a policy",
-                "Means over the jobs that ended, on which every policy was replayed. The row `hindsight` is the best, had the "
-                "future been known.",
+                "Policy on the leaderboard",
+                "Means over the jobs that ended, on which every policy was replayed. The row `hindsight` is the optimum with known "
+                "future.",
                 _declared(BOARD),
             ),
             *_section(
-                "What a policy made of one job",
+                "Policy on a job",
                 "`slackwater replay`, `slackwater job show`, a job's page.",
                 _declared(OUTCOME),
             ),

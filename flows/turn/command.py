@@ -212,7 +212,8 @@ def plan(
     from slackwater.flows.delivery import document
     from slackwater.flows.ledger.headline import issued_told, over_since
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.planning import PlanQuery, asked_job, named_moment, plan_job
+    from slackwater.flows.turn.job_plan import PlanQuery, plan_job
+    from slackwater.flows.turn.job_query import asked_job, named_moment
     from slackwater.optimization.window.plan import Allocation
 
     clock, held = now(), None

@@ -10,14 +10,16 @@ from itertools import groupby
 import pandas as pd
 
 from slackwater.flows.config import Settings
+from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger
 from slackwater.flows.ledger.fields import decision_row
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.issued import PlannedForecasts, planned_forecasts
-from slackwater.flows.turn.opening import JobForecasts, JobLedger, PlacedJob, open_jobs, read_ledger
+from slackwater.flows.turn.opening import JobForecasts, open_jobs
+from slackwater.flows.turn.places import PlacedJob
 from slackwater.flows.turn.pool import Pool
-from slackwater.flows.turn.results import Results, Row
+from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work
 from slackwater.optimization.fan import Fan
 from slackwater.optimization.fleet.competition import Trajectory, decide_all

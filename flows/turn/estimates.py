@@ -17,10 +17,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.context import (
-    Turn,
-    TurnValues,
-)
+from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.following import Followed, step_of
 from slackwater.forecasting.origins import (
     VARIABLES,

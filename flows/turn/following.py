@@ -11,9 +11,7 @@ import pandas as pd
 from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of, utc
 from slackwater.warehouse.amounts import duration
-from slackwater.warehouse.asof import not_known_yet
 from slackwater.warehouse.catalogue import OnDemandTerms
-from slackwater.warehouse.errors import unknown_market
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.sources.contract import matches
@@ -21,6 +19,7 @@ from slackwater.warehouse.store.connection import Store
 
 if TYPE_CHECKING:
     from slackwater.optimization.job.request import JobRequest
+
 
 #: Least history of a market that is followed although no job names it.
 LEAST_SPAN = pd.Timedelta(days=3)
@@ -117,37 +116,6 @@ def live_for(settings: Settings) -> pd.Timedelta:
 def own_time(last: pd.Timestamp, at: pd.Timestamp, step: pd.Timedelta, *, own_end: bool) -> pd.Timestamp:
     """Return the slot at which a market is read: the turn's, or with ``own_end`` the last slot of its record if earlier."""
     return min(at, last.floor(step)) if own_end else at.floor(step)
-
-
-def find_market(
-    store: Store,
-    text: str,
-    *,
-    at: pd.Timestamp,
-    settings: Settings,
-    own_end: bool = False,
-    listed: Sequence[Mapping[str, Any]] | None = None,
-) -> Followed:
-    """Return the followed market for a market name; raises `MarketError` with the most similar known names.
-
-    Without ``@source`` the most trusted source of the market that was known at ``at`` is used.
-    ``listed`` are the rows of the listing at ``at``, for callers that look up many markets.
-    """
-    market, source = parse_market(text)
-    if listed is None:
-        listed = rows_of(list_markets(store, known_at=at))
-    rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
-    if not rows:
-        later = not_known_yet(store, market, source, at=at, step=step_of(settings))
-        if later is not None:
-            raise later
-        raise unknown_market(text, (str(one["market"]) for one in listed), at=at)
-    row = min(
-        rows,
-        key=lambda one: (trust_rank(one["source"], settings), not one["has_counts"], one["source"]),
-    )
-    when = own_time(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
-    return Followed(market=market, source=str(row["source"]), at=when)
 
 
 def trust_rank(source: str, settings: Settings) -> int:

@@ -60,8 +60,8 @@ def learned(turn: Turn, pool: Pool | None = None) -> Learned:
         name, why = pool.deciding([turn.at])[0]
         mover = pool.movers.deciding([turn.at])[0][0]
         findings = [
-            f"No job has ended yet, so no policy has a record here; {name.name} decides: it {why}. Where a job may move, "
-            f"{mover.name} does."
+            f"No job has ended yet, so no policy has a record here; {name.name} decides: it {why}. {mover.name} decides "
+            "multi-market jobs."
         ]
     return Learned(
         leaderboard=board,

@@ -6,49 +6,29 @@ of terms, reports and the UI.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import pandas as pd
 
-from slackwater.flows.ledger.decisions import decisions_by_job, placements_of
-from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.ledger.decisions import JobLedger, placements_of, read_ledger
+from slackwater.flows.ledger.endings import Ending
 from slackwater.flows.ledger.open_job import OpenJob, open_job
-from slackwater.flows.ledger.reports import Report, every_report
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.following import Followed, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.histories import peers_of, try_histories
 from slackwater.flows.turn.issued import planned_forecasts
+from slackwater.flows.turn.places import PlacedJob
 from slackwater.flows.turn.pool import Deciders
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.replay.decision import RAISED, record_start
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import History
-from slackwater.warehouse.store.connection import Store
 
-#: A job and its markets, the home market first.
-PlacedJob = tuple[StoredJob, tuple[Followed, ...]]
 #: Forecasts by job name and market (`Followed.key`).
 JobForecasts = Mapping[tuple[str, str], Sequence[Forecast]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobLedger:
-    """Every decision and every report of some jobs, by job name."""
-
-    decisions: Mapping[str, Sequence[dict[str, Any]]]
-    reports: Mapping[str, Sequence[Report]]
-
-
-def read_ledger(store: Store, names: Iterable[str]) -> JobLedger:
-    """Read the decisions and reports of some jobs."""
-    asked = list(dict.fromkeys(names))
-    reports: dict[str, list[Report]] = {name: [] for name in asked}
-    for report in every_report(store, asked):
-        reports[report.job].append(report)
-    return JobLedger(decisions=decisions_by_job(store, asked), reports=reports)
 
 
 def open_jobs(
@@ -134,3 +114,16 @@ def forecasts_in_force(turn: Turn, jobs: Sequence[PlacedJob]) -> JobForecasts:
         for job, markets in jobs
         for one in markets
     }
+
+
+def computed_ending(turn: Turn, placed: PlacedJob, ledger: JobLedger) -> Ending | None:
+    """Return how a job ended by its decisions; None if its market cannot be read."""
+    job, markets = placed
+    try:
+        there = tuple(replace(one, at=min(one.at, job.deadline)) for one in markets)
+        running = opened(turn, (job, there), ledger=ledger)
+    except RAISED:
+        return None
+    share = max(0.0, running.live.progress().done / running.run.workload)
+    state: Literal["finished", "missed"] = "finished" if share >= 1.0 - 1e-9 else "missed"
+    return Ending(state=state, share=share, measured=False)

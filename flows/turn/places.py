@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from slackwater.flows.config import Settings
+from slackwater.flows.show.formats import rows_of
+from slackwater.warehouse.asof import not_known_yet
+from slackwater.warehouse.errors import unknown_market
+from slackwater.warehouse.history import Market
+from slackwater.warehouse.observations import list_markets
+from slackwater.warehouse.store.connection import Store
+
+if TYPE_CHECKING:
+    from slackwater.optimization.job.request import JobRequest
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import listed, plural
@@ -17,7 +30,6 @@ from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.following import (
     Followed,
     counted_or_priced,
-    find_market,
     own_time,
     parse_market,
     step_of,
@@ -31,7 +43,42 @@ from slackwater.optimization.market.lately import LATELY, shown_lately
 from slackwater.optimization.moving.terms import check_types, fits, may_run_in
 from slackwater.warehouse.amounts import price
 from slackwater.warehouse.errors import JobError, MarketError
-from slackwater.warehouse.history import History, Market
+from slackwater.warehouse.history import History
+
+
+def find_market(
+    store: Store,
+    text: str,
+    *,
+    at: pd.Timestamp,
+    settings: Settings,
+    own_end: bool = False,
+    listed: Sequence[Mapping[str, Any]] | None = None,
+) -> Followed:
+    """Return the followed market for a market name; raises `MarketError` with the most similar known names.
+
+    Without ``@source`` the most trusted source of the market that was known at ``at`` is used.
+    ``listed`` are the rows of the listing at ``at``, for callers that look up many markets.
+    """
+    market, source = parse_market(text)
+    if listed is None:
+        listed = rows_of(list_markets(store, known_at=at))
+    rows = [one for one in listed if one["market"] == market.key and source in (None, one["source"])]
+    if not rows:
+        later = not_known_yet(store, market, source, at=at, step=step_of(settings))
+        if later is not None:
+            raise later
+        raise unknown_market(text, (str(one["market"]) for one in listed), at=at)
+    row = min(
+        rows,
+        key=lambda one: (trust_rank(one["source"], settings), not one["has_counts"], one["source"]),
+    )
+    when = own_time(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
+    return Followed(market=market, source=str(row["source"]), at=when)
+
+
+#: A job and its markets, the home market first.
+PlacedJob = tuple[StoredJob, tuple[Followed, ...]]
 
 
 def market_of(turn: Turn, text: str) -> Followed:

@@ -23,9 +23,6 @@ from slackwater.warehouse.issued import (
 )
 from slackwater.warehouse.store.connection import Store
 
-#: A decision as plain values.
-Row = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:

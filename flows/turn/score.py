@@ -11,7 +11,7 @@ from slackwater.flows.ledger.rounds import learn
 from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.histories import peers_of, try_histories
 from slackwater.flows.turn.issued import PlannedForecasts, planned_forecasts
-from slackwater.flows.turn.opening import PlacedJob
+from slackwater.flows.turn.places import PlacedJob
 from slackwater.flows.turn.pool import Pool
 from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work

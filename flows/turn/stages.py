@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pandas as pd
 
 from slackwater.flows.delivery import deliver as hand_over
+from slackwater.flows.ledger.decisions import Row
 from slackwater.flows.ledger.stages import LIVE
 from slackwater.flows.turn.context import Counts, Turn
 from slackwater.flows.turn.decide import Decided, decide_slots, read_decision_facts
@@ -32,7 +33,7 @@ from slackwater.flows.turn.ingest import ingest_observations, simulates
 from slackwater.flows.turn.issued import PlannedForecasts
 from slackwater.flows.turn.pool import Pool, read_pool
 from slackwater.flows.turn.recent_errors import STEPS, accuracy_rows, errors_of
-from slackwater.flows.turn.results import Row, write
+from slackwater.flows.turn.results import write
 from slackwater.flows.turn.score import read_score_facts, score_slots
 from slackwater.flows.turn.work import Work, find_work, require_markets
 from slackwater.optimization.job.request import JobRequest

@@ -11,7 +11,7 @@ import pandas as pd
 
 from slackwater.flows.command import all_fit
 from slackwater.flows.jobs.predicted import reports_shown
-from slackwater.flows.ledger.decisions import stored_decisions
+from slackwater.flows.ledger.decisions import read_ledger, stored_decisions
 from slackwater.flows.ledger.endings import ending_of
 from slackwater.flows.ledger.fields import (
     BASELINES,
@@ -34,12 +34,12 @@ from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.show.blocks import Block, Figure, Fold, Table
 from slackwater.flows.show.charts import Axis, holdings, lines
 from slackwater.flows.show.formats import percent, plural, usd, utc
-from slackwater.flows.turn.following import Followed, find_market
+from slackwater.flows.turn.following import Followed
 from slackwater.flows.turn.histories import try_histories
 from slackwater.flows.turn.leaderboard import costs_figure
-from slackwater.flows.turn.opening import PlacedJob, open_jobs, read_ledger
+from slackwater.flows.turn.opening import open_jobs
 from slackwater.flows.turn.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, panel, route_figure
-from slackwater.flows.turn.places import places_of
+from slackwater.flows.turn.places import PlacedJob, find_market, places_of
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.units import asked_words

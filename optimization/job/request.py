@@ -972,7 +972,7 @@ def shortfall_told(
     if found.slots * (step / pd.Timedelta(days=1)) > LONGEST.days:
         return (
             f"cannot be done by {_minute(deadline)}: {instances_words(found.n, job.gpus, 'on-demand instance')}, "
-            f"the fastest it may have, {'needs' if found.n == 1 else 'need'} more than {LONGEST.days} days for the rest"
+            f"its fastest size, {'needs' if found.n == 1 else 'need'} more than {LONGEST.days} days for the rest"
             + (f"; {instances_words(found.enough, job.gpus)} would do" if found.enough is not None else "")
             + (f"; it is given up at {_minute(until)}" if given_up else "")
         )
@@ -982,10 +982,9 @@ def shortfall_told(
         could.insert(0, instances_words(found.enough, job.gpus))
     return (
         f"cannot be done by {_minute(deadline)}: {instances_words(found.n, job.gpus, 'on-demand instance')}, "
-        "the fastest it may have, "
-        f"{'needs' if found.n == 1 else 'need'} {duration(found.slots * step)} for the rest and there "
-        f"{'are' if found.left * step != pd.Timedelta(hours=1) else 'is'} "
-        f"{duration(found.left * step)}, {duration((found.slots - found.left) * step)} too little; "
+        "its fastest size, "
+        f"{'needs' if found.n == 1 else 'need'} {duration(found.slots * step)} for the rest, "
+        f"{duration((found.slots - found.left) * step)} more than the {duration(found.left * step)} left; "
         f"{' or '.join(could)} would do; "
         + (
             f"no instances finish it by {_minute(until)}, and it is given up then"

@@ -1,14 +1,18 @@
-"""Compiled steps of the world of M12: readings, grants, losses, boots, restarts, checkpoints and money, in seconds.
+"""Compiled steps of the world of M12: readings, grants, losses, boots, restarts, checkpoints, moves and money, in seconds.
 
 State of a run in three arrays: ``amounts`` (see `WORK` and below), ``counts`` (see `READING` and
 below) and ``batches``, shape (2, room, 3): instances granted together, spot in row 0 and on-demand
 in row 1, oldest first, each with its size, the time of its grant and the time it is up. A batch
-that has joined the group has a negative size.
+that has joined the group has a negative size. All instances are in one market, ``counts[HERE]``.
+
+Kernels take the arrays of `State` and `Markets` one by one, because numba unpacks a named tuple
+slowly at the call from Python.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,52 +20,86 @@ from slackwater.optimization.kernels.compiling import kernel, part
 
 #: Indices of ``amounts``: the time, work done, work saved by the last checkpoint, working seconds
 #: since then, the time at which the group works again, the time it last formed, USD paid and
-#: instance-seconds by kind, work lost, and the time of the finish (infinity: not finished).
+#: instance-seconds by kind, work lost, the time of the finish (infinity: not finished), the spot
+#: price, the time at which the checkpoint is in its place, and USD paid for moves.
 NOW, WORK, SAVED, SINCE, WORKS_AT, FORMED_AT = 0, 1, 2, 3, 4, 5
 PAID, SECONDS = 6, 8
 LOST_WORK, FINISH, PRICE = 10, 11, 12
-AMOUNTS = 13
+ARRIVES, PAID_MOVES = 13, 14
+AMOUNTS = 15
 #: Indices of ``counts``: the next reading, batches by kind, target by kind, available spot
-#: instances, instances lost, and how often the group formed.
+#: instances, instances lost, how often the group formed, the market of the instances, the market
+#: of the checkpoint (-1: none yet), and moves.
 READING, BATCHES, TARGET = 0, 1, 3
 AVAILABLE, LOST, FORMED = 5, 6, 7
-COUNTS = 8
+HERE, PLACE, MOVES = 8, 9, 10
+COUNTS = 11
 SPOT, ON_DEMAND = 0, 1
 #: Columns of ``batches``.
 SIZE, GRANTED, UP = 0, 1, 2
-#: Indices of ``terms``: seconds to boot, to restart the group, between checkpoints (0: every moment
-#: is one) and until on-demand is granted; whether a lost instance saves first; the on-demand price
-#: in USD per hour; and the workload.
+#: Indices of the ``terms`` of a market: seconds to boot, to restart the group, between checkpoints
+#: (0: every moment is one) and until on-demand is granted; whether a lost instance saves first; the
+#: on-demand price in USD per hour; the workload; whether on-demand is sold; the highest rate with
+#: the least number of instances that has it; and n_max.
 BOOT, RESTART, CHECKPOINT, WAIT, NOTICE, ON_DEMAND_USD, WORKLOAD = 0, 1, 2, 3, 4, 5, 6
-TERMS = 7
+SOLD, FASTEST_RATE, FASTEST, N_MAX = 7, 8, 9, 10
+TERMS = 11
 HOUR = 3600.0
 #: Seconds by which a checkpoint may be early: sums of seconds carry rounding errors.
 MOMENT = 1e-9
 
 
+class State(NamedTuple):
+    """State of a run, changed in place."""
+
+    amounts: np.ndarray
+    counts: np.ndarray
+    batches: np.ndarray
+
+
+class Markets(NamedTuple):
+    """Markets of a run, at least one.
+
+    ``times`` (seconds, ascending in a market), ``available`` and ``price`` (USD per hour) are the
+    readings of all markets, those of market m from ``first[m]`` to ``first[m + 1]``. ``rates``
+    (M, n) are H(0..n_max) in work units per hour, 0 below n_min and beyond n_max; ``terms``
+    (M, `TERMS`). ``move_usd`` (M, M) and ``transfer``, in seconds, are the cost of a move.
+    """
+
+    times: np.ndarray
+    available: np.ndarray
+    price: np.ndarray
+    first: np.ndarray
+    rates: np.ndarray
+    terms: np.ndarray
+    move_usd: np.ndarray
+    transfer: float
+
+
 @part
-def requested(counts: np.ndarray, batches: np.ndarray, kind: int) -> int:
+def requested(state: State, kind: int) -> int:
     """Return the instances of a kind that are held or requested and not yet granted."""
     total = 0.0
-    for b in range(counts[BATCHES + kind]):
-        total += abs(batches[kind, b, SIZE])
+    for b in range(state.counts[BATCHES + kind]):
+        total += abs(state.batches[kind, b, SIZE])
     return int(total)
 
 
 @part
-def members(counts: np.ndarray, batches: np.ndarray) -> int:
+def members(state: State) -> int:
     """Return the instances of the group."""
     total = 0.0
     for kind in range(2):
-        for b in range(counts[BATCHES + kind]):
-            if batches[kind, b, SIZE] < 0.0:
-                total -= batches[kind, b, SIZE]
+        for b in range(state.counts[BATCHES + kind]):
+            if state.batches[kind, b, SIZE] < 0.0:
+                total -= state.batches[kind, b, SIZE]
     return int(total)
 
 
 @part
-def drop(counts: np.ndarray, batches: np.ndarray, kind: int, over: int) -> bool:
+def drop(state: State, kind: int, over: int) -> bool:
     """Remove the newest ``over`` instances of a kind; return whether the group lost a member."""
+    counts, batches = state.counts, state.batches
     left, joined = float(over), False
     while left > 0.0:
         b = counts[BATCHES + kind] - 1
@@ -77,16 +115,17 @@ def drop(counts: np.ndarray, batches: np.ndarray, kind: int, over: int) -> bool:
 
 
 @part
-def grant(amounts: np.ndarray, counts: np.ndarray, batches: np.ndarray, terms: np.ndarray, kind: int) -> None:
+def grant(state: State, markets: Markets, kind: int) -> None:
     """Request the instances of a kind that the target lacks; spot up to the available instances."""
+    counts, batches = state.counts, state.batches
     wanted = counts[TARGET + kind]
     if kind == SPOT:
         wanted = min(wanted, counts[AVAILABLE])
-    lacking = wanted - requested(counts, batches, kind)
+    lacking = wanted - requested(state, kind)
     if lacking <= 0:
         return
-    b = counts[BATCHES + kind]
-    granted = amounts[NOW] + (terms[WAIT] if kind == ON_DEMAND else 0.0)
+    b, terms = counts[BATCHES + kind], markets.terms[counts[HERE]]
+    granted = state.amounts[NOW] + (terms[WAIT] if kind == ON_DEMAND else 0.0)
     batches[kind, b, SIZE] = lacking
     batches[kind, b, GRANTED] = granted
     batches[kind, b, UP] = granted + terms[BOOT]
@@ -94,85 +133,84 @@ def grant(amounts: np.ndarray, counts: np.ndarray, batches: np.ndarray, terms: n
 
 
 @part
-def join(amounts: np.ndarray, counts: np.ndarray, batches: np.ndarray) -> bool:
+def join(state: State) -> bool:
     """Let the instances that are up join the group; return whether any joined."""
-    joined = False
+    batches, joined = state.batches, False
     for kind in range(2):
-        for b in range(counts[BATCHES + kind]):
-            if batches[kind, b, SIZE] > 0.0 and batches[kind, b, UP] <= amounts[NOW]:
+        for b in range(state.counts[BATCHES + kind]):
+            if batches[kind, b, SIZE] > 0.0 and batches[kind, b, UP] <= state.amounts[NOW]:
                 batches[kind, b, SIZE] = -batches[kind, b, SIZE]
                 joined = True
     return joined
 
 
 @part
-def form(amounts: np.ndarray, counts: np.ndarray, batches: np.ndarray, terms: np.ndarray, lost: bool) -> None:
-    """Form the group anew: from the last checkpoint after a loss, else with the work saved (M12.4)."""
-    if lost and terms[NOTICE] == 0.0:
+def form(state: State, markets: Markets, lost: bool) -> None:
+    """Form the group anew: from the last checkpoint after a loss, else with the work saved (M12.4).
+
+    The first group in another market than that of the checkpoint moves it there (M12.8).
+    """
+    amounts, counts = state.amounts, state.counts
+    here, place = counts[HERE], counts[PLACE]
+    if lost and markets.terms[here, NOTICE] == 0.0:
         amounts[LOST_WORK] += amounts[WORK] - amounts[SAVED]
         amounts[WORK] = amounts[SAVED]
     else:
         amounts[SAVED] = amounts[WORK]
     amounts[SINCE] = 0.0
     before = amounts[FORMED_AT] == amounts[NOW]
-    exists = members(counts, batches) > 0
+    exists = members(state) > 0
     if exists and not before:
         counts[FORMED] += 1
     elif before and not exists:
         counts[FORMED] -= 1
+    if exists and place != here:
+        if place >= 0:
+            amounts[PAID_MOVES] += markets.move_usd[place, here]
+            amounts[ARRIVES] = max(amounts[NOW], amounts[ARRIVES]) + markets.transfer
+            counts[MOVES] += 1
+        counts[PLACE] = here
     amounts[FORMED_AT] = amounts[NOW] if exists else -1.0
-    amounts[WORKS_AT] = amounts[NOW] + terms[RESTART]
+    amounts[WORKS_AT] = max(amounts[NOW], amounts[ARRIVES]) + markets.terms[here, RESTART]
 
 
 @part
-def read(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
-    terms: np.ndarray,
-) -> None:
+def read(state: State, markets: Markets) -> None:
     """Apply the next reading: losses, newest instances first, then grants."""
-    counts[AVAILABLE] = available[counts[READING]]
-    amounts[PRICE] = price[counts[READING]]
+    counts = state.counts
+    counts[AVAILABLE] = markets.available[counts[READING]]
+    state.amounts[PRICE] = markets.price[counts[READING]]
     counts[READING] += 1
-    over = requested(counts, batches, SPOT) - counts[AVAILABLE]
+    over = requested(state, SPOT) - counts[AVAILABLE]
     if over > 0:
         counts[LOST] += over
-        if drop(counts, batches, SPOT, over):
-            form(amounts, counts, batches, terms, True)
-    grant(amounts, counts, batches, terms, SPOT)
+        if drop(state, SPOT, over):
+            form(state, markets, True)
+    grant(state, markets, SPOT)
 
 
 @part
-def next_event(
-    amounts: np.ndarray, counts: np.ndarray, batches: np.ndarray, times: np.ndarray, until: float
-) -> float:
+def next_event(state: State, markets: Markets, until: float) -> float:
     """Return the time of the next reading, grant or join, at most ``until``."""
+    counts, batches = state.counts, state.batches
     then = until
-    if counts[READING] < len(times):
-        then = min(then, times[counts[READING]])
+    if counts[READING] < markets.first[counts[HERE] + 1]:
+        then = min(then, markets.times[counts[READING]])
     for kind in range(2):
         for b in range(counts[BATCHES + kind]):
             if batches[kind, b, SIZE] > 0.0:
-                if batches[kind, b, GRANTED] > amounts[NOW]:
+                if batches[kind, b, GRANTED] > state.amounts[NOW]:
                     then = min(then, batches[kind, b, GRANTED])
                 then = min(then, batches[kind, b, UP])
     return then
 
 
 @part
-def work_until(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    rates: np.ndarray,
-    terms: np.ndarray,
-    then: float,
-) -> None:
+def work_until(state: State, markets: Markets, then: float) -> None:
     """Work and pay up to ``then``, or up to the finish if that is earlier."""
-    rate = rates[min(members(counts, batches), len(rates) - 1)] / HOUR
+    amounts, counts, batches = state.amounts, state.counts, state.batches
+    rates, terms = markets.rates[counts[HERE]], markets.terms[counts[HERE]]
+    rate = rates[min(members(state), len(rates) - 1)] / HOUR
     begin = max(amounts[NOW], amounts[WORKS_AT])
     if rate > 0.0 and then > begin:
         rest = terms[WORKLOAD] - amounts[WORK]
@@ -195,63 +233,66 @@ def work_until(
         for b in range(counts[BATCHES + kind]):
             if batches[kind, b, GRANTED] <= amounts[NOW]:
                 held += abs(batches[kind, b, SIZE])
-        usd = amounts[PRICE] if kind == SPOT else terms[ON_DEMAND_USD]
-        amounts[PAID + kind] += held * span * usd / HOUR
-        amounts[SECONDS + kind] += held * span
+        if held > 0.0:
+            usd = amounts[PRICE] if kind == SPOT else terms[ON_DEMAND_USD]
+            amounts[PAID + kind] += held * span * usd / HOUR
+            amounts[SECONDS + kind] += held * span
     amounts[NOW] = then
 
 
-@kernel
-def advance(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    times: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
-    rates: np.ndarray,
-    terms: np.ndarray,
-    until: float,
-) -> None:
-    """Let time pass up to ``until``, with the readings and joins of that second, or up to the finish.
-
-    ``times`` (seconds, ascending), ``available`` and ``price`` (USD per hour) are the readings,
-    shape (readings,); ``rates`` is H(0..n_max) in work units per hour, 0 below n_min.
-    """
+@part
+def pass_time(state: State, markets: Markets, until: float) -> None:
+    """Let time pass up to ``until``, with the readings and joins of that second, or up to the finish."""
+    amounts, counts = state.amounts, state.counts
     while True:
-        work_until(amounts, counts, batches, rates, terms, next_event(amounts, counts, batches, times, until))
+        work_until(state, markets, next_event(state, markets, until))
         if amounts[FINISH] < math.inf:
             return
-        while counts[READING] < len(times) and times[counts[READING]] <= amounts[NOW]:
-            read(amounts, counts, batches, available, price, terms)
-        if join(amounts, counts, batches):
-            form(amounts, counts, batches, terms, False)
+        end = markets.first[counts[HERE] + 1]
+        while counts[READING] < end and markets.times[counts[READING]] <= amounts[NOW]:
+            read(state, markets)
+        if join(state):
+            form(state, markets, False)
         if amounts[NOW] >= until:
             return
 
 
-@kernel
-def aim(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    terms: np.ndarray,
-    on_demand: int,
-    spot: int,
-) -> None:
-    """Change the target: end the newest instances above it, and request those that it lacks."""
-    counts[TARGET + ON_DEMAND] = on_demand
-    counts[TARGET + SPOT] = spot
+@part
+def leave(state: State, markets: Markets, market: int) -> None:
+    """End all instances and go to another market, as of its newest reading."""
+    amounts, counts = state.amounts, state.counts
     changed = False
     for kind in range(2):
-        over = requested(counts, batches, kind) - counts[TARGET + kind]
-        if over > 0:
-            changed = drop(counts, batches, kind, over) or changed
-    grant(amounts, counts, batches, terms, ON_DEMAND)
-    grant(amounts, counts, batches, terms, SPOT)
-    changed = join(amounts, counts, batches) or changed
+        changed = drop(state, kind, requested(state, kind)) or changed
     if changed:
-        form(amounts, counts, batches, terms, False)
+        form(state, markets, False)
+    counts[HERE] = market
+    r, end = markets.first[market], markets.first[market + 1]
+    while r < end and markets.times[r] <= amounts[NOW]:
+        r += 1
+    counts[READING] = r
+    seen = r > markets.first[market]
+    counts[AVAILABLE] = markets.available[r - 1] if seen else 0
+    amounts[PRICE] = markets.price[r - 1] if seen else 0.0
+
+
+@part
+def change_target(state: State, markets: Markets, market: int, on_demand: int, spot: int) -> None:
+    """Change the target: end the newest instances above it, and request those that it lacks."""
+    counts, changed = state.counts, False
+    if market != counts[HERE]:
+        leave(state, markets, market)
+    counts[TARGET + ON_DEMAND] = on_demand
+    counts[TARGET + SPOT] = spot
+    for kind in range(2):
+        over = requested(state, kind) - counts[TARGET + kind]
+        if over > 0:
+            changed = drop(state, kind, over) or changed
+    grant(state, markets, ON_DEMAND)
+    grant(state, markets, SPOT)
+    changed = join(state) or changed
+    if changed:
+        form(state, markets, False)
 
 
 # ---
@@ -259,21 +300,12 @@ def aim(
 
 
 @part
-def fastest(rates: np.ndarray) -> int:
-    """Return the least number of instances with the highest rate."""
-    best = 0
-    for n in range(len(rates)):
-        if rates[n] > rates[best]:
-            best = n
-    return best
-
-
-@part
-def on_demand_ready(
-    amounts: np.ndarray, counts: np.ndarray, batches: np.ndarray, terms: np.ndarray, wanted: int
-) -> tuple[float, bool]:
-    """Return when ``wanted`` on-demand instances are up, if requested now, and whether that changes their group."""
-    ready, left, changed = amounts[NOW], wanted, False
+def on_demand_ready(state: State, terms: np.ndarray, market: int, wanted: int) -> tuple[float, bool]:
+    """Return when ``wanted`` on-demand instances of a market are up, if requested now, and whether that changes the group."""
+    counts, batches, now = state.counts, state.batches, state.amounts[NOW]
+    if market != counts[HERE]:
+        return now + terms[WAIT] + terms[BOOT], True
+    ready, left, changed = now, wanted, False
     for b in range(counts[BATCHES + ON_DEMAND]):
         size = batches[ON_DEMAND, b, SIZE]
         taken = min(left, int(abs(size)))
@@ -283,19 +315,44 @@ def on_demand_ready(
         elif size < 0.0 and taken < -size:
             changed = True  # members end
     if left > 0:
-        ready, changed = max(ready, amounts[NOW] + terms[WAIT] + terms[BOOT]), True
+        ready, changed = max(ready, now + terms[WAIT] + terms[BOOT]), True
     for b in range(counts[BATCHES + SPOT]):
         changed = changed or batches[SPOT, b, SIZE] < 0.0  # spot members end
     return ready, changed
 
 
 @part
+def arrival(state: State, markets: Markets, market: int, formed: float) -> float:
+    """Return when the checkpoint is in a market in which the group forms at the latest at ``formed``."""
+    place, arrives = state.counts[PLACE], state.amounts[ARRIVES]
+    if place < 0 or place == market:
+        return float(arrives)
+    return float(max(formed, arrives) + markets.transfer)
+
+
+@part
+def finish_anew(markets: Markets, place: int, arrives: float, asked: float, rest: float) -> float:
+    """Return the earliest finish of ``rest`` on on-demand that is requested at ``asked``, in any market.
+
+    The checkpoint is in ``place`` from ``arrives`` on. Infinity where nothing is sold on demand.
+    """
+    best = math.inf
+    for m in range(len(markets.terms)):
+        terms = markets.terms[m]
+        if terms[SOLD] == 0.0:
+            continue
+        ready = max(asked + terms[WAIT] + terms[BOOT], arrives)
+        if place >= 0 and place != m:
+            ready += markets.transfer
+        best = min(best, ready + terms[RESTART] + rest / terms[FASTEST_RATE] * HOUR)
+    return best
+
+
+@part
 def is_safe(
-    amounts: np.ndarray,
-    counts: np.ndarray,
-    batches: np.ndarray,
-    rates: np.ndarray,
-    terms: np.ndarray,
+    state: State,
+    markets: Markets,
+    market: int,
     on_demand: int,
     spot: int,
     next_at: float,
@@ -306,23 +363,168 @@ def is_safe(
     With spot in the target no work beyond the saved work is relied on, as a loss may come in any
     second, that of the next decision included, and restarts the group.
     """
-    best = fastest(rates)
-    anew = next_at + terms[WAIT] + terms[BOOT] + terms[RESTART]  # on-demand requested at the next decision
+    amounts, place = state.amounts, state.counts[PLACE]
+    terms, rates = markets.terms[market], markets.rates[market]
     rest = terms[WORKLOAD] - amounts[WORK]
-    ready, changed = on_demand_ready(amounts, counts, batches, terms, on_demand)
+    if on_demand + spot == 0:
+        return bool(finish_anew(markets, place, amounts[ARRIVES], next_at, rest) <= deadline)
+    rate = rates[on_demand] if terms[SOLD] > 0.0 else 0.0
+    ready, changed = on_demand_ready(state, terms, market, on_demand)
+    there = arrival(state, markets, market, ready)
     if spot > 0:
-        if terms[NOTICE] == 0.0:
+        if terms[NOTICE] == 0.0 and market == state.counts[HERE]:
             rest = terms[WORKLOAD] - amounts[SAVED]
-        stays = max(next_at, ready) + terms[RESTART]
-        if rates[on_demand] > 0.0 and stays + rest / rates[on_demand] * HOUR <= deadline:
-            return True
-        return bool(anew + rest / rates[best] * HOUR <= deadline)
-    if rates[on_demand] > 0.0:
-        works_at = ready + terms[RESTART] if changed else max(amounts[NOW], amounts[WORKS_AT])
-        if works_at + rest / rates[on_demand] * HOUR <= deadline:
-            return True
-        rest -= rates[on_demand] * max(0.0, next_at - works_at) / HOUR
-    return bool(anew + rest / rates[best] * HOUR <= deadline)
+        if rate > 0.0:
+            stays = max(next_at, ready, there) + terms[RESTART]
+            if stays + rest / rate * HOUR <= deadline:
+                return True
+        there = arrival(state, markets, market, next_at)  # the group may form there until then, or not
+        unmoved = place == market or (
+            finish_anew(markets, place, amounts[ARRIVES], next_at, rest) <= deadline
+        )
+        moved = finish_anew(markets, market, there, next_at, rest) <= deadline
+        return bool(unmoved and moved)
+    unmoved = True
+    if rate > 0.0:
+        works_at = max(amounts[NOW], amounts[WORKS_AT])
+        if changed:
+            works_at = max(ready, there) + terms[RESTART]
+        finish = works_at + rest / rate * HOUR
+        if finish <= deadline or finish <= next_at:
+            return bool(finish <= deadline)
+        rest -= rate * max(0.0, next_at - works_at) / HOUR
+    if place != market and ready > next_at:
+        unmoved = finish_anew(markets, place, amounts[ARRIVES], next_at, rest) <= deadline
+    moved = finish_anew(markets, market, there, next_at, rest) <= deadline
+    return bool(unmoved and moved)
+
+
+@part
+def cheapest_safe(state: State, markets: Markets, next_at: float, deadline: float) -> tuple[int, int]:
+    """Return the safe on-demand target, as market and size, that finishes the rest at the least cost, moves included.
+
+    Ties go to the market of the checkpoint. The size is 0 if none is safe.
+    """
+    best, market, size = math.inf, 0, 0
+    count, place = len(markets.terms), state.counts[PLACE]
+    for i in range(count):
+        m = i if place < 0 else (place + i) % count
+        terms, rates = markets.terms[m], markets.rates[m]
+        if terms[SOLD] == 0.0:
+            continue
+        rest = (terms[WORKLOAD] - state.amounts[WORK]) * terms[ON_DEMAND_USD]
+        move_usd = markets.move_usd[place, m] if place >= 0 and place != m else 0.0
+        for o in range(1, len(rates)):
+            usd = move_usd + rest * o / rates[o] if rates[o] > 0.0 else math.inf
+            if usd < best and is_safe(state, markets, m, o, 0, next_at, deadline):
+                best, market, size = usd, m, o
+    return market, size
+
+
+@part
+def fastest_finish(state: State, markets: Markets) -> tuple[int, int]:
+    """Return the on-demand target, as market and size, that finishes first; size 0 where nothing is sold."""
+    best, market, size = math.inf, 0, 0
+    for m in range(len(markets.terms)):
+        terms = markets.terms[m]
+        if terms[SOLD] == 0.0:
+            continue
+        n = int(terms[FASTEST])
+        ready, changed = on_demand_ready(state, terms, m, n)
+        works_at = max(state.amounts[NOW], state.amounts[WORKS_AT])
+        if changed:
+            works_at = max(ready, arrival(state, markets, m, ready)) + terms[RESTART]
+        finish = works_at + (terms[WORKLOAD] - state.amounts[WORK]) / terms[FASTEST_RATE] * HOUR
+        if finish < best:
+            best, market, size = finish, m, n
+    return market, size
+
+
+@part
+def safe_target(
+    state: State,
+    markets: Markets,
+    market: int,
+    on_demand: int,
+    spot: int,
+    next_at: float,
+    deadline: float,
+) -> tuple[int, int, int]:
+    """Return the wished target if it is safe, else a safe one, as market, on-demand and spot.
+
+    In the wished market that is the target with the least more on-demand, with spot before without;
+    failing that the target with less, a start that saves the restart of a larger group. If no
+    target there is safe, or the wish is to run nothing and there are several markets, the cheapest
+    in any market; if none is, the fastest.
+    """
+    own, terms = markets.rates[market], markets.terms[market]
+    n_max = int(terms[N_MAX])
+    works = on_demand + spot == 0 or own[on_demand + spot] > 0.0
+    if works and is_safe(state, markets, market, on_demand, spot, next_at, deadline):
+        return market, on_demand, spot
+    if terms[SOLD] > 0.0 and (on_demand + spot > 0 or len(markets.terms) == 1):
+        for o in range(on_demand, n_max + 1):
+            for s in (min(spot, n_max - o), 0):
+                works = o + s > 0 and own[o + s] > 0.0
+                if works and is_safe(state, markets, market, o, s, next_at, deadline):
+                    return market, o, s
+        for o in range(on_demand - 1, 0, -1):
+            if own[o] > 0.0 and is_safe(state, markets, market, o, 0, next_at, deadline):
+                return market, o, 0
+    m, o = cheapest_safe(state, markets, next_at, deadline)
+    if o == 0:
+        m, o = fastest_finish(state, markets)
+    if o == 0:
+        return market, on_demand, spot
+    return m, o, 0
+
+
+# ---
+# Entry points.
+
+
+@kernel
+def advance(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    times: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    first: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
+    until: float,
+) -> None:
+    """Let time pass up to ``until``, with the readings and joins of that second, or up to the finish."""
+    state = State(amounts, counts, batches)
+    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    pass_time(state, markets, until)
+
+
+@kernel
+def aim(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    times: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    first: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
+    market: int,
+    on_demand: int,
+    spot: int,
+) -> None:
+    """Change the target to instances in a market."""
+    state = State(amounts, counts, batches)
+    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    change_target(state, markets, market, on_demand, spot)
 
 
 @kernel
@@ -330,28 +532,24 @@ def guarded(
     amounts: np.ndarray,
     counts: np.ndarray,
     batches: np.ndarray,
+    times: np.ndarray,
+    available: np.ndarray,
+    price: np.ndarray,
+    first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
+    market: int,
     on_demand: int,
     spot: int,
     next_at: float,
     deadline: float,
-) -> tuple[int, int]:
-    """Return the wished target if it is safe, else the safe one with the least more on-demand, with spot before without.
-
-    If no more on-demand is safe, the safe target with less: a start that saves the restart of a
-    larger group. If none is safe, the fastest number of on-demand instances.
-    """
-    n_max = len(rates) - 1
-    for o in range(on_demand, n_max + 1):
-        for s in (min(spot, n_max - o), 0):
-            works = o + s == 0 or rates[o + s] > 0.0
-            if works and is_safe(amounts, counts, batches, rates, terms, o, s, next_at, deadline):
-                return o, s
-    for o in range(on_demand - 1, 0, -1):
-        if rates[o] > 0.0 and is_safe(amounts, counts, batches, rates, terms, o, 0, next_at, deadline):
-            return o, 0
-    return fastest(rates), 0
+) -> tuple[int, int, int]:
+    """Return the `safe_target` of a wish, as market, on-demand and spot."""
+    state = State(amounts, counts, batches)
+    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    return safe_target(state, markets, market, on_demand, spot, next_at, deadline)
 
 
 @kernel
@@ -362,23 +560,29 @@ def follow(
     times: np.ndarray,
     available: np.ndarray,
     price: np.ndarray,
+    first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
+    move_usd: np.ndarray,
+    transfer: float,
+    market: int,
     on_demand: int,
     spot: int,
     until: float,
     deadline: float,
-) -> tuple[int, int, int, int, float, float, float]:
+) -> tuple[int, int, int, int, int, float, float, float]:
     """Aim at the guarded wish and let time pass to the next decision at ``until``.
 
-    Return the target (on-demand, spot) and, at ``until``, the instances that are held or requested,
-    the available instances, the price, the work done and the USD paid. An infinite ``deadline`` is
-    not guarded.
+    Return the target (market, on-demand, spot) and, at ``until``, the instances that are held or
+    requested, the available instances, the price, the work done and the USD paid. An infinite
+    ``deadline`` is not guarded.
     """
+    state = State(amounts, counts, batches)
+    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
     if deadline < math.inf:
-        on_demand, spot = guarded(amounts, counts, batches, rates, terms, on_demand, spot, until, deadline)
-    aim(amounts, counts, batches, terms, on_demand, spot)
-    advance(amounts, counts, batches, times, available, price, rates, terms, until)
-    held = requested(counts, batches, SPOT) + requested(counts, batches, ON_DEMAND)
-    paid = amounts[PAID + SPOT] + amounts[PAID + ON_DEMAND]
-    return on_demand, spot, held, counts[AVAILABLE], amounts[PRICE], amounts[WORK], paid
+        market, on_demand, spot = safe_target(state, markets, market, on_demand, spot, until, deadline)
+    change_target(state, markets, market, on_demand, spot)
+    pass_time(state, markets, until)
+    held = requested(state, SPOT) + requested(state, ON_DEMAND)
+    paid = amounts[PAID + SPOT] + amounts[PAID + ON_DEMAND] + amounts[PAID_MOVES]
+    return market, on_demand, spot, held, counts[AVAILABLE], amounts[PRICE], amounts[WORK], paid

@@ -23,6 +23,8 @@ POLICIES: Registry[Callable[..., Policy[Any]]] = Registry(
         "UP-single": "single_cluster:SingleCluster",
         "AHANP": "reactive:Ahanp",
         "AHAP": "committed_horizon:Ahap",
+        "Reserve": "reserve:Reserve",
+        "Sizing": "sizing:Sizing",
         "Stochastic": "stochastic:Stochastic",
     },
     package=__name__,

@@ -16,14 +16,14 @@ from slackwater.optimization.policies.pace import (
     finishing_size,
     is_done,
     keeps_deadline,
+    least_constant_size,
     least_size,
+    meets_deadline,
     narrate,
-    pace,
     safety_net,
     slots_left,
     split,
     spot_is_cheaper,
-    work_left,
 )
 from slackwater.optimization.window.plan import Allocation
 
@@ -48,7 +48,7 @@ class OnDemandOnly:
         """Return the constant number of on-demand instances."""
         if is_done(view):
             return HOLD_NOTHING, state
-        n = state if state and _meets_deadline(view, state) else _least_constant(view)
+        n = state if state and meets_deadline(view, state) else least_constant_size(view)
         return Allocation(n, 0), n
 
     def explain(self, state: int, view: View, allocation: Allocation) -> str:
@@ -56,28 +56,13 @@ class OnDemandOnly:
         if is_done(view):
             return narrate(view, allocation)
         n, left = allocation.on_demand, slots_left(view)
-        if _meets_deadline(view, n):
+        if meets_deadline(view, n):
             return (
                 f"on-demand only: {n} is the smallest constant number that meets the deadline in {left} slots"
             )
         return (
             f"on-demand only: even {n} instances, the fastest allocation, miss the deadline in {left} slots"
         )
-
-
-def _meets_deadline(view: View, n: int) -> bool:
-    job = view.job
-    first = job.efficiency(n, view.progress.n_previous)
-    work = (first + slots_left(view) - 1) * pace(job, view.slot_hours).gain[n]
-    return work >= work_left(view) - WORK_TOLERANCE * job.workload
-
-
-def _least_constant(view: View) -> int:
-    job = view.job
-    for n in range(job.n_min, job.n_max + 1):
-        if _meets_deadline(view, n):
-            return n
-    return fastest_size(view)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,4 +168,7 @@ def changeovers(on_demand_held: bool, view: View) -> float:
 def behind(view: View, lead: float) -> bool:
     """Return True if less work is done than uniform progress reaches ``lead`` slots from now (M4.3)."""
     job = view.job
-    return view.progress.done < expected_progress(job, view.slot + lead) - WORK_TOLERANCE * job.workload
+    return (
+        view.progress.done
+        < expected_progress(job, view.slot + view.elapsed + lead) - WORK_TOLERANCE * job.workload
+    )

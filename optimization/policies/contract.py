@@ -76,6 +76,11 @@ class View:
     elapsed_hours: float = 0.0
 
     @property
+    def elapsed(self) -> float:
+        """Share of the slot that has passed at the decision."""
+        return self.elapsed_hours / self.slot_hours
+
+    @property
     def hours_left(self) -> float:
         """Hours from the decision to the deadline."""
         return (self.job.deadline_slots - self.slot) * self.slot_hours - self.elapsed_hours

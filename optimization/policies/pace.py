@@ -112,8 +112,17 @@ def is_done(view: View) -> bool:
 
 
 def slot_gain(view: View, n: int) -> float:
-    """Return the work of this slot on ``n`` instances, mu H(n) Delta (M2.4)."""
-    return pace(view.job, view.slot_hours).work[view.progress.n_previous][n]
+    """Return the work of this slot on ``n`` instances, mu H(n) Delta (M2.4), or of what is left of it (M12.10)."""
+    numbers = pace(view.job, view.slot_hours)
+    return numbers.work[view.progress.n_previous][n] - view.elapsed * numbers.gain[n]
+
+
+def most_in_slot(view: View) -> float:
+    """Return the most work that on-demand can do in this slot, or in what is left of it (M12.10)."""
+    if not view.elapsed_hours:
+        return pace(view.job, view.slot_hours).reach[1][view.progress.n_previous]
+    sizes = range(view.job.n_min, view.job.n_max + 1)
+    return max(0.0, *(slot_gain(view, n) for n in sizes))
 
 
 def step(progress: Progress, allocation: Allocation, view: View) -> Progress:
@@ -147,10 +156,10 @@ def least_size(view: View, target: float) -> int:
     if missing <= 0.0:
         return 0
     numbers = pace(job, view.slot_hours)
-    if missing <= numbers.reach[1][before]:
-        work = numbers.work[before]
+    if missing <= most_in_slot(view):
+        work, gain, part = numbers.work[before], numbers.gain, view.elapsed
         for n in range(job.n_min, job.n_max + 1):
-            if work[n] >= missing:
+            if work[n] - part * gain[n] >= missing:
                 return n
     gains = after_growing(job.restart, job.n_max) > 0.0
     return numbers.fastest[1][before] if gains else soonest_size(view, target)
@@ -191,13 +200,28 @@ def fastest_size(view: View) -> int:
     )
 
 
+def meets_deadline(view: View, n: int) -> bool:
+    """Return True if ``n`` instances, held from now on, finish by the deadline."""
+    job = view.job
+    first = job.efficiency(n, view.progress.n_previous)
+    slots = slots_left(view) - view.elapsed
+    work = (first + slots - 1) * pace(job, view.slot_hours).gain[n]
+    return work >= work_left(view) - WORK_TOLERANCE * job.workload
+
+
+def least_constant_size(view: View) -> int:
+    """Return the least constant size that meets the deadline, or the fastest if none does (M4.1)."""
+    for n in range(view.job.n_min, view.job.n_max + 1):
+        if meets_deadline(view, n):
+            return n
+    return fastest_size(view)
+
+
 def finishing_size(view: View) -> int | None:
     """Return the least n that finishes the job in this slot, or None."""
-    job, before = view.job, view.progress.n_previous
+    job = view.job
     missing = work_left(view) - WORK_TOLERANCE * job.workload
-    if missing > pace(job, view.slot_hours).reach[1][before]:
-        return None
-    return least_size(view, job.workload)
+    return None if missing > most_in_slot(view) else least_size(view, job.workload)
 
 
 def spot_is_cheaper(view: View) -> bool:
@@ -231,13 +255,16 @@ def slots_left(view: View) -> int:
 def keeps_deadline(view: View, n: int) -> bool:
     """Return True if on-demand alone can still finish by d after this slot on ``n`` instances."""
     numbers = pace(view.job, view.slot_hours)
-    left = work_left(view) - numbers.work[view.progress.n_previous][n]
+    left = work_left(view) - slot_gain(view, n)
     return left <= numbers.reach[slots_left(view) - 1][n] + WORK_TOLERANCE * view.job.workload
 
 
 def deadline_in_reach(view: View) -> bool:
     """Return True if on-demand alone can finish by d from this slot on."""
-    reach = pace(view.job, view.slot_hours).reach[slots_left(view)][view.progress.n_previous]
+    numbers = pace(view.job, view.slot_hours)
+    reach = numbers.reach[slots_left(view)][view.progress.n_previous]
+    if view.elapsed_hours:
+        reach -= view.elapsed * max(numbers.gain)
     return work_left(view) <= reach + WORK_TOLERANCE * view.job.workload
 
 
@@ -351,7 +378,7 @@ def slack_slots(view: View) -> int:
 def slots_ahead(view: View) -> float:
     """Return the lead over uniform progress in slots, (z - Zexp(t)) / (L / d); negative when behind."""
     job = view.job
-    ahead = view.progress.done - expected_progress(job, view.slot)
+    ahead = view.progress.done - expected_progress(job, view.slot + view.elapsed)
     return ahead * job.deadline_slots / job.workload
 
 

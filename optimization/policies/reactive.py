@@ -63,7 +63,10 @@ class Ahanp:
         job = view.job
         cheap = view.price <= self.sigma * view.on_demand_usd
         spot = all_spot(view) if cheap else HOLD_NOTHING
-        behind = view.progress.done < expected_progress(job, view.slot) - WORK_TOLERANCE * job.workload
+        behind = (
+            view.progress.done
+            < expected_progress(job, view.slot + view.elapsed) - WORK_TOLERANCE * job.workload
+        )
         if not behind:
             return self._keep(view, spot, spot_only=True) if spot.total else spot
         need = least_size(view, expected_progress(job, view.slot + 1))

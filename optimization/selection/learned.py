@@ -161,7 +161,7 @@ def leading(weights: Weights, jobs: int) -> tuple[str, str]:
     """Return the leading policy by weights learned from ``jobs`` jobs, and the reason why it decides."""
     name = leader(weights)
     weight = float(weights.probability[list(weights.names).index(name)])
-    since = f"leads after {jobs} jobs" if jobs else "leads by what was measured before the first job"
+    since = f"leads after {jobs} jobs" if jobs else "leads by the results of experiments"
     return name, f"{since}, weight {weight:.3f}"
 
 

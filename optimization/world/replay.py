@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, Progress, needed, on_demand_to_go
+from slackwater.optimization.job.definition import Job, Progress, needed
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
@@ -202,7 +202,7 @@ def _run_policy(
     state counts slots (M12.10).
     """
     job = case.case.job
-    terms = world_terms(job, on_demand_usd=seen.on_demand_usd)
+    terms = world_terms(job, on_demand_usd=seen.on_demand_usd, sold=seen.on_demand.sold)
     run = WorldRun(replace(terms, workload=needed(job.workload)), case.readings)
     before = state = policy.start(job)
     always = always_kept(job, seen)
@@ -242,16 +242,12 @@ def _outcome(
 ) -> WorldOutcome:
     slot_seconds = seen.slot_hours * SECONDS_PER_HOUR
     deadline = job.deadline_slots * slot_seconds
-    run.advance(deadline + SECOND_TOLERANCE)
-    by_deadline, work = sum(run.paid), run.work
-    if not run.is_finished and seen.on_demand.sold:
-        _finish_on_demand(run, job, deadline, seen)
-    finish = run.finish
+    run.advance(deadline)
+    work = run.work
+    end = run.end(job.worth, deadline=deadline, slot=slot_seconds, must_finish=job.must_finish)
+    finish = end.finish
     on_time = finish is not None and finish <= deadline + SECOND_TOLERANCE
     slots = None if finish is None else math.ceil((finish - SECOND_TOLERANCE) / slot_seconds)
-    value = 0.0
-    if finish is not None:
-        value = job.completion_value(job.deadline_slots if on_time else finish / slot_seconds)
     on_demand_usd, spot_usd = run.paid
     on_demand_seconds, spot_seconds = run.instance_seconds
     return WorldOutcome(
@@ -259,12 +255,12 @@ def _outcome(
         job=job.name,
         allocations=tuple(targets),
         progress=work,
-        cost_usd=by_deadline,
-        termination_cost_usd=on_demand_usd + spot_usd - by_deadline,
+        cost_usd=end.paid_usd - end.late_usd,
+        termination_cost_usd=end.late_usd,
         finished_slot=slots if on_time else None,
         finish_slots=slots,
-        value_usd=value,
-        utility_usd=value - on_demand_usd - spot_usd,
+        value_usd=end.value_usd,
+        utility_usd=end.utility_usd,
         launcher=launcher,
         finish=finish,
         on_demand_usd=on_demand_usd,
@@ -275,20 +271,3 @@ def _outcome(
         lost_work=run.lost_work,
         restarts=run.restarts,
     )
-
-
-def _finish_on_demand(run: WorldRun, job: Job, deadline: float, seen: Seen) -> None:
-    """Finish the rest on the instances of M2.6, or on none; the run is at the deadline."""
-    ending = on_demand_to_go(
-        job,
-        done=run.work,
-        n_previous=run.held.total,
-        slot=job.deadline_slots,
-        on_demand_usd=seen.on_demand_usd,
-        slot_hours=seen.slot_hours,
-    )
-    run.decide(Allocation(ending.n, 0))
-    if ending.n:
-        terms, rate = run.terms, run.terms.rates[ending.n]
-        start = terms.on_demand_wait + terms.boot + terms.restart
-        run.advance(deadline + 2.0 * (start + terms.workload / rate * SECONDS_PER_HOUR))

@@ -1,4 +1,4 @@
-"""Simulation of one job in the renter's world (M12): time in seconds, decisions at any time.
+"""Simulation of one job in the renter's world (M12): time in seconds, decisions at any time, one or several markets.
 
 The slot model (M2.4) assumes that spot which is there at the start of a slot stays for the slot and
 that on-demand replaces it at once. Here spot is lost at the reading that shows fewer instances, an
@@ -16,11 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from slackwater.optimization.kernels import world
+from slackwater.optimization.kernels.rules import Value, value_at
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
 
 #: Seconds by which sums of many seconds may exceed a deadline that is met exactly.
 SECOND_TOLERANCE = 1e-6
+#: USD by which an ending must be better than an earlier one: rounding errors do not break a tie.
+ENDING_TOLERANCE_USD = 1e-9
+NOTHING = Allocation(0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,7 @@ class WorldTerms:
     ``rates`` is H(0..n_max) in work units per hour, 0 below n_min. ``checkpoint`` is the working
     time between checkpoints, 0 if every moment is one. ``notice_saves``: a provider's notice
     before a loss is long enough to save. ``on_demand_wait`` passes until on-demand is granted.
+    ``sold``: on-demand is sold in the market (M1.1).
     """
 
     rates: tuple[float, ...]
@@ -40,6 +45,7 @@ class WorldTerms:
     checkpoint: float
     notice_saves: bool = False
     on_demand_wait: float = 0.0
+    sold: bool = True
 
     def __post_init__(self) -> None:
         for name in ("boot", "restart", "checkpoint", "on_demand_wait"):
@@ -56,7 +62,7 @@ class WorldTerms:
     @property
     def least_time(self) -> float:
         """Seconds that the job takes on on-demand alone, from the request: the least time to its deadline that the guard needs."""
-        return self.on_demand_wait + self.boot + self.restart + self.workload / max(self.rates) * 3600.0
+        return self.on_demand_wait + self.boot + self.restart + self.workload / max(self.rates) * world.HOUR
 
     def array(self) -> np.ndarray:
         """Return the terms as the kernels read them."""
@@ -69,7 +75,51 @@ class WorldTerms:
                 float(self.notice_saves),
                 self.on_demand_usd,
                 self.workload,
+                float(self.sold),
+                max(self.rates),
+                self.rates.index(max(self.rates)),
+                self.n_max,
             ]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorldMarkets:
+    """A job in its M >= 1 markets, with the moves between them (M12.8).
+
+    ``transfer`` is the time in seconds that the checkpoint takes to another market, ``move_usd``
+    (M, M) the cost of a move from the market of the row. ``home`` is the market of the checkpoint
+    at the start; None: none, and the first start is free. A single market is its home.
+    """
+
+    terms: tuple[WorldTerms, ...]
+    transfer: float = 0.0
+    move_usd: np.ndarray
+    home: int | None = None
+
+    def __post_init__(self) -> None:
+        count = len(self.terms)
+        if not count or len({one.workload for one in self.terms}) > 1:
+            raise JobError(f"terms of {count} markets", expected="one or more markets, with one workload")
+        usd = np.array(self.move_usd, dtype=float)
+        if usd.shape != (count, count) or not (usd >= 0.0).all() or not 0.0 <= self.transfer < math.inf:
+            raise JobError(
+                f"moves of {self.transfer} seconds and USD of shape {usd.shape}",
+                expected=f"0 or more, {count} by {count}",
+            )
+        object.__setattr__(self, "move_usd", usd)
+        if count == 1:
+            object.__setattr__(self, "home", 0)
+        if self.home is not None and not 0 <= self.home < count:
+            raise JobError(f"home {self.home}", expected=f"None or a market in 0..{count - 1}")
+
+    @property
+    def least_time(self) -> float:
+        """Seconds that the job takes on on-demand alone in its fastest market, from the request."""
+        return min(
+            one.least_time + (0.0 if self.home in (None, m) else self.transfer)
+            for m, one in enumerate(self.terms)
+            if one.sold
         )
 
 
@@ -104,63 +154,133 @@ class Standing(NamedTuple):
     paid_usd: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldEnd:
+    """End of a run: its finish in seconds (None: given up), USD paid, USD of it paid after the deadline, and its value."""
+
+    finish: float | None
+    paid_usd: float
+    late_usd: float
+    value_usd: float
+
+    @property
+    def utility_usd(self) -> float:
+        """Value less all money paid."""
+        return self.value_usd - self.paid_usd
+
+
+def value_in_world(worth: Value, finish: float, deadline: float, slot: float) -> float:
+    """Return V in USD of a finish in seconds; ``worth`` counts slots of ``slot`` seconds, ``deadline`` of them end at d (M2.5)."""
+    late = finish - deadline
+    return value_at(worth, worth.deadline + (late / slot if late > SECOND_TOLERANCE else 0.0))
+
+
+def _batches(markets: WorldMarkets) -> np.ndarray:
+    """Return room for the batches of a run: every batch has an instance, so there are at most n_max of a kind."""
+    return np.zeros((2, max(one.n_max for one in markets.terms), 3))
+
+
+def _markets(markets: WorldMarkets, readings: Sequence[Readings]) -> world.Markets:
+    """Return the markets of a run as the kernels read them."""
+    rates = np.zeros((len(markets.terms), 1 + max(one.n_max for one in markets.terms)))
+    for m, one in enumerate(markets.terms):
+        rates[m, : 1 + one.n_max] = one.rates
+    return world.Markets(
+        times=np.concatenate([own.times for own in readings]),
+        available=np.concatenate([own.available for own in readings]),
+        price=np.concatenate([own.price for own in readings]),
+        first=np.cumsum([0, *(len(own.times) for own in readings)]),
+        rates=rates,
+        terms=np.array([one.array() for one in markets.terms]),
+        move_usd=markets.move_usd,
+        transfer=float(markets.transfer),
+    )
+
+
 class WorldRun:
-    """One job in the world, from the start of its first second; mutable: `advance` and `decide` in turn."""
+    """One job in the world, from the start of its first second; mutable: `advance` and `decide` in turn.
 
-    __slots__ = ("_amounts", "_batches", "_counts", "_rates", "_terms", "readings", "terms")
+    ``terms`` and ``readings`` are of a single market, or of several; a decision without a market
+    stays in the market of the instances.
+    """
 
-    def __init__(self, terms: WorldTerms, readings: Readings, start: float = 0.0) -> None:
-        self.terms, self.readings = terms, readings
-        self._rates, self._terms = np.array(terms.rates), terms.array()
+    __slots__ = ("_amounts", "_arrays", "_counts", "markets", "readings")
+
+    def __init__(
+        self, terms: WorldTerms | WorldMarkets, readings: Readings | Sequence[Readings], start: float = 0.0
+    ) -> None:
+        if isinstance(terms, WorldTerms):
+            terms = WorldMarkets(terms=(terms,), move_usd=np.zeros((1, 1)))
+        self.markets = terms
+        self.readings = (readings,) if isinstance(readings, Readings) else tuple(readings)
+        if len(self.readings) != len(terms.terms):
+            raise JobError(
+                f"readings of {len(self.readings)} markets", expected=f"{len(terms.terms)}, one for each"
+            )
         self._amounts = np.zeros(world.AMOUNTS)
         self._amounts[[world.NOW, world.FINISH, world.FORMED_AT]] = start, math.inf, -1.0
+        self._amounts[world.ARRIVES] = -math.inf
         self._counts = np.zeros(world.COUNTS, dtype=np.int64)
-        self._batches = np.zeros((2, terms.n_max, 3))  # every batch has an instance
+        state = world.State(self._amounts, self._counts, _batches(terms))
+        self._arrays = (*state, *_markets(terms, self.readings))
+        here = terms.home or 0
+        self._counts[world.HERE] = here
+        self._counts[world.READING] = self._arrays[6][here]
+        self._counts[world.PLACE] = -1 if terms.home is None else here
         self.advance(start)
+
+    def copy(self) -> WorldRun:
+        """Return an independent run in the same state."""
+        other = WorldRun.__new__(WorldRun)
+        other.markets, other.readings = self.markets, self.readings
+        state = world.State(*(array.copy() for array in self._arrays[:3]))
+        other._amounts, other._counts = state.amounts, state.counts
+        other._arrays = (*state, *self._arrays[3:])
+        return other
 
     def advance(self, until: float) -> None:
         """Let time pass up to ``until`` seconds, or up to the finish; the readings of that second are applied."""
-        if self.is_finished:
-            return
-        world.advance(
-            self._amounts,
-            self._counts,
-            self._batches,
-            self.readings.times,
-            self.readings.available,
-            self.readings.price,
-            self._rates,
-            self._terms,
-            float(until),
-        )
+        if not self.is_finished:
+            world.advance(*self._arrays, float(until))
 
-    def decide(self, target: Allocation) -> None:
-        """Aim at an allocation from now on; raises `JobError` beyond n_max."""
-        if not 0 <= target.total <= self.terms.n_max or min(target.on_demand, target.spot) < 0:
-            raise JobError(f"a target of {target}", expected=f"0 to {self.terms.n_max} instances")
-        if self.is_finished:
-            return
-        world.aim(self._amounts, self._counts, self._batches, self._terms, target.on_demand, target.spot)
+    def decide(self, target: Allocation, market: int | None = None) -> None:
+        """Aim at an allocation from now on, in a market; raises `JobError` beyond its n_max.
+
+        In another market than that of the instances these end at once (M12.8). A target of no
+        instances stays where it is.
+        """
+        to = self.market if market is None or not target.total else market
+        if not 0 <= to < len(self.readings):
+            raise JobError(f"market {to}", expected=f"0 to {len(self.readings) - 1}")
+        n_max = self.markets.terms[to].n_max
+        if not 0 <= target.total <= n_max or min(target.on_demand, target.spot) < 0:
+            raise JobError(f"a target of {target}", expected=f"0 to {n_max} instances")
+        if not self.is_finished:
+            world.aim(*self._arrays, to, target.on_demand, target.spot)
 
     def guarded(self, wish: Allocation, *, next_at: float, deadline: float) -> Allocation:
-        """Return the wished target if on-demand can still meet the deadline after any loss of spot, else more on-demand (M12.7).
+        """Return `guarded_in` of a run with a single market, without its market."""
+        return self.guarded_in(0, wish, next_at=next_at, deadline=deadline)[1]
+
+    def guarded_in(
+        self, market: int, wish: Allocation, *, next_at: float, deadline: float
+    ) -> tuple[int, Allocation]:
+        """Return the wished target if on-demand can still meet the deadline after any loss of spot, else a safe one (M12.7).
 
         ``next_at`` is the latest time of the next decision, ``deadline`` in seconds. A job whose
         start satisfied the guard and whose targets all passed it is never late, on any readings,
-        provided that on-demand is granted after ``on_demand_wait``.
+        provided that on-demand is granted after ``on_demand_wait``. Where nothing is sold on demand
+        the wish is returned.
         """
-        on_demand, spot = world.guarded(
-            self._amounts,
-            self._counts,
-            self._batches,
-            self._rates,
-            self._terms,
+        to, on_demand, spot = world.guarded(
+            *self._arrays,
+            market,
             wish.on_demand,
             wish.spot,
             float(next_at),
             deadline + SECOND_TOLERANCE,
         )
-        return Allocation(int(on_demand), int(spot))
+        return int(to), Allocation(int(on_demand), int(spot))
 
     def follow(
         self, wish: Allocation, *, until: float, deadline: float = math.inf
@@ -168,23 +288,86 @@ class WorldRun:
         """Guard a wish, decide it, and advance to the next decision at ``until``, all in one step.
 
         Return the target and the state of the run at ``until``. Without a ``deadline`` the wish is
-        the target.
+        the target. For a run with a single market.
         """
-        on_demand, spot, held, available, price, work, paid = world.follow(
-            self._amounts,
-            self._counts,
-            self._batches,
-            self.readings.times,
-            self.readings.available,
-            self.readings.price,
-            self._rates,
-            self._terms,
-            wish.on_demand,
-            wish.spot,
-            until,
-            deadline + SECOND_TOLERANCE,
+        _, on_demand, spot, held, available, price, work, paid = world.follow(
+            *self._arrays, 0, wish.on_demand, wish.spot, until, deadline + SECOND_TOLERANCE
         )
         return Allocation(on_demand, spot), Standing(held, available, price, work, paid)
+
+    def end(self, worth: Value, *, deadline: float, slot: float, must_finish: bool) -> WorldEnd:
+        """End the run at its deadline, or after it on on-demand, and return what it has come to (M12.6).
+
+        ``worth`` is the value of the job in slots of ``slot`` seconds, ``deadline`` in seconds. A
+        job that is not done has the constant on-demand size and market with the best value less
+        money, if that is positive or the job ``must_finish``. The run is mutated.
+        """
+        self.advance(deadline)
+        before = self.paid_usd
+        if not self.is_finished:
+            best = self._best_ending(worth, deadline, slot, must_finish)
+            self.decide(NOTHING) if best is None else self.decide(best[1], best[0])
+            self.advance(math.inf if best is not None else self.now)
+        value = 0.0 if self.finish is None else value_in_world(worth, self.finish, deadline, slot)
+        return WorldEnd(
+            finish=self.finish, paid_usd=self.paid_usd, late_usd=self.paid_usd - before, value_usd=value
+        )
+
+    def _best_ending(
+        self, worth: Value, deadline: float, slot: float, must_finish: bool
+    ) -> tuple[int, Allocation] | None:
+        """Return market and size of the best ending on on-demand; ties: the present market, then the least size."""
+        best, found = -math.inf if must_finish else 0.0, None
+        here, count = self.market, len(self.readings)
+        for m in ((here + i) % count for i in range(count)):
+            terms = self.markets.terms[m]
+            for n in range(1, terms.n_max + 1) if terms.sold else ():
+                if terms.rates[n] <= 0.0:
+                    continue
+                run, target = self.copy(), Allocation(n, 0)
+                run.decide(target, m)
+                run.advance(math.inf)
+                usd = value_in_world(worth, run.now, deadline, slot) - (run.paid_usd - self.paid_usd)
+                if usd > best + ENDING_TOLERANCE_USD:
+                    best, found = usd, (m, target)
+        return found
+
+    @property
+    def terms(self) -> WorldTerms:
+        """Terms of the job in the market of its instances."""
+        return self.markets.terms[self.market]
+
+    @property
+    def market(self) -> int:
+        """Market of the instances."""
+        return int(self._counts[world.HERE])
+
+    @property
+    def place(self) -> int | None:
+        """Market of the checkpoint, None before the first group forms without a home."""
+        place = int(self._counts[world.PLACE])
+        return None if place < 0 else place
+
+    @property
+    def moves(self) -> int:
+        """Number of moves."""
+        return int(self._counts[world.MOVES])
+
+    @property
+    def moving_usd(self) -> float:
+        """USD paid for moves."""
+        return float(self._amounts[world.PAID_MOVES])
+
+    @property
+    def paid_usd(self) -> float:
+        """USD paid for instances and moves."""
+        return float(self._amounts[world.PAID : world.PAID + 2].sum()) + self.moving_usd
+
+    def seen(self, market: int) -> tuple[int, float]:
+        """Return available spot instances and spot price of a market by its newest reading; (0, NaN) before the first."""
+        own = self.readings[market]
+        r = int(np.searchsorted(own.times, self.now, side="right"))
+        return (int(own.available[r - 1]), float(own.price[r - 1])) if r else (0, math.nan)
 
     @property
     def now(self) -> float:
@@ -269,7 +452,8 @@ class WorldRun:
         return int(self._counts[world.FORMED])
 
     def _sizes(self, kind: int) -> np.ndarray:
-        return self._batches[kind, : self._counts[world.BATCHES + kind], world.SIZE]
+        sizes: np.ndarray = self._arrays[2][kind, : self._counts[world.BATCHES + kind], world.SIZE]
+        return sizes
 
 
 def simulate(

@@ -3,9 +3,20 @@
 After Koa, Ma, Ng and Chua, "Diffusion Variational Autoencoder for Tackling Stochasticity in Multi-Step Regression Stock Price
 Prediction" (CIKM 2023, arXiv 2309.00073): X_n and Y_n are the window and the target at a common step n of two diffusions, the
 target's slower by `TARGET_SCALE`. The autoencoder draws latents from X_n at two scales and returns a normal distribution for
-every step of Y_n. The energy E is learned by denoising score matching: a drawn prediction minus the gradient of E is close to
-the clean target, and a step along this gradient cleans the prediction. The module is imported only for training and prediction,
-because JAX is installed by the extra `dva`.
+every step of Y_n::
+
+    X_n = sqrt(a_n) X + sqrt(1 - a_n) e,   Y_n = sqrt(b_n) Y + sqrt(1 - b_n) e',
+    a_n = prod_{i<=n} (1 - beta_i),   b_n = prod_{i<=n} (1 - 0.1 beta_i),   beta from 0 to 0.02
+
+The energy E is learned by denoising score matching: a drawn prediction minus the gradient of E is close to
+the clean target, and a step along this gradient cleans the prediction. The loss is the mean of (Y_n - m)^2, 0.5 times the negative
+log likelihood of Y_n, 0.01 / 48 times the divergence of the latents, and the mean of (Y - y + grad E(y))^2 for draws y.
+
+Deviations from the paper: counts are in halves of the capacity, logarithms of prices in three recent changes, both relative to the
+newest value; two scales of convolutions, no recurrent part; all sizes and weights but 0.5, 0.1 and that of the score matching; the
+milder diffusion, the squared error, the divergence, and draws smoothed by a normal kernel.
+
+The module is imported only for training and prediction, because JAX is an optional library.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ STEPS = (
         name="add",
         minute=5,
         words="job add job.toml",
-        text="From now on every turn decides the job. A turn is one pass of the loop; `slackwater run` makes one.",
+        text="Every turn now decides the job. `slackwater run` runs a turn, one pass of the loop: read data, forecast, decide.",
     ),
     Step(
         name="run",
@@ -112,53 +112,52 @@ STEPS = (
         name="half",
         minute=35,
         words="run",
-        text="The next slot, half an hour later: the job keeps its instances.",
+        text="Half an hour later, in the next slot, the job keeps its instances.",
     ),
     Step(
         name="later",
         minute=65,
         words="ingest aws later.json",
-        text="An hour after the start: the newest prices are read. They have not changed.",
+        text="An hour after the start this reads the newest prices, which have not changed.",
     ),
     Step(
         name="report",
         minute=65,
         words="job report llama-sft --at 2026-11-25T13:00Z --spot 3",
-        text="One of the 4 instances was lost, 3 are held. The report says so; the next plan starts from it.",
+        text="The market took one of the 4 instances, and 3 are running. The next plan starts from this report.",
     ),
     Step(
         name="lost",
         minute=65,
         words="plan llama-sft",
-        text="The answer counts 3 held instances and the work of the first hour.",
+        text="The plan starts from 3 running instances and the work of the first hour.",
     ),
     Step(
         name="early",
         minute=65,
         words="job change llama-sft --deadline 2026-11-25T22:00Z",
-        text="The deadline becomes 2 hours earlier. The warning names the remedies: more instances, or a later deadline.",
+        text="The new deadline is 2 hours earlier, too early for 4 instances. The warning names the remedies.",
     ),
     Step(
         name="moved",
         minute=65,
         words="job change llama-sft --deadline 2026-11-25T23:00Z",
-        text="A deadline one hour earlier than at first can be met.",
+        text="A deadline one hour before the first deadline can be met.",
     ),
-    Step(name="decided", minute=65, words="run", text="The turn decides by the new deadline."),
+    Step(name="decided", minute=65, words="run", text="The turn uses the new deadline."),
     Step(
         name="bill",
         minute=65,
         words="bill llama-sft",
-        text="The slot of the loss is counted by the report, the slots before it by the decisions. The work of the slot that "
-        "has begun is not known yet, so *saved* counts the two slots before it: 83.00 - 32.00 = 51.00.",
+        text="The slot from 13:00 is billed by the report, the two slots before it by the decisions. Its work is not known yet, "
+        "so *saved* covers only those two slots: 83.00 - 32.00 = 51.00.",
     ),
     Step(
         name="backtest",
         minute=65,
         words="backtest --job job.toml --every 72h --to 2026-11-25T00:00Z --policy MeanField --policy Greedy",
-        text="The same job, started every 3 days of the last month, with the 10.5 hours that are left until its deadline. "
-        "*Greedy* does nothing clever: it takes the cheapest spot at full size. "
-        "On constant prices and a tight deadline nothing cleverer is cheaper. "
+        text="This simulates the same job, started every 3 days of the last month, each time with 10.5 hours to the deadline. "
+        "*Greedy* always takes the cheapest spot at full size. With constant prices and a tight deadline no policy is cheaper. "
         "`--every 6h` without `--policy` compares all policies, and takes about a minute.",
     ),
 )
@@ -201,7 +200,7 @@ HEAD = """\
 You have a fine-tuning job of 320 GPU-hours, a deadline tonight, and a price history of `p4d.24xlarge`, which has 8 GPUs.
 It is 2026-11-25 12:05 UTC; all times are UTC.
 The prices are synthetic: us-east-1b costs $8.00 an instance-hour in the last 15 days and $9.50 before,
-us-east-1a $9.60 and $9.00, us-east-1c $10.40 and $10.50. Your own come from AWS, in a file or by a pipe:
+us-east-1a $9.60 and $9.00, us-east-1c $10.40 and $10.50. Real prices come from AWS, through a file or a pipe:
 
     aws ec2 describe-spot-price-history --instance-types p4d.24xlarge --start-time 2026-10-26 > prices.json
     aws ec2 describe-spot-price-history --instance-types p4d.24xlarge | slackwater ingest aws -
@@ -221,7 +220,7 @@ def page(found: Mapping[str, str]) -> str:
             f"## {NOW + timedelta(minutes=step.minute):%H:%M} `slackwater {step.words}`\n\n```\n{output}\n```\n\n{step.text}\n"
         )
     parts.append(
-        "`python tests/kits/renters_path.py` writes this page again. A test computes its figures by hand.\n"
+        "`python tests/kits/renters_path.py` writes this page. A test computes its figures independently.\n"
     )
     return "\n".join(parts)
 

@@ -208,7 +208,7 @@ def test_the_check_of_the_signature_on_the_page_works():
 
 
 def test_every_key_and_option_on_the_page_is_there():
-    table = DOC.split("| key | what it is |")[1].split("\n\n")[0]
+    table = DOC.split("| key | meaning |")[1].split("\n\n")[0]
     keys = {key for line in table.splitlines()[2:] for key in re.findall(r"`(\w+)`", line.split("|")[1])}
     assert keys <= set(schema("decision")["required"])
     assert len(keys) > 10

@@ -33,7 +33,7 @@ from slackwater.flows.ledger.reports import (
     reports_of,
     save_report,
 )
-from slackwater.flows.turn.following import find_market
+from slackwater.flows.turn.places import find_market
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.turn.work import Work
@@ -137,9 +137,9 @@ def test_what_differs_from_the_advice_or_the_bounds_is_said_but_kept(jobs):
     advised = {BEGIN + STEP: Allocation(2, 3)}
     assert differences(report(2, on_demand=2, spot=3), stored, advised) == []
     (told,) = differences(report(2, on_demand=2, spot=1), stored, advised)
-    assert "2 on-demand and 3 spot were advised, 2 and 1 held" in told
+    assert "2 on-demand and 3 spot, reported: 2 and 1" in told
     (told,) = differences(report(1.5, on_demand=2), stored, advised)  # in the middle of the slot
-    assert "2 and 0 held" in told
+    assert "reported: 2 and 0" in told
     (told,) = differences(report(5, spot=11), stored, advised)
     assert "bounds are 1 to 8: plans count 8" in told
     assert differences(report(2, progress=1.0), stored, advised) == []

@@ -349,7 +349,7 @@ def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_fil
         # In the turn that scored the first two jobs, nothing was known yet about multi-market policies.
         row = decisions_of(store, "late")[-1]
         assert row["policy"] == "MeanField"
-        assert "the policies of the pool know a single market" in row["chosen_because"]
+        assert "a multi-market policy, because" in row["chosen_because"]
         pool = read_pool(make_turn(store, AT, settings))
         assert pool.deciders([at])[0].among_markets[1] == ""
         _, why = pool.deciders([at + STEP])[0].among_markets

@@ -13,8 +13,8 @@ def test_the_default_pool_has_the_papers_size_and_the_baselines():
     assert len(names) == len(set(names))
     assert sum(name.startswith("AHAP(") for name in names) == 105
     assert sum(name.startswith("AHANP(") for name in names) == 7
-    assert {"OD-only", "MSU", "MSU-trim", "UP", "Stochastic(24)"} <= set(names)
-    assert len(names) == 119
+    assert {"OD-only", "MSU", "MSU-trim", "UP", "Stochastic(24)", "Reserve(60)", "Sizing"} <= set(names)
+    assert len(names) == 121
     assert {"AHAP(5,1,0.9,expected)", "AHAP(5,3,0.3,last,expected)", "AHANP(0.7)"} <= set(names)
 
 

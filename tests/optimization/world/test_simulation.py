@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slackwater.optimization.window.plan import Allocation
-from slackwater.optimization.world.simulation import Readings, WorldRun, WorldTerms, simulate
+from slackwater.optimization.world.simulation import Readings, WorldMarkets, WorldRun, WorldTerms, simulate
 from slackwater.warehouse.errors import JobError
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "world.json").read_text(encoding="utf-8"))["cases"]
@@ -63,12 +63,12 @@ def test_reference_case(case):
         run.decide(target)
 
 
-def markets(rng):
-    """Return the terms and readings of a random small job."""
+def market(rng, workload):
+    """Return the terms and readings of a random small market."""
     n_max = int(rng.integers(1, 6))
     terms = WorldTerms(
         rates=(0.0, *np.sort(rng.uniform(0.5, 4.0, n_max))),
-        workload=float(rng.uniform(1.0, 12.0)),
+        workload=workload,
         on_demand_usd=4.0,
         boot=float(rng.choice([0.0, 120.0])),
         restart=float(rng.choice([0.0, 240.0, 900.0])),
@@ -81,25 +81,113 @@ def markets(rng):
     return terms, Readings(times=times, available=available, price=rng.uniform(0.5, 3.0, 60))
 
 
-@pytest.mark.parametrize("seed", range(40))
+def places(rng):
+    """Return a random small job in 1 to 3 markets, and their readings."""
+    workload = float(rng.uniform(1.0, 12.0))
+    terms, readings = zip(*(market(rng, workload) for _ in range(rng.integers(1, 4))), strict=True)
+    usd = rng.uniform(0.0, 2.0, (len(terms), len(terms)))
+    return WorldMarkets(terms=terms, transfer=float(rng.choice([0.0, 500.0])), move_usd=usd), readings
+
+
+@pytest.mark.parametrize("seed", range(60))
 def test_where_time_is_cut_does_not_matter(seed):
     """Advancing in many small steps gives the same run as advancing from decision to decision."""
     rng = np.random.default_rng(seed)
-    terms, readings = markets(rng)
-    whole, cut = WorldRun(terms, readings), WorldRun(terms, readings)
+    job, readings = places(rng)
+    whole, cut = WorldRun(job, readings), WorldRun(job, readings)
     for at in range(0, 36_000, 1800):
-        spot = int(rng.integers(0, terms.n_max + 1))
-        target = Allocation(int(rng.integers(0, terms.n_max + 1 - spot)), spot)
+        to = int(rng.integers(len(job.terms)))
+        spot = int(rng.integers(0, job.terms[to].n_max + 1))
+        target = Allocation(int(rng.integers(0, job.terms[to].n_max + 1 - spot)), spot)
         whole.advance(at)
         for second in np.sort(rng.uniform(at - 1800, at, 5)):
             cut.advance(max(second, cut.now))
         cut.advance(at)
-        assert cut.held == whole.held
-        assert (cut.work, *cut.paid) == pytest.approx((whole.work, *whole.paid), abs=1e-9)
-        whole.decide(target)
-        cut.decide(target)
-    assert (whole.restarts, whole.lost_instances) == (cut.restarts, cut.lost_instances)
+        assert (cut.held, cut.place) == (whole.held, whole.place)
+        assert (cut.work, *cut.paid, cut.moving_usd) == pytest.approx(
+            (whole.work, *whole.paid, whole.moving_usd), abs=1e-9
+        )
+        whole.decide(target, to)
+        cut.decide(target, to)
+    assert (whole.restarts, whole.lost_instances, whole.moves) == (
+        cut.restarts,
+        cut.lost_instances,
+        cut.moves,
+    )
     assert whole.finish == pytest.approx(cut.finish)
+
+
+def far_apart(**changes):
+    """Return a job with two equal markets: boot 100 s, restart 50 s, a transfer of 300 s for 2 USD, home in the first."""
+    terms = WorldTerms(
+        rates=(0.0, 1.0), workload=5.0, on_demand_usd=3.6, boot=100.0, restart=50.0, checkpoint=0.0
+    )
+    return WorldMarkets(
+        **{"terms": (terms, terms), "transfer": 300.0, "move_usd": np.full((2, 2), 2.0), "home": 0} | changes
+    )
+
+
+NONE = Readings(times=np.array([0.0]), available=np.array([0]), price=np.array([1.0]))
+
+
+def test_a_move_is_paid_when_the_first_group_forms_there_and_its_transfer_comes_before_the_restart():
+    run = WorldRun(far_apart(), (NONE, NONE))
+    run.decide(Allocation(1, 0), 1)
+    run.advance(99.0)
+    assert (run.moving_usd, run.place, run.market) == (0.0, 0, 1)
+    run.advance(100.0)
+    assert (run.moving_usd, run.place, run.moves, run.works_at) == (2.0, 1, 1, 450.0)
+    run.advance(4050.0)
+    assert run.work == pytest.approx(1.0)
+    assert run.paid_usd == pytest.approx(4.05 + 2.0)
+
+
+def test_instances_end_when_the_move_is_decided_and_their_work_is_saved():
+    run = WorldRun(far_apart(), (NONE, NONE))
+    run.decide(Allocation(1, 0), 0)
+    run.advance(1950.0)
+    run.decide(Allocation(1, 0), 1)
+    run.advance(2050.0)
+    assert run.work == pytest.approx(0.5)
+    assert run.paid == pytest.approx(((1950.0 + 100.0) / 1000.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("home", "target", "back"),
+    [(0, Allocation(0, 1), False), (0, Allocation(1, 0), True), (None, Allocation(1, 0), False)],
+    ids=["no spot there", "back before it boots", "no home"],
+)
+def test_what_is_no_move(home, target, back):
+    run = WorldRun(far_apart(home=home), (NONE, NONE))
+    run.decide(target, 1)
+    run.advance(50.0)
+    if back:
+        run.decide(target, 0)
+    run.advance(5000.0)
+    assert (run.moves, run.moving_usd) == (0, 0.0)
+    assert run.work == pytest.approx(
+        0.0 if target.spot else (5000.0 - 150.0 - (50.0 if back else 0.0)) / 3600.0
+    )
+
+
+def test_a_checkpoint_under_way_arrives_before_it_goes_on():
+    run = WorldRun(far_apart(), (NONE, NONE))
+    run.decide(Allocation(1, 0), 1)
+    run.advance(150.0)
+    run.decide(Allocation(1, 0), 0)
+    run.advance(250.0)
+    assert (run.moves, run.moving_usd, run.works_at) == (2, 4.0, 400.0 + 300.0 + 50.0)
+
+
+def test_availability_and_price_are_those_of_the_market_of_the_instances():
+    cheap = Readings(times=np.array([10.0, 20.0]), available=np.array([3, 1]), price=np.array([0.5, 0.7]))
+    run = WorldRun(far_apart(), (NONE, cheap))
+    run.advance(15.0)
+    assert (run.seen(0), run.seen(1), run.available) == ((0, 1.0), (3, 0.5), 0)
+    run.decide(Allocation(0, 1), 1)
+    assert (run.available, run.price, run.held) == (3, 0.5, Allocation(0, 1))
+    run.advance(25.0)
+    assert (run.available, run.price) == (1, 0.7)
 
 
 def test_on_demand_that_must_be_waited_for_is_paid_from_its_grant():

@@ -1,12 +1,15 @@
 """From a request and a market to the terms of the world: minutes to seconds, rates per hour, n_min (M12.9)."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
-from make import make_job, request_terms
+from make import make_job, make_multi_job, request_terms
 
+from slackwater.optimization.job.definition import InstanceTimes
 from slackwater.optimization.job.request import parse_request, slot_job
 from slackwater.optimization.world.simulation import WorldTerms
-from slackwater.optimization.world.terms import world_terms
+from slackwater.optimization.world.terms import world_markets, world_terms
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.history import Market
 
@@ -34,6 +37,18 @@ def test_a_request_and_a_market_give_seconds_and_rates_per_hour():
         notice_saves=False,
         on_demand_wait=600.0,
     )
+
+
+def test_several_markets_have_a_transfer_in_seconds_and_their_moves():
+    job = make_job(times=InstanceTimes(boot=1.0, restart=2.0, checkpoint=3.0))
+    several = replace(make_multi_job(job, markets=2, taken=0.3, usd=0.5, home=1), sold=(True, False))
+    found = world_markets(several, on_demand_usd=[1.0, 2.0], slot_hours=0.5)
+    assert found.terms == (
+        world_terms(job, on_demand_usd=1.0),
+        world_terms(job, on_demand_usd=2.0, sold=False),
+    )
+    assert (found.transfer, found.home) == (pytest.approx(540.0), 1)
+    assert found.move_usd.tolist() == [[0.0, 0.5], [0.5, 0.0]]
 
 
 def test_a_job_without_times_is_refused():
