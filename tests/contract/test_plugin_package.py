@@ -12,6 +12,9 @@ from tidy_folder import write_tidy
 
 from slackwater.forecasting.predictors import make_predictor
 from slackwater.optimization.policies.pool import load_pool, policy_named
+from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.issued import read_rows
+from slackwater.warehouse.store.connection import open_store
 
 NOW = LAST.floor("30min")
 OWN = '[[family]]\nname = "Patient"\npatience = [0.25, 0.5]\n[[family]]\nname = "UP"\n'
@@ -34,7 +37,7 @@ def folder(tmp_path_factory):
         file.write_text(
             text.replace(
                 models,
-                'models = ["last_value", "held", "ridge"]\nplanner = "ridge"\nfirst_policy = "Patient(0.25)"',
+                'models = ["last_value", "patient_jobs:held", "ridge"]\nplanner = "ridge"\nfirst_policy = "Patient(0.25)"',
             )
         )
         (path / "late.toml").write_text(JOB)
@@ -78,12 +81,12 @@ def test_a_turn_decides_with_the_policy_and_the_predictor(served):
 def test_a_turn_and_a_backfill_store_forecasts_and_estimates(folder, served):
     _, filled = served
     assert not filled["failed"], filled
-    with open_reader(folder / "w.duckdb") as store:
-        issued = store.connection.execute("SELECT DISTINCT model, issued_at FROM vintages").fetchall()
-        fitted = store.connection.execute("SELECT DISTINCT predictor FROM fitted").fetchall()
-    times = {(name.split(":")[0], pd.Timestamp(at)) for name, at in issued}
-    assert {(name, at) for name in ("held", "ridge") for at in (NOW, NOW - pd.Timedelta(hours=1))} <= times
-    assert {"held", "ridge"} <= {name.split(":")[0] for (name,) in fitted}
+    with open_store(folder / "w.duckdb") as store:
+        issued, fitted = read_rows(store, "vintages"), read_rows(store, "fitted")
+    times = {(name, pd.Timestamp(at)) for name, at in zip(issued["model"], issued["issued_at"], strict=True)}
+    names = {"patient_jobs:held", "ridge"}
+    assert {(name, at) for name in names for at in (NOW, NOW - pd.Timedelta(hours=1))} <= times
+    assert names <= {name.rpartition(":")[0] for name in fitted["predictor"]}
 
 
 def test_a_replay_takes_the_policy_with_its_parameter(folder):
@@ -97,8 +100,25 @@ def test_a_replay_takes_the_policy_with_its_parameter(folder):
     assert plan["policy"] == "Patient(0.75)"
 
 
+def test_a_name_may_be_a_place(folder):
+    read = call("ingest", "patient_jobs:Table", "data", "--db", "other.duckdb", *DB[2:]).value
+    assert read["patient_jobs:Table"]["added"] > 0
+    at = ("--at", NOW.isoformat())
+    issued = call(
+        "forecast", "--market", MARKET, "--model", "patient_jobs:ridge", *at, "--db", "other.duckdb", *DB[2:]
+    )
+    assert issued.code == 0, issued.err
+
+
+@pytest.mark.parametrize("name", ["nothing:here", "patient_jobs:Nothing"])
+def test_a_place_that_cannot_be_imported_is_an_error(folder, name):
+    with pytest.raises(SettingsError, match="cannot be imported"):
+        policy_named(name)
+    assert call("forecast", "--market", MARKET, "--model", name, "--data", "data").code == 2
+
+
 def test_accuracy_measures_the_predictors(folder):
-    given = ("--data", "data", "--settings", "slackwater.toml", "--json", "--workers", "1", "--step", "2h")
+    given = ("--data", "data", "--settings", "slackwater.toml", "--json", "--workers", "1", "--step", "1h")
     told = call("accuracy", "--model", "held", "--model", "ridge", "--market", MARKET, *given).value
     assert {"held", "ridge"} <= set(map(str, _models(told)))
 

@@ -1,6 +1,7 @@
 """Contract of the predictors (M1.2, M6.1-M6.4).
 
-A new entry in `PREDICTORS` is included automatically; `others_drift` and the models of other libraries stand for third-party predictors.
+A new entry in `PREDICTORS` is included automatically; `others_drift` and the models of other libraries stand for
+third-party predictors.
 """
 
 from __future__ import annotations

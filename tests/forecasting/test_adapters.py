@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +14,10 @@ from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression, Ridge
 
+from slackwater.forecasting import forecast
 from slackwater.forecasting.adapters import FEWEST_SLOTS, from_mlforecast, from_sklearn, from_statsforecast
 from slackwater.forecasting.predictor import NEVER_SEEN, Panel, restored, state_text
+from slackwater.forecasting.predictors import make_predictor
 from slackwater.forecasting.series import series_of
 from slackwater.warehouse.errors import ForecastError, SettingsError
 
@@ -161,3 +165,13 @@ def test_an_mlforecast_has_one_model_and_slots_or_times():
         from_mlforecast(
             mlforecast.MLForecast(models=[Ridge(), LinearRegression()], freq=1, lags=[1]), name="two"
         )
+
+
+def test_the_page_has_a_predictor_that_works(tmp_path, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "other-libraries.md"
+    (tmp_path / "my_models.py").write_text(page.read_text().split("```python\n")[1].split("```")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    given = forecast(wandering(200), make_predictor("my_models:ridge"), horizon=3)
+    sys.modules.pop("my_models")
+    assert (given.predictor, given.price_fallback) == ("my_models:ridge", "")
