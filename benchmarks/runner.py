@@ -22,8 +22,8 @@ CASES = (
     "backfill", "joint", "moving", "world",
 )  # fmt: skip
 #: Run only when named, because they take long.
-ON_REQUEST = ("faults", "walks", "competition")
-NEEDS_DATA = {"forecasting", "backtest_speed", "walks", "competition"}
+ON_REQUEST = ("faults", "walks", "competition", "arima")
+NEEDS_DATA = {"forecasting", "backtest_speed", "walks", "competition", "arima"}
 
 
 def figures(value: object, path: str = "") -> Iterator[tuple[str, object]]:

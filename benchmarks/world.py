@@ -1,6 +1,8 @@
 """Seconds to replay jobs of 48 half-hour slots in the world of M12, and the ratio to replays in the slot model.
 
-Both are CPU times of the same jobs and policies in one process, after compilation. The market is read every 10 minutes.
+All are CPU times of the same jobs in one process, after compilation. The market is read every 10 minutes.
+*Runs* take all spot under the guard at every slot, without a policy, in 1 or 3 markets; their ratio is to replays of MSU in the
+slot model.
 """
 
 from __future__ import annotations
@@ -12,17 +14,22 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.replay import JOBS, N_MAX, SIMULATIONS, SINGLE, case, cpu_of
+from benchmarks.replay import JOBS, N_MAX, SIMULATIONS, SINGLE, SLOTS, case, cpu_of
 from slackwater.optimization.job.definition import InstanceTimes
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import load_pool, policy_named
+from slackwater.optimization.window.plan import Allocation
 from slackwater.optimization.world.replay import (
     Launcher,
     WorldCase,
     market_readings,
     replay_world_batch,
 )
+from slackwater.optimization.world.simulation import WorldMarkets, WorldRun
+from slackwater.optimization.world.terms import world_terms
 
+#: Seconds of a slot.
+SLOT = 1800.0
 #: Rounds of which the median counts.
 ROUNDS = 5
 
@@ -48,7 +55,37 @@ def run() -> dict[str, object]:
         name: measure(cases[:5] if name == "Stochastic(24)" else cases, [policy_named(name)])
         for name in names
     }
-    return {f"{SIMULATIONS}_jobs": found, "pool": measure(cases[:1], load_pool())}
+    return {
+        f"{SIMULATIONS}_jobs": found,
+        "pool": measure(cases[:1], load_pool()),
+        "runs": measure_runs(cases),
+    }
+
+
+def measure_runs(cases: list[WorldCase]) -> dict[str, float]:
+    """Return CPU seconds of runs without a policy for `SIMULATIONS` jobs, and their ratios to MSU in the slot model."""
+    base = median(partial(cpu_of, [case.case for case in cases], [policy_named("MSU")]))
+    seconds = {markets: median(partial(cpu_of_runs, cases, markets)) for markets in (1, 3)}
+    scale = SIMULATIONS / len(cases)
+    return {
+        **{f"markets_{m}_seconds": round(found * scale, 2) for m, found in seconds.items()},
+        **{f"markets_{m}_ratio": round(found / base, 2) for m, found in seconds.items()},
+    }
+
+
+def cpu_of_runs(cases: list[WorldCase], markets: int) -> float:
+    """Return the CPU seconds of runs in equal markets."""
+    begun = time.process_time()
+    for known in cases:
+        terms = (world_terms(known.case.job, on_demand_usd=1.0),) * markets
+        places = WorldMarkets(terms=terms, transfer=300.0, move_usd=np.ones((markets, markets)), home=0)
+        run = WorldRun(places, (known.readings,) * markets)
+        for slot in range(1, SLOTS + 1):
+            wish = Allocation(0, min(run.available, N_MAX))
+            run.follow(wish, until=slot * SLOT, deadline=SLOTS * SLOT)
+            if run.is_finished:
+                break
+    return time.process_time() - begun
 
 
 def measure(cases: list[WorldCase], policies: list[Policy[object]]) -> dict[str, float]:

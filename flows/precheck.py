@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slackwater.forecasting.predictors import check_predictor
 from slackwater.warehouse.errors import InputError, OldSchemaError, SettingsError, unknown_job, unknown_market
 from slackwater.warehouse.files import VALID_JOB, names_file, read_toml
 from slackwater.warehouse.sources import check_source
@@ -16,13 +16,15 @@ TIMES = {"at": "--at", "start": "--from", "end": "--to", "deadline": "--deadline
 #: TOML file parameters -> names in error messages.
 TOML_FILES = {"request": "request file", "types": "types file"}
 JOB_FILE = "job file"
+#: Family of a policy at the beginning of its name: up to its parameters.
+FAMILY = re.compile(r"[^()\s]+")
 
 
 def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
     """Raise the error that the command would raise, if it can be detected without the command's imports.
 
-    Checks times, durations, sources, forecasters, TOML files of jobs, requests and types, input paths, and names of
-    stored jobs and of markets.
+    Checks times, durations, sources, forecasters, families of policies, TOML files of jobs, requests and types, input
+    paths, and names of stored jobs and of markets.
     """
     session = next((value for value in arguments.values() if hasattr(value, "db")), None)
     given = dict(arguments) | {"at": arguments.get("at") or getattr(session, "at", None)}
@@ -35,9 +37,10 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
             read_toml(text, TOML_FILES[name], expected="valid TOML")
     if command == "ingest" and arguments.get("source"):
         check_source(arguments["source"])
-    for name in (arguments.get("model"), *(arguments.get("models") or ())):
-        if name not in (None, "perfect"):
-            check_predictor(str(name))
+    if models := [*filter(None, [arguments.get("model")]), *(arguments.get("models") or ())]:
+        _check_predictors(models)
+    if arguments.get("policy"):
+        _check_policies(arguments["policy"])
     data = getattr(session, "data", None) or arguments.get("data")
     paths: tuple[Path, ...] = (*(arguments.get("paths") or ()), *([data] if isinstance(data, Path) else []))
     for path in paths:
@@ -56,6 +59,30 @@ def check_arguments(command: str, arguments: Mapping[str, Any]) -> None:
     if isinstance(market, str) and session is not None and command in BY_MARKET:
         _check_market(market, session)
     _check_forms(command, arguments)
+
+
+def _check_predictors(names: Sequence[object]) -> None:
+    """Raise `SettingsError` for an unknown forecaster."""
+    from slackwater.forecasting.predictors import check_predictor
+
+    for name in names:
+        if name != "perfect":
+            check_predictor(str(name))
+
+
+def _check_policies(names: str | Sequence[str]) -> None:
+    """Raise `SettingsError` for a policy of no known family; its parameters are checked when it is created."""
+    from slackwater.optimization.moving import MULTI_MARKET_POLICIES
+    from slackwater.optimization.policies import POLICIES, POLICY_NAMES
+
+    for name in [names] if isinstance(names, str) else names:
+        family = FAMILY.match(name.strip())
+        if name in ("all", *MULTI_MARKET_POLICIES) or (family is not None and family.group() in POLICIES):
+            continue
+        raise SettingsError(
+            f"policy {name!r}",
+            expected=f"{POLICY_NAMES}; of a job in several markets {', '.join(map(repr, MULTI_MARKET_POLICIES))}",
+        )
 
 
 #: Commands that read a warehouse and never create it.

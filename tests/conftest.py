@@ -49,6 +49,7 @@ FIRST = (
     "studies/experiments/test_experiment_selection.py",
     "test_library.py",
     "test_wheel.py",
+    "test_without_prefect.py",
     "flows/accuracy/test_accuracy_command.py",
     "optimization/fleet/test_competition.py",
     "faults/test_kills.py",

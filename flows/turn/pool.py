@@ -15,9 +15,9 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.rounds import stored_rounds
 from slackwater.flows.turn.context import Turn
 from slackwater.optimization.job.request import JobRequest
+from slackwater.optimization.moving import MULTI_MARKET_POLICIES
 from slackwater.optimization.moving.adapter import InOneMarket
 from slackwater.optimization.moving.definition import MultiMarketPolicy
-from slackwater.optimization.moving.score import MULTI_MARKET_POLICIES
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import DEFAULT_POOL, load_pool, policy_named
 from slackwater.optimization.policies.stochastic import Stochastic
@@ -143,7 +143,7 @@ def read_pool(turn: Turn) -> Pool:
     """Return the policy pool of the settings and the multi-market policies, with the rounds stored in the warehouse."""
     settings = turn.settings
     policies, learner = load_pool(settings.pool or DEFAULT_POOL), informed_learner(settings)
-    names, movers = [policy.name for policy in policies], [mover.name for mover in MULTI_MARKET_POLICIES]
+    names, movers = [policy.name for policy in policies], list(MULTI_MARKET_POLICIES)
     rounds, of_movers = (stored_rounds(turn.store, own) for own in (names, movers))
     return Pool(
         policies=tuple(policies),
@@ -152,10 +152,10 @@ def read_pool(turn: Turn) -> Pool:
         first=policy_named(settings.first_policy),
         informed=_is_informed(settings, names),
         movers=Group(
-            policies=MULTI_MARKET_POLICIES,
+            policies=tuple(MULTI_MARKET_POLICIES.values()),
             rounds=of_movers,
             learner=learner,
-            first=MULTI_MARKET_POLICIES[0],
+            first=MULTI_MARKET_POLICIES[movers[0]],
             informed=_is_informed(settings, movers),
         ),
     )
@@ -171,7 +171,7 @@ def policies_named(turn: Turn, request: JobRequest, names: Sequence[str]) -> lis
             return list(read_pool(turn).policies)
         return [policy_named(name) for name in names]
     at_home = [] if request.market is None else [InOneMarket(policy=Stochastic(), market=0)]
-    known = {policy.name: policy for policy in (*MULTI_MARKET_POLICIES, *at_home)}
+    known = {**MULTI_MARKET_POLICIES, **{policy.name: policy for policy in at_home}}
     for name in names:
         if name not in ("all", *known):
             raise PolicyError(

@@ -662,8 +662,7 @@ def estimated(data: Differenced, p: int, q: int, near: Arma | None = None) -> Ar
 # ARIMA: small orders by exact likelihood and AICc, a daily cycle if it lowers the AICc, all origins from a single filter pass
 # (M6.2).
 #
-# The model is statsmodels' SARIMAX (`FittedArima.as_statsmodels`). The compiled likelihood and filter above fit the whole grid in a
-# tenth of a second instead of many seconds. The spread comes from past errors (`spread_around`).
+# The model is that of statsmodels' SARIMAX, which is slower (decision 53). The spread comes from past errors (`spread_around`).
 
 #: Maximal number of newest slots used for estimation.
 LONGEST_TRAINING = 1000
@@ -790,22 +789,6 @@ class FittedArima:
         point = expected(self.arma, series, np.arange(len(series)), steps)
         spread = spread_around(series, point, origins, horizon)
         return Outlook(quantiles=spread.quantiles, mean=spread.mean, reasons=spread.reasons, law=spread.law)
-
-    def as_statsmodels(self, series: Series) -> Any:
-        """Return the same model of the series as statsmodels results, for summary, tests and intervals; imports statsmodels."""
-        from statsmodels.tsa.statespace.sarimax import SARIMAX
-
-        p, d, q = self.arma.order
-        terms = np.zeros((len(series), 0))
-        if self.arma.weights.size > 1 - d:
-            terms = daily_terms(series, np.arange(len(series)))[:, 1:]
-        data = differenced(series.values, terms, d).table
-        model = SARIMAX(
-            data[:, 0], exog=data[:, 1:] if data.shape[1] > 1 else None, order=(p, 0, q), trend="n"
-        )
-        return model.smooth(
-            np.concatenate([self.arma.weights, self.arma.phi, self.arma.theta, [self.arma.variance]])
-        )
 
 
 def arima() -> ByVariable:

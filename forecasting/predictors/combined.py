@@ -5,7 +5,7 @@ This module holds the count mixture, the price mixture, and the predictors compo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,8 +28,8 @@ from slackwater.forecasting.predictors.count_members import (
     member_laws,
     situation_of,
 )
-from slackwater.forecasting.predictors.last_value import is_stale
-from slackwater.forecasting.predictors.laws import MOST_STATES, ahead
+from slackwater.forecasting.predictors.last_value import FittedLastValue, LastValue, is_stale
+from slackwater.forecasting.predictors.laws import MOST_STATES, ahead, interpolation
 from slackwater.forecasting.predictors.lightgbm import (
     BoostedPrice,
     CountTrees,
@@ -39,6 +39,7 @@ from slackwater.forecasting.predictors.lightgbm import (
     trees_laws,
 )
 from slackwater.forecasting.predictors.price_changes import ChangeProcess, price_state
+from slackwater.forecasting.predictors.window_shares import NO_SHARES, fit_shares, is_binary, share_laws
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
 
@@ -63,12 +64,12 @@ _COUNT_TAIL = np.array([0.0, 0.002, 0.01, 0.025])
 _COUNT_EDGES = np.concatenate([_COUNT_TAIL, np.linspace(0.05, 0.95, 19), 1.0 - _COUNT_TAIL[::-1]])
 COUNT_BINS = _COUNT_EDGES.size - 1
 _WIDTH = np.diff(_COUNT_EDGES)
-#: Weight of the prior in pseudo-transforms. The prior is uniform, except that the outermost 5 % on each side have `_SURPRISE`
+#: Weight of the prior in pseudo-transforms. The prior is uniform, except that the outermost 5 % on each side have `SURPRISE`
 #: times the density, because rare outcomes are missing from a short past (ours).
 COUNT_PRIOR = 40.0
-_SURPRISE = 3.0
+SURPRISE = 3.0
 _COUNT_BELIEVED = _WIDTH * np.where(
-    (_COUNT_EDGES[1:] <= 0.05 + 1e-9) | (_COUNT_EDGES[:-1] >= 0.95 - 1e-9), _SURPRISE, 1.0
+    (_COUNT_EDGES[1:] <= 0.05 + 1e-9) | (_COUNT_EDGES[:-1] >= 0.95 - 1e-9), SURPRISE, 1.0
 )
 
 
@@ -146,6 +147,16 @@ def error_products(laws: np.ndarray, came: np.ndarray) -> np.ndarray:
     return np.asarray(error @ np.swapaxes(error, -1, -2) / (states - 1))
 
 
+def crps(law: np.ndarray, came: np.ndarray) -> np.ndarray:
+    """Return the CRPS of distributions (*shape, states) of values ``came`` (*shape,), divided by the number of thresholds.
+
+    It is 0 where a value is NaN.
+    """
+    below = came[..., None] <= np.arange(law.shape[-1])
+    loss = ((np.cumsum(law, axis=-1) - below) ** 2).sum(axis=-1) / max(law.shape[-1] - 1, 1)
+    return np.asarray(np.where(np.isnan(came), 0.0, loss))
+
+
 def simplex_weights(matrix: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Return the weights w >= 0 with sum 1 that minimize w' A w + ridge |w|^2 for each A (..., members, members).
 
@@ -180,8 +191,8 @@ _MEMORY = 5.0
 class Watched:
     """Distributions of all members at consecutive slots from ``start`` (since the epoch), and observed values, at `NODES`.
 
-    ``laws`` has shape (members, places, nodes, states), ``came`` (places, nodes), NaN where nothing was observed. Sums have a
-    half-life of ``half_life`` slots.
+    ``laws`` has shape (members, places, nodes, states), ``came`` (places, nodes), NaN where nothing was observed, at the slot
+    or at its target. Sums have a half-life of ``half_life`` slots.
     """
 
     start: int
@@ -201,16 +212,29 @@ class Watched:
         """
         return self._running(error_products(self.laws, self.came), first, at, self.half_life, so_far)
 
-    def transforms(
-        self, weights: np.ndarray, first: int, at: np.ndarray, so_far: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return the decayed sums of transforms of the mixture with ``weights`` (places, nodes, members).
+    def mixture(self, weights: np.ndarray) -> np.ndarray:
+        """Return the mixture with ``weights`` (places, nodes, members), shape (places, nodes, states)."""
+        return np.asarray(np.einsum("pkm,mpkn->pkn", weights, self.laws))
 
-        The result has shape (at, nodes, COUNT_BINS); the other parameters are those of `products`.
+    def transforms(
+        self, mixture: np.ndarray, first: int, at: np.ndarray, so_far: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the decayed sums of transforms of a mixture (places, nodes, states), shape (at, nodes, COUNT_BINS).
+
+        The other parameters are those of `products`.
         """
-        mixture = np.einsum("pkm,mpkn->pkn", weights, self.laws)
         terms = transforms(mixture, self.came)
         return self._running(terms, first, at, _MEMORY * self.half_life, so_far)
+
+    def losses(
+        self, laws: Sequence[np.ndarray], first: int, at: np.ndarray, so_far: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the sums of the CRPS of each of ``laws`` (places, nodes, states), shape (at, nodes, laws).
+
+        Nothing is forgotten. The other parameters are those of `products`.
+        """
+        terms = np.stack([crps(law, self.came) for law in laws], axis=-1)
+        return self._running(terms, first, at, np.inf, so_far)
 
     def _running(
         self, terms: np.ndarray, first: int, at: np.ndarray, half_life: float, so_far: np.ndarray | None
@@ -238,11 +262,12 @@ class Watched:
 # The members are those of `predictors.count_members` and, optionally, trees over all markets (`predictors.lightgbm`). At a fit,
 # weights and coverage come from the members' forecasts of the last `HELD_OUT` hours by a preliminary fit that ends before them;
 # then the model is estimated again on all data. Between refits both are updated by every forecast whose target slot has passed.
-# Persistence is a member, so the mixture can reduce to last value.
+# Persistence is a member, so the mixture can reduce to the newest value; a second level weighs the mixture against last value with
+# its spread, by the losses of both since the start of the held-out hours, without forgetting.
 
 #: Hours of forecasts from which weights are learned at a fit, from a fit that does not use these hours.
 HELD_OUT = 48.0
-#: Weight of the mean record of a source's markets, added to a market's own record of error products.
+#: Weight of the mean record of a source's markets, added to a market's own record of error products and of losses.
 COUNT_POOLED = 0.3
 #: Weight of the mean transforms of a source's markets, added to a market's own transforms.
 POOLED_PAST = 1.0
@@ -250,14 +275,20 @@ POOLED_PAST = 1.0
 _SPACED = 6
 #: Name of the trees as a member.
 TREES = "trees"
+#: Steepness of the share of the mixture beside last value in the relative difference of their losses.
+RIVALRY = 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackedCount:
-    """Count model of a panel: members with these names in `MEMBERS`, and the trees under the name `TREES`."""
+    """Count model of a panel: members with these names in `MEMBERS`, and the trees under the name `TREES`.
+
+    ``second_level``: whether the mixture is combined with last value, and of 0/1 series with `window_shares`.
+    """
 
     members: tuple[str, ...] = (*MEMBERS, TREES)
     recalibrated: bool = True
+    second_level: bool = True
 
     def fit(self, panel: Panel) -> FittedStackedCount:
         """Estimate expectations and trees, and compute weights and transforms on the newest `HELD_OUT` hours."""
@@ -273,18 +304,41 @@ class StackedCount:
         slots = np.arange(first, end)
         sums = {key: watched.products(first, slots) for key, watched in seen.items()}
         record = {key: value[-1] for key, value in sums.items()}
-        past = {}
+        mixtures, running = {}, {}
         for key, watched in seen.items():
             # Use the weights of each forecast's issue time: later weights depend on the observed value and look overconfident.
             weights = early.weigh(sums[key], _source(key), sums)[watched.slots - first]
-            past[key] = watched.transforms(weights, first, slots[-1:])[0]
-        return replace(self._estimated(panel, end), record=record, past=past)
+            mixtures[key] = watched.mixture(weights)
+            running[key] = watched.transforms(mixtures[key], first, slots)
+        losses = {}
+        for one in alive:
+            if one.key in seen and self.second_level and not is_binary(one):
+                watched = seen[one.key]
+                past = running[one.key] + POOLED_PAST * _shared(running, one.source)
+                issued = early.issued(mixtures[one.key], past[watched.slots - first])
+                last = early.last_value(one).laws(
+                    one, watched.slots - one.first_slot, NODES, issued.shape[-1]
+                )
+                losses[one.key] = watched.losses((issued, last), first, slots[-1:])[0]
+        return replace(
+            self._estimated(panel, end),
+            record=record,
+            past={key: value[-1] for key, value in running.items()},
+            losses=losses,
+            shares=fit_shares(panel) if self.second_level else NO_SHARES,
+        )
 
     def _estimated(self, panel: Panel, end: int) -> FittedStackedCount:
         expected = expectations(panel, NODES)
         trees = fit_trees(panel, expected) if TREES in self.members else CountTrees(boosters=())
         return FittedStackedCount(
-            members=self.members, recalibrated=self.recalibrated, end=end, expected=expected, trees=trees
+            members=self.members,
+            recalibrated=self.recalibrated,
+            second_level=self.second_level,
+            end=end,
+            expected=expected,
+            trees=trees,
+            last={one.key: LastValue().fit(one) for one in panel.series if self.second_level},
         )
 
 
@@ -299,17 +353,22 @@ def _held_out(alive: list[Series]) -> int:
 class FittedStackedCount:
     """Fitted count mixture; ``end`` is the slot (since the epoch) after the last slot used for estimation.
 
-    For every series with forecasts in the held-out hours, ``record`` holds the sums of error products
-    (nodes, members, members) and ``past`` the sums of transforms (nodes, COUNT_BINS).
+    ``last`` is last value at the second level. For every series with forecasts in the held-out hours, ``record`` holds the sums
+    of error products (nodes, members, members), ``past`` the sums of transforms (nodes, COUNT_BINS) and ``losses``, unless it
+    is a 0/1 series, the sums of the CRPS of the corrected mixture and of last value (nodes, 2).
     """
 
     members: tuple[str, ...]
     recalibrated: bool
+    second_level: bool
     end: int
     expected: Expectations
     trees: CountTrees
+    last: dict[str, FittedLastValue]
+    shares: CountTrees = NO_SHARES
     record: dict[str, np.ndarray] = field(default_factory=dict)
     past: dict[str, np.ndarray] = field(default_factory=dict)
+    losses: dict[str, np.ndarray] = field(default_factory=dict)
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast with the mixture at each origin.
@@ -318,20 +377,39 @@ class FittedStackedCount:
         """
         series = panel.series[which]
         why = NEVER_SEEN if series.key not in self.record else ""
-        steps = np.arange(1, horizon + 1)
-        shares = np.stack([np.interp(steps, NODES, unit) for unit in np.eye(NODES.size)], axis=1)
+        binary, last = is_binary(series), self.last_value(series)
+        known: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
-        def mixture(part: np.ndarray, states: int) -> np.ndarray:
-            weights, past = self._standing(panel, which, part)
-            law = np.einsum("pkm,mpkn->pkn", shares @ weights, self._laws(panel, which, part, steps, states))
-            return corrected(law, shares @ past) if self.recalibrated else np.asarray(law)
+        def issued(part: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
+            alike = origins[series.upper[origins] == states - 1]
+            if states not in known:
+                known[states] = self._standing(panel, which, alike)
+            weights, past, own = (one[np.searchsorted(alike, part)] for one in known[states])
+            nodes = interpolation(steps, NODES)
+            places = series.newest[part]
+            laws = self._laws(panel, which, places, steps, states)
+            mixture = self.issued(np.einsum("pkm,mpkn->pkn", nodes @ weights, laws), nodes @ past)
+            if not self.second_level or (binary and not self.shares.boosters):
+                return mixture
+            if binary:
+                return 0.5 * mixture + 0.5 * share_laws(self.shares, series, places, steps)
+            share = (own @ nodes.T)[..., None]
+            return np.asarray(share * mixture + (1.0 - share) * last.laws(series, places, steps, states))
 
-        return answered(mixture, series, origins, horizon, end=self.end, why=why)
+        return answered(issued, series, origins, horizon, end=self.end, why=why)
+
+    def last_value(self, series: Series) -> FittedLastValue:
+        """Return last value with the spread of the changes known at the fit, none for a market that was not there."""
+        return self.last.get(series.key, LastValue().fit(series.part(0, 0)))
+
+    def issued(self, mixture: np.ndarray, past: np.ndarray) -> np.ndarray:
+        """Return a mixture with its coverage corrected by past transforms, where that is part of the model."""
+        return corrected(mixture, past) if self.recalibrated else mixture
 
     def watch(self, panel: Panel, which: int, first: int, last: int) -> Watched:
         """Compute all members' distributions at the nodes, with observed values, from slot ``first`` to ``last``.
 
-        Slots are numbered since the epoch.
+        Slots are numbered since the epoch. A forecast from a slot without a value has other steps and is not scored.
         """
         series = panel.series[which]
         start = max(first, series.first_slot + int(np.argmax(series.newest >= 0)))
@@ -340,6 +418,7 @@ class FittedStackedCount:
         came = ahead(series.values, int(NODES[-1]))[places][:, NODES - 1]
         if states > MOST_STATES:  # last value forecasts such a series, so there is nothing to weight
             places, came = places[:0], came[:0]
+        came = np.where((series.newest[places] == places)[:, None], came, np.nan)
         laws = self._laws(panel, which, places, NODES, min(states, MOST_STATES))
         return Watched(start=start, laws=laws, came=came, half_life=in_slots(series, COUNT_HALF_LIFE, 24))
 
@@ -361,15 +440,23 @@ class FittedStackedCount:
             record + COUNT_POOLED * _shared(others, source), np.full(members, 1.0 / members)
         )
 
-    def _standing(self, panel: Panel, which: int, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights (origins, nodes, members) and past transforms (origins, nodes, COUNT_BINS) as known at each origin."""
+    def _standing(
+        self, panel: Panel, which: int, origins: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return weights, past transforms and the share of the mixture as known at each origin.
+
+        Their shapes are (origins, nodes, members), (origins, nodes, COUNT_BINS) and (origins, nodes).
+        """
         series, members = panel.series[which], len(self.members)
         own = self.record.get(series.key, np.zeros((NODES.size, members, members)))
         past = self.past.get(series.key, np.zeros((NODES.size, COUNT_BINS)))
+        shared = POOLED_PAST * _shared(self.past, series.source)
+        lost = self.losses.get(series.key, np.zeros((NODES.size, 2)))
         slots = origins + series.first_slot
         standing = self.weigh(own, series.source, self.record)
         weights = np.repeat(standing[None], origins.size, axis=0)
         pasts = np.repeat(past[None], origins.size, axis=0)
+        losses = np.repeat(lost[None], origins.size, axis=0)
         # A market that was not in the panel at the fit has no record before its first slot.
         first = max(self.end, series.first_slot)
         late = slots >= first
@@ -378,12 +465,35 @@ class FittedStackedCount:
             seen = self.watch(panel, which, first - int(NODES[-1]), int(slots[-1]))
             sums = seen.products(first, np.arange(first, int(slots[-1]) + 1), own)
             weights[late] = self.weigh(sums[slots[late] - first], series.source, self.record)
-            # Weights for the transforms are recomputed only every few slots: the difference in the transforms is negligible.
+            # Weights for transforms and losses are recomputed only every few slots: the difference is negligible.
             spaced = self.weigh(sums[::_SPACED], series.source, self.record)
             at_each = np.concatenate([standing[None], spaced])
             made = at_each[np.clip((seen.slots - first) // _SPACED + 1, 0, len(spaced))]
-            pasts[late] = seen.transforms(made, first, slots[late], past)
-        return weights, pasts + POOLED_PAST * _shared(self.past, series.source)
+            mixture = seen.mixture(made)
+            pasts[late] = seen.transforms(mixture, first, slots[late], past)
+            if self.second_level and not is_binary(series):
+                both = (
+                    self.issued(mixture, past + shared),
+                    self.last_value(series).laws(
+                        series, seen.slots - series.first_slot, NODES, mixture.shape[-1]
+                    ),
+                )
+                losses[late] = seen.losses(both, first, slots[late], lost)
+        losses += COUNT_POOLED * _shared(self.losses, series.source)
+        return weights, pasts + shared, share_of_mixture(losses)
+
+
+def share_of_mixture(losses: np.ndarray) -> np.ndarray:
+    """Return the share of the mixture in the forecast from sums of the CRPS of mixture and last value (..., 2) (M6.2).
+
+    The rest is last value's; without any loss it is half.
+
+    >>> share_of_mixture(np.array([[1.0, 1.0], [9.0, 11.0]])).round(3).tolist()
+    [0.5, 0.982]
+    """
+    total = losses.sum(axis=-1)
+    gain = (losses[..., 1] - losses[..., 0]) / np.where(total > 0, total, 1.0)
+    return np.asarray(1.0 / (1.0 + np.exp(-RIVALRY * gain)))
 
 
 def _source(key: str) -> str:
@@ -399,8 +509,8 @@ def _shared(sums: dict[str, np.ndarray], source: str) -> np.ndarray | float:
 # ---
 # Prices: a mixture with weights from recent losses, by market, step and part of the distribution (M6.2, M6.6).
 #
-# The sections below forecast the newest value with the spread of recent changes, compute the weights, recalibrate quantiles by
-# past transforms, and combine these parts into the model.
+# The sections below forecast the newest value with the spread of recent changes, compute the weights, and combine these parts
+# into the model.
 
 # ---
 # Last value with the spread of recent changes over the same number of slots, older changes weighing less (M6.2).
@@ -659,79 +769,6 @@ def mixed_quantiles(
 
 
 # ---
-# Recalibration of price quantiles by past transforms (M6.6), as for counts but from quantiles only.
-#
-# Only the 19 levels are known: the probability between two quantiles is spread evenly, and a price equal to several quantiles
-# is spread over all their levels. The corrected quantile of level a is the issued quantile of the level b with G(b) = a, where
-# G is the distribution of past transforms; beyond the outermost levels the distribution is extrapolated linearly. A price
-# forecast without spread is not changed.
-
-#: Bins of the transform: below q05, between neighbouring levels, above q95.
-PRICE_BINS = LEVELS.size + 1
-#: Weight of the prior in pseudo-transforms, and weight of the panel's mean transforms. The prior is uniform, except that the
-#: outermost bins have `_SURPRISE` times the weight, because rare outcomes are missing from a short past (ours).
-PRICE_PRIOR = 60.0
-PRICE_POOLED = 1.0
-_PRICE_BELIEVED = np.where(np.isin(np.arange(PRICE_BINS), (0, PRICE_BINS - 1)), _SURPRISE, 1.0)
-#: Length of the tail beyond q05 and q95, relative to the distance to the neighbouring quantile (ours).
-_PRICE_TAIL = 2.0
-_PRICE_EDGES = np.concatenate([[0.0], LEVELS, [1.0]])
-#: Relative difference below which two prices are equal.
-_SAME = 1e-9
-
-
-def price_transforms(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return each price's transform as shares of the bins, shape (*truth.shape, PRICE_BINS); zeros where the price is NaN.
-
-    ``quantiles`` has shape (*truth.shape, 19).
-    """
-    slack = _SAME * np.maximum(1.0, np.abs(truth))[..., None]
-    below = (quantiles < truth[..., None] - slack).sum(axis=-1)
-    upto = (quantiles <= truth[..., None] + slack).sum(axis=-1)
-    tied = upto > below
-    # A price between quantiles i-1 and i is in bin i; a price tied with levels i..j-1 may be in any of the bins i..j.
-    first, last = below, np.where(tied, upto, below)
-    bins = np.arange(PRICE_BINS)
-    inside = (bins >= first[..., None]) & (bins <= last[..., None])
-    # The end bins of a tie count half: the mass of the tie may end anywhere within them.
-    ends = tied[..., None] & ((bins == first[..., None]) | (bins == last[..., None]))
-    whole = (first[..., None] == 0) & (bins == 0) | (last[..., None] == PRICE_BINS - 1) & (
-        bins == PRICE_BINS - 1
-    )
-    weight = inside * np.where(ends & ~whole, 0.5, 1.0)
-    share = weight / weight.sum(axis=-1, keepdims=True)
-    return np.where(np.isnan(truth)[..., None], 0.0, share)
-
-
-def corrected_quantiles(quantiles: np.ndarray, past: np.ndarray) -> np.ndarray:
-    """Return quantiles (..., 19) recalibrated by past transforms ``past`` (..., PRICE_BINS), non-decreasing.
-
-    The median is not changed: it is the point forecast and has its own weights.
-    """
-    weight = past + PRICE_PRIOR * _PRICE_BELIEVED / _PRICE_BELIEVED.sum()
-    reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
-    flat_q, flat_g = quantiles.reshape(-1, LEVELS.size), reached.reshape(-1, PRICE_BINS)
-    extended = np.concatenate(
-        [
-            flat_q[:, :1] - _PRICE_TAIL * (flat_q[:, 1:2] - flat_q[:, :1]),
-            flat_q,
-            flat_q[:, -1:] + _PRICE_TAIL * (flat_q[:, -1:] - flat_q[:, -2:-1]),
-        ],
-        axis=1,
-    )
-    out = np.empty(flat_q.shape)
-    for i in range(flat_q.shape[0]):
-        levels = np.interp(LEVELS, np.concatenate([[0.0], flat_g[i]]), _PRICE_EDGES)
-        out[i] = np.interp(levels, _PRICE_EDGES, extended[i])
-    half = LEVELS.size // 2
-    middle = flat_q[:, half : half + 1]
-    out[:, :half] = np.minimum(out[:, :half], middle)
-    out[:, half + 1 :] = np.maximum(out[:, half + 1 :], middle)
-    out[:, half] = flat_q[:, half]
-    return np.maximum.accumulate(out, axis=1).reshape(quantiles.shape)
-
-
-# ---
 # Price model: the members' quantiles weighted by recent losses, per market, step and part of the distribution (M6.2).
 #
 # The newest value without spread is a member, so a constant price is forecast as constant; where the price has not moved for long
@@ -746,12 +783,6 @@ PRICE_MEMBERS: dict[str, Callable[[], Model]] = {
 }
 #: Length of the newest part of a panel used to weight the members; at most a third of the panel.
 WEIGHED = pd.Timedelta(days=12)
-#: Empty scores of transforms.
-_NONE = PastLosses(
-    at=np.zeros(0, dtype=int),
-    losses=np.zeros((1, 0, SCORED_STEPS, PRICE_BINS)),
-    changes=np.zeros((0, SCORED_STEPS)),
-)
 #: Interval in slots, counted from the epoch, at which past forecasts are scored.
 REFIT_EVERY = 3
 
@@ -761,7 +792,6 @@ class CombinedPrice:
     """Price model of a panel: the weighted members with these names in `PRICE_MEMBERS`."""
 
     names: tuple[str, ...] = tuple(PRICE_MEMBERS)
-    recalibrated: bool = True
 
     def fit(self, panel: Panel) -> FittedCombinedPrice:
         """Weight members estimated without the newest days on those days, and estimate them again on all data."""
@@ -774,51 +804,17 @@ class CombinedPrice:
         before = panel.until(end - 1 - width)
         earlier = {name: PRICE_MEMBERS[name]().fit(before) for name in self.names}
         first, stop = end - 1 - width, end - 1
-        told: dict[int, np.ndarray] = {}
         kept: dict[str, DiscountedLosses] = {}
         for which, one in enumerate(panel.series):
             origins = scored_origins(one, (first, stop))
             if origins.size:
-                told[which] = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
                 start = empty_record(len(fitted) + 1, first)
-                scores = scores_of(one, origins, told[which])
+                told = member_quantiles(earlier, panel, which, origins, SCORED_STEPS)
+                scores = scores_of(one, origins, told)
                 losses, changes = records(scores, start, np.array([stop]), _half_life(one))
                 kept[one.key] = DiscountedLosses(losses=losses[:, 0], changes=changes[0], slot=stop)
         prior = pooled(list(kept.values())) if kept else _even(len(fitted))
-        fallen = {}
-        for which, made in told.items():
-            one = panel.series[which]
-            start = empty_record(len(fitted) + 1, first)
-            origins = scored_origins(one, (first, stop))
-            seen = _fallen(one, origins, made, start, prior)
-            sums, _ = records(seen, _nothing_fallen(first), np.array([stop]), _half_life(one))
-            fallen[one.key] = DiscountedLosses(losses=sums[:, 0], changes=np.zeros(SCORED_STEPS), slot=stop)
-        return FittedCombinedPrice(
-            members=fitted, kept=kept, prior=prior, end=end, fallen=fallen, recalibrated=self.recalibrated
-        )
-
-
-def _fallen(
-    series: Series, origins: np.ndarray, told: np.ndarray, start: DiscountedLosses, prior: np.ndarray
-) -> PastLosses:
-    """Compute the transforms of prices under the quantiles issued at ``origins`` with the weights of that time.
-
-    They are returned as `PastLosses`, with the bins in place of the parts.
-    """
-    scores = scores_of(series, origins, told)
-    losses, changes = records(scores, start, origins + series.first_slot, _half_life(series))
-    issued = mixed_quantiles(told[:, :, :SCORED_STEPS], losses, changes, prior)
-    target = origins[:, None] + np.arange(1, SCORED_STEPS + 1)
-    inside = np.minimum(target, len(series) - 1)
-    truth = np.where(target < len(series), series.values[inside], np.nan)
-    share = price_transforms(issued, truth)
-    return PastLosses(at=scores.at, losses=share[None], changes=np.zeros(share.shape[:2]))
-
-
-def _nothing_fallen(slot: int) -> DiscountedLosses:
-    return DiscountedLosses(
-        losses=np.zeros((1, SCORED_STEPS, PRICE_BINS)), changes=np.zeros(SCORED_STEPS), slot=slot
-    )
+        return FittedCombinedPrice(members=fitted, kept=kept, prior=prior, end=end)
 
 
 def _even(members: int) -> np.ndarray:
@@ -852,9 +848,14 @@ def scores_of(series: Series, origins: np.ndarray, told: np.ndarray) -> PastLoss
 def member_quantiles(
     members: dict[str, FittedPredictor], panel: Panel, which: int, origins: np.ndarray, horizon: int
 ) -> np.ndarray:
-    """Return the quantiles of the newest value and of every member, shape (members + 1, origins, horizon, 19)."""
+    """Return the quantiles of the newest value and of every member, shape (members + 1, origins, horizon, 19).
+
+    They lie within the bounds known at each origin (M6.3), so that a member is weighted by the quantiles that are issued.
+    """
+    series = panel.series[which]
     told = [model.outlook(panel, which, origins, horizon).quantiles for model in members.values()]
-    return np.stack([standing(panel.series[which], origins, horizon), *told])
+    upper = series.upper[origins][:, None, None]
+    return np.asarray(np.clip(np.stack([standing(series, origins, horizon), *told]), 0.0, upper))
 
 
 def standing(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
@@ -867,16 +868,13 @@ def standing(series: Series, origins: np.ndarray, horizon: int) -> np.ndarray:
 class FittedCombinedPrice:
     """Fitted price mixture; ``end`` is the slot since the epoch after the last slot used for estimation.
 
-    ``kept`` holds each market's discounted losses, ``prior`` the relative losses of the panel, and ``fallen`` each market's
-    discounted transforms, with the bins in place of the parts.
+    ``kept`` holds each market's discounted losses, ``prior`` the relative losses of the panel.
     """
 
     members: dict[str, FittedPredictor]
     kept: dict[str, DiscountedLosses]
     prior: np.ndarray
     end: int
-    fallen: dict[str, DiscountedLosses] = field(default_factory=dict)
-    recalibrated: bool = True
 
     def outlook(self, panel: Panel, which: int, origins: np.ndarray, horizon: int) -> Outlook:
         """Forecast weighted quantiles where the price moves, and the newest value where it is constant."""
@@ -907,18 +905,9 @@ class FittedCombinedPrice:
         known = series.part(0, int(origins[-1]) + 1)
         scores = scores_of(known, past, told[:, np.searchsorted(every, past)])
         losses, changes = records(scores, start, asked, _half_life(series))
-        made = mixed_quantiles(
+        return mixed_quantiles(
             told[:, np.searchsorted(every, origins), :horizon], losses, changes, self.prior
         )
-        if not self.recalibrated:
-            return made
-        before = self.fallen.get(series.key, _nothing_fallen(start.slot))
-        at_past = told[:, np.searchsorted(every, past)]
-        since = _fallen(known, past, at_past, start, self.prior) if past.size else _NONE
-        sums, _ = records(since, before, asked, _half_life(series))
-        steps = np.minimum(np.arange(horizon), SCORED_STEPS - 1)
-        shared = np.mean([one.losses[0] for one in self.fallen.values()], axis=0) if self.fallen else 0.0
-        return corrected_quantiles(made, (sums[0] + PRICE_POOLED * shared)[:, steps])
 
 
 # ---
@@ -938,15 +927,18 @@ def combined() -> ByVariable:
 def smoothing() -> ByVariable:
     """Return the exponential-smoothing predictor: of a count's distribution, and of the size of a price's changes."""
     return ByVariable(
-        name="smoothing", pooled=True, price=AdaptiveLastValue(), count=StackedCount(members=_SMOOTHED)
+        name="smoothing",
+        pooled=True,
+        price=AdaptiveLastValue(),
+        count=StackedCount(members=_SMOOTHED, second_level=False),
     )
 
 
 def uncalibrated() -> ByVariable:
-    """Return `combined` without recalibration by past values, only used for comparison (M6.6)."""
+    """Return `combined` without recalibration of counts by past values, only used for comparison (M6.6)."""
     return ByVariable(
         name="uncalibrated",
         pooled=True,
-        price=CombinedPrice(recalibrated=False),
+        price=CombinedPrice(),
         count=StackedCount(recalibrated=False),
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.forecasting.predictor import ByVariable, Outlook, each_alone, stored
-from slackwater.forecasting.predictors.laws import MAX_STEP, ErrorQuantiles, ahead, error_quantiles
+from slackwater.forecasting.predictors.laws import MAX_STEP, ErrorQuantiles, ahead, error_quantiles, indicator
 from slackwater.forecasting.series import Series
 
 #: Maximal age of a newest value used as the present value (ours); at least one slot.
@@ -45,6 +45,14 @@ class FittedLastValue:
             mean=np.repeat(last[:, None], horizon, axis=1),
             reasons=self._reasons(series, age),
         )
+
+    def laws(self, series: Series, origins: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
+        """Return distributions of a count on 0..``states`` - 1 at ``steps``, with equal mass at each level.
+
+        The result has shape (origins, steps, states). Steps count from the newest value at each origin.
+        """
+        quantiles = np.floor(series.last(origins)[:, None, None] + self.spread.at(steps) + 0.5 + 1e-9)
+        return np.asarray(indicator(np.clip(quantiles, 0.0, states - 1.0), states).mean(axis=2))
 
     def _reasons(self, series: Series, age: np.ndarray) -> tuple[str, ...]:
         spread = self.spread.reason

@@ -56,6 +56,15 @@ def quantiles_of(law: np.ndarray) -> np.ndarray:
     return np.asarray(missed.sum(axis=-2), dtype=float)
 
 
+def interpolation(steps: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """Return the weights of linear interpolation between ascending ``nodes``, constant beyond them, shape (steps, nodes).
+
+    >>> interpolation(np.array([1, 3, 9]), np.array([1, 2, 4])).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]]
+    """
+    return np.stack([np.interp(steps, nodes, unit) for unit in np.eye(nodes.size)], axis=1)
+
+
 def outlook_of(law: np.ndarray, reasons: tuple[str, ...]) -> Outlook:
     """Return an outlook with the quantiles and mean of the distributions ``law`` (m, h, states)."""
     return Outlook(quantiles=quantiles_of(law), mean=law @ np.arange(law.shape[-1]), reasons=reasons, law=law)

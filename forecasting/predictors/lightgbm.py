@@ -34,6 +34,7 @@ from slackwater.forecasting.predictors.laws import (
     at_least,
     exceeded,
     indicator,
+    interpolation,
     law_of,
     outlook_of,
 )
@@ -148,7 +149,7 @@ def count_rows(at: Situation, peers: np.ndarray, thresholds: np.ndarray) -> np.n
         np.broadcast_to(part, above.shape)
         for part in (thresholds / (at.states - 1), thresholds == thresholds[-1])
     ]
-    columns += [*_peer_columns(at, peers, thresholds, cap), _wide(_hour(at), thresholds)]
+    columns += [*_peer_columns(at, peers, thresholds, cap), _wide(hour_of_day(at.series), thresholds)]
     return np.stack([column[places] for column in columns], axis=-1).astype(np.float32)
 
 
@@ -196,10 +197,10 @@ def _peer_columns(
     return [share, share - smoothed(share, in_slots(at.series, 24.0, 8))]
 
 
-def _hour(at: Situation) -> np.ndarray:
+def hour_of_day(series: Series) -> np.ndarray:
     """Return the slot of the day as a share of the day, NaN without a real clock."""
-    day, slots = at.series.slots_per_day, np.arange(len(at.series))
-    return (slots + at.series.first_slot) % day / day if day > 1 else np.full(slots.shape, np.nan)
+    day, slots = series.slots_per_day, np.arange(len(series))
+    return (slots + series.first_slot) % day / day if day > 1 else np.full(slots.shape, np.nan)
 
 
 # ---
@@ -375,12 +376,7 @@ def _corrections(
         raw = np.asarray(booster.predict(rows.reshape(-1, rows.shape[-1]), raw_score=True, num_threads=1))
         added.append(raw.reshape(rows.shape[:2]))
     table = np.stack(added, axis=1)
-    return np.asarray(_step_shares(at.steps) @ table)
-
-
-def _step_shares(steps: np.ndarray) -> np.ndarray:
-    """Return weights (steps, COUNT_STEPS) for linear interpolation between `COUNT_STEPS`."""
-    return np.stack([np.interp(steps, COUNT_STEPS, unit) for unit in np.eye(COUNT_STEPS.size)], axis=1)
+    return np.asarray(interpolation(at.steps, COUNT_STEPS) @ table)
 
 
 def _between(least: np.ndarray, thresholds: np.ndarray, every: np.ndarray) -> np.ndarray:
@@ -742,16 +738,15 @@ class FittedBoostedCount:
         series = panel.series[which]
         why = UNTAUGHT if not self.trees.boosters else "" if series.key in self.seen else NEVER_SEEN
 
-        def laws(part: np.ndarray, states: int) -> np.ndarray:
-            steps = np.arange(1, horizon + 1)
-            at = situation_of(series, part, steps, states, self.expected.of)
+        def laws(part: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
+            at = situation_of(series, series.newest[part], steps, states, self.expected.of)
             return trees_laws(self.trees.loaded(), at, peers_of(panel, which))
 
         return answered(laws, series, origins, horizon, end=self.end, why=why)
 
 
 def answered(
-    laws: Callable[[np.ndarray, int], np.ndarray],
+    laws: Callable[[np.ndarray, np.ndarray, int], np.ndarray],
     series: Series,
     origins: np.ndarray,
     horizon: int,
@@ -759,19 +754,20 @@ def answered(
     end: int,
     why: str,
 ) -> Outlook:
-    """Return the outlook of ``laws(origins, states)``, or last value where the newest value is stale or there are too many states.
+    """Return the outlook of ``laws(origins, steps, states)``, or last value for a stale newest value or too many states.
 
-    Origins with different bounds are forecast separately, so the forecast of an origin does not depend on the others. ``end`` is
-    the slot after the last slot of the estimation, which also limits the data for the spread of last value.
+    ``steps`` count from the slot of the newest value: a value that is g slots old is forecast g + 1..g + ``horizon`` steps
+    ahead. Origins with different ages or bounds are forecast separately, so the forecast of an origin does not depend on the
+    others. ``end`` is the slot after the last slot of the estimation, which also limits the data for the spread of last value.
     """
-    bounds = series.upper[origins]
+    bounds, age = series.upper[origins], series.age(origins)
+    many, stale = bounds >= MOST_STATES, is_stale(series, age)
     most = int(bounds.max()) + 1
     law = np.zeros((origins.size, horizon, min(most, MOST_STATES)))
-    for bound in np.unique(bounds[bounds < MOST_STATES]):
-        part = bounds == bound
-        law[part, :, : int(bound) + 1] = laws(origins[part], int(bound) + 1)
+    for bound, old in np.unique(np.stack([bounds, age], axis=1)[~(many | stale)], axis=0).astype(int):
+        part = (bounds == bound) & (age == old)
+        law[part, :, : bound + 1] = laws(origins[part], old + np.arange(1, horizon + 1), bound + 1)
     own = outlook_of(law, (why,) * origins.size)
-    many, stale = bounds >= MOST_STATES, is_stale(series, series.age(origins))
     if not (many | stale).any():
         return own
     simpler = LastValue().fit(series.until(end - 1)).outlook(series, origins, horizon)

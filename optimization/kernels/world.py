@@ -37,13 +37,15 @@ COUNTS = 11
 SPOT, ON_DEMAND = 0, 1
 #: Columns of ``batches``.
 SIZE, GRANTED, UP = 0, 1, 2
+#: Rows of ``readings``.
+TIME, COUNT, USD = 0, 1, 2
 #: Indices of the ``terms`` of a market: seconds to boot, to restart the group, between checkpoints
 #: (0: every moment is one) and until on-demand is granted; whether a lost instance saves first; the
 #: on-demand price in USD per hour; the workload; whether on-demand is sold; the highest rate with
-#: the least number of instances that has it; and n_max.
+#: the least number of instances that has it; n_max; and the seconds of a transfer to another market.
 BOOT, RESTART, CHECKPOINT, WAIT, NOTICE, ON_DEMAND_USD, WORKLOAD = 0, 1, 2, 3, 4, 5, 6
-SOLD, FASTEST_RATE, FASTEST, N_MAX = 7, 8, 9, 10
-TERMS = 11
+SOLD, FASTEST_RATE, FASTEST, N_MAX, TRANSFER = 7, 8, 9, 10, 11
+TERMS = 12
 HOUR = 3600.0
 #: Seconds by which a checkpoint may be early: sums of seconds carry rounding errors.
 MOMENT = 1e-9
@@ -60,20 +62,16 @@ class State(NamedTuple):
 class Markets(NamedTuple):
     """Markets of a run, at least one.
 
-    ``times`` (seconds, ascending in a market), ``available`` and ``price`` (USD per hour) are the
-    readings of all markets, those of market m from ``first[m]`` to ``first[m + 1]``. ``rates``
-    (M, n) are H(0..n_max) in work units per hour, 0 below n_min and beyond n_max; ``terms``
-    (M, `TERMS`). ``move_usd`` (M, M) and ``transfer``, in seconds, are the cost of a move.
+    ``readings`` (3, R) has rows for time, available instances and price of all markets, those of
+    market m in columns ``first[m]`` to ``first[m + 1]``, ascending. ``rates`` (M, n) are H(0..n_max)
+    in work units per hour, 0 below n_min and beyond n_max. ``terms`` (M, `TERMS` + M) ends with the
+    USD of a move to each market.
     """
 
-    times: np.ndarray
-    available: np.ndarray
-    price: np.ndarray
+    readings: np.ndarray
     first: np.ndarray
     rates: np.ndarray
     terms: np.ndarray
-    move_usd: np.ndarray
-    transfer: float
 
 
 @part
@@ -166,8 +164,8 @@ def form(state: State, markets: Markets, lost: bool) -> None:
         counts[FORMED] -= 1
     if exists and place != here:
         if place >= 0:
-            amounts[PAID_MOVES] += markets.move_usd[place, here]
-            amounts[ARRIVES] = max(amounts[NOW], amounts[ARRIVES]) + markets.transfer
+            amounts[PAID_MOVES] += markets.terms[place, TERMS + here]
+            amounts[ARRIVES] = max(amounts[NOW], amounts[ARRIVES]) + markets.terms[here, TRANSFER]
             counts[MOVES] += 1
         counts[PLACE] = here
     amounts[FORMED_AT] = amounts[NOW] if exists else -1.0
@@ -178,8 +176,8 @@ def form(state: State, markets: Markets, lost: bool) -> None:
 def read(state: State, markets: Markets) -> None:
     """Apply the next reading: losses, newest instances first, then grants."""
     counts = state.counts
-    counts[AVAILABLE] = markets.available[counts[READING]]
-    state.amounts[PRICE] = markets.price[counts[READING]]
+    counts[AVAILABLE] = int(markets.readings[COUNT, counts[READING]])
+    state.amounts[PRICE] = markets.readings[USD, counts[READING]]
     counts[READING] += 1
     over = requested(state, SPOT) - counts[AVAILABLE]
     if over > 0:
@@ -195,7 +193,7 @@ def next_event(state: State, markets: Markets, until: float) -> float:
     counts, batches = state.counts, state.batches
     then = until
     if counts[READING] < markets.first[counts[HERE] + 1]:
-        then = min(then, markets.times[counts[READING]])
+        then = min(then, markets.readings[TIME, counts[READING]])
     for kind in range(2):
         for b in range(counts[BATCHES + kind]):
             if batches[kind, b, SIZE] > 0.0:
@@ -249,7 +247,7 @@ def pass_time(state: State, markets: Markets, until: float) -> None:
         if amounts[FINISH] < math.inf:
             return
         end = markets.first[counts[HERE] + 1]
-        while counts[READING] < end and markets.times[counts[READING]] <= amounts[NOW]:
+        while counts[READING] < end and markets.readings[TIME, counts[READING]] <= amounts[NOW]:
             read(state, markets)
         if join(state):
             form(state, markets, False)
@@ -268,19 +266,22 @@ def leave(state: State, markets: Markets, market: int) -> None:
         form(state, markets, False)
     counts[HERE] = market
     r, end = markets.first[market], markets.first[market + 1]
-    while r < end and markets.times[r] <= amounts[NOW]:
+    while r < end and markets.readings[TIME, r] <= amounts[NOW]:
         r += 1
     counts[READING] = r
     seen = r > markets.first[market]
-    counts[AVAILABLE] = markets.available[r - 1] if seen else 0
-    amounts[PRICE] = markets.price[r - 1] if seen else 0.0
+    counts[AVAILABLE] = int(markets.readings[COUNT, r - 1]) if seen else 0
+    amounts[PRICE] = markets.readings[USD, r - 1] if seen else 0.0
 
 
 @part
 def change_target(state: State, markets: Markets, market: int, on_demand: int, spot: int) -> None:
-    """Change the target: end the newest instances above it, and request those that it lacks."""
+    """Change the target: end the newest instances above it, and request those that it lacks.
+
+    A target of no instances stays in the present market.
+    """
     counts, changed = state.counts, False
-    if market != counts[HERE]:
+    if market != counts[HERE] and on_demand + spot > 0:
         leave(state, markets, market)
     counts[TARGET + ON_DEMAND] = on_demand
     counts[TARGET + SPOT] = spot
@@ -327,7 +328,7 @@ def arrival(state: State, markets: Markets, market: int, formed: float) -> float
     place, arrives = state.counts[PLACE], state.amounts[ARRIVES]
     if place < 0 or place == market:
         return float(arrives)
-    return float(max(formed, arrives) + markets.transfer)
+    return float(max(formed, arrives) + markets.terms[market, TRANSFER])
 
 
 @part
@@ -343,7 +344,7 @@ def finish_anew(markets: Markets, place: int, arrives: float, asked: float, rest
             continue
         ready = max(asked + terms[WAIT] + terms[BOOT], arrives)
         if place >= 0 and place != m:
-            ready += markets.transfer
+            ready += terms[TRANSFER]
         best = min(best, ready + terms[RESTART] + rest / terms[FASTEST_RATE] * HOUR)
     return best
 
@@ -413,7 +414,7 @@ def cheapest_safe(state: State, markets: Markets, next_at: float, deadline: floa
         if terms[SOLD] == 0.0:
             continue
         rest = (terms[WORKLOAD] - state.amounts[WORK]) * terms[ON_DEMAND_USD]
-        move_usd = markets.move_usd[place, m] if place >= 0 and place != m else 0.0
+        move_usd = markets.terms[place, TERMS + m] if place >= 0 and place != m else 0.0
         for o in range(1, len(rates)):
             usd = move_usd + rest * o / rates[o] if rates[o] > 0.0 else math.inf
             if usd < best and is_safe(state, markets, m, o, 0, next_at, deadline):
@@ -488,19 +489,14 @@ def advance(
     amounts: np.ndarray,
     counts: np.ndarray,
     batches: np.ndarray,
-    times: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
+    readings: np.ndarray,
     first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
-    move_usd: np.ndarray,
-    transfer: float,
     until: float,
 ) -> None:
     """Let time pass up to ``until``, with the readings and joins of that second, or up to the finish."""
-    state = State(amounts, counts, batches)
-    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    state, markets = State(amounts, counts, batches), Markets(readings, first, rates, terms)
     pass_time(state, markets, until)
 
 
@@ -509,21 +505,16 @@ def aim(
     amounts: np.ndarray,
     counts: np.ndarray,
     batches: np.ndarray,
-    times: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
+    readings: np.ndarray,
     first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
-    move_usd: np.ndarray,
-    transfer: float,
     market: int,
     on_demand: int,
     spot: int,
 ) -> None:
     """Change the target to instances in a market."""
-    state = State(amounts, counts, batches)
-    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    state, markets = State(amounts, counts, batches), Markets(readings, first, rates, terms)
     change_target(state, markets, market, on_demand, spot)
 
 
@@ -532,14 +523,10 @@ def guarded(
     amounts: np.ndarray,
     counts: np.ndarray,
     batches: np.ndarray,
-    times: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
+    readings: np.ndarray,
     first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
-    move_usd: np.ndarray,
-    transfer: float,
     market: int,
     on_demand: int,
     spot: int,
@@ -547,8 +534,7 @@ def guarded(
     deadline: float,
 ) -> tuple[int, int, int]:
     """Return the `safe_target` of a wish, as market, on-demand and spot."""
-    state = State(amounts, counts, batches)
-    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    state, markets = State(amounts, counts, batches), Markets(readings, first, rates, terms)
     return safe_target(state, markets, market, on_demand, spot, next_at, deadline)
 
 
@@ -557,14 +543,10 @@ def follow(
     amounts: np.ndarray,
     counts: np.ndarray,
     batches: np.ndarray,
-    times: np.ndarray,
-    available: np.ndarray,
-    price: np.ndarray,
+    readings: np.ndarray,
     first: np.ndarray,
     rates: np.ndarray,
     terms: np.ndarray,
-    move_usd: np.ndarray,
-    transfer: float,
     market: int,
     on_demand: int,
     spot: int,
@@ -577,8 +559,7 @@ def follow(
     requested, the available instances, the price, the work done and the USD paid. An infinite
     ``deadline`` is not guarded.
     """
-    state = State(amounts, counts, batches)
-    markets = Markets(times, available, price, first, rates, terms, move_usd, transfer)
+    state, markets = State(amounts, counts, batches), Markets(readings, first, rates, terms)
     if deadline < math.inf:
         market, on_demand, spot = safe_target(state, markets, market, on_demand, spot, until, deadline)
     change_target(state, markets, market, on_demand, spot)

@@ -236,6 +236,11 @@ class Failover:
         return min(there, key=lambda held: view.views[held.market or 0].price)
 
 
+def failover_to_the_fullest() -> Failover:
+    """Return UP over markets that goes to the market with most spot."""
+    return Failover(fullest=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GreedySpot:
     """Cheapest available spot of all markets; of equal prices the place of the job, then the most instances (M11.5)."""

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from slackwater.optimization.market.window import MarketWindow
-from slackwater.optimization.moving.adapter import InOneMarket, for_markets, stochastic_at_the_start
+from slackwater.optimization.moving.adapter import InOneMarket, for_markets
 from slackwater.optimization.moving.definition import MarketsJob, MultiMarketPolicy
-from slackwater.optimization.moving.policies import DeadlinePressure, Failover, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import (
     Grounds,
     audit_moved,
@@ -22,11 +21,6 @@ from slackwater.optimization.policies.stochastic import Stochastic
 from slackwater.optimization.replay.score import EndedJob, Scored, ledger_row, on_demand_only_cost
 from slackwater.optimization.window.plan import Outcome
 
-#: Policies with which jobs are scored, and from which the deciding policy is selected. The first
-#: decides on a tie.
-MULTI_MARKET_POLICIES: tuple[MultiMarketPolicy[Any], ...] = (
-    MeanField(), OneStep(), Failover(), Failover(fullest=True), DeadlinePressure(), GreedySpot(), stochastic_at_the_start(),
-)  # fmt: skip
 #: Label of the outcome in the market in which the stochastic policy did best: a bound, since that
 #: market was unknown beforehand.
 BEST_MARKET = "Stochastic in the best market afterwards"

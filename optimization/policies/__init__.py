@@ -30,3 +30,8 @@ POLICIES: Registry[Callable[..., Policy[Any]]] = Registry(
     package=__name__,
     group=GROUP,
 )
+#: Expected form of the name of a policy, for error messages.
+POLICY_NAMES = (
+    "a name such as OD-only, MSU, UP, AHANP(0.7), AHAP(5,1,0.9) or AHAP(5,3,0.9,last,target), "
+    f"an entry point of {GROUP}, or module:Name"
+)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slackwater.optimization.policies import GROUP, POLICIES
+from slackwater.optimization.policies import GROUP, POLICIES, POLICY_NAMES
 from slackwater.optimization.policies.contract import NameForm, Policy
 from slackwater.warehouse.errors import SettingsError
 
@@ -88,8 +88,7 @@ def policy_named(name: str) -> Policy[Any]:
     if create is None or len(numbers) != len(wanted) or len(chosen) != len(words):
         raise SettingsError(
             f"policy {name!r}",
-            expected="a name such as OD-only, MSU, UP, AHANP(0.7), AHAP(5,1,0.9) or AHAP(5,3,0.9,last,target), "
-            f"an entry point of {GROUP}, or module:Name",
+            expected=POLICY_NAMES,
         )
     try:
         values = {key: read(text) for (key, read), text in zip(wanted.items(), numbers, strict=True)}

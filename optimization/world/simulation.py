@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +27,8 @@ SECOND_TOLERANCE = 1e-6
 #: USD by which an ending must be better than an earlier one: rounding errors do not break a tie.
 ENDING_TOLERANCE_USD = 1e-9
 NOTHING = Allocation(0, 0)
+#: Arrays of `world.State` and `world.Markets`, in the order of the kernels' arguments.
+_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +68,21 @@ class WorldTerms:
         """Seconds that the job takes on on-demand alone, from the request: the least time to its deadline that the guard needs."""
         return self.on_demand_wait + self.boot + self.restart + self.workload / max(self.rates) * world.HOUR
 
-    def array(self) -> np.ndarray:
+    def numbers(self) -> tuple[float, ...]:
         """Return the terms as the kernels read them."""
-        return np.array(
-            [
-                self.boot,
-                self.restart,
-                self.checkpoint,
-                self.on_demand_wait,
-                float(self.notice_saves),
-                self.on_demand_usd,
-                self.workload,
-                float(self.sold),
-                max(self.rates),
-                self.rates.index(max(self.rates)),
-                self.n_max,
-            ]
+        most = max(self.rates)
+        return (
+            self.boot,
+            self.restart,
+            self.checkpoint,
+            self.on_demand_wait,
+            self.notice_saves,
+            self.on_demand_usd,
+            self.workload,
+            self.sold,
+            most,
+            self.rates.index(most),
+            self.n_max,
         )
 
 
@@ -89,13 +92,15 @@ class WorldMarkets:
 
     ``transfer`` is the time in seconds that the checkpoint takes to another market, ``move_usd``
     (M, M) the cost of a move from the market of the row. ``home`` is the market of the checkpoint
-    at the start; None: none, and the first start is free. A single market is its home.
+    at the start; None: none, and the first start is free. A single market is its home. ``arrays``
+    are rates and terms as the kernels read them.
     """
 
     terms: tuple[WorldTerms, ...]
     transfer: float = 0.0
     move_usd: np.ndarray
     home: int | None = None
+    arrays: tuple[np.ndarray, np.ndarray] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.terms)
@@ -112,6 +117,11 @@ class WorldMarkets:
             object.__setattr__(self, "home", 0)
         if self.home is not None and not 0 <= self.home < count:
             raise JobError(f"home {self.home}", expected=f"None or a market in 0..{count - 1}")
+        rates = np.zeros((count, 1 + max(one.n_max for one in self.terms)))
+        for m, one in enumerate(self.terms):
+            rates[m, : 1 + one.n_max] = one.rates
+        rows = [(*one.numbers(), self.transfer, *paid) for one, paid in zip(self.terms, usd, strict=True)]
+        object.__setattr__(self, "arrays", (rates, np.array(rows)))
 
     @property
     def least_time(self) -> float:
@@ -128,11 +138,13 @@ class Readings:
     """Readings of a spot market: times in seconds, ascending, available instances and USD per instance-hour.
 
     Arrays of shape (readings,). Each reading holds until the next; before the first there is no spot.
+    ``table`` has the three as rows.
     """
 
     times: np.ndarray
     available: np.ndarray
     price: np.ndarray
+    table: np.ndarray = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         shapes = {np.shape(self.times), np.shape(self.available), np.shape(self.price)}
@@ -142,6 +154,7 @@ class Readings:
             raise JobError("times of readings do not ascend", expected="each later than the one before")
         for name, kind in (("times", float), ("available", np.int64), ("price", float)):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=kind))
+        object.__setattr__(self, "table", np.array((self.times, self.available, self.price)))
 
 
 class Standing(NamedTuple):
@@ -175,26 +188,10 @@ def value_in_world(worth: Value, finish: float, deadline: float, slot: float) ->
     return value_at(worth, worth.deadline + (late / slot if late > SECOND_TOLERANCE else 0.0))
 
 
-def _batches(markets: WorldMarkets) -> np.ndarray:
-    """Return room for the batches of a run: every batch has an instance, so there are at most n_max of a kind."""
-    return np.zeros((2, max(one.n_max for one in markets.terms), 3))
-
-
-def _markets(markets: WorldMarkets, readings: Sequence[Readings]) -> world.Markets:
-    """Return the markets of a run as the kernels read them."""
-    rates = np.zeros((len(markets.terms), 1 + max(one.n_max for one in markets.terms)))
-    for m, one in enumerate(markets.terms):
-        rates[m, : 1 + one.n_max] = one.rates
-    return world.Markets(
-        times=np.concatenate([own.times for own in readings]),
-        available=np.concatenate([own.available for own in readings]),
-        price=np.concatenate([own.price for own in readings]),
-        first=np.cumsum([0, *(len(own.times) for own in readings)]),
-        rates=rates,
-        terms=np.array([one.array() for one in markets.terms]),
-        move_usd=markets.move_usd,
-        transfer=float(markets.transfer),
-    )
+@lru_cache(maxsize=256)
+def in_one_market(terms: WorldTerms) -> WorldMarkets:
+    """Return a job in a single market; cached, because it has many runs."""
+    return WorldMarkets(terms=(terms,), move_usd=np.zeros((1, 1)))
 
 
 class WorldRun:
@@ -205,12 +202,14 @@ class WorldRun:
     """
 
     __slots__ = ("_amounts", "_arrays", "_counts", "markets", "readings")
+    _arrays: _Arrays
+    _counts: np.ndarray
 
     def __init__(
         self, terms: WorldTerms | WorldMarkets, readings: Readings | Sequence[Readings], start: float = 0.0
     ) -> None:
         if isinstance(terms, WorldTerms):
-            terms = WorldMarkets(terms=(terms,), move_usd=np.zeros((1, 1)))
+            terms = in_one_market(terms)
         self.markets = terms
         self.readings = (readings,) if isinstance(readings, Readings) else tuple(readings)
         if len(self.readings) != len(terms.terms):
@@ -221,11 +220,15 @@ class WorldRun:
         self._amounts[[world.NOW, world.FINISH, world.FORMED_AT]] = start, math.inf, -1.0
         self._amounts[world.ARRIVES] = -math.inf
         self._counts = np.zeros(world.COUNTS, dtype=np.int64)
-        state = world.State(self._amounts, self._counts, _batches(terms))
-        self._arrays = (*state, *_markets(terms, self.readings))
+        rates, rows = terms.arrays
+        tables = [own.table for own in self.readings]
+        table = tables[0] if len(tables) == 1 else np.hstack(tables)
+        first = np.array([0, *accumulate(own.shape[1] for own in tables)])
+        batches = np.zeros((2, rates.shape[1] - 1, 3))  # every batch has an instance
+        self._arrays = (self._amounts, self._counts, batches, table, first, rates, rows)
         here = terms.home or 0
         self._counts[world.HERE] = here
-        self._counts[world.READING] = self._arrays[6][here]
+        self._counts[world.READING] = first[here]
         self._counts[world.PLACE] = -1 if terms.home is None else here
         self.advance(start)
 
@@ -233,9 +236,9 @@ class WorldRun:
         """Return an independent run in the same state."""
         other = WorldRun.__new__(WorldRun)
         other.markets, other.readings = self.markets, self.readings
-        state = world.State(*(array.copy() for array in self._arrays[:3]))
-        other._amounts, other._counts = state.amounts, state.counts
-        other._arrays = (*state, *self._arrays[3:])
+        amounts, counts, batches = (array.copy() for array in self._arrays[:3])
+        other._amounts, other._counts = amounts, counts
+        other._arrays = (amounts, counts, batches, *self._arrays[3:])
         return other
 
     def advance(self, until: float) -> None:
@@ -249,7 +252,7 @@ class WorldRun:
         In another market than that of the instances these end at once (M12.8). A target of no
         instances stays where it is.
         """
-        to = self.market if market is None or not target.total else market
+        to = self.market if market is None else market
         if not 0 <= to < len(self.readings):
             raise JobError(f"market {to}", expected=f"0 to {len(self.readings) - 1}")
         n_max = self.markets.terms[to].n_max
@@ -283,15 +286,15 @@ class WorldRun:
         return int(to), Allocation(int(on_demand), int(spot))
 
     def follow(
-        self, wish: Allocation, *, until: float, deadline: float = math.inf
+        self, wish: Allocation, *, until: float, deadline: float = math.inf, market: int = 0
     ) -> tuple[Allocation, Standing]:
         """Guard a wish, decide it, and advance to the next decision at ``until``, all in one step.
 
         Return the target and the state of the run at ``until``. Without a ``deadline`` the wish is
-        the target. For a run with a single market.
+        the target. With several markets `WorldRun.market` is then that of the target.
         """
         _, on_demand, spot, held, available, price, work, paid = world.follow(
-            *self._arrays, 0, wish.on_demand, wish.spot, until, deadline + SECOND_TOLERANCE
+            *self._arrays, market, wish.on_demand, wish.spot, until, deadline + SECOND_TOLERANCE
         )
         return Allocation(on_demand, spot), Standing(held, available, price, work, paid)
 

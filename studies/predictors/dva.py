@@ -18,20 +18,90 @@ from slackwater.forecasting.predictor import NEVER_SEEN, ByVariable, FallsBack, 
 from slackwater.forecasting.predictors.combined import (
     COUNT_BINS,
     NODES,
-    PRICE_BINS,
+    SURPRISE,
     corrected,
-    corrected_quantiles,
-    price_transforms,
     transforms,
 )
 from slackwater.forecasting.predictors.count_members import in_slots
 from slackwater.forecasting.predictors.last_value import LastValue, is_stale
-from slackwater.forecasting.predictors.laws import MOST_STATES, ahead
+from slackwater.forecasting.predictors.laws import MOST_STATES, ahead, interpolation
 from slackwater.forecasting.predictors.lightgbm import answered, with_law
 from slackwater.forecasting.predictors.price_changes import LEAST_PRICE, price_state
 from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
 from slackwater.warehouse.errors import SettingsError
+
+# ---
+# Recalibration of price quantiles by past transforms (M6.6), as for counts but from quantiles only.
+#
+# Only the 19 levels are known: the probability between two quantiles is spread evenly, and a price equal to several quantiles
+# is spread over all their levels. The corrected quantile of level a is the issued quantile of the level b with G(b) = a, where
+# G is the distribution of past transforms; beyond the outermost levels the distribution is extrapolated linearly. A price
+# forecast without spread is not changed.
+
+#: Bins of the transform: below q05, between neighbouring levels, above q95.
+PRICE_BINS = LEVELS.size + 1
+#: Weight of the prior in pseudo-transforms. The prior is uniform, except that the
+#: outermost bins have `SURPRISE` times the weight, because rare outcomes are missing from a short past (ours).
+PRICE_PRIOR = 60.0
+_PRICE_BELIEVED = np.where(np.isin(np.arange(PRICE_BINS), (0, PRICE_BINS - 1)), SURPRISE, 1.0)
+#: Length of the tail beyond q05 and q95, relative to the distance to the neighbouring quantile (ours).
+_PRICE_TAIL = 2.0
+_PRICE_EDGES = np.concatenate([[0.0], LEVELS, [1.0]])
+#: Relative difference below which two prices are equal.
+_SAME = 1e-9
+
+
+def price_transforms(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return each price's transform as shares of the bins, shape (*truth.shape, PRICE_BINS); zeros where the price is NaN.
+
+    ``quantiles`` has shape (*truth.shape, 19).
+    """
+    slack = _SAME * np.maximum(1.0, np.abs(truth))[..., None]
+    below = (quantiles < truth[..., None] - slack).sum(axis=-1)
+    upto = (quantiles <= truth[..., None] + slack).sum(axis=-1)
+    tied = upto > below
+    # A price between quantiles i-1 and i is in bin i; a price tied with levels i..j-1 may be in any of the bins i..j.
+    first, last = below, np.where(tied, upto, below)
+    bins = np.arange(PRICE_BINS)
+    inside = (bins >= first[..., None]) & (bins <= last[..., None])
+    # The end bins of a tie count half: the mass of the tie may end anywhere within them.
+    ends = tied[..., None] & ((bins == first[..., None]) | (bins == last[..., None]))
+    whole = (first[..., None] == 0) & (bins == 0) | (last[..., None] == PRICE_BINS - 1) & (
+        bins == PRICE_BINS - 1
+    )
+    weight = inside * np.where(ends & ~whole, 0.5, 1.0)
+    share = weight / weight.sum(axis=-1, keepdims=True)
+    return np.where(np.isnan(truth)[..., None], 0.0, share)
+
+
+def corrected_quantiles(quantiles: np.ndarray, past: np.ndarray) -> np.ndarray:
+    """Return quantiles (..., 19) recalibrated by past transforms ``past`` (..., PRICE_BINS), non-decreasing.
+
+    The median is not changed: it is the point forecast and has its own weights.
+    """
+    weight = past + PRICE_PRIOR * _PRICE_BELIEVED / _PRICE_BELIEVED.sum()
+    reached = np.cumsum(weight, axis=-1) / weight.sum(axis=-1, keepdims=True)
+    flat_q, flat_g = quantiles.reshape(-1, LEVELS.size), reached.reshape(-1, PRICE_BINS)
+    extended = np.concatenate(
+        [
+            flat_q[:, :1] - _PRICE_TAIL * (flat_q[:, 1:2] - flat_q[:, :1]),
+            flat_q,
+            flat_q[:, -1:] + _PRICE_TAIL * (flat_q[:, -1:] - flat_q[:, -2:-1]),
+        ],
+        axis=1,
+    )
+    out = np.empty(flat_q.shape)
+    for i in range(flat_q.shape[0]):
+        levels = np.interp(LEVELS, np.concatenate([[0.0], flat_g[i]]), _PRICE_EDGES)
+        out[i] = np.interp(levels, _PRICE_EDGES, extended[i])
+    half = LEVELS.size // 2
+    middle = flat_q[:, half : half + 1]
+    out[:, :half] = np.minimum(out[:, :half], middle)
+    out[:, half + 1 :] = np.maximum(out[:, half + 1 :], middle)
+    out[:, half] = flat_q[:, half]
+    return np.maximum.accumulate(out, axis=1).reshape(quantiles.shape)
+
 
 # ---
 # Windows and targets: the input of the network at an origin, and the values after it.
@@ -272,11 +342,6 @@ def paths(params: Parameters, series: Series, origins: np.ndarray, seed: int) ->
     return units_at(series, origins).back(np.clip(told.astype(float), -_MOST_UNITS, _MOST_UNITS))
 
 
-def _shares(steps: np.ndarray) -> np.ndarray:
-    """Return the interpolation weights of `NODES` for each step, shape (steps, nodes)."""
-    return np.stack([np.interp(steps, NODES, unit) for unit in np.eye(NODES.size)], axis=1)
-
-
 def _standing(past: dict[str, np.ndarray], key: str, bins: int) -> np.ndarray:
     """Return a market's own transforms plus the weighted mean of its source, shape (nodes, bins)."""
     source = key.partition("@")[2]
@@ -340,12 +405,13 @@ class FittedDvaCount(Learned):
         simpler = LastValue().fit(series.until(self.end - 1))
         if not self.params:
             return FallsBack(simpler=simpler, reason=UNTAUGHT).outlook(series, origins, horizon)
-        steps = np.arange(1, horizon + 1)
-        past = _shares(steps) @ _standing(self.past, series.key, COUNT_BINS)
+        past = _standing(self.past, series.key, COUNT_BINS)
 
-        def mine(part: np.ndarray, states: int) -> np.ndarray:
-            drawn = paths(self.params, series, part, self.seed)
-            return corrected(laws(drawn[:, :, np.minimum(steps, LENGTH) - 1], states), past)
+        def mine(part: np.ndarray, steps: np.ndarray, states: int) -> np.ndarray:
+            drawn = paths(self.params, series, series.newest[part], self.seed)
+            return corrected(
+                laws(drawn[:, :, np.minimum(steps, LENGTH) - 1], states), interpolation(steps, NODES) @ past
+            )
 
         why = "" if series.key in self.bounds else NEVER_SEEN
         given = answered(mine, series, origins, horizon, end=self.end, why=why)
@@ -402,7 +468,7 @@ class FittedDvaPrice(Learned):
         stale = is_stale(series, series.age(origins))
         lively = price_state(series).moves[origins] & ~stale
         if lively.any():
-            past = _shares(steps) @ _standing(self.past, series.key, PRICE_BINS)
+            past = interpolation(steps, NODES) @ _standing(self.past, series.key, PRICE_BINS)
             drawn = paths(self.params, series, origins[lively], self.seed)
             own = quantiles(drawn[:, :, np.minimum(steps, LENGTH) - 1])
             told[lively] = corrected_quantiles(own, np.broadcast_to(past, (*own.shape[:2], PRICE_BINS)))

@@ -30,6 +30,9 @@ REFUSED = [
     (("backtest", "--job", "nix"), "no job 'nix'"),
     (("backtest", "--job", "nix", "--from", "monday"), "--from 'monday'"),
     (("replay", "--job", "nix.toml"), "job file nix.toml"),
+    (("replay", "--job", "job.toml", "--policy", "nix"), "policy 'nix'; expected a name such as OD-only"),
+    (("backtest", "--job", "lora", "--policy", "UP", "--policy", "nix(3)"), "policy 'nix(3)'"),
+    (("plan", "lora", "--policy", "nix"), "or module:Name; of a job in several markets 'MeanField'"),
     (("forecast", "--model", "nix"), "predictor 'nix'"),
     (("accuracy", "--model", "nix"), "predictor 'nix'"),
     (("ingest", "nix", "broken.toml"), "source 'nix'"),
@@ -66,6 +69,7 @@ def refused(tmp_path_factory):
     """Return, for each command, its error and the heavy libraries imported by then; all commands run in a single process."""
     folder = tmp_path_factory.mktemp("refused")
     (folder / "broken.toml").write_text("a = [")
+    (folder / "job.toml").write_text("a = 1")
     with open_store(folder / "slackwater.duckdb") as store:
         store.execute("INSERT INTO markets VALUES (1, 'lab', 'r', 'z', 'x')")
         store.execute(
@@ -103,21 +107,3 @@ def test_names_and_files_that_are_there_pass(tmp_path):
     open_store(tmp_path / "w.duckdb").close()
     assert call("job", "list", "--db", tmp_path / "w.duckdb").code == 0
     assert call("bill", "--db", tmp_path / "w.duckdb").code == 0
-
-
-def test_ingest_loads_nothing_of_the_optimizer(tmp_path):
-    (tmp_path / "two.csv").write_text(
-        "provider,region,zone,instance_type,timestamp,available\naws,us-east-1,us-east-1a,p3.2xlarge,2021-03-02,3\n"
-    )
-    code = (
-        "import sys\nfrom slackwater.flows.cli import PROGRAM\n"
-        "assert PROGRAM.run(['ingest', 'tabular', 'two.csv', '--db', 'w.duckdb']) == 0\n"
-        "own = [name for name in sys.modules if name.startswith('slackwater.') and name.count('.') > 1]\n"
-        "print(len(own), [name for name in own if name.startswith('slackwater.optimization')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    count, loaded = done.stdout.splitlines()[-1].split(" ", 1)
-    assert loaded == "[]"
-    assert int(count) <= 45

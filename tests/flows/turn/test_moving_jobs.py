@@ -39,7 +39,8 @@ from slackwater.flows.turn.work import find_work, panel_mates
 from slackwater.flows.ui.jobs import job_data, job_values, jobs_data
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.request import read_request
-from slackwater.optimization.moving.score import BEST_MARKET, MULTI_MARKET_POLICIES
+from slackwater.optimization.moving import MULTI_MARKET_POLICIES
+from slackwater.optimization.moving.score import BEST_MARKET
 from slackwater.optimization.selection.learned import Rounds
 from slackwater.warehouse.errors import JobError, MarketError
 from slackwater.warehouse.issued import read_rows
@@ -266,7 +267,7 @@ def test_ended_jobs_are_scored_by_every_mover_over_all_their_markets(ended):
             name: rows_of(read_rows(store, "outcomes", where={"job": name})) for name in ("free", "homed")
         }
         weights = read_rows(store, "weights", where={"job": ["free", "homed"]})
-    movers = {mover.name for mover in MULTI_MARKET_POLICIES}
+    movers = set(MULTI_MARKET_POLICIES)
     for name, own in rows.items():
         assert {row["policy"] for row in own} == movers | {BEST_MARKET}
         for row in own:
@@ -292,9 +293,7 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
     db, found = ended
     answer = found.answer()
     keeps_to("run", answer)
-    assert {row["policy"] for row in answer["movers"]} == {mover.name for mover in MULTI_MARKET_POLICIES} | {
-        BEST_MARKET
-    }
+    assert {row["policy"] for row in answer["movers"]} == set(MULTI_MARKET_POLICIES) | {BEST_MARKET}
     assert sum(row["weight"] for row in answer["movers"]) == pytest.approx(1, abs=1e-4)
     assert sum(row["weight"] for row in answer["leaderboard"]) == pytest.approx(1, abs=1e-4)
     assert not {row["policy"] for row in answer["movers"]} & {row["policy"] for row in answer["leaderboard"]}

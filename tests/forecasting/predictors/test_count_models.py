@@ -18,7 +18,9 @@ from slackwater.forecasting.predictors.combined import (
     StackedCount,
     Watched,
     corrected,
+    crps,
     error_products,
+    share_of_mixture,
     simplex_weights,
     transforms,
 )
@@ -36,6 +38,7 @@ from slackwater.forecasting.predictors.count_members import (
     situation_of,
     smoothed,
 )
+from slackwater.forecasting.predictors.last_value import LastValue
 from slackwater.forecasting.predictors.laws import at_least, indicator, law_of, quantiles_of
 from slackwater.forecasting.predictors.lightgbm import BoostedCount, count_rows, peers_of, thresholds_of
 from slackwater.forecasting.quantiles import LEVELS
@@ -170,24 +173,47 @@ def test_weights_minimise_the_past_score_on_the_simplex():
     assert simplex_weights(np.zeros((2, 3, 3)), np.full(3, 1 / 3)) == pytest.approx(np.full((2, 3), 1 / 3))
 
 
-def test_running_sums_take_a_forecast_in_when_it_comes_true():
+def watched_of(places):
     rng = RNG(2)
-    places = 30
     laws = rng.dirichlet(np.ones(4), size=(2, places, NODES.size))
     came = rng.integers(0, 4, (places, NODES.size)).astype(float)
-    watched = Watched(start=100, laws=laws, came=came, half_life=COUNT_HALF_LIFE)
+    return Watched(start=100, laws=laws, came=came, half_life=COUNT_HALF_LIFE)
+
+
+def test_running_sums_take_a_forecast_in_when_it_comes_true():
+    watched = watched_of(30)
     fast = watched.products(110, np.array([112, 120]))
-    terms = error_products(laws, came)
+    terms = error_products(watched.laws, watched.came)
     for row, at in zip(fast, (112, 120), strict=True):
         for j, k in enumerate(NODES):
             slow = np.zeros((2, 2))
-            for s in range(places):
+            for s in range(30):
                 true_at = 100 + s + k
                 if 110 <= true_at <= at:
                     slow += terms[s, j] * 0.5 ** ((at - true_at) / COUNT_HALF_LIFE)
             assert row[j] == pytest.approx(slow, abs=1e-12)
     both = watched.products(116, np.array([120]), watched.products(110, np.array([115]))[0])
     assert both[0] == pytest.approx(fast[1])
+
+
+def test_losses_of_mixture_and_last_value_are_summed_without_forgetting():
+    watched = watched_of(30)
+    fast = watched.losses(watched.laws, 100, np.array([128]), np.ones((NODES.size, 2)))[0]
+    for j, k in enumerate(NODES):
+        for i in range(2):
+            slow = 1.0
+            for s in range(30):
+                if 100 + s + k <= 128:
+                    below = watched.came[s, j] <= np.arange(4)
+                    slow += ((np.cumsum(watched.laws[i, s, j]) - below) ** 2).sum() / 3
+            assert fast[j, i] == pytest.approx(slow)
+
+
+def test_the_share_of_the_mixture_follows_the_relative_difference_of_losses():
+    """M6.2: 1 / (1 + exp(-40 d)), half without any loss."""
+    losses = np.array([[1.0, 3.0], [3.0, 1.0], [19.0, 21.0], [0.0, 0.0]])
+    expected = [1 / (1 + np.exp(-40 * d)) for d in (0.5, -0.5, 0.05, 0.0)]
+    assert share_of_mixture(losses) == pytest.approx(expected)
 
 
 def test_transforms_spread_over_the_mass_of_what_came():
@@ -351,3 +377,40 @@ def test_members_are_weighed_on_slots_that_nothing_was_estimated_on(monkeypatch)
     )
     assert ends == [series.end - 96, series.end]  # the last two days
     assert model.record[series.key].any()
+
+
+def trending(slots, gap=None):
+    """Return a count that walks slowly on 0..40, read three times a slot; ``gap`` slots before the end are not observed."""
+    rng = RNG(8)
+    seen = np.clip(20 + np.cumsum(rng.choice([-1.0, 0.0, 1.0], 3 * slots)), 0, 40).reshape(slots, 3)
+    own = series_of(make_history([1.0] * slots, seen[:, -1], capacity=40), "count")
+    values, within = own.values.copy(), seen[:, :-1].copy()
+    if gap:
+        values[-gap:], within[-gap:] = NAN, NAN
+    return replace(own, source="test", values=values, within=within, newest=newest_observed(values))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_count_that_is_hours_old_is_forecast_over_its_age(name):
+    """Steps count from the newest reading: k steps after a reading g slots old are k + g steps after its slot."""
+    whole = Panel(series=(trending(300),))
+    fitted = MODELS[name].fit(whole.until(whole.series[0].first_slot + 259))
+    old = fitted.outlook(Panel(series=(trending(300, gap=7),)), 0, np.array([299]), 3)
+    fresh = fitted.outlook(whole.until(whole.series[0].first_slot + 292), 0, np.array([292]), 10)
+    assert old.reasons == ("",)
+    assert np.abs(old.law[0] - fresh.law[0, :3]).max() > 0.05
+    assert old.law[0] == pytest.approx(fresh.law[0, 7:], abs=0.02)
+
+
+def test_last_value_replaces_a_mixture_that_has_lost_to_it():
+    """On a slow walk the distribution of the last two days is far worse than last value with its spread."""
+    series, origins, laws = trending(400), np.arange(340, 390), {}
+    panel = Panel(series=(series,))
+    for second in (False, True):
+        model = StackedCount(members=("recent_2_days",), second_level=second)
+        fitted = model.fit(panel.until(series.first_slot + 330))
+        laws[second] = fitted.outlook(panel, 0, origins, 2).law[:, 1]
+    came = series.values[origins + 2]
+    last = LastValue().fit(series.part(0, 331)).laws(series, origins, np.array([2]), 41)[:, 0]
+    assert crps(laws[True], came).mean() < 0.5 * crps(laws[False], came).mean()
+    assert crps(laws[True], came).mean() == pytest.approx(crps(last, came).mean(), rel=0.02)

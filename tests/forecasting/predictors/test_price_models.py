@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -351,7 +353,39 @@ def test_members_are_weighed_on_days_that_they_were_not_estimated_on(panel, monk
             )
 
     monkeypatch.setitem(PRICE_MEMBERS, "by heart", ByHeart)
-    model = CombinedPrice(names=("adaptive", "by heart"), recalibrated=False).fit(panel)
+    model = CombinedPrice(names=("adaptive", "by heart")).fit(panel)
     losses = np.mean([one.losses for one in model.kept.values()], axis=0)
     still, adaptive, by_heart = losses.reshape(3, -1).mean(axis=1)
     assert by_heart > 5 * max(still, adaptive)
+
+
+def test_members_are_weighed_within_the_bounds(panel, monkeypatch):
+    """A member whose upper quantiles are far above every bound has the losses of the bound."""
+
+    @dataclass(frozen=True)
+    class Constant:
+        fitted: Any
+
+        def fit(self, panel):
+            return self.fitted
+
+    @dataclass(frozen=True)
+    class Fitted:
+        high: float
+
+        def outlook(self, panel, which, origins, horizon):
+            series = panel.series[which]
+            quantiles = np.repeat(series.last(origins)[:, None], horizon, axis=1)[:, :, None].repeat(
+                19, axis=2
+            )
+            quantiles[:, :, 15:] = np.maximum(self.high, series.upper[origins][:, None, None])
+            return Outlook(quantiles=quantiles, mean=quantiles[:, :, 9], reasons=("",) * origins.size)
+
+    kept = []
+    for high in (0.0, 5e6):
+        monkeypatch.setitem(PRICE_MEMBERS, "high", partial(Constant, Fitted(high)))
+        kept.append(CombinedPrice(names=("high",)).fit(panel).kept)
+    assert kept[0]
+    for key, record in kept[0].items():
+        assert record.losses[1, :, 4].max() > 0
+        assert np.array_equal(record.losses, kept[1][key].losses)

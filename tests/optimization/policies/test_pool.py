@@ -3,6 +3,8 @@
 import pytest
 
 from slackwater.optimization import EndRule
+from slackwater.optimization.moving import MULTI_MARKET_POLICIES
+from slackwater.optimization.policies import POLICIES
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.pool import expand, load_pool, policy_named
 from slackwater.warehouse.errors import SettingsError
@@ -16,6 +18,11 @@ def test_the_default_pool_has_the_papers_size_and_the_baselines():
     assert {"OD-only", "MSU", "MSU-trim", "UP", "Stochastic(24)", "Reserve(60)", "Sizing"} <= set(names)
     assert len(names) == 121
     assert {"AHAP(5,1,0.9,expected)", "AHAP(5,3,0.3,last,expected)", "AHANP(0.7)"} <= set(names)
+
+
+def test_every_row_of_the_tables_is_created():
+    assert all(callable(create) for create in POLICIES.values())
+    assert [policy.name for policy in MULTI_MARKET_POLICIES.values()] == list(MULTI_MARKET_POLICIES)
 
 
 def test_every_name_reads_back():

@@ -1,12 +1,12 @@
-"""Where prices fall among their quantiles, and the effect on the next quantiles (M6.6)."""
+"""Recalibration of price quantiles by past transforms (M6.6)."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from slackwater.forecasting.predictors.combined import PRICE_BINS, corrected_quantiles, price_transforms
 from slackwater.forecasting.quantiles import LEVELS
+from slackwater.studies.predictors.dva import PRICE_BINS, corrected_quantiles, price_transforms
 
 
 def test_a_price_falls_between_or_on_its_quantiles():
