@@ -44,6 +44,10 @@ FIRST = (
     "studies/single_instance/test_single_instance_tables.py",
     "flows/backfill/test_backfill.py",
     "flows/engine/test_engine.py",
+    "flows/turn/test_moving_jobs.py",
+    "flows/backtest/test_backtest.py",
+    "flows/turn/test_plan_of_a_turn.py",
+    "faults/test_hostile_files.py",
     "flows/turn/test_turn.py",
     "flows/turn/test_competing_jobs.py",
     "studies/experiments/test_experiment_selection.py",
@@ -58,6 +62,7 @@ FIRST = (
     "flows/monitoring/test_status_command.py",
     "flows/monitoring/test_alarm_events.py",
     "flows/accuracy/test_accuracy_blocks.py",
+    "faults/test_absurd_values.py",
     "flows/feeds/test_feeds.py",
     "optimization/kernels/test_compiling.py",
 )

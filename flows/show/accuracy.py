@@ -32,7 +32,7 @@ from slackwater.flows.show.skills import (
     steps_compared,
 )
 from slackwater.forecasting.accuracy.intervals import BETTER, SKILL_COLUMNS, TOO_FEW, WORSE
-from slackwater.forecasting.accuracy.tables import WEIGHTED, pooled_by
+from slackwater.forecasting.accuracy.tables import WEIGHTED, pooled_by, pooled_mean
 from slackwater.forecasting.predictors import FLOOR as LAST_VALUE
 
 UNITS: Final = {"count": "instances", "price": "USD per instance-hour"}
@@ -107,7 +107,7 @@ def market_scores(rows: pd.DataFrame, skills: pd.DataFrame) -> pd.DataFrame:
     steps = rows.groupby(keys)["step"]
     found = pooled_by(rows, keys).set_index(keys)[["n", *WEIGHTED]]
     for name, step in (("mae_first", steps.transform("min")), ("mae_last", steps.transform("max"))):
-        found[name] = pooled_by(rows[rows["step"] == step], keys).set_index(keys)["mae"]
+        found[name] = pooled_mean(rows[rows["step"] == step], keys, "mae")
     return found.join(skills[list(SKILL_COLUMNS)]).reset_index()
 
 

@@ -237,7 +237,7 @@ def routes_section(routes: Sequence[JobRoute]) -> Section:
         more = rows[ROUTE_ROWS:]
         fold = [Fold("What was before", [Table("", more, ROUTE_COLUMNS, cards=True)])] if more else []
         blocks.append(Section(route.job, [route_figure(route), *table, *fold]))
-    return Section("Where jobs that may move have been", blocks, "routes")
+    return Section("Markets of multi-market jobs", blocks, "routes")
 
 
 ROUTE_COLUMNS: Final[dict[str, Column | str]] = {

@@ -470,6 +470,15 @@ def pooled_by(scores: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return out.reset_index()
 
 
+def pooled_mean(scores: pd.DataFrame, keys: list[str], name: str) -> pd.Series:
+    """Return the mean of a column by ``keys``, weighted with the number of forecasts, as in `pooled_by`."""
+    weight = scores["n"].astype(float)
+    value = scores[name].astype(float)
+    sums = pd.DataFrame({"sum": value * weight, "n": weight.where(value.notna())})
+    added = sums.groupby([scores[key] for key in keys], sort=False).sum(min_count=1)
+    return (added["sum"] / added["n"]).rename(name)
+
+
 def with_common(scores: pd.DataFrame) -> pd.DataFrame:
     """Add all columns needed for pooling, including `COMMON`; missing columns were not measured."""
     table = scores.reindex(

@@ -97,6 +97,9 @@ def test_every_live_source_is_here():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 class TestEverySource:
+    def test_the_registry_names_it_by_its_own_name(self, name):
+        assert LIVE_SOURCES[name].name == name
+
     def test_an_unknown_option_is_refused(self, name):
         with pytest.raises(SettingsError, match=r"option 'no_such_option' of the source .*expected one of"):
             LIVE_SOURCES[name].check(EXAMPLES[name].options | {"no_such_option": "1"})

@@ -94,19 +94,19 @@ def test_the_label_can_be_given(tmp_path, name, file, content):
     assert all(None not in b.table["source"].to_pylist() for b in read_all(name, path))
 
 
-@pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize(("name", "file", "content"), FILES)
-def test_a_file_of_another_format_is_refused_by_name_with_a_remedy(tmp_path, name, file, content, wrong):
-    path = put(tmp_path, file, WRONG[wrong])
-    with pytest.raises(SourceFileError) as caught:
-        read_all(name, path)
-    error = caught.value
-    assert error.file == str(path)
-    assert error.found
-    assert error.expected
-    assert error.remedy
-    assert str(path) in str(error)
-    assert "\x00" not in str(error)
+def test_a_file_of_another_format_is_refused_by_name_with_a_remedy(tmp_path, name, file, content):
+    for wrong, other in WRONG.items():
+        path = put(tmp_path, file, other)
+        with pytest.raises(SourceFileError) as caught:
+            read_all(name, path)
+        error = caught.value
+        assert error.file == str(path), wrong
+        assert error.found, wrong
+        assert error.expected, wrong
+        assert error.remedy, wrong
+        assert str(path) in str(error), wrong
+        assert "\x00" not in str(error), wrong
 
 
 @pytest.mark.parametrize(("name", "file", "content"), FILES)

@@ -40,10 +40,10 @@ def accounted(store, path, source="tabular"):
 
 
 def test_broken_files_of_every_source_are_refused_or_accounted_for(tmp_path):
-    """Two files of every form."""
-    told = fuzz(tmp_path, files=2 * len(samples()), seed=1)
+    """A broken file of every form; the slow tests have 200 of each."""
+    told = fuzz(tmp_path, files=len(samples()), seed=1)
     assert told.failures == []
-    assert told.files == told.refused + told.kept == 2 * len(samples())
+    assert told.files == told.refused + told.kept == len(samples())
     assert told.rows.total() == told.read > 0
 
 
@@ -230,7 +230,7 @@ def test_a_million_columns(tmp_path, store):
     with pytest.raises(SourceFileError, match="columns; expected at most 1,000 columns"):
         ingest_file(store, SOURCES["tabular"], put(tmp_path, f"{head}{extra}\n{row}{extra}\n"), options=NONE)
     wide = tmp_path / "wide.parquet"
-    pq.write_table(pa.table({f"c{i}": [1] for i in range(20_000)}), wide)
+    pq.write_table(pa.table({f"c{i}": [1] for i in range(5_000)}), wide)
     with pytest.raises(SourceFileError):
         ingest_file(store, SOURCES["tabular"], wide, options=NONE)
 

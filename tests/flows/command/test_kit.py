@@ -6,16 +6,20 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from functools import cache
+from pathlib import Path
 
 import pytest
 from command_kit import call
 from rich.cells import cell_len
 
 from slackwater.flows.cli import COMMANDS, GROUPS, PROGRAM
-from slackwater.flows.command import Answer, Output, deliver, progress, say
+from slackwater.flows.command import Answer, Output, Session, deliver, progress, say
 from slackwater.flows.show.blocks import Table
 from slackwater.warehouse.errors import InputError
+
+ROOT = Path(__file__).parents[3]
 
 
 @cache
@@ -32,6 +36,24 @@ def test_every_command_says_what_it_does_and_what_each_option_is(words):
     arguments = list(app.assemble_argument_collection(parse_docstring=True))
     assert all(argument.parameter.help for argument in arguments if argument.parse and not argument.children)
     assert app.help or app.default_command.__doc__
+
+
+def test_every_command_is_on_the_page_of_commands():
+    rows = (ROOT / "docs" / "commands.md").read_text().splitlines()
+    missing = []
+    for words, command in COMMANDS.items():
+        first, _, second = words.partition(" ")
+        own = [row for row in rows if re.search(rf"`(slackwater )?{first}\b", row)]
+        if command.function.startswith("slackwater.flows."):
+            missing += [] if any(re.search(rf"\b{second}\b", row) for row in own) else [words]
+    assert missing == []
+
+
+def test_every_shared_option_is_read():
+    """An option that is declared only would be accepted and ignored."""
+    text = (ROOT / "flows" / "command.py").read_text()
+    names = {field.name for options in (Output, Session) for field in fields(options)}
+    assert [name for name in names if not re.search(rf"\b(self|output)\.{name}\b", text)] == []
 
 
 @cache

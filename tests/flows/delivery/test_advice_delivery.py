@@ -162,8 +162,7 @@ def small_turn(tmp_path):
                 save_report(store, said, find_job(store, "demo"))
             turn = make_turn(store, BEGIN + slot * STEP, settings)
             asked = [] if slot else [request()]
-            page = tmp_path / "report.html"
-            found.append(whole_turn(turn, data=tmp_path / "data", requests=asked, report=page).decisions)
+            found.append(whole_turn(turn, data=tmp_path / "data", requests=asked, report=None).decisions)
     return *found, tmp_path / "drop"
 
 

@@ -24,6 +24,21 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "how-to-run-it.md"
 
 
+def test_every_setting_is_read():
+    """A setting that is declared only would be accepted and ignored."""
+    layers = ("warehouse", "forecasting", "optimization", "flows")
+    product = "\n".join(path.read_text() for layer in layers for path in (ROOT / layer).rglob("*.py"))
+    fields = {
+        name: field
+        for model in (Settings, AlarmSettings, BoundSettings)
+        for name, field in model.model_fields.items()
+    }
+    unread = {name for name in fields if not re.search(rf"\.{name}\b", product)}
+    assert unread == {
+        name for name, field in fields.items() if field.description.startswith("no longer used")
+    }
+
+
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     """Return a settings file in the working folder."""

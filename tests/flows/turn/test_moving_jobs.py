@@ -257,8 +257,8 @@ def ended(three_turns, settings, tmp_path_factory):
     db = tmp_path_factory.mktemp("ended") / "w.duckdb"
     shutil.copy(three_turns, db)
     at = AT + 16 * STEP
-    found = one_turn(db, settings, at=at, requests=[request("late", at=at)])
-    return db, found
+    page = db.with_name("report.html")
+    return db, one_turn(db, settings, at=at, requests=[request("late", at=at)], page=page)
 
 
 def test_ended_jobs_are_scored_by_every_mover_over_all_their_markets(ended):
@@ -297,7 +297,7 @@ def test_movers_are_a_group_of_their_own_on_the_leaderboard(ended, settings, set
     assert sum(row["weight"] for row in answer["movers"]) == pytest.approx(1, abs=1e-4)
     assert sum(row["weight"] for row in answer["leaderboard"]) == pytest.approx(1, abs=1e-4)
     assert not {row["policy"] for row in answer["movers"]} & {row["policy"] for row in answer["leaderboard"]}
-    assert any(note.startswith("Best mover over 2 ended jobs") for note in found.notes)
+    assert any(note.startswith("Best multi-market policy over 2 ended") for note in found.notes)
     with open_store(db) as store:
         pool = read_pool(make_turn(store, AT, settings))
         assert not set(pool.rounds.jobs) & {"free", "homed"}
@@ -338,7 +338,7 @@ def test_the_page_draws_where_a_job_was_among_its_markets(ended, settings):
     )
     page = found.report.read_text()
     assert '<section id="routes"' in page
-    assert "Where jobs that may move have been" in page
+    assert "Markets of multi-market jobs" in page
 
 
 def test_the_mover_that_leads_decides_the_next_job(ended, settings, settings_file, tmp_path):

@@ -24,6 +24,12 @@ MARKET = "aws/us-east-1/us-east-1a/p4d.24xlarge"
 AT = END.isoformat()
 
 
+@pytest.fixture(autouse=True)
+def light_planner(monkeypatch):
+    """The default forecaster is fitted anew for every plan; these tests are not about forecasts."""
+    monkeypatch.setenv("SLACKWATER_PLANNER", "last_value")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a warehouse with prices of p4d.24xlarge in three zones, a job in a single zone and a job that may use all three."""
@@ -100,7 +106,13 @@ def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_pa
     (tmp_path / "w.duckdb").write_bytes((folder / "w.duckdb").read_bytes())
     settings = read_settings(small_settings(tmp_path, measured_origins=0))
     at = pd.Timestamp(END)
-    result = one_turn(tmp_path / "w.duckdb", settings, at=at, requests=[read_request(folder / "one.toml")])
+    result = one_turn(
+        tmp_path / "w.duckdb",
+        settings,
+        at=at,
+        requests=[read_request(folder / "one.toml")],
+        page=tmp_path / "report.html",
+    )
     rows = result.decisions
     assert [row["late_probability"] for row in rows] == [None]
     summary = decisions_summary(rows)

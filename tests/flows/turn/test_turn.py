@@ -131,10 +131,13 @@ def scramble_after(folder: Path, at: pd.Timestamp) -> None:
         pa.parquet.write_table(table, path)
 
 
-def one_turn(db: Path, settings: Settings, *, at=AT, data: Path | None = None, requests=()):
+def one_turn(
+    db: Path, settings: Settings, *, at=AT, data: Path | None = None, requests=(), page: Path | None = None
+):
+    """Run a turn; without ``page`` it draws no page, which takes half the time of a small turn."""
     with open_store(db) as store:
         turn = make_turn(store, at, settings)
-        return whole_turn(turn, data=data, requests=list(requests), report=db.parent / "report.html")
+        return whole_turn(turn, data=data, requests=list(requests), report=page)
 
 
 def dump(db: Path) -> dict[str, list]:
@@ -160,7 +163,7 @@ def dump(db: Path) -> dict[str, list]:
 @pytest.fixture(scope="module")
 def first(tmp_path_factory, settings):
     db = tmp_path_factory.mktemp("turn") / "w.duckdb"
-    result = one_turn(db, settings, requests=past_jobs(4, before=AT))
+    result = one_turn(db, settings, requests=past_jobs(4, before=AT), page=db.with_name("report.html"))
     shutil.copy(db, db.with_name("kept.duckdb"))
     return db, result
 
@@ -246,7 +249,7 @@ def test_nothing_is_simulated_beside_what_was_measured_and_a_turn_that_measures_
     with open_store(db) as store:
         ingest(store, "tabular", write_tidy(tmp_path / "mine"))
     unmeasured = settings.model_copy(update={"measured_origins": 0})
-    result = one_turn(db, unmeasured, at=START + pd.Timedelta(days=DAYS))
+    result = one_turn(db, unmeasured, at=START + pd.Timedelta(days=DAYS), page=tmp_path / "report.html")
     assert result.accuracy == []
     assert result.ingested == {}
     assert {row["market"] for row in result.decisions}
@@ -308,6 +311,7 @@ def test_scrambling_the_future_changes_no_forecast_and_no_decision(tmp_path, set
     assert answers[0] == answers[1]
 
 
+@pytest.mark.slow  # the quick forms: a scrambled future above, and of every policy in its contract
 def test_the_stochastic_policy_decides_live_as_a_plan_would_and_is_blind_to_the_future(tmp_path, settings):
     """The decision is the same whether the record ends at the logical time or continues with scrambled rows."""
     blind = settings.model_copy(update={"first_policy": "Stochastic", "prior_jobs": 0, "measured_origins": 0})

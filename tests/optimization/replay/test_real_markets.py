@@ -52,7 +52,14 @@ def windows(zone: str, slots: int, every: int) -> list[MarketWindow]:
     ]
 
 
-@pytest.mark.parametrize(("zone", "load"), [("us-west1-a", 0.5), ("us-west1-b", 0.7), ("us-east4-a", 0.3)])
+@pytest.mark.parametrize(
+    ("zone", "load"),
+    [
+        ("us-west1-b", 0.7),
+        pytest.param("us-west1-a", 0.5, marks=pytest.mark.slow),
+        pytest.param("us-east4-a", 0.3, marks=pytest.mark.slow),
+    ],
+)
 def test_the_pool_on_measured_counts(zone, load):
     job = make_job(
         name="h100",
@@ -77,6 +84,7 @@ def test_the_pool_on_measured_counts(zone, load):
     assert (board["mean_utility"].drop("OD-only") > board.loc["OD-only", "mean_utility"]).all()
 
 
+@pytest.mark.slow  # the quick forms: the families that share plans or tables, in their own tests
 def test_the_whole_pool_equals_one_by_one_on_measured_counts():
     """Outcomes are equal, not merely close: sharing plans, windows and paces changes nothing (M5.1)."""
     pool, count = load_pool(), counts("us-west1-b")
