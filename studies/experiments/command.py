@@ -88,6 +88,13 @@ def markets(*, study: StudyOptions, processes: Processes = None) -> Answer:
     return markets_study(study, processes=processes)
 
 
+def world(*, study: StudyOptions, processes: Processes = None) -> Answer:
+    """Replay policies where spot is lost at any time, under a guard that keeps deadlines: where planning pays."""
+    from slackwater.studies.experiments.world import world_study
+
+    return world_study(study, processes=processes)
+
+
 def advice(
     *,
     study: StudyOptions,
