@@ -782,8 +782,7 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "progress": Field(
         kind=float,
-        words="Work done at the start of the slot, in workload_unit; negative until the work lost by a change of size is "
-        "recovered.",
+        words="Work done at the start of the slot, in workload_unit.",
         value=lambda job, made: round(_share(job, made) * job.request.workload.amount, 6),
     ),
     "progress_share": Field(

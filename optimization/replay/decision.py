@@ -36,7 +36,7 @@ from slackwater.optimization.policies.contract import Policy, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
 from slackwater.optimization.replay.ahead import Expected, Present, look_ahead, progress_of
 from slackwater.optimization.replay.guard import Guard, standby
-from slackwater.optimization.replay.run import Planning, Seen, catch_up, checked, see
+from slackwater.optimization.replay.run import Planning, Seen, catch_up, checked, run_from, see
 from slackwater.optimization.window.plan import Allocation, spot_alone
 from slackwater.optimization.world.simulation import Readings, WorldRun
 from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
@@ -232,8 +232,9 @@ class LiveJob:
     ) -> tuple[Progress, list[MarketsView], WorldRun]:
         slots = self.slot if slots is None else slots
         reported = self.reported if reported is None else reported
-        seconds, known = self.step.total_seconds(), slice(self.slot + 1)
-        starts = seconds * np.arange(self.slot + 1)
+        seconds = self.step.total_seconds()
+        known = min(self.slot + 1, self.run.deadline_slots)
+        starts = seconds * np.arange(known)
         world = WorldRun(
             world_markets(
                 self.job,
@@ -243,7 +244,9 @@ class LiveJob:
             ),
             [
                 Readings(
-                    times=starts, available=np.array(seen.available[known]), price=np.array(seen.price[known])
+                    times=starts,
+                    available=np.array(seen.available[:known]),
+                    price=np.array(seen.price[:known]),
                 )
                 for seen in self.seen
             ],
@@ -307,7 +310,22 @@ class LiveJob:
 
     @property
     def on_demand_only_usd(self) -> float | None:
-        """Total cost in USD of the job on on-demand alone in its cheapest market; None if no on-demand price is known."""
+        """Total cost in USD of the job on on-demand alone in its cheapest market; None if no on-demand price is known.
+
+        With several markets it is that of OD-only in the slot model, as is the expected cost.
+        """
+        if len(self.seen) > 1:
+            policy = OnDemandOnly()
+            return min(
+                (
+                    run_from(
+                        policy, policy.start(run), run, replace(seen, record=None), (0, Progress())
+                    ).total_cost_usd
+                    for run, seen in zip(self.job.runs, self.seen, strict=True)
+                    if seen.on_demand.known
+                ),
+                default=None,
+            )
         known = [
             on_demand_alone(
                 world_terms(run, on_demand_usd=seen.on_demand_usd, slot_hours=seen.slot_hours),
