@@ -302,7 +302,7 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
         return f"on-demand can be launched and {SLOT_MODEL}" if sold else SLOT_MODEL
     others = [] if job.history.availability_observed else ["spot is never lost"]
     others += [] if made.in_world else [SLOT_MODEL]
-    who = "on-demand" if sold else "an instance"
+    who = "decisions are followed and on-demand" if sold else "decisions are followed and an instance"
     return "; for cost and finish: ".join([f"{who} {told}", *others[:1]] if told else others[:1]) or None
 
 

@@ -32,8 +32,8 @@ def world_markets(
 def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float, sold: bool = True) -> WorldTerms:
     """Return the terms of a job as one of its markets runs it; ``on_demand_usd`` is the price of an instance-hour there.
 
-    ``sold`` states whether on-demand is sold there. The work is rounded as by M2.6. A job without times of its instances restarts in
-    the share of a slot that M2.4 takes, and boots at once.
+    ``sold`` states whether on-demand is sold there. The work is rounded as by M2.6. A job without
+    times of its instances restarts in the share of a slot that M2.4 takes, and boots at once.
     """
     restart = (1.0 - job.mu_up) * slot_hours * HOUR
     times = job.times or InstanceTimes(boot=0.0, restart=restart, checkpoint=0.0)

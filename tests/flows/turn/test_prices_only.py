@@ -49,14 +49,16 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_a_range(folder, name):
     asked = ("plan", folder / f"{name}.toml", "--db", folder / "w.duckdb", "--at", AT)
     row = json.loads(call(*asked, "--json").out)
     assert (row["late_probability"], row["guarded"]) == (0.0, True)
-    assert row["assuming"].startswith("on-demand is granted at once, boots in 2 min and restarts in")
+    assert row["assuming"].startswith(
+        "decisions are followed and on-demand is granted at once, boots in 2 min and restarts in"
+    )
     assert "; for cost and finish: spot is never lost" in row["assuming"]
     assert row["saved_usd"] == pytest.approx(row["on_demand_only_usd"] - row["expected_cost_usd"], abs=1e-3)
     assert "availability not observed" in row["availability_note"]
     assert 465 < row["expected_cost_usd"] < 480  # 40 instance-hours at about 11.8 USD
     assert row["on_demand_only_usd"] > 800
     text = " ".join(call(*asked).out.split())
-    told = "Risk of missing the deadline 2026-11-27 06:00 UTC: 0 % whatever becomes of spot, assuming that on-demand is granted"
+    told = "Risk of missing the deadline 2026-11-27 06:00 UTC: 0 % whatever becomes of spot, assuming that decisions are followed and on-demand is granted"
     assert told in text
     assert re.search(r"\(spot is never lost, \d\d % less\) and \$\d+ \(on-demand only\)", text)
     assert "P(spot" not in text

@@ -312,7 +312,7 @@ def test_a_short_memory_says_more_often_that_it_may_change_its_mind():
         held = simulate_ahead(now, *futures, rng=copy.deepcopy(rng_of)).late_probability
         expected = look_ahead(now, paths=60, rng=np.random.default_rng(seed))
         assert expected.paths == 60
-        said[held < 0.02].append(expected.late_probability - held)
+        said[held < 0.2].append(expected.late_probability - held)
         sure = replace(view, job=replace(a_job(), must_finish=True))
         one, other = (
             look_ahead(present_of(policy, sure), paths=60, rng=np.random.default_rng(seed)),

@@ -87,7 +87,7 @@ COMMENT ON COLUMN job_decisions.spot_usd_per_hour IS 'Observed price of a spot i
 COMMENT ON COLUMN job_decisions.forecaster IS 'Forecaster used for the plan; null without a forecast.';
 COMMENT ON COLUMN job_decisions.fallback IS 'Reason why a simpler model made the forecast, or `no forecast`; empty if the forecaster made it.';
 COMMENT ON COLUMN job_decisions.solver IS 'How the optimization problems of the decision were solved; empty if there were none.';
-COMMENT ON COLUMN job_decisions.progress IS 'Work done at the start of the slot, in workload_unit; negative until the work lost by a change of size is recovered.';
+COMMENT ON COLUMN job_decisions.progress IS 'Work done at the start of the slot, in workload_unit.';
 COMMENT ON COLUMN job_decisions.progress_share IS 'Work done as a share of the workload.';
 COMMENT ON COLUMN job_decisions.workload IS 'Total work of the job, in workload_unit.';
 COMMENT ON COLUMN job_decisions.workload_unit IS 'Unit of progress and workload.';
