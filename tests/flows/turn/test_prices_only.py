@@ -58,7 +58,7 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_a_range(folder, name):
     assert 465 < row["expected_cost_usd"] < 480  # 40 instance-hours at about 11.8 USD
     assert row["on_demand_only_usd"] > 800
     text = " ".join(call(*asked).out.split())
-    told = "Risk of missing the deadline 2026-11-27 06:00 UTC: 0 % whatever becomes of spot, assuming that decisions are followed and on-demand is granted"
+    told = "Risk of missing the deadline 2026-11-27 06:00 UTC: 0 % whatever becomes of spot, assuming that decisions are followed"
     assert told in text
     assert re.search(r"\(spot is never lost, \d\d % less\) and \$\d+ \(on-demand only\)", text)
     assert "P(spot" not in text
