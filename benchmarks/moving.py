@@ -21,6 +21,8 @@ from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.replay import Grounds, hindsight_over_markets
 from slackwater.optimization.policies.stochastic import Stochastic, make_tables
 from slackwater.optimization.replay.decision import Effort
+from slackwater.optimization.world.simulation import Readings, WorldRun
+from slackwater.optimization.world.terms import world_markets
 
 MARKETS, N_MAX, HISTORY, ROUNDS = 10, 16, 336, 15
 
@@ -67,12 +69,20 @@ def measured(slots: int, *, restless: bool) -> dict[str, float]:
     beliefs = [own.belief(mover.forgetting) for own in view.views]
     alone = view.views[0].belief(single.forgetting)
     futures = Effort(solver_seconds=1.0, risk_paths=100, seed=1)
-    tables = mover.tables(view, keep=slots)
+    tables, (target, _) = mover.tables(view, keep=slots), mover.decide(None, view)
+    markets = world_markets(job, on_demand_usd=[1.0] * MARKETS, slot_hours=0.5)
+    readings = [
+        Readings(times=np.zeros(1), available=np.array([own.available]), price=np.array([own.price]))
+        for own in view.views
+    ]
+    begun = WorldRun(markets, readings)
     return {
         "decision_ms": milliseconds(lambda: mover.decide(None, view)),
         "tables_of_one_market_ms": milliseconds(lambda: make_tables(job.job, alone, keep=1, anywhere=False)),
         "hindsight_ms": milliseconds(lambda: hindsight_over_markets(job, windows), rounds=3),
-        "hundred_futures_ms": milliseconds(lambda: expected_ahead(view, tables, futures), rounds=5),
+        "hundred_futures_ms": milliseconds(
+            lambda: expected_ahead(view, tables, begun, target, futures), rounds=5
+        ),
         "count_states": float(np.mean([len(belief.counts.count) for belief in beliefs])),
         "price_levels": float(np.mean([len(belief.prices.level_usd) for belief in beliefs])),
     }

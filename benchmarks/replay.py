@@ -18,9 +18,11 @@ import numpy as np
 from slackwater.optimization.job.definition import Job, Linear, Progress
 from slackwater.optimization.market.window import MarketWindow, market_window, record_of
 from slackwater.optimization.policies.pool import load_pool, policy_named
-from slackwater.optimization.replay.decision import simulate_ahead
+from slackwater.optimization.replay.ahead import Present, simulate_ahead
 from slackwater.optimization.replay.run import Case, PlanMemo, replay_batch, replay_pool, see
 from slackwater.optimization.replay.score import perfect_forecasts
+from slackwater.optimization.world.simulation import Readings, WorldRun
+from slackwater.optimization.world.terms import world_terms
 
 SLOTS, N_MAX, ROUNDS, PATHS, JOBS = 48, 16, 5, 100, 50
 #: Slots of history before the job, for policies that learn from it.
@@ -110,8 +112,17 @@ def look_ahead() -> float:
     prices, counts = rng.uniform(0.2, 1.0, (PATHS, later)), rng.integers(0, N_MAX + 1, (PATHS, later))
     view = see(work, chosen.window, chosen.forecasts).view(work, Progress(done=0.5 * work.workload), slot)
     policy = policy_named("AHAP(3,1,0.9)")
+    terms = world_terms(work, on_demand_usd=view.on_demand_usd, slot_hours=view.slot_hours)
+    now = slot * view.slot_hours * 3600.0
+    there = Readings(
+        times=np.array([now]), available=np.array([view.available]), price=np.array([view.price])
+    )
+    run = WorldRun(terms, there, now)
+    run.report(now, work=view.progress.done)
+    target, _ = policy.decide(policy.start(work), view)
+    present = Present(policy=policy, state=policy.start(work), view=view, run=run, target=target)
     begun = time.perf_counter()
-    simulate_ahead(policy, policy.start(work), view, prices, counts)
+    simulate_ahead(present, prices, counts, rng=rng)
     return time.perf_counter() - begun
 
 

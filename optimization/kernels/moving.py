@@ -868,88 +868,56 @@ def pick(
     return market, index, loose > best + rounding
 
 
-class Futures(NamedTuple):
-    """Sampled slots after the present slot: prices per slot and counts, (paths, M, T), and the levels of the prices."""
-
-    price: np.ndarray
-    available: np.ndarray
-    level: np.ndarray
-
-
 @kernel
-def walk_futures(
-    ground: Ground,
+def choose_on_paths(
     full: Ground,
     grid: WorkGrid,
     after: list[np.ndarray],
     nowhere: np.ndarray,
+    at: int,
     near: np.ndarray,
     counts: list[np.ndarray],
-    begin: Stand,
-    others: np.ndarray,
-    futures: Futures,
+    slot: int,
+    place: np.ndarray,
+    before: np.ndarray,
+    rest: np.ndarray,
+    price: np.ndarray,
+    available: np.ndarray,
+    level: np.ndarray,
     promise: KeptDeadline,
     rounding: float,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Simulate the multi-market policy on each path: USD paid, slots at the finish (-1: given up), and V.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return market and number of instances that `choose` takes on each path in a slot, (paths,); market M is none.
 
-    The job starts in state ``begin``, in the first slot of ``futures``. ``after`` are the tables of
-    that slot and of all later slots. ``others`` (M,) are the instances that other jobs run in each
-    market in the first slot.
+    ``place``, ``before`` and ``rest`` (paths,) are the state of the job, ``price`` per slot,
+    ``available`` and ``level`` (the level of the price) those of each market, (paths, M). ``at`` is
+    the index of the slot in the tables.
     """
-    paths, count, slots = futures.price.shape
-    paid, finish, value = np.zeros(paths), np.full(paths, -1, np.int64), np.zeros(paths)
-    seen = np.full(count, True)
-    deadline = ground.value.deadline
+    paths, count = price.shape
+    market, size = np.zeros(paths, np.int64), np.zeros(paths, np.int64)
+    seen, none = np.full(count, True), np.zeros(count, np.int64)
     now = List()  # a typed list as passed from Python, so that `options` is compiled once
     for _ in range(count):
         now.append(np.zeros(1))
-    none = np.zeros(count, np.int64)
+    late = value_at(full.value, slot + 1)
     for p in range(paths):
-        place, before, rest, done = begin.place, begin.before, begin.rest, False
-        for k in range(slots):
-            t = begin.slot + k
-            stand = Stand(place, before, rest, t, value_at(ground.value, t + 1))
-            available, price, level = (
-                futures.available[p, :, k].copy(),
-                futures.price[p, :, k].copy(),
-                futures.level[p, :, k].copy(),
-            )
-            worth, _ = options(
-                full,
-                grid,
-                after,
-                nowhere,
-                k,
-                near,
-                stand,
-                available,
-                none if k else others,
-                price,
-                now,
-                level,
-                counts,
-            )
-            m, j = choose(full, worth, promise, stand, seen, -1, rounding)
-            n = full.sizes[m, j] if m < count else 0
-            if n == 0:
-                before = 0
-                continue
-            moved = m != place
-            restart = Restart(arrival(full, place, m) if moved else full.up[m], full.down[m])
-            spot = spot_held(n, available[m], price[m], full.on_demand[m])
-            paid[p] += slot_cost(n, spot, price[m], full.on_demand[m]) + (
-                full.move_usd[place, m] if moved else 0.0
-            )
-            rest -= efficiency(restart, n, 0 if moved else before) * full.gain[m, j]
-            place, before = m, n
-            if rest <= grid.slack:
-                finish[p], value[p], done = t + 1, value_at(ground.value, t + 1), True
-                break
-        if not done:
-            usd, _, size, more = ending_at(full, place, before, deadline, rest - grid.slack)
-            if size > 0:
-                finish[p] = deadline + more
-                value[p] = value_at(ground.value, deadline + more)
-                paid[p] += value[p] - usd
-    return paid, finish, value
+        stand = Stand(place[p], before[p], rest[p], slot, late)
+        worth, _ = options(
+            full,
+            grid,
+            after,
+            nowhere,
+            at,
+            near,
+            stand,
+            available[p].copy(),
+            none,
+            price[p].copy(),
+            now,
+            level[p].copy(),
+            counts,
+        )
+        m, j = choose(full, worth, promise, stand, seen, -1, rounding)
+        market[p] = m
+        size[p] = full.sizes[m, j] if m < count else 0
+    return market, size

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper
+from slackwater.optimization.job.definition import Progress, needed
+from slackwater.optimization.kernels.moving import ending_at
+from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper, usable_spot
 from slackwater.optimization.moving.definition import (
     IDLE,
+    MarketsJob,
     MarketsView,
     MultiMarketPolicy,
     Placement,
@@ -24,6 +27,8 @@ from slackwater.optimization.replay.ahead import Expected, summary
 from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
 from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
+from slackwater.optimization.world.simulation import Targets, WorldRun
 from slackwater.warehouse.amounts import price as usd_price
 from slackwater.warehouse.amounts import usd
 
@@ -45,9 +50,8 @@ def decide_by_tables(
 ) -> Decision:
     """Decide market and instances of the slot of ``view``, with the reason and the expected outcome (M11.6, M11.9).
 
-    Expected cost and lateness come from sampled paths of every market, each from the belief of the
-    market, with the tables of the present belief fixed to the end. They are the outcome of the
-    mean-field policy, whichever policy decides.
+    Expected cost and lateness are those of the mean-field policy from the next slot on, whichever
+    policy decides in this slot (`expected_ahead`).
     """
     progress, worth = view.progress, tables.worth(view)[0]
     if policy == MEAN_FIELD:
@@ -73,7 +77,7 @@ def decide_by_tables(
         reason=_reason(live, view, wish, tables, worth)
         + guard.reason(wished.allocation, wish.allocation)
         + _crowded(live, view, tables),
-        expected=expected_ahead(view, tables, effort),
+        expected=expected_ahead(view, tables, guard.run, wish, effort),
         solver="",
         progress=progress,
         planned=None,
@@ -86,6 +90,7 @@ def decide_by_tables(
             all(own.availability_observed for own in view.views)
             and (live.run.must_finish or any(own.knows_count for own in view.views))
         ),
+        in_world=True,
         guarded=guarded,
     )
 
@@ -211,18 +216,117 @@ def _gain(view: MarketsView, wish: Placement) -> str:
     return "a better outlook"
 
 
-def expected_ahead(view: MarketsView, tables: MovingTables, effort: Effort) -> Expected:
-    """Return the expected outcome of the job over sampled paths of its markets."""
+def expected_ahead(
+    view: MarketsView, tables: MovingTables, run: WorldRun, target: Placement, effort: Effort
+) -> Expected:
+    """Return the expected outcome of the job in the world, over sampled paths of its markets (M12.12).
+
+    ``run`` is the job before the decision ``target``. In later slots the mean-field policy decides,
+    with the tables of the present belief, under the exact guard.
+    """
+    job, rng, many = view.job, np.random.default_rng(effort.seed), effort.risk_paths
+    seconds, deadline_slots = view.slot_hours * 3600.0, view.job.job.deadline_slots
     later = view.slots_left - 1
-    rng = np.random.default_rng(effort.seed)
-    paths = effort.risk_paths
-    sampled = [own.belief(MEAN_FIELD.forgetting).sample(later, paths=paths, rng=rng) for own in view.views]
+    sampled = [own.belief(MEAN_FIELD.forgetting).sample(later, paths=many, rng=rng) for own in view.views]
     price = np.stack([one[0] for one in sampled], axis=1)
-    available = np.stack([one[1] for one in sampled], axis=1)
-    paid, ends, value = tables.ahead(view, price, available)
-    cost = view.progress.cost_usd + paid
-    finish = np.where(ends < 0, np.nan, ends).astype(float)
-    return summary(view.job.job, cost=cost, finish=finish, utility=value - cost)
+    left = np.maximum(np.stack([one[1] for one in sampled], axis=1) - tables.taken[:, None], 0)
+    paths = WorldPaths(
+        run, later_readings(run, seconds, list(np.moveaxis(left, 1, 0)), list(np.moveaxis(price, 1, 0)), rng)
+    )
+    here = run.market if target.market is None else target.market
+    held = target.allocation
+    paths.decide(Targets(*(np.full(many, one) for one in (here, held.on_demand, held.spot))))
+    for slot in range(view.slot + 1, deadline_slots):
+        paths.advance(slot * seconds)
+        own = np.flatnonzero(paths.running)
+        if not len(own):
+            break
+        known = price[own, :, slot - view.slot - 1], left[own, :, slot - view.slot - 1]
+        wished = _wishes(view, tables, paths, slot, own, known)
+        if any(one.on_demand.sold for one in view.views):
+            safe = paths.guarded(wished, next_at=(slot + 1) * seconds, deadline=deadline_slots * seconds)
+            kept = own if view.never_let_go else _worth_finishing(view, paths, slot, wished, safe)
+            for wish, guarded in zip(wished, safe, strict=True):
+                wish[kept] = guarded[kept]
+        paths.decide(wished)
+    paths.advance(deadline_slots * seconds)
+    _end(view, tables, paths)
+    finish = finish_in_slots(paths.finish, 0.0, seconds, deadline_slots)
+    value = [0.0 if np.isnan(slots) else job.job.completion_value(slots) for slots in finish.tolist()]
+    return summary(job.job, cost=paths.paid, finish=finish, utility=np.array(value) - paths.paid)
+
+
+def _wishes(
+    view: MarketsView,
+    tables: MovingTables,
+    paths: WorldPaths,
+    slot: int,
+    own: np.ndarray,
+    known: tuple[np.ndarray, np.ndarray],
+) -> Targets:
+    """Return the targets of the mean-field policy on the paths ``own``; ``known`` are prices and counts, (own, M)."""
+    place, before = standing(view.job, paths)
+    rest = view.job.job.workload - paths.work
+    market, n = tables.best_on_paths(view, slot, (place[own], before[own], rest[own]), known)
+    to = np.where(n > 0, market, paths.market[own])
+    price, available = (one[np.arange(len(own)), to] for one in known)
+    on_demand_usd = np.array([one.on_demand_usd for one in view.views])[to]
+    spot = np.minimum(n, usable_spot(available, price, on_demand_usd))
+    sold = np.array([one.on_demand.sold for one in view.views])[to]
+    least = np.array([run.n_min for run in view.job.runs])[to]
+    n = np.where(sold, n, np.where(spot >= least, spot, 0))
+    wished = Targets(paths.market, *np.zeros((2, paths.paths), dtype=np.int64))
+    wished.market[own], wished.on_demand[own], wished.spot[own] = (
+        to,
+        n - np.minimum(spot, n),
+        np.minimum(spot, n),
+    )
+    return wished
+
+
+def standing(job: MarketsJob, paths: WorldPaths) -> tuple[np.ndarray, np.ndarray]:
+    """Return place and previous size on every path, as policies read them, shapes (paths,)."""
+    place = np.where(paths.place < 0, job.nowhere, paths.place)
+    least = np.array([run.n_min for run in job.runs])[paths.market]
+    most = np.array([run.n_max for run in job.runs])[paths.market]
+    held = np.where(paths.held < least, 0, np.minimum(paths.held, most))
+    return place, np.where(place == paths.market, held, 0)
+
+
+def _worth_finishing(
+    view: MarketsView, paths: WorldPaths, slot: int, wished: Targets, safe: Targets
+) -> np.ndarray:
+    """Return the paths on which the guard changes the wish and finishing on demand pays (M4)."""
+    changed = np.flatnonzero(
+        (wished.market != safe.market) | (wished.on_demand != safe.on_demand) | (wished.spot != safe.spot)
+    )
+    place, before = standing(view.job, paths)
+    usd = [own.on_demand_usd for own in view.views]
+    worth = [
+        p
+        for p in changed.tolist()
+        if view.job.worth_finishing(
+            usd,
+            view.slot_hours,
+            slot,
+            Progress(done=float(paths.work[p]), n_previous=int(before[p]), place=int(place[p])),
+        )
+    ]
+    return np.array(worth, dtype=np.int64)
+
+
+def _end(view: MarketsView, tables: MovingTables, paths: WorldPaths) -> None:
+    """End the jobs that are not done at the deadline: the best constant on-demand size of M2.6 in any market, or nothing."""
+    place, before = standing(view.job, paths)
+    job = view.job.job
+    ends = Targets(paths.market, *np.zeros((2, paths.paths), dtype=np.int64))
+    for p in np.flatnonzero(paths.running).tolist():
+        rest = needed(job.workload) - float(paths.work[p])
+        _, market, size, _ = ending_at(tables.full, int(place[p]), int(before[p]), job.deadline_slots, rest)
+        if size:
+            ends.market[p], ends.on_demand[p] = market, tables.full.sizes[market, size]
+    paths.decide(ends)
+    paths.advance(np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,15 +13,14 @@ from numba.typed import List
 from slackwater.optimization.job.definition import Job, needed, rates
 from slackwater.optimization.kernels.lists import listed
 from slackwater.optimization.kernels.moving import (
-    Futures,
     Ground,
     MarketLaw,
     Stand,
     WorkGrid,
     choose,
+    choose_on_paths,
     mean_field,
     options,
-    walk_futures,
 )
 from slackwater.optimization.market.belief import MOST_STATES, Belief, CountChain, PriceChain, marginals
 from slackwater.optimization.moving.definition import MarketsJob, MarketsView
@@ -121,28 +120,26 @@ class MovingTables:
         )
         return int(m), int(self.full.sizes[m, j]) if m < len(view.views) else 0
 
-    def ahead(
-        self, view: MarketsView, price: np.ndarray, available: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Simulate the policy from the slot of ``view`` on over sampled paths, shape (paths, M, slots) from the next slot on.
+    def best_on_paths(
+        self,
+        view: MarketsView,
+        slot: int,
+        stand: tuple[np.ndarray, np.ndarray, np.ndarray],
+        market: tuple[np.ndarray, np.ndarray],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return (market, instances) as `best` on many paths in a later slot, each (paths,); market M is none.
 
-        Returns USD paid from this slot on, slots from the job's first slot to its finish (-1: given
-        up) and V, each (paths,). ``price`` is in USD per instance-hour. The present belief is fixed
-        to the end, as in `simulate_ahead`; all markets are observed in every slot.
+        ``stand`` are place, previous size and work left, (paths,); ``market`` the prices in USD per
+        instance-hour and the counts left by other jobs, (paths, M). The present belief is fixed to
+        the end, and all markets are observed in every slot.
         """
-        hours, paths = view.slot_hours, len(price)
-        first = np.array([[own.price for own in view.views]] * paths)[:, :, None]
-        there = np.array([[own.available for own in view.views]] * paths)[:, :, None]
-        usd = np.concatenate([first, price], axis=2)[:, :, : view.slots_left] * hours
-        levels = np.stack(
-            [chain.indices(usd[:, m].ravel()).reshape(paths, -1) for m, chain in enumerate(self.prices)],
-            axis=1,
-        )
-        left = np.maximum(available - self.taken[:, None], 0)
-        counts = np.concatenate([there, left], axis=2)[:, :, : view.slots_left].astype(np.int64)
-        return walk_futures(
-            self.ground, self.full, self.grid, self.after, self.nowhere, self.near, self._counts(), _stand(view),
-            self._others(view), Futures(usd, counts, levels.astype(np.int64)), view.promise, ROUNDING * view.job.job.value,
+        place, before, rest = stand
+        price, available = market[0] * view.slot_hours, market[1].astype(np.int64)
+        levels = np.stack([chain.indices(price[:, m]) for m, chain in enumerate(self.prices)], axis=1)
+        return choose_on_paths(
+            self.full, self.grid, self.after, self.nowhere, slot - self.slot, self.near, self._counts(), slot,
+            place.astype(np.int64), before.astype(np.int64), rest, price, available, levels.astype(np.int64),
+            view.promise, ROUNDING * view.job.job.value,
         )  # fmt: skip
 
     def _counts(self) -> List:

@@ -36,7 +36,7 @@ from slackwater.optimization.policies.contract import Policy, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
 from slackwater.optimization.replay.ahead import Expected, Present, look_ahead, progress_of
 from slackwater.optimization.replay.guard import Guard, standby
-from slackwater.optimization.replay.run import Planning, Seen, catch_up, checked, run_from, see
+from slackwater.optimization.replay.run import Planning, Seen, catch_up, checked, see
 from slackwater.optimization.window.plan import Allocation, spot_alone
 from slackwater.optimization.world.simulation import Readings, WorldRun
 from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
@@ -310,22 +310,7 @@ class LiveJob:
 
     @property
     def on_demand_only_usd(self) -> float | None:
-        """Total cost in USD of the job on on-demand alone in its cheapest market; None if no on-demand price is known.
-
-        With several markets it is that of OD-only in the slot model, as is the expected cost.
-        """
-        if len(self.seen) > 1:
-            policy = OnDemandOnly()
-            return min(
-                (
-                    run_from(
-                        policy, policy.start(run), run, replace(seen, record=None), (0, Progress())
-                    ).total_cost_usd
-                    for run, seen in zip(self.job.runs, self.seen, strict=True)
-                    if seen.on_demand.known
-                ),
-                default=None,
-            )
+        """Total cost in USD of the job on on-demand alone in its cheapest market; None if no on-demand price is known."""
         known = [
             on_demand_alone(
                 world_terms(run, on_demand_usd=seen.on_demand_usd, slot_hours=seen.slot_hours),

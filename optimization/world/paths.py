@@ -98,6 +98,11 @@ class WorldPaths:
         return self._counts[:, world.HERE].copy()
 
     @property
+    def place(self) -> np.ndarray:
+        """Market of the checkpoint, -1 before the first group forms without a home, shape (paths,)."""
+        return self._counts[:, world.PLACE].copy()
+
+    @property
     def held(self) -> np.ndarray:
         """Instances held or requested, booting ones included, shape (paths,)."""
         used = np.arange(self._batches.shape[2]) < self._counts[:, world.BATCHES : world.BATCHES + 2, None]
