@@ -81,7 +81,7 @@ def measured(slots: int, *, restless: bool) -> dict[str, float]:
         "tables_of_one_market_ms": milliseconds(lambda: make_tables(job.job, alone, keep=1, anywhere=False)),
         "hindsight_ms": milliseconds(lambda: hindsight_over_markets(job, windows), rounds=3),
         "hundred_futures_ms": milliseconds(
-            lambda: expected_ahead(view, tables, begun, target, futures), rounds=5
+            lambda: expected_ahead(view, view, tables, begun, target, futures), rounds=5
         ),
         "count_states": float(np.mean([len(belief.counts.count) for belief in beliefs])),
         "price_levels": float(np.mean([len(belief.prices.level_usd) for belief in beliefs])),

@@ -120,7 +120,7 @@ def look_ahead() -> float:
     run = WorldRun(terms, there, now)
     run.report(now, work=view.progress.done)
     target, _ = policy.decide(policy.start(work), view)
-    present = Present(policy=policy, state=policy.start(work), view=view, run=run, target=target)
+    present = Present(policy=policy, state=policy.start(work), view=view, plan=view, run=run, target=target)
     begun = time.perf_counter()
     simulate_ahead(present, prices, counts, rng=rng)
     return time.perf_counter() - begun

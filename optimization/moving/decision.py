@@ -39,9 +39,10 @@ MEAN_FIELD = MeanField()
 def tables_of(live: LiveJob, taken: Sequence[int] | None = None) -> tuple[MarketsView, MovingTables]:
     """Return the view of the present slot and the tables of this and all later slots.
 
-    In later slots other jobs take ``taken`` instances of each market first.
+    In later slots other jobs take ``taken`` instances of each market first. Both are of the job as
+    it is planned (`LiveJob.as_planned`).
     """
-    view = live.view(live.progress(), live.slot)
+    view = live.as_planned().view(live.progress(), live.slot)
     return view, MEAN_FIELD.tables(view, keep=view.slots_left, taken=taken)
 
 
@@ -59,7 +60,8 @@ def decide_by_tables(
         wish = IDLE if m == live.job.nowhere else view.split(m, n)
     else:
         wish = _wish(policy, live.so_far()[1], view)
-    guard = Guard.of_markets(view, live.world())
+    whole = live.view(progress, live.slot)
+    guard = Guard.of_markets(whole, live.world())
     wished, wish = wish, guard.allow(wish)
     guarded = guard.holds(wish)
     market = progress.place if wish.market is None else wish.market
@@ -74,10 +76,10 @@ def decide_by_tables(
         slot=live.slot,
         allocation=wish.allocation,
         policy=policy.name,
-        reason=_reason(live, view, wish, tables, worth)
+        reason=_reason(live, whole, wish, tables, worth)
         + guard.reason(wished.allocation, wish.allocation)
         + _crowded(live, view, tables),
-        expected=expected_ahead(view, tables, guard.run, wish, effort),
+        expected=expected_ahead(view, whole, tables, guard.run, wish, effort),
         solver="",
         progress=progress,
         planned=None,
@@ -217,16 +219,22 @@ def _gain(view: MarketsView, wish: Placement) -> str:
 
 
 def expected_ahead(
-    view: MarketsView, tables: MovingTables, run: WorldRun, target: Placement, effort: Effort
+    view: MarketsView,
+    whole: MarketsView,
+    tables: MovingTables,
+    run: WorldRun,
+    target: Placement,
+    effort: Effort,
 ) -> Expected:
     """Return the expected outcome of the job in the world, over sampled paths of its markets (M12.12).
 
     ``run`` is the job before the decision ``target``. In later slots the mean-field policy decides,
-    with the tables of the present belief, under the exact guard.
+    with the tables of the present belief, under the exact guard. ``view`` is the slot as it is
+    planned, ``whole`` as it is.
     """
-    job, rng, many = view.job, np.random.default_rng(effort.seed), effort.risk_paths
-    seconds, deadline_slots = view.slot_hours * 3600.0, view.job.job.deadline_slots
-    later = view.slots_left - 1
+    job, rng, many = whole.job, np.random.default_rng(effort.seed), effort.risk_paths
+    seconds, deadline_slots = view.slot_hours * 3600.0, job.job.deadline_slots
+    later = whole.slots_left - 1
     sampled = [own.belief(MEAN_FIELD.forgetting).sample(later, paths=many, rng=rng) for own in view.views]
     price = np.stack([one[0] for one in sampled], axis=1)
     left = np.maximum(np.stack([one[1] for one in sampled], axis=1) - tables.taken[:, None], 0)
@@ -245,12 +253,12 @@ def expected_ahead(
         wished = _wishes(view, tables, paths, slot, own, known)
         if any(one.on_demand.sold for one in view.views):
             safe = paths.guarded(wished, next_at=(slot + 1) * seconds, deadline=deadline_slots * seconds)
-            kept = own if view.never_let_go else _worth_finishing(view, paths, slot, wished, safe)
+            kept = own if whole.never_let_go else _worth_finishing(whole, paths, slot, wished, safe)
             for wish, guarded in zip(wished, safe, strict=True):
                 wish[kept] = guarded[kept]
         paths.decide(wished)
     paths.advance(deadline_slots * seconds)
-    _end(view, tables, paths)
+    _end(whole, tables, paths)
     finish = finish_in_slots(paths.finish, 0.0, seconds, deadline_slots)
     value = [0.0 if np.isnan(slots) else job.job.completion_value(slots) for slots in finish.tolist()]
     return summary(job.job, cost=paths.paid, finish=finish, utility=np.array(value) - paths.paid)
@@ -265,6 +273,9 @@ def _wishes(
     known: tuple[np.ndarray, np.ndarray],
 ) -> Targets:
     """Return the targets of the mean-field policy on the paths ``own``; ``known`` are prices and counts, (own, M)."""
+    wished = Targets(paths.market, *np.zeros((2, paths.paths), dtype=np.int64))
+    if slot >= view.job.job.deadline_slots:  # the last slot is left to the guard
+        return wished
     place, before = standing(view.job, paths)
     rest = view.job.job.workload - paths.work
     market, n = tables.best_on_paths(view, slot, (place[own], before[own], rest[own]), known)
@@ -275,7 +286,6 @@ def _wishes(
     sold = np.array([one.on_demand.sold for one in view.views])[to]
     least = np.array([run.n_min for run in view.job.runs])[to]
     n = np.where(sold, n, np.where(spot >= least, spot, 0))
-    wished = Targets(paths.market, *np.zeros((2, paths.paths), dtype=np.int64))
     wished.market[own], wished.on_demand[own], wished.spot[own] = (
         to,
         n - np.minimum(spot, n),

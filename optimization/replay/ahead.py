@@ -78,11 +78,15 @@ DRAWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """A running job at its decision: the policy and its state, the view, the run in the world, and the target decided there."""
+    """A running job at its decision: policy and state, view, run in the world, and the target decided there.
+
+    ``plan`` is the view by which the policy plans (`LiveJob.as_planned`).
+    """
 
     policy: Policy[Any]
     state: Any
     view: View
+    plan: View
     run: WorldRun
     target: Allocation
 
@@ -104,7 +108,7 @@ def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expecte
     for share, held in enumerate(belief.drawn(min(DRAWN, paths), rng)):
         futures = held.sample(later, paths=len(range(share, paths, DRAWN)), rng=rng)
         # The tables of a variant do not apply to the next.
-        apart = replace(now, view=replace(view, tables=dict(view.tables)))
+        apart = replace(now, plan=replace(now.plan, tables=dict(now.plan.tables)))
         parts.append(_ahead(apart, held, *_cut(view, *futures), rng))
     cost, finish, value = (np.concatenate([part[k] for part in parts]) for k in range(3))
     return summary(view.job, cost=cost, finish=finish, utility=value - cost)
@@ -234,7 +238,7 @@ class _Wishes:
     @classmethod
     def of(cls, now: Present, held: Belief, paths: int) -> _Wishes:
         """Return the wishes from the present on; ``held`` is the belief in later slots."""
-        view = now.view
+        view = now.plan
         beliefs = replace(view.market_beliefs(), held=held)
         policy = with_shared_plans(now.policy, PlanMemo())
         _, state = policy.decide(now.state, view)
@@ -243,7 +247,7 @@ class _Wishes:
             seen=_later(view, beliefs),
             states=[state] * paths,
             view=view,
-            always=always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours),
+            always=always_worth_finishing(now.view.job, view.on_demand_usd, view.slot_hours),
         )
 
     def at(
@@ -251,6 +255,8 @@ class _Wishes:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the wished on-demand and spot instances on the paths ``own`` in a slot, shapes (own,)."""
         job = self.view.job
+        if slot >= job.deadline_slots:  # the last slot is left to the guard
+            return np.zeros(len(own), dtype=np.int64), np.zeros(len(own), dtype=np.int64)
         if isinstance(self.policy, Together):
             first = Progress(done=float(states.done[0]), n_previous=int(states.n_previous[0]))
             n = self.policy.decide_together(self.states[0], self.seen.view(job, first, slot), states)

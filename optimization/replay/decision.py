@@ -223,6 +223,25 @@ class LiveJob:
         progress, views, _ = self._in_the_world(slots, reported)
         return progress, views
 
+    def as_planned(self) -> LiveJob:
+        """Return the job as policies plan it: due a slot earlier where the guard protects its deadline (M12.11).
+
+        Spot runs safely only while a slot without any work leaves on-demand in time. A policy that
+        plans to the deadline itself would be cut off by the guard a slot before it.
+        """
+        due = self.run.deadline_slots
+        usd = [seen.on_demand_usd for seen in self.seen]
+        sold = any(seen.on_demand.sold for seen in self.seen)
+        if (
+            self.slot >= due - 1
+            or not sold
+            or not self.job.always_worth_finishing(usd, self.seen[0].slot_hours)
+        ):
+            return self
+        runs = tuple(replace(run, deadline_slots=due - 1) for run in self.job.runs)
+        seen = tuple(replace(own, windows={}, tables={}) for own in self.seen)
+        return replace(self, job=replace(self.job, runs=runs), seen=seen)
+
     def world(self, slots: int | None = None, reported: Sequence[Reported] | None = None) -> WorldRun:
         """Return the run in the world after the first ``slots`` slots (None: at the slot to decide, before its decision)."""
         return self._in_the_world(slots, reported)[2]
@@ -545,12 +564,15 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     state = catch_up(policy, live.run, [past.views[0] for past in before])
     view = seen.view(live.run, progress, live.slot)
     view = view if left is None else view.left(left)
-    wish, _ = asked.decide(state, view)
+    planned = live.as_planned()
+    plan = planned.seen[0].view(planned.run, progress, live.slot)
+    plan = plan if left is None else plan.left(left)
+    wish, _ = asked.decide(state, plan)
     wish = checked(wish, view, policy.name)
     guard = Guard.of(view, live.world())
     allocation = guard.allow(placement(0, wish)).allocation
     reason = refused + policy.explain(state, view, allocation) + guard.reason(wish, allocation)
-    now = Present(policy=policy, state=state, view=view, run=guard.run, target=allocation)
+    now = Present(policy=policy, state=state, view=view, plan=plan, run=guard.run, target=allocation)
     return Decision(
         job=live.run.name,
         slot=live.slot,
@@ -568,7 +590,7 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         ),
         in_world=True,
         guarded=guard.holds(placement(0, allocation)),
-        standby=standby(guard, policy, state, view, allocation),
+        standby=standby(guard, policy, state, (view, plan), allocation),
     )
 
 

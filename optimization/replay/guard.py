@@ -101,12 +101,14 @@ class Guard:
 
 
 def standby(
-    guard: Guard, policy: Policy[Any], state: Any, view: View, target: Allocation
+    guard: Guard, policy: Policy[Any], state: Any, views: tuple[View, View], target: Allocation
 ) -> Allocation | None:
     """Return the target of a job in one market for the rest of the slot if all its spot is lost at once, None without spot.
 
-    It is the policy's decision on what is left, under the guard.
+    It is the policy's decision on what is left, under the guard. ``views`` are the slot as it is,
+    and as the policy plans it.
     """
+    view, plan = views
     if not target.spot:
         return None
     gone = guard.run.now + 1.0
@@ -115,7 +117,7 @@ def standby(
     run.decide(target)
     run.advance(gone)
     progress = replace(progress_of(guard.view.job, run), place=view.progress.place)
-    left = replace(view, available=0, others=0, progress=progress)
-    wish, _ = policy.decide(state, left)
+    left, planned = (replace(one, available=0, others=0, progress=progress) for one in (view, plan))
+    wish, _ = policy.decide(state, planned)
     kept = checked(wish, left, policy.name)
     return Guard.of(left, run).allow(placement(0, kept)).allocation

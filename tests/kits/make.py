@@ -125,7 +125,7 @@ def present_of(policy: Policy[Any], view: View, state: Any = None) -> Present:
         run.report(now, work=view.progress.done, size=view.progress.n_previous)
     wish = checked(policy.decide(state, view)[0], view, policy.name)
     target = Guard.of(view, run).allow(placement(0, wish)).allocation
-    return Present(policy=policy, state=state, view=view, run=run, target=target)
+    return Present(policy=policy, state=state, view=view, plan=view, run=run, target=target)
 
 
 def make_history(
