@@ -4,44 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slackwater.optimization.job.definition import Job, rates
+from slackwater.optimization.job.definition import InstanceTimes, Job, rates
+from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.moving.definition import MarketsJob
-from slackwater.optimization.world.simulation import WorldMarkets, WorldTerms
-from slackwater.warehouse.errors import JobError
+from slackwater.optimization.world.simulation import SECOND_TOLERANCE, WorldMarkets, WorldTerms
 
 
-def world_markets(job: MarketsJob, *, on_demand_usd: Sequence[float], slot_hours: float) -> WorldMarkets:
-    """Return a job in all its markets, with the prices of an on-demand instance-hour in each."""
-    sold = job.sold or (True,) * len(job.runs)
+def world_markets(
+    job: MarketsJob, *, on_demand_usd: Sequence[float], slot_hours: float, sold: Sequence[bool] | None = None
+) -> WorldMarkets:
+    """Return a job in all its markets, with the prices of an on-demand instance-hour in each.
+
+    ``sold`` states where on-demand is sold, by default as the job states it.
+    """
+    sold = sold or job.sold or (True,) * len(job.runs)
     return WorldMarkets(
         terms=tuple(
-            world_terms(run, on_demand_usd=usd, sold=on)
+            world_terms(run, on_demand_usd=usd, slot_hours=slot_hours, sold=on)
             for run, usd, on in zip(job.runs, on_demand_usd, sold, strict=True)
         ),
-        transfer=job.moving.taken * slot_hours * 3600.0,
+        transfer=job.moving.taken * slot_hours * HOUR,
         move_usd=job.moving.usd,
         home=job.home,
     )
 
 
-def world_terms(job: Job, *, on_demand_usd: float, sold: bool = True) -> WorldTerms:
+def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float, sold: bool = True) -> WorldTerms:
     """Return the terms of a job as one of its markets runs it; ``on_demand_usd`` is the price of an instance-hour there.
 
-    ``sold`` states whether on-demand is sold there. Raises `JobError` for a job without times of its instances (`Job.times`).
+    ``sold`` states whether on-demand is sold there. A job without times of its instances restarts in
+    the share of a slot that M2.4 takes, and boots at once.
     """
-    times = job.times
-    if times is None:
-        raise JobError(
-            f"job {job.name!r} has no times of its instances",
-            expected="boot, restart and checkpoint, as slot_job computes them from a request",
-            remedy="create the job with times=InstanceTimes(...)",
-        )
+    restart = (1.0 - job.mu_up) * slot_hours * HOUR
+    times = job.times or InstanceTimes(boot=0.0, restart=restart, checkpoint=0.0)
+    hours = enumerate(rates(job.throughput, job.n_max).tolist())
     return WorldTerms(
-        rates=tuple(
-            float(h) if n >= job.n_min else 0.0 for n, h in enumerate(rates(job.throughput, job.n_max))
-        ),
+        rates=tuple(h if n >= job.n_min else 0.0 for n, h in hours),
         workload=job.workload,
-        on_demand_usd=on_demand_usd,
+        on_demand_usd=on_demand_usd if sold else 0.0,
         boot=times.boot,
         restart=times.restart,
         checkpoint=times.checkpoint,
@@ -49,3 +49,15 @@ def world_terms(job: Job, *, on_demand_usd: float, sold: bool = True) -> WorldTe
         on_demand_wait=times.on_demand_wait,
         sold=sold,
     )
+
+
+def on_demand_alone(terms: WorldTerms, deadline: float) -> tuple[int, float]:
+    """Return number and total cost in USD of the cheapest constant number of on-demand instances that meets ``deadline`` seconds.
+
+    If none does, the number that finishes first.
+    """
+    sizes = [n for n, rate in enumerate(terms.rates) if rate > 0.0]
+    paid = {n: terms.boot + terms.restart + terms.workload / terms.rates[n] * HOUR for n in sizes}
+    in_time = [n for n in sizes if terms.on_demand_wait + paid[n] <= deadline + SECOND_TOLERANCE]
+    n = min(in_time, key=lambda n: n * paid[n]) if in_time else min(sizes, key=lambda n: paid[n])
+    return n, n * paid[n] / HOUR * terms.on_demand_usd

@@ -9,8 +9,7 @@ from make import make_job, make_multi_job, request_terms
 from slackwater.optimization.job.definition import InstanceTimes
 from slackwater.optimization.job.request import parse_request, slot_job
 from slackwater.optimization.world.simulation import WorldTerms
-from slackwater.optimization.world.terms import world_markets, world_terms
-from slackwater.warehouse.errors import JobError
+from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
 from slackwater.warehouse.history import Market
 
 
@@ -27,7 +26,7 @@ def test_a_request_and_a_market_give_seconds_and_rates_per_hour():
         "job.toml",
     ).placed(at=pd.Timestamp("2026-01-05", tz="UTC"), market="gcp/r/z/x", source=None)
     job = slot_job(asked, step=pd.Timedelta(minutes=30), on_demand_usd=3.0, market=Market.parse("gcp/r/z/x"))
-    assert world_terms(job, on_demand_usd=3.0) == WorldTerms(
+    assert world_terms(job, on_demand_usd=3.0, slot_hours=0.5) == WorldTerms(
         rates=(0.0, 0.0, 10.0, 15.0),
         workload=100.0,
         on_demand_usd=3.0,
@@ -44,13 +43,22 @@ def test_several_markets_have_a_transfer_in_seconds_and_their_moves():
     several = replace(make_multi_job(job, markets=2, taken=0.3, usd=0.5, home=1), sold=(True, False))
     found = world_markets(several, on_demand_usd=[1.0, 2.0], slot_hours=0.5)
     assert found.terms == (
-        world_terms(job, on_demand_usd=1.0),
-        world_terms(job, on_demand_usd=2.0, sold=False),
+        world_terms(job, on_demand_usd=1.0, slot_hours=0.5),
+        world_terms(job, on_demand_usd=2.0, slot_hours=0.5, sold=False),
     )
     assert (found.transfer, found.home) == (pytest.approx(540.0), 1)
     assert found.move_usd.tolist() == [[0.0, 0.5], [0.5, 0.0]]
 
 
-def test_a_job_without_times_is_refused():
-    with pytest.raises(JobError, match="no times of its instances"):
-        world_terms(make_job(), on_demand_usd=1.0)
+def test_a_job_without_times_restarts_in_the_share_of_a_slot_that_the_slot_model_takes():
+    terms = world_terms(make_job(mu_up=0.8), on_demand_usd=1.0, slot_hours=0.5)
+    assert (terms.boot, terms.checkpoint, terms.on_demand_wait) == (0.0, 0.0, 0.0)
+    assert terms.restart == pytest.approx(360.0)
+
+
+def test_on_demand_alone_is_the_cheapest_number_in_time():
+    times = InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0, on_demand_wait=600.0)
+    terms = world_terms(make_job(workload=4.0, n_max=4, times=times), on_demand_usd=3.0, slot_hours=0.5)
+    assert on_demand_alone(terms, 6 * 3600.0) == (1, pytest.approx(3.0 * 4.1))
+    assert on_demand_alone(terms, 3 * 3600.0) == (2, pytest.approx(3.0 * 2 * 2.1))
+    assert on_demand_alone(terms, 60.0) == (4, pytest.approx(3.0 * 4 * 1.1)), "none is in time"
