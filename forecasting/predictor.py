@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -356,11 +356,16 @@ class FittedEachAlone:
             parts.append(
                 FallsBack(simpler=young, reason=NEVER_SEEN).outlook(series, np.array([origin]), horizon)
             )
-        return Outlook(
-            quantiles=np.concatenate([one.quantiles for one in parts]),
-            mean=np.concatenate([one.mean for one in parts]),
-            reasons=tuple(one.reasons[0] for one in parts),
-        )
+        return joined(parts)
+
+
+def joined(parts: Sequence[Outlook]) -> Outlook:
+    """Return the forecasts of several outlooks one after another, without their `Outlook.law`."""
+    return Outlook(
+        quantiles=np.concatenate([one.quantiles for one in parts]),
+        mean=np.concatenate([one.mean for one in parts]),
+        reasons=tuple(reason for one in parts for reason in one.reasons),
+    )
 
 
 @stored("falls_back")

@@ -36,6 +36,7 @@ OTHER_END = bool(int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("
 FIRST = (
     "contract/test_policies.py",
     "contract/test_predictors.py",
+    "contract/test_plugin_package.py",
     "warehouse/observations/test_store_ingest.py",
     "warehouse/exchange/test_exchange.py",
     "flows/engine/test_runs.py",

@@ -38,7 +38,7 @@ def test_the_notebook_runs():
         if "cost $" in line
     }
     assert costs["hindsight"] <= costs["CheapSpot"] < costs["OD-only"]
-    assert re.search(r"^climate +\d", done.stdout, re.MULTILINE)
+    assert re.search(r"^own_ideas:climate +\d", done.stdout, re.MULTILINE)
 
 
 def test_paths_that_pages_name_exist():

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,15 +21,14 @@ from slackwater.forecasting.accuracy.tables import QUANTILES, Accuracy, Tally, a
 from slackwater.forecasting.origins import (
     Block,
     Rolling,
-    Timetable,
     Unit,
     forecast_blocks,
     last_slot,
     seen_by,
     units_of,
 )
-from slackwater.forecasting.predictor import Outlook, Panel, Predictor
-from slackwater.forecasting.quantiles import LEVELS, Variable
+from slackwater.forecasting.predictor import Outlook
+from slackwater.forecasting.quantiles import LEVELS
 from slackwater.forecasting.series import Series
 from slackwater.optimization.replay.run import spread
 from slackwater.warehouse.errors import DamagedStoreError, InputError
@@ -303,92 +301,3 @@ def accuracy_from(
 
     made = accuracy_of(course.rolling, tallies(), default=course.default, notes=notes)
     return replace(made, notes=(*made.notes, *said))
-
-
-# ---
-# Median forecasts used by plans: of any models, at selected slots, from the blocks of a backtest or computed now.
-
-#: Index of the median among the levels.
-_MEDIAN = LEVELS.size // 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Medians:
-    """Median forecasts by (model, variable, series key) and slot number since the epoch, each of shape (h,)."""
-
-    table: dict[tuple[str, Variable, str], dict[int, np.ndarray]] = field(default_factory=dict)
-
-    def copy(self) -> Medians:
-        """Return a copy with independent tables."""
-        return Medians(table={key: dict(own) for key, own in self.table.items()})
-
-    def at(self, model: str, series: Series, slot: int) -> np.ndarray | None:
-        """Return the median issued by ``model`` in a slot (index into ``series``), None if there is none."""
-        own = self.table.get((model, series.variable, series.key), {})
-        return own.get(series.first_slot + slot)
-
-    def add(self, blocks: Iterable[Block], panels: Sequence[Panel]) -> None:
-        """Add the forecasts of the blocks of a backtest over ``panels``."""
-        for block in blocks:
-            series = panels[block.panel].series[block.which]
-            own = self.table.setdefault((block.model, series.variable, series.key), {})
-            medians = block.outlook.quantiles[:, :, _MEDIAN].copy()  # a view would keep all levels in memory
-            own.update(zip((series.first_slot + block.origins).tolist(), medians, strict=True))
-
-
-def add_missing(
-    medians: Medians,
-    panels: Sequence[Panel],
-    wanted: Mapping[tuple[Variable, str], Iterable[int]],
-    models: Mapping[str, Predictor],
-    *,
-    timetable: Timetable,
-    horizon: int,
-    processes: int = 1,
-) -> None:
-    """Compute the forecasts missing in ``medians``, on the timetable of a backtest.
-
-    ``wanted`` holds, by variable and series key, the slots (indices into the series) in which a
-    forecast is used; a slot without an observed value at or before it gets none. Each model is
-    estimated by the timetable, and uses no data after a slot for its forecast.
-    """
-    backtests = tuple(
-        Rolling(
-            panels=tuple(panels),
-            origins=tuple(
-                tuple(
-                    _lacking(one, name, wanted.get((one.variable, one.key), ()), medians)
-                    for one in panel.series
-                )
-                for panel in panels
-            ),
-            predictors={name: own},
-            horizon=horizon,
-            timetable=timetable,
-        )
-        for name, own in models.items()
-    )
-    work = [(place, unit) for place, backtest in enumerate(backtests) for unit in units_of(backtest)]
-    for blocks in spread(_forecast, work, backtests, processes=processes):
-        medians.add(blocks, panels)
-
-
-def _forecast(item: tuple[int, Unit], backtests: tuple[Rolling, ...]) -> list[Block]:
-    place, unit = item
-    return list(forecast_blocks(unit, backtests[place]))
-
-
-def _lacking(series: Series, model: str, slots: Iterable[int], medians: Medians) -> np.ndarray:
-    """Return the wanted slots of a series without a known forecast, ascending."""
-    known = medians.table.get((model, series.variable, series.key), {})
-    lacking = sorted(t for t in set(slots) if series.first_slot + t not in known)
-    origins = np.array(lacking, dtype=np.int64)
-    return origins[series.newest[origins] >= 0] if origins.size else origins
-
-
-def panels_of(series: Sequence[Series]) -> list[Panel]:
-    """Return a panel per source, variable and step, in order of first appearance; repeated keys are dropped."""
-    groups: dict[tuple[str, Variable, pd.Timedelta], dict[str, Series]] = {}
-    for one in series:
-        groups.setdefault((one.source, one.variable, one.step), {}).setdefault(one.key, one)
-    return [Panel(series=tuple(own.values())) for own in groups.values()]

@@ -48,7 +48,7 @@ from slackwater.flows.runs import (
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.leaderboard import learned
+from slackwater.flows.turn.leaderboard import learned, read_board_facts
 from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.errors import SettingsError
@@ -253,7 +253,7 @@ def score(
     def work() -> list[dict[str, Any]]:
         with _slot_turn(db, at, settings, own_end=own_end) as turn:
             known = staged(stages.score, turn, Found()).known
-            return learned(turn, None if known is None else known.pool).leaderboard
+            return learned(turn, read_board_facts(turn, None if known is None else known.pool)).leaderboard
 
     return tried(work, label="score-tries")
 

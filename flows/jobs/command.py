@@ -516,7 +516,7 @@ def show(
     from slackwater.flows.ledger.decisions import decisions_of
     from slackwater.flows.ledger.endings import ending_of
     from slackwater.flows.ledger.jobs import find_job, terms_of
-    from slackwater.flows.ledger.reports import reports_by_job
+    from slackwater.flows.ledger.reports import measured_times, reports_by_job
     from slackwater.flows.ledger.rounds import outcomes_of
     from slackwater.optimization.job.times import times_rows
     from slackwater.optimization.job.units import asked_words
@@ -538,7 +538,7 @@ def show(
         "origin": job.origin,
         "ending": None if ending is None else ending.words(),
         "terms": terms_rows(versions),
-        "times": times_rows(job.request),
+        "times": times_rows(job.request, measured_times(own)),
         "decisions": decisions,
         "reports": reports,
         "deliveries": deliveries,
@@ -639,6 +639,17 @@ def report(
     withdrawn: Annotated[
         bool, option("You ended the job before its work was done; later turns decide nothing for it.")
     ] = False,
+    boot_minutes: Annotated[
+        float | None,
+        option("Measured minutes from the grant of an instance until it was up.", metavar="X"),
+    ] = None,
+    restart_minutes: Annotated[
+        float | None,
+        option("Measured minutes without work after instances joined, left or were lost.", metavar="X"),
+    ] = None,
+    on_demand_wait_minutes: Annotated[
+        float | None, option("Measured minutes until on-demand was granted.", metavar="X")
+    ] = None,
     note: Annotated[str, option("Note to store with the report.", metavar="TEXT")] = "",
     known_at: Annotated[
         str | None,
@@ -689,6 +700,9 @@ def report(
             withdrawn=withdrawn,
             note=note,
             market=market,
+            boot_minutes=boot_minutes,
+            restart_minutes=restart_minutes,
+            on_demand_wait_minutes=on_demand_wait_minutes,
         )
         if market is not None and stored.request.may_move:
             said = replace(said, market=_place_named(store, market, stored, session.config, when))
@@ -703,7 +717,7 @@ def report(
         value["throughput"] = told
     columns = keyed(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
-        "finished", *(["withdrawn"] if kept.withdrawn else []), "counts_from",
+        "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, "counts_from",
     ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if added else "Report (already stored)", [value], columns),

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.freshness import Freshness
-from slackwater.flows.ledger.reports import Report, counting
+from slackwater.flows.ledger.reports import Report, counting, measured_times
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.job.definition import Job
 from slackwater.optimization.job.request import JobRequest, first_slot
@@ -162,9 +162,10 @@ def open_job(
     ``reports`` on a time up to the start of the slot to decide, and known by then, are used. Raises
     `JobError` if a decision or report of a multi-market job names a market that is not among them.
     """
-    job = job_in_markets(request, histories)
     step, start = histories[0].step, first_slot(request, histories[0].step)
     said = counting(reports, known_at=histories[0].known_at.floor(step))
+    measured = request.model_copy(update=measured_times(said))
+    job = job_in_markets(measured, histories)
     been = {slot: key for slot, (key, _) in decided.items() if key is not None}
     reported = as_reported(said, request, job.job, start=start, step=step)
     at = _market_indices(

@@ -12,7 +12,8 @@ import pandas as pd
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import rows_of
 from slackwater.optimization.job.definition import finished
-from slackwater.optimization.job.request import JobRequest
+from slackwater.optimization.job.request import MOST, JobRequest
+from slackwater.optimization.job.times import MEASURABLE
 from slackwater.optimization.job.units import instance_range, named_market
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
@@ -33,7 +34,7 @@ class Report:
     ``progress`` is in the unit of the job's workload, ``on_demand`` and ``spot`` are the instances
     that ran, ``market`` is where a multi-market job ran; None: not reported. ``withdrawn``: the
     owner ended the job before its work was done. ``revision`` counts reports with equal
-    ``reported_at`` and ``known_at``.
+    ``reported_at`` and ``known_at``. Measured minutes are those of `MEASURABLE` times (M12.9).
     """
 
     job: str
@@ -47,6 +48,15 @@ class Report:
     note: str = ""
     market: str | None = None
     withdrawn: bool = False
+    boot_minutes: float | None = None
+    restart_minutes: float | None = None
+    on_demand_wait_minutes: float | None = None
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The measured times that were reported."""
+        found = {key: getattr(self, key) for key in MEASURABLE}
+        return {key: value for key, value in found.items() if value is not None}
 
     @property
     def ends(self) -> bool:
@@ -70,6 +80,7 @@ class Report:
             self.note,
             self.market,
             self.withdrawn,
+            self.measured,
         )
 
 
@@ -112,7 +123,14 @@ def _report(row: dict[str, Any]) -> Report:
         note=str(row["note"]),
         market=None if pd.isna(row["market"]) else str(row["market"]),
         withdrawn=False if pd.isna(row["withdrawn"]) else bool(row["withdrawn"]),
+        boot_minutes=_minutes(row["boot_minutes"]),
+        restart_minutes=_minutes(row["restart_minutes"]),
+        on_demand_wait_minutes=_minutes(row["on_demand_wait_minutes"]),
     )
+
+
+def _minutes(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
 
 
 def counting(reports: Iterable[Report], *, known_at: pd.Timestamp | None = None) -> list[Report]:
@@ -125,6 +143,15 @@ def counting(reports: Iterable[Report], *, known_at: pd.Timestamp | None = None)
         if known_at is None or max(report.known_at, report.reported_at) <= known_at:
             newest[report.reported_at] = report
     return [newest[when] for when in sorted(newest)]
+
+
+def measured_times(reports: Iterable[Report]) -> dict[str, float]:
+    """Return the measured times of a job by key: of several reports in force the largest, which the guard relies on (M12.9)."""
+    found: dict[str, float] = {}
+    for report in reports:
+        for key, value in report.measured.items():
+            found[key] = max(value, found.get(key, 0.0))
+    return found
 
 
 def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -> None:
@@ -152,12 +179,17 @@ def check_report(report: Report, stored: StoredJob, earlier: Sequence[Report]) -
             f"a report at {report.reported_at.isoformat()} known at {report.known_at.isoformat()}",
             expected="a time at or after the one it is about",
         )
-    if report.progress is None and report.held is None and report.market is None and not report.ends:
+    told = report.measured or report.ends or report.held is not None or report.market is not None
+    if report.progress is None and not told:
         raise JobError(
             f"an empty report of job {report.job!r}",
-            expected="progress, running instances, the market of a multi-market job, --finished or --withdrawn",
+            expected="progress, running instances, measured minutes, the market of a multi-market job, --finished or --withdrawn",
             remedy="see `slackwater job report --help`",
         )
+    for key, minutes in report.measured.items():
+        most, unit = MOST[key]
+        if not 0.0 <= minutes <= most:
+            raise JobError(f"{key} of {minutes:g}", expected=f"0 to {most:,.0f} {unit}")
     for name, count in (("on-demand", report.on_demand), ("spot", report.spot)):
         if count is not None and not 0 <= count <= MOST_INSTANCES:
             raise JobError(f"{count} {name} instances held", expected=f"0 to {MOST_INSTANCES}")
@@ -264,7 +296,10 @@ def save_report(store: Store, report: Report, stored: StoredJob) -> tuple[Report
         write_rows(
             store,
             "reports",
-            pd.DataFrame([_row(report)]).astype({"on_demand": "Int32", "spot": "Int32", "market": "string"}),
+            pd.DataFrame([_row(report)]).astype(
+                {"on_demand": "Int32", "spot": "Int32", "market": "string"}
+                | dict.fromkeys(MEASURABLE, "float64")
+            ),
         )
     return report, True
 
@@ -282,6 +317,7 @@ def _row(report: Report) -> dict[str, Any]:
         "note": report.note,
         "market": report.market,
         "withdrawn": report.withdrawn,
+        **{key: getattr(report, key) for key in MEASURABLE},
     }
 
 
@@ -307,5 +343,6 @@ def report_row(report: Report, stored: StoredJob) -> dict[str, Any]:
         "finished": report.finished,
         "withdrawn": report.withdrawn,
         "note": report.note,
+        **report.measured,
         "counts_from": max(stored.start, report.known_at.ceil(stored.step)),
     }

@@ -312,6 +312,9 @@ def tables() -> dict[str, Relation]:
                 "note": "Note of the owner.",
                 "market": "Market of a multi-market job; null if not reported.",
                 "withdrawn": "Whether the owner ended the job before its work was done; null in reports of earlier versions.",
+                "boot_minutes": "Measured minutes from the grant of an instance until it was up; null if not reported.",
+                "restart_minutes": "Measured minutes without work while the group formed anew; null if not reported.",
+                "on_demand_wait_minutes": "Measured minutes until on-demand was granted; null if not reported.",
             },
         ),
         "deliveries": Relation(

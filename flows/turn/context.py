@@ -10,6 +10,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.freshness import Freshness
+from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
 from slackwater.flows.ledger.stages import LIVE, RunRow, failure_kept
 from slackwater.flows.turn.histories import Reads
 from slackwater.optimization.fan import Fan, in_turn
@@ -84,6 +85,10 @@ class Turn(TurnValues):
     def listed(self, at: pd.Timestamp | None = None) -> list[dict[str, Any]]:
         """Return the markets known at a time (None: the time of the turn) as rows."""
         return self.observations.listed(self.at if at is None else at)
+
+    def jobs(self) -> list[StoredJob]:
+        """Return every readable job with its terms at the turn's time (M2.9)."""
+        return stored_jobs(self.store, known_at=self.terms_at)
 
     def failure_kept(self, stage: str) -> failure_kept:
         """Return a context manager that records in the ledger of runs why a stage fails."""

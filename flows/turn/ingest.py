@@ -11,7 +11,7 @@ import pyarrow as pa
 from slackwater.flows.config import Settings
 from slackwater.flows.feeds.fetch import fetch_due
 from slackwater.flows.ledger.stages import LIVE
-from slackwater.flows.turn.context import Counts, TurnValues
+from slackwater.flows.turn.context import Counts, Turn, TurnValues
 from slackwater.flows.turn.results import Results, write
 from slackwater.warehouse.errors import InputError
 from slackwater.warehouse.observations import Appended, append, find_source, observed_sources, observed_span
@@ -115,14 +115,14 @@ def _joined_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
         yield Batch(kind=kind, table=pa.concat_tables(own, promote_options="permissive"))
 
 
-def ingest_observations(store: Store, turn: TurnValues, data: Path | None) -> Counts:
+def ingest_observations(turn: Turn, data: Path | None) -> Counts:
     """Ingest the tidy tables of a folder, the live feeds that are due, or else the simulated market; returns row counts.
 
     A market is never simulated next to observations of another source: then the turn uses the data
     in the warehouse. Each page of a feed is stored at once, so that nothing is fetched twice; all
     other rows are stored in a single transaction.
     """
-    settings, counts = turn.settings, Counts()
+    store, settings, counts = turn.store, turn.settings, Counts()
     if data is None and settings.feeds and turn.made == LIVE:
         counts = fetch_due(
             store,

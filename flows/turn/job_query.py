@@ -212,7 +212,7 @@ def asked_job(turn: Turn, job: str, *, market: str | None = None) -> AskedJob:
         stored = find_job(turn.store, job, known_at=turn.terms_at)
         return _asked(turn, stored, market, is_stored=True)
     request, told = read_request(Path(job)), ""
-    known = {one.request.name: one for one in stored_jobs(turn.store, known_at=turn.terms_at)}
+    known = {one.request.name: one for one in turn.jobs()}
     same = known.get(request.name)
     if same is not None and market is None and _is_same(request, same):
         return _asked(turn, same, None, is_stored=True)

@@ -22,7 +22,7 @@ from slackwater.flows.ledger.fields import (
 from slackwater.flows.ledger.rounds import outcome_frame
 from slackwater.flows.show.blocks import Block, Column, Figure, Notes, Section, Table
 from slackwater.flows.show.formats import as_number, percent, plural, rows_of, text, usd
-from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.pool import Group, Pool, read_pool
 from slackwater.optimization.moving.score import BEST_MARKET
 from slackwater.optimization.replay.score import leaderboard
@@ -52,12 +52,30 @@ class Learned:
     learner: str = ""
 
 
-def learned(turn: Turn, pool: Pool | None = None) -> Learned:
-    """Return the results of the pool (None: as stored in the warehouse) and of the multi-market policies over all scored jobs."""
-    pool = read_pool(turn) if pool is None else pool
-    reported = reported_outcomes(turn.store)
-    outcomes = outcome_frame(turn.store, pool.names)
-    moved = outcome_frame(turn.store, [*pool.movers.names, BEST_MARKET])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardFacts:
+    """The pool, the outcomes of its policies and of the multi-market policies on all scored jobs, and the reported outcomes."""
+
+    pool: Pool
+    outcomes: pd.DataFrame
+    moved: pd.DataFrame
+    reported: ReportedOutcomes
+
+
+def read_board_facts(turn: Turn, pool: Pool | None = None) -> BoardFacts:
+    """Read the outcomes of scored jobs; ``pool`` None: as stored in the warehouse."""
+    store, pool = turn.store, read_pool(turn) if pool is None else pool
+    return BoardFacts(
+        pool=pool,
+        outcomes=outcome_frame(store, pool.names),
+        moved=outcome_frame(store, [*pool.movers.names, BEST_MARKET]),
+        reported=reported_outcomes(store),
+    )
+
+
+def learned(turn: TurnValues, facts: BoardFacts) -> Learned:
+    """Return the results of the pool and of the multi-market policies over all scored jobs."""
+    pool, outcomes, moved, reported = facts.pool, facts.outcomes, facts.moved, facts.reported
     outcomes, apart = in_one_model(outcomes)
     board = _board_rows(pool, outcomes, reported)
     movers = _board_rows(pool.movers, moved, reported)

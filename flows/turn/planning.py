@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger
-from slackwater.flows.ledger.jobs import StoredJob, stored_jobs
+from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import Report, counting
 from slackwater.flows.show.formats import plural
@@ -101,7 +101,7 @@ def decide_open(
 def decisions_as_of(turn: Turn, requests: Sequence[JobRequest] = ()) -> Decided:
     """Return the decisions that a turn at this time would issue for the open jobs and for placed ``requests``, jointly."""
     left_out: list[str] = []
-    known = stored_jobs(turn.store, known_at=turn.terms_at)
+    known = turn.jobs()
     names = {job.request.name for job in known if job.start <= turn.at < job.deadline}
     new = {request.name: request for request in requests if request.name not in names}
     known = [job for job in known if job.request.name not in new]
@@ -162,7 +162,7 @@ def computed_plan(turn: Turn, asked: AskedJob, query: PlanQuery, own: JobLedger)
 def _group(turn: Turn, asked: AskedJob, left_out: list[str]) -> list[PlacedJob]:
     """Return the job and the open jobs decided jointly with it: jobs that share a market, directly or through other jobs."""
     own = replace(asked.job, created_at=min(asked.job.created_at, turn.at))
-    known = [one for one in stored_jobs(turn.store, known_at=turn.terms_at) if one.request.name != asked.name]
+    known = [one for one in turn.jobs() if one.request.name != asked.name]
     running = running_jobs(turn, [*known, own], left_out)
     others = [one for one in running if one[0].request.name != asked.name]
     jobs = [asked.placed, *others]

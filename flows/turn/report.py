@@ -17,16 +17,16 @@ from slackwater.flows.ledger.decisions import decisions_by_job, stored_decisions
 from slackwater.flows.ledger.endings import missed_jobs
 from slackwater.flows.ledger.errors import measured_errors
 from slackwater.flows.ledger.headline import answers, is_observed, lateness, missed_apart, overview
-from slackwater.flows.ledger.jobs import find_job, stored_jobs
+from slackwater.flows.ledger.jobs import find_job
 from slackwater.flows.show.accuracy import accuracy_blocks
 from slackwater.flows.show.blocks import Banner, Block, Column, Figures, Notes, Page, Section, Table
 from slackwater.flows.show.formats import duration, text, utc, whole
 from slackwater.flows.show.page import write_page
 from slackwater.flows.turn.command import decision_blocks
-from slackwater.flows.turn.context import Counts, Turn
+from slackwater.flows.turn.context import Counts, Turn, TurnValues
 from slackwater.flows.turn.following import step_of
 from slackwater.flows.turn.histories import read_all
-from slackwater.flows.turn.leaderboard import Learned, leaderboard_blocks, learned
+from slackwater.flows.turn.leaderboard import Learned, leaderboard_blocks, learned, read_board_facts
 from slackwater.flows.turn.panels import (
     PANEL_SLOTS,
     JobRoute,
@@ -70,8 +70,36 @@ class ReportData:
     routes: list[JobRoute] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFacts:
+    """Stored facts of a report: notes on missed, example and undecided jobs, forecast errors, and the routes of jobs."""
+
+    missed: list[str]
+    examples: list[str]
+    over: list[str]
+    accuracy: pd.DataFrame
+    routes: list[JobRoute]
+
+
+def read_report_facts(
+    turn: Turn, decisions: Sequence[dict[str, Any]], drawn: Sequence[MarketPanel]
+) -> ReportFacts:
+    """Read what the warehouse has on the jobs and the forecasts of a turn; ``drawn`` are the markets of the page."""
+    store, settings = turn.store, turn.settings
+    recent = turn.at - pd.Timedelta(hours=settings.alarms.recent_hours)
+    ended = [job for job in turn.jobs() if recent <= job.deadline <= turn.at]
+    return ReportFacts(
+        missed=missed_jobs(store, ended, known_at=turn.at),
+        examples=examples_told(store, decisions),
+        over=over_told(store, turn.at),
+        accuracy=recent_rows(store, turn.at, window=measured_window(settings)),
+        routes=routes_of(store, decisions, drawn),
+    )
+
+
 def report_data(
-    turn: Turn,
+    turn: TurnValues,
+    facts: ReportFacts,
     *,
     learned: Learned,
     decisions: list[dict[str, Any]],
@@ -81,27 +109,22 @@ def report_data(
     left_out: Sequence[str] = (),
 ) -> ReportData:
     """Return the data of the report."""
-    recent = turn.at - pd.Timedelta(hours=turn.settings.alarms.recent_hours)
-    ended = [
-        job for job in stored_jobs(turn.store, known_at=turn.terms_at) if recent <= job.deadline <= turn.at
-    ]
-    missed = missed_jobs(turn.store, ended, known_at=turn.at)
     return ReportData(
         at=turn.at,
         run_id=turn.run_id,
         simulated=simulated,
         decisions=decisions,
-        accuracy=recent_rows(turn.store, turn.at, window=measured_window(turn.settings)),
+        accuracy=facts.accuracy,
         planner=turn.settings.planner,
         learned=learned,
-        routes=routes_of(turn.store, decisions, drawn),
+        routes=facts.routes,
         ingested=ingested,
         panels=drawn,
         notes=[
-            *missed,
+            *facts.missed,
             *left_out,
-            *examples_told(turn.store, decisions),
-            *over_told(turn),
+            *facts.examples,
+            *facts.over,
             *learned.findings,
         ],
     )
@@ -124,12 +147,12 @@ def examples_told(store: Store, decisions: Sequence[Mapping[str, Any]]) -> list[
     ]
 
 
-def over_told(turn: Turn) -> list[str]:
-    """Return notes on user jobs that this turn scored but no turn decided: they ended before the first turn."""
-    rows = turn.store.execute(
+def over_told(store: Store, at: pd.Timestamp) -> list[str]:
+    """Return notes on user jobs that the turn at a time scored but no turn decided: they ended before the first turn."""
+    rows = store.execute(
         "SELECT name, deadline_at FROM jobs WHERE origin = 'user' AND name NOT IN (SELECT job FROM decisions) "
         "AND name IN (SELECT job FROM outcomes WHERE scored_at = $at) ORDER BY deadline_at, name",
-        {"at": turn.at},
+        {"at": at},
     )
     return [
         f"Job {name} was over before any turn decided it (deadline {utc(deadline)}): it is replayed, and nothing was held for it."
@@ -171,10 +194,12 @@ def stored_report(store: Store, settings: Settings, *, at: pd.Timestamp | None) 
         )
         drawn.append(panel(read_all(turn, [(followed, start)])[0], issued[0] if issued else None))
         sources.add(source)
+    rows = [row for _, row in decided]
     return report_data(
         turn,
-        learned=learned(turn),
-        decisions=[row for _, row in decided],
+        read_report_facts(turn, rows, drawn),
+        learned=learned(turn, read_board_facts(turn)),
+        decisions=rows,
         ingested=(read_object(ingest["details"].iloc[-1]) or {}) if len(ingest) else {},
         drawn=drawn,
         simulated=all(source.startswith("simulated") for source in sources),

@@ -28,12 +28,11 @@ from slackwater.flows.turn.forecast import (
     missing_origins,
     read_forecast_facts,
 )
-from slackwater.flows.turn.histories import Reads
 from slackwater.flows.turn.ingest import ingest_observations, simulates
 from slackwater.flows.turn.issued import PlannedForecasts
 from slackwater.flows.turn.pool import Pool, read_pool
 from slackwater.flows.turn.recent_errors import STEPS, accuracy_rows, errors_of
-from slackwater.flows.turn.results import write
+from slackwater.flows.turn.results import Results, write
 from slackwater.flows.turn.score import read_score_facts, score_slots
 from slackwater.flows.turn.work import Work, find_work, require_markets
 from slackwater.optimization.job.request import JobRequest
@@ -58,7 +57,7 @@ def forecast_turns(
     for group in lacking_groups(turns, works):
         last = turns[len(done) + len(group) - 1]
         results, measured = forecast_group(read_forecast_facts(last, group), ahead)
-        write(last.store, results)
+        _write([last], results)
         done += measured
     return done
 
@@ -92,7 +91,7 @@ def decide_jobs(
     stored, and are read. ``pool`` must have the rounds learned before each turn.
     """
     results, decided = decide_slots(read_decision_facts(turns, works, pool, planned))
-    write(turns[-1].store, results)
+    _write(turns, results)
     return decided
 
 
@@ -104,8 +103,13 @@ def score_jobs(
     A job that cannot be replayed is reported and left out. ``planned`` as for `decide_jobs`.
     """
     results, names, learned = score_slots(read_score_facts(turns, works, pool, planned))
-    write(turns[-1].store, results)
+    _write(turns, results)
     return names, learned
+
+
+def _write(turns: Sequence[Turn], results: Results) -> None:
+    """Store the results of a stage and its rows in the ledger of runs, all or nothing."""
+    write(turns[-1].store, results)
 
 
 # ---
@@ -149,7 +153,7 @@ Stage = Callable[[Turn, Found], Found]
 def ingest(turn: Turn, found: Found) -> Found:
     """Ingest new observations: the tidy tables of a folder, the live feeds that are due, or else the simulated market."""
     turn.say("ingest")
-    return replace(found, ingested=ingest_observations(turn.store, turn, found.data))
+    return replace(found, ingested=ingest_observations(turn, found.data))
 
 
 def know(turn: Turn, found: Found) -> Known:
@@ -196,19 +200,21 @@ def score(turn: Turn, found: Found) -> Found:
 def report(turn: Turn, found: Found) -> Found:
     """Summarise the results over ended jobs, and write the page if its path is given."""
     # Imported here because the drawing modules load slowly and other stages do not need them.
-    from slackwater.flows.turn.leaderboard import learned
+    from slackwater.flows.turn.leaderboard import learned, read_board_facts
     from slackwater.flows.turn.panels import panel
-    from slackwater.flows.turn.report import report_data, write_report
+    from slackwater.flows.turn.report import read_report_facts, report_data, write_report
 
     turn.say("report")
     known, measured = know(turn, found), found.measured
+    panels = [panel(history, measured.forecasts.get(one)) for one, history in measured.histories.items()]
     data = report_data(
         turn,
-        learned=learned(turn, known.pool),
+        read_report_facts(turn, found.decisions, panels),
+        learned=learned(turn, read_board_facts(turn, known.pool)),
         decisions=list(found.decisions),
         left_out=[*known.work.left_out, *measured.left_out, *found.undecided],
         ingested=found.ingested,
-        drawn=[panel(history, measured.forecasts.get(one)) for one, history in measured.histories.items()],
+        drawn=panels,
         simulated=found.data is None and not turn.settings.feeds and simulates(turn.store, turn.settings),
     )
     return replace(
@@ -289,7 +295,7 @@ def whole_turn(
     """
     found = run(ingest, turn, Found(data=data, requests=tuple(requests), page=report))
     # All later stages share a cache of the ingested observations.
-    turn = replace(turn, reads=Reads(turn.store))
+    turn = replace(turn, reads=None)
     for stage in STAGES[1:]:
         found = run(stage, turn, found)
     return TurnResult(

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slackwater.flows.ledger.jobs import StoredJob, save_jobs, stored_jobs, unreadable_jobs
+from slackwater.flows.ledger.jobs import StoredJob, save_jobs, unreadable_jobs
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.following import Followed, choose_markets, step_of
 from slackwater.flows.turn.histories import try_histories
@@ -79,7 +79,7 @@ def find_work(turn: Turn, requests: Sequence[JobRequest], *, scored: Collection[
 def _add_jobs(turn: Turn, requests: Sequence[JobRequest], *, origin: str) -> list[StoredJob]:
     """Store new jobs, and return every job with its terms at the turn's time."""
     save_jobs(turn.store, requests, origin=origin, at=turn.at, step=step_of(turn.settings))
-    return stored_jobs(turn.store, known_at=turn.terms_at)
+    return turn.jobs()
 
 
 def _placed(turn: Turn, request: JobRequest) -> JobRequest:

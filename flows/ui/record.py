@@ -10,7 +10,7 @@ import pandas as pd
 from slackwater.flows.command import Answer
 from slackwater.flows.show.accuracy import Scores, accuracy_blocks
 from slackwater.flows.show.formats import utc
-from slackwater.flows.turn.leaderboard import leaderboard_answer, learned
+from slackwater.flows.turn.leaderboard import leaderboard_answer, learned, read_board_facts
 from slackwater.flows.turn.recent_errors import (
     RECENT,
     accuracy_rows,
@@ -87,7 +87,7 @@ def _coverage(scores: Scores) -> list[dict[str, Any]]:
 
 def policies(reading: Reading) -> Shown:
     """Return the leaderboard, the weights after each round (rows) of each policy (columns), the job of each round, and findings."""
-    found = learned(reading.turn)
+    found = learned(reading.turn, read_board_facts(reading.turn))
     value = {
         "at": reading.at,
         "learner": found.learner,

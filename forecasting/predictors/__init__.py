@@ -11,7 +11,7 @@ from slackwater.warehouse.errors import SettingsError
 from slackwater.warehouse.plugins import find_plugin
 
 if TYPE_CHECKING:
-    from slackwater.forecasting.predictor import Predictor
+    from slackwater.forecasting.predictor import FittedPredictor, Panel, Predictor
 
 #: Entry points of predictors in other packages: a function or class without parameters that creates one.
 GROUP = "slackwater.predictors"
@@ -62,6 +62,23 @@ def check_predictor(name: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renamed:
+    """Predictor of another package under the name by which users know it: forecasts are stored and found by that name."""
+
+    name: str
+    predictor: Predictor
+
+    @property
+    def pooled(self) -> bool:
+        """As the predictor."""
+        return self.predictor.pooled
+
+    def fit(self, panel: Panel) -> FittedPredictor:
+        """Estimate the predictor."""
+        return self.predictor.fit(panel)
+
+
 def make_predictor(name: str) -> Predictor:
     """Create a predictor by name with its default settings; of another package by its entry point or ``module:Name``.
 
@@ -71,7 +88,7 @@ def make_predictor(name: str) -> Predictor:
     if name not in PREDICTORS:
         create: Any = find_plugin(GROUP, name)
         provided: Predictor = create()
-        return provided
+        return provided if provided.name == name else Renamed(name=name, predictor=provided)
     entry = PREDICTORS[name]
     module, _, function = entry.factory.partition(":")
     make: Callable[[], Predictor] = getattr(import_module(module), function)

@@ -21,6 +21,8 @@ TIME_KEYS = (
     "notice_seconds",
     "on_demand_wait_minutes",
 )
+#: Those that an owner can measure and report.
+MEASURABLE = ("boot_minutes", "restart_minutes", "on_demand_wait_minutes")
 GIVEN, MEASURED = "given", "measured"
 
 

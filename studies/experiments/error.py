@@ -11,7 +11,6 @@ import numpy as np
 from slackwater.flows.command import Answer, progress, say
 from slackwater.flows.show.blocks import Figure, Figures, Fold, Section, Table, numbers
 from slackwater.flows.show.charts import Axis, lines, scatter
-from slackwater.forecasting.futures import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
 from slackwater.optimization.market.window import PointForecast
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.contract import Policy
@@ -20,6 +19,14 @@ from slackwater.optimization.policies.reactive import Ahanp
 from slackwater.optimization.replay.run import PlanMemo, replay_pool, spread
 from slackwater.optimization.replay.score import perfect_forecasts
 from slackwater.studies.experiments.material import Progress, make_scenarios, read_tapes, run_pool
+from slackwater.studies.experiments.perturbation import (
+    SIZES,
+    Growth,
+    Law,
+    draw_noise,
+    perturbed_count,
+    perturbed_price,
+)
 from slackwater.studies.experiments.pool import family_of, ideas_and_rules, robustness_of_ideas, tradeoff_rows
 from slackwater.studies.experiments.study import StudyOptions, join_banner, join_note
 from slackwater.studies.trials.comparison import resampled

@@ -314,6 +314,17 @@ def cells(runs: WorldRuns, columns: Sequence[str], rng: np.random.Generator) -> 
     return rows
 
 
+def overall(runs: WorldRuns) -> dict[str, Any]:
+    """Return mean cost and late share of every policy over all jobs, by way and in the slot model."""
+    return {
+        name.replace(" ", "_"): {
+            "cost": dict(zip(POLICIES, runs.cost[:, way].mean(axis=0).tolist(), strict=True)),
+            "late": dict(zip(POLICIES, runs.late[:, way].mean(axis=0).tolist(), strict=True)),
+        }
+        for way, name in enumerate((*WAYS, "slot model"))
+    }
+
+
 def guard_rows(runs: WorldRuns, rng: np.random.Generator) -> list[dict[str, Any]]:
     """Return cost and late share of greedy and the plan by market, with the guard and with the net of the slot model."""
     rows = []
@@ -375,6 +386,7 @@ def world_answer(runs: WorldRuns, *, data: Path, seed: int, fast: bool) -> dict[
         "replays": int(runs.cost.size),
         "guarded_replays": int(runs.late[:, :2].size),
         "late_under_guard": int(runs.late[:, :2].sum()),
+        "overall": overall(runs),
         "cells": cells(runs, ("market", "form", "price", "times"), rng),
         "all_markets": cells(runs, ("form", "price", "times"), rng),
         "by_load": cells(runs, ("form", "price", "times", "load"), rng),
@@ -387,9 +399,15 @@ def world_answer(runs: WorldRuns, *, data: Path, seed: int, fast: bool) -> dict[
 
 def findings(answer: Mapping[str, Any]) -> list[str]:
     """Return sentences on where planning pays, where a rule does as well, and what the guard costs."""
+    bare, slot_model = answer["overall"]["no_guard"], answer["overall"]["slot_model"]
+    world = answer["overall"]["slots"]
     lines = [
         f"{answer['late_under_guard']} of {answer['guarded_replays']} replays under the exact guard were late, "
-        "provided that on-demand is granted at once."
+        "provided that on-demand is granted at once.",
+        f"With the net of the slot model alone {bare['late'][GREEDY]:.0%} of the jobs of {GREEDY} and "
+        f"{bare['late'][PLAN]:.0%} of those of {PLAN} were late.",
+        f"{PLAN} costs {slot_model['cost'][PLAN]:.3f} in the slot model and {world['cost'][PLAN]:.3f} in the world under the "
+        "guard, both with decisions at slots.",
     ]
     groups: dict[str, list[str]] = {}
     for row in answer["all_markets"]:

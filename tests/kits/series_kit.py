@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from make import make_history
 
+from slackwater.forecasting.predictor import Panel
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
@@ -67,3 +68,11 @@ def real_histories(pattern, step="30min"):
             source=one["source"],
         )  # fmt: skip
     return out
+
+
+def panels_of(series):
+    """Return a panel per source, variable and step, in order of first appearance; repeated keys are dropped."""
+    groups = {}
+    for one in series:
+        groups.setdefault((one.source, one.variable, one.step), {}).setdefault(one.key, one)
+    return [Panel(series=tuple(own.values())) for own in groups.values()]

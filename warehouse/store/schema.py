@@ -41,6 +41,7 @@ MIGRATIONS = (
     "0011_units",
     "0012_withdrawn",
     "0013_reasons",
+    "0014_measured_times",
 )
 
 #: File of ``warehouse/store/sql`` with the views and comments, and the view that stores the digest

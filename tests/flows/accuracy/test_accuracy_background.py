@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
+from series_kit import panels_of
 from tidy_folder import write_tidy
 
 from slackwater.flows import cli
 from slackwater.flows.accuracy.report import background_of
-from slackwater.flows.accuracy.units import BacktestPlan, panels_of
+from slackwater.flows.accuracy.units import BacktestPlan
 from slackwater.forecasting.diagnosis.drift import DRIFT_COLUMNS
 from slackwater.forecasting.diagnosis.predictability import predictability_columns
 from slackwater.forecasting.origins import TIMETABLE, Rolling, second_half

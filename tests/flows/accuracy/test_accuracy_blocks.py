@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from accuracy_demo import MODELS, demo_accuracy, demo_drift, demo_market, demo_predictability, judged
 from page_kit import charts_of, unpacked
+from series_kit import panels_of
 from tidy_folder import write_tidy
 
 from slackwater.flows.accuracy.blocks import (
@@ -20,7 +21,7 @@ from slackwater.flows.accuracy.blocks import (
     scores_of,
 )
 from slackwater.flows.accuracy.report import background_of
-from slackwater.flows.accuracy.units import BacktestPlan, panels_of, run_course
+from slackwater.flows.accuracy.units import BacktestPlan, run_course
 from slackwater.flows.show.accuracy import (
     MOST_DRAWN,
     Scores,

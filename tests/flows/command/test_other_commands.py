@@ -6,30 +6,13 @@ import subprocess
 import sys
 
 import pytest
-
-MODULE = '''"""Carbon of jobs."""
-from typing import Annotated
-
-from slackwater.flows.command import Answer, Output, option
-
-
-def carbon(*, grams: Annotated[float, option("Carbon per hour.")] = 2.0, output: Output = Output()) -> Answer:
-    """Print the carbon of a job."""
-    return Answer(title="Carbon", value={"grams": grams}, about=f"carbon {grams}")
-'''
+from plugin_package import install
 
 
 @pytest.fixture
 def environment(tmp_path):
-    """Return an environment with a package that registers commands, as an installer leaves it."""
-    (tmp_path / "carbon.py").write_text(MODULE)
-    info = tmp_path / "carbon-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: carbon\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[slackwater.commands]\ncarbon = carbon:carbon\nplan = carbon:carbon\ngreen jobs = carbon:carbon\n"
-    )
-    return os.environ | {"PYTHONPATH": str(tmp_path), "COLUMNS": "80"}
+    """Return an environment with a package that registers commands."""
+    return os.environ | {"PYTHONPATH": str(install(tmp_path / "site")), "COLUMNS": "80"}
 
 
 def run(environment, *words):
@@ -44,15 +27,15 @@ def run(environment, *words):
 
 def test_a_command_of_another_package_is_listed_and_runs(environment):
     overview = run(environment, "--help").stdout
-    assert "Print the carbon of a job." in overview
-    assert "Carbon of jobs." in overview
-    assert json.loads(run(environment, "carbon", "--grams", "3", "--json").stdout) == {"grams": 3.0}
-    assert "carbon 2.0" in run(environment, "green", "jobs").stdout
-    assert "carbon" not in run(environment, "plan", "--help").stdout  # the product's name is not replaced
+    assert "Print how long to wait." in overview
+    assert "Jobs of the patient." in overview
+    assert json.loads(run(environment, "patience", "--hours", "3", "--json").stdout) == {"hours": 3.0}
+    assert "wait 2.0 hours" in run(environment, "green", "jobs").stdout
+    assert "patient" not in run(environment, "plan", "--help").stdout  # the product's name is not replaced
 
 
 def test_a_command_that_cannot_be_imported_is_named(environment, tmp_path):
-    (tmp_path / "carbon.py").write_text("import no_such_module\n")
+    (tmp_path / "site" / "patient_jobs.py").write_text("import no_such_module\n")
     called = run(environment, "--help")
     assert called.returncode == 2
-    assert "'carbon:carbon' cannot be imported: No module named 'no_such_module'" in called.stderr
+    assert "'patient_jobs:patience' cannot be imported: No module named 'no_such_module'" in called.stderr

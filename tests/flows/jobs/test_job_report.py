@@ -60,7 +60,7 @@ def kept(store, *reports):
 
 def test_a_report_comes_back_as_it_was_said(jobs):
     first = report(1, progress=3.5, on_demand=1, spot=4, note="from the trainer's log")
-    second = report(2.5, finished=True)
+    second = report(2.5, finished=True, restart_minutes=6.5)
     assert kept(jobs, first, second) == [(first, True), (second, True)]
     assert reports_of(jobs, "demo") == [first, second]
 
@@ -106,6 +106,8 @@ def test_a_report_never_counts_before_its_time_nor_before_it_was_known():
         (report(13, spot=1), "after its deadline"),
         (report(finished=True, withdrawn=True), "finished and withdrawn"),
         (report(), "an empty report"),
+        (report(boot_minutes=-1.0), "boot_minutes of -1"),
+        (report(restart_minutes=float("nan")), "restart_minutes of nan"),
         (report(progress=-0.5), "0 to its workload of 20 instance_hours"),
         (report(progress=20.5), "0 to its workload of 20 instance_hours"),
         (report(progress=float("nan")), "0 to its workload"),
@@ -191,6 +193,13 @@ def test_counts_alone_change_what_is_held_and_not_the_work(market):
     assert with_report.live.progress().done == without.live.progress().done
     assert with_report.live.progress().n_previous == 1
     assert with_report.progress_report is None
+
+
+def test_measured_times_of_the_world_replace_stated_ones_from_when_they_are_known(market):
+    reports = [report(1, boot_minutes=5.0), report(2, boot_minutes=3.0, on_demand_wait_minutes=10.0)]
+    earlier, later = (opened(market, slot, decided={}, reports=reports).run.times for slot in (0, 2))
+    assert (earlier.boot, earlier.on_demand_wait) == (120.0, 0.0)
+    assert (later.boot, later.on_demand_wait, later.restart) == (300.0, 600.0, earlier.restart)
 
 
 def test_more_than_the_job_may_hold_counts_as_its_most_and_less_than_its_least_as_none(market):
@@ -315,6 +324,8 @@ def test_the_commands_report_plan_and_show(tmp_path, small):
         "3",
         "--note",
         "x",
+        "--boot-minutes",
+        "3",
     )
     code, out, _ = call(*words, "--json")
     said = json.loads(out)
@@ -329,6 +340,7 @@ def test_the_commands_report_plan_and_show(tmp_path, small):
     assert json.loads(call(*plan, earlier)[1])["progress_from"] == "decided"
     shown = json.loads(call("job", "show", "demo", *db, "--json")[1])
     assert [(row["progress"], row["predicted"], row["off"]) for row in shown["reports"]] == [(8.0, 0.0, 8.0)]
+    assert {row["key"]: row["origin"] for row in shown["times"]}["boot_minutes"] == "measured"
     table = call("job", "show", "demo", *db)[1]
     assert "progress was 8 instance_hours more than predicted" in table
     call("job", "report", "demo", *db, "--at", (BEGIN + 3 * STEP).isoformat(), "--finished")

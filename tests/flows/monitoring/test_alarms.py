@@ -437,7 +437,7 @@ def flat_alarms(times, values, starts, rules: AlarmSettings) -> int:
 def test_a_first_turn_on_the_simulated_market_ends_without_an_alarm(store, at):
     """Times at which a price had been flat for long, or the last days of a count differed from earlier days."""
     settings, time = Settings(), pd.Timestamp(at)
-    ingest_observations(store, make_turn(store, time, settings), None)
+    ingest_observations(make_turn(store, time, settings), None)
     listing = list_markets(store)
     markets = list(zip(listing["market"], listing["source"], strict=True))
     assert len(markets) == 7

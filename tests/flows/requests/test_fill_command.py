@@ -128,7 +128,7 @@ def test_the_simulated_market_can_be_filled_on(folder, tmp_path):
     db = tmp_path / "w.duckdb"
     with open_store(db) as store:
         settings = Settings(simulated_days=5)
-        ingest_observations(store, make_turn(store, NOON, settings), None)
+        ingest_observations(make_turn(store, NOON, settings), None)
     words = ("--at", (NOON - pd.Timedelta(days=1)).isoformat(), "--settings", folder / "quick.toml")
     code, out, _ = call(
         "fill", REQUEST, "--db", db, "--configurations", _model(folder, tmp_path), *words, "--run", "--json"

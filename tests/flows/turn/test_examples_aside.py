@@ -20,7 +20,7 @@ SETTINGS = Settings(models=("last_value",), planner="markov", max_markets=3, sim
 
 def running(store, at):
     turn = make_turn(store, at, SETTINGS)
-    ingest_observations(store, turn, None)
+    ingest_observations(turn, None)
     return [job.request.name for job, _ in find_work(turn, [], scored=()).running]
 
 

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from slackwater.forecasting.futures import SIZES, Growth, Law, draw_noise, perturbed_count, perturbed_price
+from slackwater.studies.experiments.perturbation import (
+    SIZES,
+    Growth,
+    Law,
+    draw_noise,
+    perturbed_count,
+    perturbed_price,
+)
 from slackwater.warehouse.errors import SettingsError
 
 
