@@ -153,7 +153,7 @@ class Feed(BaseModel):
         return timedelta(minutes=self.every_minutes)
 
     @model_validator(mode="after")
-    def _usable(self) -> Feed:
+    def _check_source_and_options(self) -> Feed:
         from slackwater.warehouse.sources import LIVE_SOURCES
 
         if self.source not in LIVE_SOURCES:

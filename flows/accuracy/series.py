@@ -13,7 +13,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.following import Followed, own_time, step_of
+from slackwater.flows.turn.following import Followed, slot_to_read, step_of
 from slackwater.flows.turn.histories import read_history
 from slackwater.forecasting.accuracy.tables import Accuracy, Tally, accuracy_of, tally
 from slackwater.forecasting.origins import Block, Timetable, second_half
@@ -151,7 +151,7 @@ def _series_of_row(
     followed = Followed(
         market=Market.parse(row["market"]),
         source=str(row["source"]),
-        at=own_time(last, last, step, own_end=True),
+        at=slot_to_read(last, last, step, own_end=True),
     )
     start = pd.Timestamp(row["first_observed"])
     try:

@@ -22,7 +22,7 @@ from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import effort_of
-from slackwater.flows.turn.following import LEAST_SPAN, Followed, counted_or_priced, own_time, step_of
+from slackwater.flows.turn.following import LEAST_SPAN, Followed, counted_or_priced, slot_to_read, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
 from slackwater.flows.turn.histories import peers_of, read_all
 from slackwater.flows.turn.places import market_of
@@ -160,7 +160,7 @@ def _listed(turn: Turn, left_out: list[str]) -> dict[Followed, GpuType]:
         elif not turn.own_end and turn.at - last > 3 * max(gap, step):
             left_out.append(f"{key}: not observed since {last}")
         else:
-            when = own_time(last, turn.at, step, own_end=turn.own_end)
+            when = slot_to_read(last, turn.at, step, own_end=turn.own_end)
             found[Followed(market=market, source=str(row["source"]), at=when)] = gpu
     return found
 

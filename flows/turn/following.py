@@ -113,7 +113,7 @@ def live_for(settings: Settings) -> pd.Timedelta:
     return max(pd.Timedelta(hours=2), 2 * step_of(settings))
 
 
-def own_time(last: pd.Timestamp, at: pd.Timestamp, step: pd.Timedelta, *, own_end: bool) -> pd.Timestamp:
+def slot_to_read(last: pd.Timestamp, at: pd.Timestamp, step: pd.Timedelta, *, own_end: bool) -> pd.Timestamp:
     """Return the slot at which a market is read: the turn's, or with ``own_end`` the last slot of its record if earlier."""
     return min(at, last.floor(step)) if own_end else at.floor(step)
 
@@ -153,7 +153,7 @@ def choose_markets(listing: MarketListing, *, most: int) -> list[tuple[Followed,
         followed = Followed(
             market=Market.parse(row["market"]),
             source=str(row["source"]),
-            at=own_time(last, listing.at, step, own_end=listing.own_end),
+            at=slot_to_read(last, listing.at, step, own_end=listing.own_end),
         )
         chosen.append((followed, int(row["capacity"]), pd.Timestamp(row["first_observed"])))
     return chosen

@@ -122,15 +122,15 @@ def forecasts_of(
 ) -> list[Forecast]:
     """Return the forecasts of one market from its batches, by model and time; ``horizon`` overrides the settings.
 
-    Those of slots before the last of the history are marked as backfilled.
+    Forecasts issued before the last slot of the history are marked as backfilled.
     """
-    made = [
+    forecasts = [
         forecast
         for model, own in batches.items()
         for batch in own
         for forecast in forecasts_from(history, batch, horizon=horizon or horizon_of(model, settings))
     ]
-    return [replace(forecast, backfilled=forecast.issued_at < history.slots[-1]) for forecast in made]
+    return [replace(forecast, backfilled=forecast.issued_at < history.slots[-1]) for forecast in forecasts]
 
 
 def horizon_of(model: str, settings: Settings) -> int:

@@ -61,7 +61,8 @@ def observed_markets(store: Store) -> list[dict[str, Any]]:
     rows = rows_of(list_markets(store))
     if not rows:
         raise MarketError(
-            "the warehouse has no observations", remedy="`slackwater run` or `slackwater ingest` brings some"
+            "the warehouse has no observations",
+            remedy="read some with `slackwater ingest` or `slackwater run`",
         )
     return rows
 

@@ -30,8 +30,8 @@ from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.following import (
     Followed,
     counted_or_priced,
-    own_time,
     parse_market,
+    slot_to_read,
     step_of,
     trust_rank,
 )
@@ -73,7 +73,7 @@ def find_market(
         rows,
         key=lambda one: (trust_rank(one["source"], settings), not one["has_counts"], one["source"]),
     )
-    when = own_time(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
+    when = slot_to_read(pd.Timestamp(row["last_observed"]), at, step_of(settings), own_end=own_end)
     return Followed(market=market, source=str(row["source"]), at=when)
 
 
@@ -125,7 +125,7 @@ def places_of(
         Followed(
             market=Market.parse(row["market"]),
             source=str(row["source"]),
-            at=own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end),
+            at=slot_to_read(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end),
             on_demand=on_demand_terms(request),
         )
         for row in ranked
@@ -229,7 +229,7 @@ def proposed(turn: Turn, request: JobRequest) -> tuple[JobRequest, str]:
         fits_filled = filled is None or own == (filled.gpu_model, filled.gpus_per_instance)
         fits_units = may_run_in(request, market) and can_run_on(request, market)
         if fits_filled and fits_units:
-            at = own_time(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end)
+            at = slot_to_read(pd.Timestamp(row["last_observed"]), turn.at, step, own_end=turn.own_end)
             followed = Followed(market=market, source=str(row["source"]), at=at)
             found.setdefault(market.instance_type, []).append(followed)
     if not found:

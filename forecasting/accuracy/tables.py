@@ -599,17 +599,17 @@ def _merge(held: dict[tuple[str, int], _Sums], one: Tally, tested: Tested) -> No
     mine.reasons += one.reasons
 
 
-def compared(mine: np.ndarray, floor: np.ndarray, periods: np.ndarray) -> np.ndarray:
-    """Return sums by period over the origins that a model and the floor both forecast, shape (periods, h, 6).
+def paired_sums(model: np.ndarray, floor: np.ndarray, periods: np.ndarray) -> np.ndarray:
+    """Sum losses by period over the origins that a model and the floor both forecast, shape (periods, h, 6).
 
-    Computed from losses (origins, h, len(KEPT)): the `KEPT` of the model, then of the floor; the model's "reference" is replaced by
-    the number of origins.
+    ``model`` and ``floor`` are the losses `KEPT`, shape (origins, h, len(KEPT)); ``periods`` is the period of each origin. The last
+    axis of the result has the model's losses, with the number of origins in place of "reference", then the floor's.
     """
-    both = ~(np.isnan(mine[..., 0]) | np.isnan(floor[..., 0]))
-    told = np.concatenate([mine[..., :2], both[..., None], floor], axis=-1)
-    told = np.where(both[..., None], np.nan_to_num(told), 0.0)
-    out = np.zeros((int(periods[-1]) + 1, *told.shape[1:]))
-    np.add.at(out, periods, told)
+    both = ~(np.isnan(model[..., 0]) | np.isnan(floor[..., 0]))
+    losses = np.concatenate([model[..., :2], both[..., None], floor], axis=-1)
+    losses = np.where(both[..., None], np.nan_to_num(losses), 0.0)
+    out = np.zeros((int(periods[-1]) + 1, *losses.shape[1:]))
+    np.add.at(out, periods, losses)
     return out
 
 
@@ -696,9 +696,9 @@ class _Tables:
     ) -> None:
         name = {"variable": series.variable, "model": model, "market": series.key, "source": series.source}
         counts, steps = series.variable == "count", np.arange(1, self.tested.horizon + 1)
-        beside = compared(mine.losses, floor, stick.periods)
+        beside = paired_sums(mine.losses, floor, stick.periods)
         tests = [_diebold_mariano(mine.losses, floor, int(step)) for step in steps]
-        by_day = compared(mine.losses, floor, stick.days)
+        by_day = paired_sums(mine.losses, floor, stick.days)
         skills = _skills(model, by_day[..., [0, 3]])
         self._add_days((series.variable, model, stick.kind), stick, by_day[..., [0, 3]])
         measured = measures_of(mine.sums.sum(axis=0), beside.sum(axis=0), stick, counts=counts)

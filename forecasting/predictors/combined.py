@@ -399,7 +399,7 @@ class FittedStackedCount:
         return answered(issued, series, origins, horizon, end=self.end, why=why)
 
     def last_value(self, series: Series) -> FittedLastValue:
-        """Return last value with the spread of the changes known at the fit, none for a market that was not there."""
+        """Return the last-value model of a market as of the fit; without spread for a market unknown at the fit."""
         return self.last.get(series.key, LastValue().fit(series.part(0, 0)))
 
     def issued(self, mixture: np.ndarray, past: np.ndarray) -> np.ndarray:

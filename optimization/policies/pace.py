@@ -347,7 +347,7 @@ def always_worth_finishing(job: Job, on_demand_usd: float, slot_hours: float) ->
     )
 
 
-def guarded(view: View, *, runs: bool = False) -> bool:
+def guard_allows_spot(view: View, *, runs: bool = False) -> bool:
     """Return whether the guard of M4.3 allows a job of 0 or N instances to stay off on-demand.
 
     After a slot without any progress, such as a failed start, at least a slot and a restart must

@@ -14,7 +14,7 @@ from slackwater.optimization.policies.pace import (
     HOLD_NOTHING,
     WORK_TOLERANCE,
     expected_progress,
-    guarded,
+    guard_allows_spot,
     is_done,
     narrate,
     pace,
@@ -88,7 +88,7 @@ class SingleCluster:
         n = cluster_size(view)
         after = self._next(state, view, n)
         runs = after is state is Holding.SPOT
-        if self.guard and after in (Holding.NOTHING, Holding.SPOT) and not guarded(view, runs=runs):
+        if self.guard and after in (Holding.NOTHING, Holding.SPOT) and not guard_allows_spot(view, runs=runs):
             after = Holding.TO_THE_END
         wish = {Holding.NOTHING: HOLD_NOTHING, Holding.SPOT: Allocation(0, n)}.get(after, Allocation(n, 0))
         held = safety_net(view, wish)

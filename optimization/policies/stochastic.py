@@ -23,7 +23,7 @@ from slackwater.optimization.policies.pace import (
     WORK_TOLERANCE,
     always_worth_finishing,
     deadline_in_reach,
-    guarded,
+    guard_allows_spot,
     is_done,
     keeps_deadline,
     narrate,
@@ -273,7 +273,7 @@ class Stochastic:
         if is_done(view):
             return HOLD_NOTHING, None
         in_reach = deadline_in_reach(view)
-        if self._guards(view.job) and in_reach and not guarded(view) and worth_finishing(view):
+        if self._guards(view.job) and in_reach and not guard_allows_spot(view) and worth_finishing(view):
             return Allocation(view.job.n_max, 0), None
         if not view.observed and in_reach:
             return priced_net(view, HOLD_NOTHING), None
@@ -333,17 +333,18 @@ def tables_in_force(view: View, forgetting: Forgetting, *, beyond: int = REACH_B
     earlier decisions of the job (except for a job outside the range of `make_tables`), so the views
     of one replay share them. If the deadline may be given up, they cover every amount of work left.
     """
-    return _in_force(view, forgetting, beyond, _anywhere(view))
+    return _value_tables(view, forgetting, beyond, _anywhere(view))
 
 
-def _in_force(view: View, forgetting: Forgetting, beyond: int, anywhere: bool) -> ValueTables:
+def _value_tables(view: View, forgetting: Forgetting, beyond: int, anywhere: bool) -> ValueTables:
+    """Return the value tables of the belief that applies in this slot, computed at first use."""
     belief, keep = _belief_in_force(view, forgetting, beyond)
     key = (belief, keep, anywhere)
-    made = view.tables.get(key)
-    if not isinstance(made, ValueTables):
-        made = view.tables[key] = make_tables(view.job, belief, keep=keep, anywhere=anywhere)
+    tables = view.tables.get(key)
+    if not isinstance(tables, ValueTables):
+        tables = view.tables[key] = make_tables(view.job, belief, keep=keep, anywhere=anywhere)
         _let_go(view.tables)
-    return made
+    return tables
 
 
 def _belief_in_force(view: View, forgetting: Forgetting, beyond: int) -> tuple[Belief, int]:
@@ -395,7 +396,7 @@ def expected_to_go(view: View, slot: int) -> ExpectedToGo:
     key = ("to go", belief, view.slot, slot, view.available, price, anywhere)
     known = view.tables.get(key)
     if not isinstance(known, ExpectedToGo):
-        tables = _in_force(view, PLAIN, beyond, anywhere)
+        tables = _value_tables(view, PLAIN, beyond, anywhere)
         known = tables.to_go(slot=view.slot, end=slot, available=view.available, price=price)
         view.tables[key] = known
     return known

@@ -356,15 +356,15 @@ def _why(asked: Completed, winner: Planned, other: Planned, step: pd.Timedelta) 
     return f"{told}: no difference by which it would win"
 
 
-def _why_not_planned(winner: Planned, one: Screened, step: pd.Timedelta) -> str:
-    if not one.in_time:
-        low = one.alone_low
+def _why_not_planned(winner: Planned, screened: Screened, step: pd.Timedelta) -> str:
+    """Return why a screened configuration was not planned with forecasts."""
+    if not screened.in_time:
+        low = screened.alone_low
         late = duration(low.late_by * step)
         return f"misses the deadline by {late} on {low.instances} on-demand instances at the low end of its throughput"
-    mine = winner.screened
     return (
-        f"looks like {usd(one.cost_usd)} USD by the last day's spot, against {usd(mine.cost_usd)} USD of the chosen one: "
-        "not planned further"
+        f"not planned: {usd(screened.cost_usd)} USD at the spot prices of the last day, {usd(winner.screened.cost_usd)} USD "
+        "for the chosen configuration"
     )
 
 

@@ -259,7 +259,7 @@ def read_options(source: str, model: type[OptionsT], values: Mapping[str, Any]) 
             f"option {unknown[0]!r} of the source {source!r}", expected=f"one of {', '.join(help_of(model))}"
         )
     for name, value in values.items():
-        if isinstance(value, bool) and not _holds(model, name, bool):  # pydantic accepts true as 1
+        if isinstance(value, bool) and not _has_type(model, name, bool):  # pydantic accepts true as 1
             raise _refused(source, name, value, _expected(model, name))
     try:
         return model.model_validate(dict(values))
@@ -283,7 +283,8 @@ def _words(model: type[Options], name: str, error: ErrorDetails) -> str:
     return _expected(model, name)
 
 
-def _holds(model: type[Options], name: str, kind: type) -> bool:
+def _has_type(model: type[Options], name: str, kind: type) -> bool:
+    """Return whether the type of an option is ``kind`` or a union with it."""
     annotation = model.model_fields[name].annotation
     return annotation is kind or kind in get_args(annotation)
 
@@ -293,10 +294,10 @@ def _expected(model: type[Options], name: str) -> str:
     for part in (field.annotation, *get_args(field.annotation)):
         if get_origin(part) is Literal:
             return f"one of {', '.join(get_args(part))}"
-    if _holds(model, name, bool):
+    if _has_type(model, name, bool):
         return "true or false"
     for kind, words in ((int, "a whole number"), (float, "a number")):
-        if _holds(model, name, kind):
+        if _has_type(model, name, kind):
             low = next((one.ge for one in field.metadata if hasattr(one, "ge")), None)
             high = next((one.le for one in field.metadata if hasattr(one, "le")), None)
             return f"{words} of at least {low}" if high is None else f"{words} from {low} to {high}"

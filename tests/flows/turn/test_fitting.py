@@ -13,7 +13,14 @@ from test_killed_turn import run_through, start
 from test_turn import AT, dump, panel_settings, scramble_after, tidy_tables
 
 from slackwater.flows.config import Settings
-from slackwater.flows.turn.estimates import panel_name, prepare, read_estimations, stored_name, timetable_of
+from slackwater.flows.turn.estimates import (
+    ESTIMATION_SETTINGS,
+    panel_name,
+    prepare,
+    read_estimations,
+    stored_name,
+    timetable_of,
+)
 from slackwater.flows.turn.following import Followed
 from slackwater.flows.turn.forecast import forecasts_of
 from slackwater.flows.turn.histories import read_all
@@ -166,6 +173,19 @@ def test_neither_a_markets_future_nor_its_peers_is_seen(tmp_path, settings, ware
     )
     equal(*({key: one for key, one in made.items() if key[-1] <= AT} for made in (true, changed)))
     assert any((changed[key].count_mean != true[key].count_mean).any() for key in true if key[-1] == later)
+
+
+def test_fits_depend_on_every_setting_that_the_timetable_reads():
+    """Otherwise a fit of the old timetable would be used under the new."""
+    read = set()
+
+    class Watched(Settings):
+        def __getattribute__(self, name):
+            read.add(name)
+            return super().__getattribute__(name)
+
+    timetable_of(Watched())
+    assert read & {*Settings.model_fields} <= {*ESTIMATION_SETTINGS}
 
 
 @pytest.mark.slow

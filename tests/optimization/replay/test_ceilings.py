@@ -8,10 +8,13 @@ import pandas as pd
 import pytest
 from make import make_multi_job
 from moving_markets import a_job, random_markets
+from numpy.testing import assert_array_equal
 from series_kit import wandering
 
+from slackwater.forecasting.quantiles import LEVELS
 from slackwater.optimization.job.definition import Progress, guard_usd
 from slackwater.optimization.job.request import parse_request, slot_job
+from slackwater.optimization.market.window import Quantiles, of_quantiles, spot_ceiling
 from slackwater.optimization.moving.policies import DeadlinePressure, GreedySpot, MeanField, OneStep
 from slackwater.optimization.moving.replay import replay_over_markets
 from slackwater.optimization.policies.pool import load_pool, policy_named
@@ -50,6 +53,22 @@ def without_spot(market):
     counts = market.frame["available"]
     bare = counts.mask((market.price > CEILING) & counts.notna(), 0.0)
     return replace(market, frame=market.frame.assign(available=bare))
+
+
+def test_every_price_that_a_plan_reads_has_the_ceiling():
+    """History, window and forecast with its quantiles change alike: else a plan counts on spot that its job never runs."""
+    market, job = a_market(0), replace(JOBS[0], max_spot_usd=CEILING)
+    ceiling = spot_ceiling(job, market)
+    capped = np.where(market.price > CEILING, np.maximum(market.price, market.on_demand_usd), market.price)
+    assert np.nanmax(capped) > np.nanmax(market.price)
+    assert_array_equal(ceiling.history(market).price, capped)
+    rows = market.frame.iloc[BEFORE:]
+    assert_array_equal(ceiling.window(rows, market, job.value).price, capped[BEFORE:])
+    levels = np.tile(market.price[BEFORE:, None], (1, LEVELS.size))
+    issued = of_quantiles(Quantiles(price=levels, count=np.ones_like(levels), capacity=1))
+    changed = ceiling.forecast(issued)
+    assert_array_equal(changed.price, capped[BEFORE:])
+    assert_array_equal(changed.quantiles.price[:, 0], capped[BEFORE:])
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

@@ -107,7 +107,7 @@ class SkyPilot(FileSource[SkyPilotOptions]):
         content = read_json(path, expected=self.expected, remedy=self.remedy)
         metadata = content.get("metadata") if isinstance(content, dict) else None
         gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
-        if not _number(gap) or not 0 < gap <= _LONGEST_GAP_SECONDS:
+        if not _is_number(gap) or not 0 < gap <= _LONGEST_GAP_SECONDS:
             raise self.wrong(path, 1, "JSON without metadata.gap_seconds")
         data, prices = content.get("data"), content.get("prices")
         if not isinstance(data, list) or not (prices is None or isinstance(prices, list)):
@@ -127,7 +127,7 @@ class SkyPilot(FileSource[SkyPilotOptions]):
         return {"gap": float(gap), "data": data, "prices": prices}
 
 
-def _number(value: object) -> TypeGuard[int | float]:
+def _is_number(value: object) -> TypeGuard[int | float]:
     # Compared, not converted: whole numbers in JSON may exceed any float. NaN fails both
     # comparisons.
     return isinstance(value, int | float) and not isinstance(value, bool) and -_HUGE < value < _HUGE
@@ -138,12 +138,12 @@ def _rows(trace: Mapping[str, Any], start: datetime) -> Iterator[tuple[Kind, Row
     prices = trace["prices"] or []
     for i, count in enumerate(trace["data"]):
         at = start + i * step
-        if _number(count) and count == int(count):
+        if _is_number(count) and count == int(count):
             yield "availability", {"observed_at": at, "available": int(count), "line": i + 1}
         else:
             yield rejection(i + 1, repr(count), "count is not a whole number")
         if i < len(prices):
-            if _number(prices[i]):
+            if _is_number(prices[i]):
                 yield "price", {"observed_at": at, "price_usd": float(prices[i]), "line": i + 1}
             else:
                 yield rejection(i + 1, repr(prices[i]), "price is not a number")
@@ -167,4 +167,4 @@ def _capacity(path: Path, options: SkyPilotOptions, trace: Mapping[str, Any]) ->
     stated = options.capacity or nodes_in(path)
     if stated:
         return stated, False
-    return max((int(c) for c in trace["data"] if _number(c) and c <= LARGEST_COUNT), default=0), True
+    return max((int(c) for c in trace["data"] if _is_number(c) and c <= LARGEST_COUNT), default=0), True

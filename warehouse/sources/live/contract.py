@@ -132,7 +132,7 @@ class FetchRequest:
     clock: datetime | None = None
 
     def mark(self, part: str) -> Mark:
-        """Return the mark of a part; an empty mark if it was never read."""
+        """Return the resume mark of a part; an empty mark if it was never read."""
         return self.marks.get(part, Mark())
 
     def is_done(self, part: str) -> bool:
