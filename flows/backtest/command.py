@@ -209,7 +209,7 @@ def _notes(found: Backtest) -> list[str]:
         f"The interval takes starts within {duration(found.block)} of each other as one block: "
         f"{plural(blocks, 'block')}"
         + (f". With fewer than {LEAST_BLOCKS} there is no interval." if blocks < LEAST_BLOCKS else "."),
-        SIMULATED[found.model].format(slot=duration(found.step)),
+        f"{SIMULATED[found.model]} A slot is {duration(found.step)}.",
         f"The {HINDSIGHT} knows the market in advance and pays for whole slots; no policy can know it.",
     ]
     if any(run.on_time is None for run in found.runs):

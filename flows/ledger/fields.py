@@ -1118,11 +1118,11 @@ MODEL: Final = (
     "Model of the simulation: `world` (losses between slots, boot, restart and checkpoints, paid by the second), or `slot` "
     "(spot stays for whole slots): multi-market jobs, and jobs scored by older versions."
 )
-#: How outcomes were simulated, by model; with the length of a slot.
+#: How outcomes were simulated, by model.
 SIMULATED: Final = {
-    "world": "Simulated by the second (model: world), with decisions every {slot}: spot is lost between slots too, and "
-    "instances take their boot and restart times.",
-    "slot": "Simulated in slots of {slot} (model: slot): spot that is available at the start of a slot stays for all of it.",
+    "world": "Simulated by the second (model: world): spot is lost between slots too, and instances take their boot and "
+    "restart times.",
+    "slot": "Simulated in slots (model: slot): spot that is available at the start of a slot stays for all of it.",
 }
 #: Fields of a leaderboard row: a policy over the jobs that ended.
 BOARD: Final[dict[str, Field]] = {

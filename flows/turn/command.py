@@ -41,7 +41,6 @@ from slackwater.flows.ledger.fields import (
 )
 from slackwater.flows.show.blocks import Block, Column, Notes, Table, Verbatim
 from slackwater.flows.show.formats import plural, price, significant, utc
-from slackwater.warehouse.amounts import duration
 
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
 
@@ -349,9 +348,7 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     blocks: list[Block] = [
         Table(title, told, columns_of(OUTCOME, rows=told), most=REPLAY_ROWS, marked=stands_alone),
         f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} per instance" if gpus else ""),
-        SIMULATED[best["model"]].format(
-            slot=duration((best["deadline"] - best["from"]) / best["deadline_slots"])
-        ),
+        SIMULATED[best["model"]],
         *([SPOT_NEVER_LOST] if any(row["on_time"] is None for row in rows) else []),
         *(f"synthetic: {text}" for text in best["synthetic"]),
     ]
