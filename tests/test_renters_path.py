@@ -73,7 +73,10 @@ def check_plan(text):
     assert most == round(ON_DEMAND_ONLY)
     finish = NOW + timedelta(hours=SLOTS * HOURS)
     assert re.search(rf"{finish:%Y-%m-%d %H:%M}", text)
-    assert "unknown, availability not observed" in text
+    assert (
+        "0 % whatever becomes of spot, assuming that decisions are followed and on-demand is granted at once"
+        in text
+    )
     assert "320 GPU-hours = 40 instance-hours" in text
 
 

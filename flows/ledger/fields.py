@@ -186,7 +186,7 @@ def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
 
     None where the availability is not known, or where fewer paths finish.
     """
-    if not made.risk_known:
+    if not made.risk_known or not job.history.availability_observed:
         return None
     finish = sorted(math.inf if math.isnan(slots) else float(slots) for slots in made.expected.finish)
     slots = finish[math.ceil(share * len(finish)) - 1]
@@ -235,6 +235,8 @@ def _late_probability(job: OpenJob, made: Decision) -> float | None:
 
     It is known even without observed availability if on-demand instances cannot meet the deadline.
     """
+    if made.guarded:
+        return 0.0
     if made.risk_known or job.live.shortfall(made.progress):
         return round(made.expected.late_probability, 4)
     return None
@@ -277,10 +279,38 @@ def _availability_note(job: OpenJob, made: Decision) -> str | None:
         if len(job.places) > 1
         else job.history.market.key
     )
-    return (
-        f"{where}: prices only, availability not observed; the expected cost holds if spot is never lost, "
-        "and the risk of missing the deadline is unknown"
+    risk = (
+        "but the deadline is met whatever becomes of spot"
+        if made.guarded
+        else "and the risk of missing the deadline is unknown"
     )
+    return f"{where}: prices only, availability not observed; the expected cost holds if spot is never lost, {risk}"
+
+
+def _assuming(job: OpenJob, made: Decision) -> str | None:
+    """Return what cost, finish and risk assume; None if even on-demand alone misses the deadline."""
+    from slackwater.optimization.job.times import times_words
+
+    if job.live.shortfall(made.progress):
+        return None
+    if not made.risk_known:
+        return None if job.history.availability_observed else "spot is never lost"
+    sold = any(seen.on_demand.sold for seen in job.live.seen) and math.isinf(job.run.budget_usd)
+    words = times_words(job.run.times, granted=sold) if job.run.times else ["can be launched"]
+    told = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
+    if not made.in_world and not made.guarded:
+        return f"on-demand can be launched and {SLOT_MODEL}" if sold else SLOT_MODEL
+    others = [] if job.history.availability_observed else ["spot is never lost"]
+    others += [] if made.in_world else [SLOT_MODEL]
+    who = "decisions are followed and on-demand" if sold else "decisions are followed and an instance"
+    return "; for cost and finish: ".join([f"{who} {told}", *others[:1]] if told else others[:1]) or None
+
+
+def _standby(job: OpenJob, made: Decision) -> str | None:
+    if made.standby is None:
+        return None
+    held = made.standby
+    return f"run {held.on_demand} on-demand at once" if held.total else "wait for the next decision"
 
 
 def _spot_price(job: OpenJob, made: Decision) -> float | None:
@@ -752,8 +782,7 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "progress": Field(
         kind=float,
-        words="Work done at the start of the slot, in workload_unit; negative until the work lost by a change of size is "
-        "recovered.",
+        words="Work done at the start of the slot, in workload_unit.",
         value=lambda job, made: round(_share(job, made) * job.request.workload.amount, 6),
     ),
     "progress_share": Field(
@@ -855,6 +884,31 @@ DECISION: Final[dict[str, Field]] = {
         heading="sources disagree",
         shown=(JOB,),
         place=3,
+    ),
+    "assuming": Field(
+        kind=str | None,
+        words="What cost, finish and risk assume; null if even on-demand alone misses the deadline.",
+        value=_assuming,
+    ),
+    "guarded": Field(
+        kind=bool | None,
+        words="Whether the deadline is met whatever becomes of spot, as long as on-demand is granted as assumed (M12.7); null in "
+        "decisions stored before this was computed.",
+        value=lambda job, made: made.guarded,
+    ),
+    "standby_on_demand": Field(
+        kind=int | None,
+        limits=NOT_NEGATIVE,
+        words="On-demand instances to run at once, in all, if all spot instances are lost before slot_end; null without spot.",
+        value=lambda job, made: None if made.standby is None else made.standby.on_demand,
+    ),
+    "standby": Field(
+        kind=str | None,
+        words="What to do at once if all spot instances are lost before slot_end; null without spot.",
+        value=_standby,
+        heading="if spot is lost",
+        card=16,
+        beneath=True,
     ),
     "planned": Field(
         kind=list[PlannedSlot] | None,
@@ -982,15 +1036,15 @@ SLOT_MODEL = "spot is lost only between slots"
 
 
 def assumption(row: Mapping[str, Any]) -> str:
-    """Return the assumptions behind cost, finish and risk (slot model, M12); "" if the risk is unknown.
+    """Return what cost, finish and risk of a decision assume; "" if there is nothing to assume.
 
-    >>> assumption({"late_probability": 0.0, "on_demand_from": "catalogue"})
+    >>> assumption({"assuming": "on-demand is granted at once and restarts in 4 min"})
+    'on-demand is granted at once and restarts in 4 min'
+    >>> assumption({"late_probability": 0.3})  # stored before the assumption was
     'on-demand can be launched and spot is lost only between slots'
-    >>> assumption({"late_probability": 0.3, "on_demand_from": "not sold, as the job file says"})
-    'spot is lost only between slots'
-    >>> assumption({"availability_note": "prices only"})
-    'spot is never lost'
     """
+    if "assuming" in row:
+        return str(row["assuming"] or "")
     if row.get("shortfall"):
         return ""
     if row.get("availability_note") is not None:

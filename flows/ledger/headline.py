@@ -143,20 +143,31 @@ def outlook(row: Mapping[str, Any]) -> str:
     """
     if row.get("shortfall"):
         return f"The deadline {utc(row['deadline'])} is missed in any case."
-    if not is_observed(row):
-        return (
-            f"Risk of missing the deadline {utc(row['deadline'])}: unknown, availability not observed. "
-            f"Finish {utc(row['expected_finish'])} if spot is never lost. {budget(row)}"
-        ).rstrip()
     late = as_number(row.get("late_probability"))
-    risk = f", risk of missing it {'unknown' if late is None else percent(late)}"
+    risk = "unknown" if late is None else percent(late)
+    if row.get("guarded"):
+        risk += " whatever becomes of spot"
     if row.get("budget_note"):
         risk += ", without on-demand"
-    if assumed := assumption(row):
-        risk += f", assuming that {assumed}"
+    assumed, _, _ = assumption(row).partition("; for cost and finish: ")
+    if not is_observed(row):
+        risk += f", assuming that {assumed}" if row.get("guarded") else ", availability not observed"
+        return (
+            f"Risk of missing the deadline {utc(row['deadline'])}: {risk}. "
+            f"Finish {utc(row['expected_finish'])} if spot is never lost. {_rest(row)}"
+        ).rstrip()
+    risk = f", risk of missing it {risk}" + (f", assuming that {assumed}" if assumed else "")
     between = f" (80 % interval {between})" if (between := finish_interval(row)) else ""
     finish = f"Expected finish {utc(row['expected_finish'])}{between}, deadline {utc(row['deadline'])}{risk}."
-    return " ".join(part for part in (finish, budget(row)) if part)
+    return f"{finish} {_rest(row)}".rstrip()
+
+
+def _rest(row: Mapping[str, Any]) -> str:
+    """Return what to do if spot is lost in the slot, and the budget."""
+    lost = (
+        f"If spot is lost before {utc(row['slot_end'])[11:]}: {row['standby']}." if row.get("standby") else ""
+    )
+    return " ".join(part for part in (lost, budget(row)) if part)
 
 
 def budget(row: Mapping[str, Any]) -> str:

@@ -39,7 +39,8 @@ from slackwater.optimization.market.lately import LATELY
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.decision import Expected, record_start
+from slackwater.optimization.replay.ahead import Expected
+from slackwater.optimization.replay.decision import record_start
 from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, replay_ended, score_job
 from slackwater.optimization.requests import choice as filling
 from slackwater.optimization.requests.candidates import (

@@ -118,3 +118,21 @@ def times_rows(request: JobRequest, measured: Mapping[str, float] | None = None)
         for provider in providers_of(request)
         for time in stated_times(request, provider, measured)
     ]
+
+
+def times_words(times: InstanceTimes, *, granted: bool) -> list[str]:
+    """Return the times of instances as parts of a sentence; ``granted``: with the time until on-demand is granted.
+
+    >>> times_words(InstanceTimes(boot=120.0, restart=240.0, checkpoint=600.0), granted=True)
+    ['is granted at once', 'boots in 2 min', 'restarts in 4 min']
+    """
+    wait = f"within {_minutes(times.on_demand_wait)}" if times.on_demand_wait else "at once"
+    return [
+        *([f"is granted {wait}"] if granted else []),
+        *([f"boots in {_minutes(times.boot)}"] if times.boot else []),
+        *([f"restarts in {_minutes(times.restart)}"] if times.restart else []),
+    ]
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60.0:.3g} min"

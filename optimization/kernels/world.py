@@ -539,6 +539,26 @@ def guarded(
 
 
 @kernel
+def target_is_safe(
+    amounts: np.ndarray,
+    counts: np.ndarray,
+    batches: np.ndarray,
+    readings: np.ndarray,
+    first: np.ndarray,
+    rates: np.ndarray,
+    terms: np.ndarray,
+    market: int,
+    on_demand: int,
+    spot: int,
+    next_at: float,
+    deadline: float,
+) -> bool:
+    """Return whether a target `is_safe`."""
+    state, markets = State(amounts, counts, batches), Markets(readings, first, rates, terms)
+    return is_safe(state, markets, market, on_demand, spot, next_at, deadline)
+
+
+@kernel
 def follow(
     amounts: np.ndarray,
     counts: np.ndarray,

@@ -20,13 +20,9 @@ from slackwater.optimization.moving.policies import MeanField
 from slackwater.optimization.moving.tables import MovingTables
 from slackwater.optimization.policies.contract import View
 from slackwater.optimization.policies.pace import LETS_GO, narrate, price_text, slack_slots
-from slackwater.optimization.replay.decision import (
-    Decision,
-    Effort,
-    Expected,
-    LiveJob,
-    summary,
-)
+from slackwater.optimization.replay.ahead import Expected, summary
+from slackwater.optimization.replay.decision import Decision, Effort, LiveJob
+from slackwater.optimization.replay.guard import Guard
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.amounts import price as usd_price
 from slackwater.warehouse.amounts import usd
@@ -59,6 +55,9 @@ def decide_by_tables(
         wish = IDLE if m == live.job.nowhere else view.split(m, n)
     else:
         wish = _wish(policy, live.so_far()[1], view)
+    guard = Guard.of_markets(view, live.world())
+    wished, wish = wish, guard.allow(wish)
+    guarded = guard.holds(wish)
     market = progress.place if wish.market is None else wish.market
     moved = wish.market is not None and progress.place not in (wish.market, live.job.nowhere)
     unseen = replace(
@@ -71,7 +70,9 @@ def decide_by_tables(
         slot=live.slot,
         allocation=wish.allocation,
         policy=policy.name,
-        reason=_reason(live, view, wish, tables, worth) + _crowded(live, view, tables),
+        reason=_reason(live, view, wish, tables, worth)
+        + guard.reason(wished.allocation, wish.allocation)
+        + _crowded(live, view, tables),
         expected=expected_ahead(view, tables, effort),
         solver="",
         progress=progress,
@@ -80,8 +81,12 @@ def decide_by_tables(
         moved_from=progress.place if moved else None,
         move_usd=view.move_usd(market) if moved else 0.0,
         probe_next=MEAN_FIELD.probe(None, unseen) if not all(unseen.seen) else None,
-        risk_known=all(own.availability_observed for own in view.views)
-        and (live.run.must_finish or any(own.knows_count for own in view.views)),
+        risk_known=guarded
+        or (
+            all(own.availability_observed for own in view.views)
+            and (live.run.must_finish or any(own.knows_count for own in view.views))
+        ),
+        guarded=guarded,
     )
 
 

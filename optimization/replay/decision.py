@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from slackwater.forecasting.quantiles import Forecast
-from slackwater.optimization.job.definition import Job, Progress, finished, needed
+from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.request import shortfall_told
-from slackwater.optimization.kernels.rules import usable_spot
-from slackwater.optimization.market.belief import Belief, Believed, Forgetting
+from slackwater.optimization.market.belief import Belief, Forgetting
 from slackwater.optimization.market.window import (
-    MarketWindow,
     Record,
     payable,
     point_forecast,
@@ -32,25 +30,17 @@ from slackwater.optimization.moving.definition import (
     in_one_market,
     is_multi_market,
     placement,
-    step,
 )
 from slackwater.optimization.policies.baselines import OnDemandOnly
-from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
-from slackwater.optimization.policies.pace import always_worth_finishing, pace, slot_gain
-from slackwater.optimization.policies.pace import step as step_in_market
-from slackwater.optimization.replay.run import (
-    PlanMemo,
-    Planning,
-    Seen,
-    catch_up,
-    checked,
-    run_from,
-    see,
-    settle,
-    with_shared_plans,
-)
-from slackwater.optimization.window.plan import Allocation, Outcome, spot_alone
-from slackwater.warehouse.errors import JobError, MarketError, SlackwaterError
+from slackwater.optimization.policies.contract import Policy, View, belief_of
+from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
+from slackwater.optimization.replay.ahead import Expected, Present, look_ahead, progress_of
+from slackwater.optimization.replay.guard import Guard, standby
+from slackwater.optimization.replay.run import Planning, Seen, catch_up, checked, run_from, see
+from slackwater.optimization.window.plan import Allocation, spot_alone
+from slackwater.optimization.world.simulation import Readings, WorldRun
+from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
+from slackwater.warehouse.errors import JobError, SlackwaterError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
 # ---
@@ -226,24 +216,69 @@ class LiveJob:
     ) -> tuple[Progress, list[MarketsView]]:
         """Return the progress after the first ``slots`` slots (None: at the slot to decide), and the view of each slot (ours).
 
-        The job ran its decisions as far as spot was available; a slot without a decision ran
-        nothing. Spot instances that were not available, or whose availability a gap leaves unknown,
-        did not run and are not paid for, and a move after which nothing ran is no move. After the
-        finish nothing is paid and no view is returned. ``reported`` (None: the reports of this
-        object) sets progress and size at the start of its slots; the cost remains that of the
-        decisions (M2.4).
+        The job ran its decisions in the world (M12.11); a slot without a decision ran nothing. After
+        the finish no view is returned. ``reported`` (None: the reports of this object) sets
+        progress, size and market at the start of its slots; the cost remains that of the decisions.
         """
+        progress, views, _ = self._in_the_world(slots, reported)
+        return progress, views
+
+    def world(self, slots: int | None = None, reported: Sequence[Reported] | None = None) -> WorldRun:
+        """Return the run in the world after the first ``slots`` slots (None: at the slot to decide, before its decision)."""
+        return self._in_the_world(slots, reported)[2]
+
+    def _in_the_world(
+        self, slots: int | None, reported: Sequence[Reported] | None
+    ) -> tuple[Progress, list[MarketsView], WorldRun]:
         slots = self.slot if slots is None else slots
         reported = self.reported if reported is None else reported
-        progress, views = self.job.begin(), []
+        seconds = self.step.total_seconds()
+        known = min(self.slot + 1, self.run.deadline_slots)
+        starts = seconds * np.arange(known)
+        world = WorldRun(
+            world_markets(
+                self.job,
+                on_demand_usd=[seen.on_demand_usd for seen in self.seen],
+                slot_hours=self.seen[0].slot_hours,
+                sold=[seen.on_demand.sold for seen in self.seen],
+            ),
+            [
+                Readings(
+                    times=starts,
+                    available=np.array(seen.available[:known]),
+                    price=np.array(seen.price[:known]),
+                )
+                for seen in self.seen
+            ],
+        )
+        views: list[MarketsView] = []
         for slot in range(slots):
-            progress = self._corrected(progress, slot, reported)
+            world.advance(slot * seconds)
+            progress = self._at(world, slot, reported)
             if finished(progress.done, self.run.workload):
                 continue
-            view = self.view(progress, slot)
-            views.append(view)
-            progress = step(view, self.ran(slot))
-        return self._corrected(progress, slots, reported), views
+            views.append(self.view(progress, slot))
+            decided = self.decided.get(slot, IDLE)
+            world.decide(decided.allocation, decided.market)
+        world.advance(slots * seconds)
+        return self._at(world, slots, reported), views, world
+
+    def _at(self, world: WorldRun, slot: int, reported: Sequence[Reported]) -> Progress:
+        """Return the progress at the start of ``slot``; what was reported for it is passed on to the run."""
+        before = progress_of(self.job, world)
+        place = self.places.get(slot, before.place)
+        m = place if place < len(self.seen) else 0
+        after = replace(
+            corrected(self.job.runs[m], self.seen[m], replace(before, place=0), slot, reported), place=place
+        )
+        if after != before:
+            world.report(
+                slot * self.step.total_seconds(),
+                work=None if after.done == before.done else after.done,
+                size=None if after.n_previous == before.n_previous else after.n_previous,
+                market=None if place == before.place or place >= len(self.seen) else place,
+            )
+        return after
 
     def ran(self, slot: int) -> Placement:
         """Return the feasible part of the decision of a past slot (`held`)."""
@@ -253,12 +288,6 @@ class LiveJob:
         run, available = self.job.runs[decided.market], self.seen[decided.market].available[slot]
         kept = held(run, decided.allocation, available)
         return Placement(decided.market, kept) if kept.total else IDLE
-
-    def _corrected(self, progress: Progress, slot: int, reported: Sequence[Reported]) -> Progress:
-        place = self.places.get(slot, progress.place)
-        m = place if place < len(self.seen) else 0
-        there = replace(progress, place=0)
-        return replace(corrected(self.job.runs[m], self.seen[m], there, slot, reported), place=place)
 
     def progress(self) -> Progress:
         """Return the job's progress at the slot to decide."""
@@ -281,15 +310,30 @@ class LiveJob:
 
     @property
     def on_demand_only_usd(self) -> float | None:
-        """Total cost in USD of OD-only for the job in its cheapest market, also after d.
+        """Total cost in USD of the job on on-demand alone in its cheapest market; None if no on-demand price is known.
 
-        The on-demand price is the only market data used; None if none is known.
+        With several markets it is that of OD-only in the slot model, as is the expected cost.
         """
-        policy, known = OnDemandOnly(), []
-        for run, seen in zip(self.job.runs, self.seen, strict=True):
-            if seen.on_demand.known:
-                alone = run_from(policy, policy.start(run), run, replace(seen, record=None), (0, Progress()))
-                known.append(alone.total_cost_usd)
+        if len(self.seen) > 1:
+            policy = OnDemandOnly()
+            return min(
+                (
+                    run_from(
+                        policy, policy.start(run), run, replace(seen, record=None), (0, Progress())
+                    ).total_cost_usd
+                    for run, seen in zip(self.job.runs, self.seen, strict=True)
+                    if seen.on_demand.known
+                ),
+                default=None,
+            )
+        known = [
+            on_demand_alone(
+                world_terms(run, on_demand_usd=seen.on_demand_usd, slot_hours=seen.slot_hours),
+                run.deadline_slots * self.step.total_seconds(),
+            )[1]
+            for run, seen in zip(self.job.runs, self.seen, strict=True)
+            if seen.on_demand.known
+        ]
         return min(known, default=None)
 
     def shortfall(self, progress: Progress) -> str:
@@ -310,21 +354,18 @@ class LiveJob:
         return finished(self.progress().done, self.run.workload)
 
     def work_by(self, at: pd.Timestamp, reported: Sequence[Reported]) -> float | None:
-        """Return the work units done by ``at``, computed from the decisions and ``reported``; None beyond the record.
-
-        Work grows linearly within a slot.
-        """
+        """Return the work units done by ``at``, computed from the decisions and ``reported``; None beyond the record."""
         place = (at - self.start) / self.step
         slot = min(int(place + 1e-9), self.run.deadline_slots)
         share = max(0.0, place - slot)
         if slot > self.slot + (share == 0.0):
             return None
-        progress, _ = self.so_far(slot, reported)
-        if not share:
-            return min(self.run.workload, progress.done)
-        ran = self.ran(slot)
-        gain = 0.0 if ran.market is None else self.view(progress, slot).work(ran.market, ran.allocation.total)
-        return min(self.run.workload, progress.done + share * gain)
+        world = self.world(slot, reported)
+        if share:
+            decided = self.decided.get(slot, IDLE)
+            world.decide(decided.allocation, decided.market)
+            world.advance(place * self.step.total_seconds())
+        return world.work
 
 
 def live_job(
@@ -418,229 +459,6 @@ def _observed_market(
 
 
 # ---
-# Expected cost and lateness of a running job over sampled paths (M3, M4).
-
-S = TypeVar("S")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """Expected outcome of a running job over ``paths`` sampled paths.
-
-    ``cost_usd`` is the mean total cost from the first slot to the last, termination included
-    (M2.6), with quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) and
-    ``finish_median`` count slots from the job's first; a path on which the job is given up counts
-    as gamma d, from which on the value is 0. ``finish`` contains every path's finish, shape
-    (paths,), NaN where given up. ``late_probability`` is P(not finished by d within the budget),
-    ``given_up_probability`` P(given up), ``over_budget_probability`` P(finishing costs more than
-    the budget).
-    """
-
-    paths: int
-    cost_usd: float
-    cost_p10_usd: float
-    cost_p90_usd: float
-    finish_slots: float
-    finish_median: float
-    finish: np.ndarray
-    late_probability: float
-    given_up_probability: float
-    utility_usd: float
-    over_budget_probability: float = 0.0
-
-
-#: Number of belief variants among which the paths are divided, if the job may be given up.
-DRAWN = 10
-
-
-def look_ahead(policy: Policy[S], state: S, view: View, *, paths: int, rng: np.random.Generator) -> Expected:
-    """Return the expected outcome over paths sampled from the policy's belief (M6.9).
-
-    If finishing is always worth its on-demand price, no later belief leads to a missed deadline by
-    choice, and the paths come from the belief itself. Otherwise a changed belief may do so: then
-    the paths come from `DRAWN` variants of the belief, each of which is also the policy's belief on
-    its paths.
-    """
-    later = view.job.deadline_slots - view.slot - 1
-    belief = belief_of(policy, view)
-    if always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours):
-        return simulate_ahead(policy, state, view, *belief.sample(later, paths=paths, rng=rng))
-    outcomes: list[Outcome] = []
-    for share, held in enumerate(belief.drawn(min(DRAWN, paths), rng)):
-        futures = held.sample(later, paths=len(range(share, paths, DRAWN)), rng=rng)
-        # The tables of a variant do not apply to the next.
-        apart = replace(view, tables=dict(view.tables))
-        outcomes += _outcomes_ahead(policy, state, apart, held, *_checked(view, *futures))
-    return _summary(view, outcomes)
-
-
-def simulate_ahead(
-    policy: Policy[S], state: S, view: View, price_paths: np.ndarray, count_paths: np.ndarray
-) -> Expected:
-    """Replay ``policy`` from its present ``state`` in the slot of ``view`` over sampled paths.
-
-    ``price_paths`` (USD per instance-hour) and ``count_paths`` have shape (paths, slots after this
-    slot), at least up to the deadline; the slot of ``view`` is as observed.
-
-    In later slots the policy reads the forecast of ``view`` shifted to that slot: a *static
-    vintage*, since later forecasts are unknown (ours). The record and the belief of ``view`` are
-    fixed too: the present belief applies to the end from every state that a path reaches, so tables
-    are computed only once. The result is therefore slightly pessimistic for a policy that profits
-    from new forecasts.
-
-    Horizon programs are solved by the exact twin (M3.2), whatever the live solver. A policy that
-    implements `Together` decides once per slot for all paths, with the same outcome. Raises
-    `MarketError` for paths of another shape, `PolicyError` and `JobError` as `replay` does.
-    """
-    prices, counts = _checked(view, np.asarray(price_paths, dtype=float), np.asarray(count_paths))
-    return _summary(view, _outcomes_ahead(policy, state, view, belief_of(policy, view), prices, counts))
-
-
-def _outcomes_ahead(
-    policy: Policy[S], state: S, view: View, held: Belief, prices: np.ndarray, counts: np.ndarray
-) -> list[Outcome]:
-    """Return the outcome on each path, with ``held`` as the belief in the slots after that of ``view``."""
-    beliefs = replace(view.market_beliefs(), held=held)
-    if isinstance(policy, Together):
-        together = _run_together(policy, state, (view, beliefs), prices, counts)
-        if together is not None:
-            return together
-    twin = with_shared_plans(policy, PlanMemo())
-    begin = (view.slot, view.progress)
-    futures = _windows(view, beliefs, prices, counts)
-    return [run_from(twin, state, view.job, seen, begin) for seen in futures]
-
-
-def _checked(view: View, prices: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the paths cut at the deadline, shapes (paths, slots after this slot); raises `MarketError` for a wrong shape."""
-    later = view.job.deadline_slots - view.slot - 1
-    if prices.ndim != 2 or prices.shape != counts.shape or prices.shape[1] < later or not prices.shape[0]:
-        raise MarketError(
-            f"price paths of shape {prices.shape}, count paths of {counts.shape}",
-            expected=f"both of shape (paths, slots), at least one path and at least {later} slots",
-        )
-    return prices[:, :later], counts[:, :later].astype(np.int64)
-
-
-def _run_together(
-    policy: Policy[S], state: S, at: tuple[View, Believed], prices: np.ndarray, counts: np.ndarray
-) -> list[Outcome] | None:
-    """Run `run_from` on all paths, slot by slot instead of path by path; None if the policy decides only path by path.
-
-    All paths share the slot of ``view``. The steps are those of `step_in_market` (M2.4), with the
-    same order of arithmetic.
-    """
-    view, beliefs = at
-    job, d = view.job, view.job.deadline_slots
-    seen = _windows(view, beliefs, prices[:1], counts[:1])[0]
-    if finished(view.progress.done, job.workload):
-        return None
-    wish, state = policy.decide(state, seen.view(job, view.progress, view.slot))
-    first = step_in_market(view.progress, checked(wish, view, policy.name), view)
-    paths = len(prices)
-    done, before = np.full(paths, first.done), np.full(paths, first.n_previous)
-    cost, slots = np.full(paths, first.cost_usd), np.full(paths, d)
-    work = np.array(pace(job, view.slot_hours).work)
-    running = np.full(paths, True)
-    for slot in range(view.slot + 1, d):
-        ended = running & (done >= needed(job.workload))
-        slots[ended], running = slot, running & ~ended
-        if not running.any():
-            break
-        own = np.flatnonzero(running)
-        price, available = prices[own, slot - view.slot - 1], counts[own, slot - view.slot - 1]
-        market = Paths(done=done[own], n_previous=before[own], price=price, available=available)
-        template = seen.view(job, Progress(done=float(done[own[0]]), n_previous=int(before[own[0]])), slot)
-        n = policy.decide_together(state, template, market) if isinstance(policy, Together) else None
-        if n is None:
-            return None
-        spot = np.minimum(n, usable_spot(available, price, view.on_demand_usd))
-        if not view.on_demand.sold:
-            n = np.where(spot >= job.n_min, spot, 0)
-        cost[own] += ((n - spot) * view.on_demand_usd + spot * price) * view.slot_hours
-        after = done[own] + work[before[own], n]
-        done[own] = np.where(after >= needed(job.workload), job.workload, after)
-        before[own] = n
-    ends = zip(slots.tolist(), done.tolist(), before.tolist(), cost.tolist(), strict=True)
-    return [
-        settle(policy.name, job, (), (at, Progress(done=work_done, n_previous=held, cost_usd=paid)), seen)
-        for at, work_done, held, paid in ends
-    ]
-
-
-def _windows(view: View, beliefs: Believed, prices: np.ndarray, counts: np.ndarray) -> list[Seen]:
-    """Return a prepared market per path; slots before the present slot are never read and are filled with its values."""
-    later = view.job.deadline_slots - view.slot - 1
-    past = view.slot + 1
-    forecasts = [None] * view.slot + [view.forecast] + [None] * later
-    record = _still(view)
-    seen = []
-    for price, count in zip(prices, counts, strict=True):
-        window = MarketWindow(
-            price=np.concatenate([np.full(past, view.price), price]),
-            available=np.concatenate([np.full(past, view.available), count]).astype(np.int64),
-            on_demand_usd=view.on_demand_usd,
-            slot_hours=view.slot_hours,
-            observed=np.concatenate([np.full(past, view.observed), np.full(later, True)]),
-            on_demand=view.on_demand,
-        )
-        seen.append(replace(see(view.job, window, forecasts, record), tables=view.tables, beliefs=beliefs))
-    return seen
-
-
-def _still(view: View) -> Record | None:
-    """Return the record of ``view``, fixed at its slot."""
-    past = view.past
-    if past is None:
-        return None
-    end = len(past.price) - 1
-    begins = None if past.hour is None else (past.hour - end * view.slot_hours) % 24.0
-    return record_of(
-        past.price,
-        past.available,
-        first=end - view.slot,
-        slot_hours=view.slot_hours,
-        peers=past.peers,
-        hour=begins,
-        still=True,
-    )
-
-
-def _summary(view: View, outcomes: list[Outcome]) -> Expected:
-    return summary(
-        view.job,
-        cost=np.array([outcome.total_cost_usd for outcome in outcomes]),
-        finish=np.array(
-            [np.nan if o.finish_slots is None else o.finish_slots for o in outcomes], dtype=float
-        ),
-        utility=np.array([outcome.utility_usd for outcome in outcomes]),
-    )
-
-
-def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarray) -> Expected:
-    """Return the expected outcome of a job from arrays of shape (paths,).
-
-    ``cost`` is the total cost in USD, ``finish`` counts slots from the job's first (NaN: given up),
-    ``utility`` is in USD.
-    """
-    counted = np.where(np.isnan(finish), job.late_limit, finish)
-    over = cost > job.budget_usd
-    return Expected(
-        paths=len(cost),
-        cost_usd=float(cost.mean()),
-        cost_p10_usd=float(np.quantile(cost, 0.1)),
-        cost_p90_usd=float(np.quantile(cost, 0.9)),
-        finish_slots=float(counted.mean()),
-        finish_median=float(np.median(counted)),
-        finish=finish,
-        late_probability=float(np.mean((counted > job.deadline_slots) | over)),
-        given_up_probability=float(np.isnan(finish).mean()),
-        utility_usd=float(np.mean(utility)),
-        over_budget_probability=float(np.mean(over)),
-    )
-
-
-# ---
 # Decisions for the next slot of running jobs, with live solves by the MILP (M3, M4).
 
 
@@ -666,6 +484,11 @@ class Decision:
     markets: no place yet). ``moved_from`` is the place that it leaves, None without a move, and
     ``move_usd`` the cost of the move. ``probe_next`` is the market whose count has the highest
     information value, None if all counts are known or none can change the decision.
+
+    ``in_world``: cost, finish and risk are of the world of M12, not of the slot model.
+    ``guarded``: the deadline is met whatever becomes of spot, as long as on-demand is granted
+    (M12.7). ``standby`` is what to run at once if all spot of ``allocation`` is lost in the slot;
+    None without spot.
     """
 
     job: str
@@ -682,6 +505,9 @@ class Decision:
     moved_from: int | None = None
     move_usd: float = 0.0
     probe_next: int | None = None
+    in_world: bool = False
+    guarded: bool = False
+    standby: Allocation | None = None
 
     @property
     def placement(self) -> Placement:
@@ -735,22 +561,29 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     view = seen.view(live.run, progress, live.slot)
     view = view if left is None else view.left(left)
     wish, _ = asked.decide(state, view)
-    allocation = checked(wish, view, policy.name)
-    reason = refused + policy.explain(state, view, allocation)
+    wish = checked(wish, view, policy.name)
+    guard = Guard.of(view, live.world())
+    allocation = guard.allow(placement(0, wish)).allocation
+    reason = refused + policy.explain(state, view, allocation) + guard.reason(wish, allocation)
+    now = Present(policy=policy, state=state, view=view, run=guard.run, target=allocation)
     return Decision(
         job=live.run.name,
         slot=live.slot,
         allocation=allocation,
         policy=policy.name,
         reason=_with_chance(reason, belief_of(policy, view), allocation, view),
-        expected=look_ahead(
-            policy, state, view, paths=effort.risk_paths, rng=np.random.default_rng(effort.seed)
-        ),
+        expected=look_ahead(now, paths=effort.risk_paths, rng=np.random.default_rng(effort.seed)),
         solver=solver.summary() if solver else "",
         progress=progress,
         planned=_planned(live, solver.plans[-1].allocations[1:]) if solver and solver.plans else None,
-        risk_known=view.availability_observed
-        and (view.knows_count or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours)),
+        risk_known=guard.holds(placement(0, allocation))
+        or (
+            view.availability_observed
+            and (view.knows_count or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours))
+        ),
+        in_world=True,
+        guarded=guard.holds(placement(0, allocation)),
+        standby=standby(guard, policy, state, view, allocation),
     )
 
 

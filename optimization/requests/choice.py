@@ -15,7 +15,8 @@ from slackwater.optimization.job.request import job_on
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.committed_horizon import Solve
 from slackwater.optimization.policies.contract import Policy, View
-from slackwater.optimization.replay.decision import Decision, Effort, Expected, LiveJob, decide, live_job
+from slackwater.optimization.replay.ahead import Expected
+from slackwater.optimization.replay.decision import Decision, Effort, LiveJob, decide, live_job
 from slackwater.optimization.replay.run import Planning
 from slackwater.optimization.requests.candidates import (
     Candidate,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import numpy as np
 
-from slackwater.optimization.job.definition import Job, Progress, needed
+from slackwater.optimization.job.definition import Job, Progress
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
@@ -214,7 +214,7 @@ def _run_policy(
     terms = world_terms(
         job, on_demand_usd=seen.on_demand_usd, slot_hours=seen.slot_hours, sold=seen.on_demand.sold
     )
-    run = WorldRun(replace(terms, workload=needed(job.workload)), case.readings)
+    run = WorldRun(terms, case.readings)
     before = state = policy.start(job)
     always = always_kept(job, seen)
     present, targets = -1, list[Allocation]()

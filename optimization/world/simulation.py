@@ -157,6 +157,14 @@ class Readings:
         object.__setattr__(self, "table", np.array((self.times, self.available, self.price)))
 
 
+class Targets(NamedTuple):
+    """Targets on many paths: market, on-demand and spot instances, arrays of shape (paths,)."""
+
+    market: np.ndarray
+    on_demand: np.ndarray
+    spot: np.ndarray
+
+
 class Standing(NamedTuple):
     """State of a run at a decision: instances held or requested, the newest reading, work done and USD paid."""
 
@@ -232,14 +240,67 @@ class WorldRun:
         self._counts[world.PLACE] = -1 if terms.home is None else here
         self.advance(start)
 
-    def copy(self) -> WorldRun:
-        """Return an independent run in the same state."""
+    def copy(self, readings: Sequence[Readings] | None = None) -> WorldRun:
+        """Return an independent run in the same state; ``readings`` replaces those of all markets.
+
+        The first of them are the present ones.
+        """
         other = WorldRun.__new__(WorldRun)
         other.markets, other.readings = self.markets, self.readings
         amounts, counts, batches = (array.copy() for array in self._arrays[:3])
         other._amounts, other._counts = amounts, counts
         other._arrays = (amounts, counts, batches, *self._arrays[3:])
+        if readings is not None:
+            other.readings = tuple(readings)
+            first = np.array([0, *accumulate(own.table.shape[1] for own in other.readings)])
+            table = np.hstack([own.table for own in other.readings])
+            other._arrays = (amounts, counts, batches, table, first, *self._arrays[5:])
+            counts[world.READING] = first[self.market] + 1
         return other
+
+    @property
+    def arrays(self) -> tuple[world.State, world.Markets]:
+        """The arrays of the run as the kernels read them: those of its state are its own, not copies."""
+        return world.State(*self._arrays[:3]), world.Markets(*self._arrays[3:])
+
+    def report(
+        self, at: float, *, work: float | None = None, size: int | None = None, market: int | None = None
+    ) -> None:
+        """Take over work, number of instances and market as reported at a time in seconds, in place of the computed ones.
+
+        Of fewer instances, spot is lost first. Reported instances are up. At most one checkpoint of
+        the reported work is not saved. A job that had finished runs on if less work is reported.
+        """
+        held = self.held
+        size = held.total if size is None else size
+        if market is not None and market != self.market:
+            self._counts[[world.HERE, world.PLACE]] = market
+            own = self.readings[market].times
+            self._counts[world.READING] = self.arrays[1].first[market] + np.searchsorted(own, at, "right")
+            self._counts[world.AVAILABLE], self._amounts[world.PRICE] = self.seen(market)
+            self._set_members(0, size)
+        elif size != held.total:
+            on_demand = min(held.on_demand, size)
+            self._set_members(on_demand, size - on_demand)
+        if work is None:
+            return
+        if self.is_finished and work < self.terms.workload:
+            self._amounts[[world.NOW, world.FINISH]] = at, math.inf
+            self._set_members(0, 0)
+        rate = self.terms.rates[min(self.working.total, self.terms.n_max)]
+        self._amounts[world.WORK] = min(work, self.terms.workload)
+        self._amounts[world.SAVED] = max(
+            0.0, self._amounts[world.WORK] - rate * self.terms.checkpoint / world.HOUR
+        )
+        if work >= self.terms.workload:
+            self._amounts[world.FINISH] = self.now
+
+    def _set_members(self, on_demand: int, spot: int) -> None:
+        batches = self._arrays[2]
+        for kind, size in ((world.ON_DEMAND, on_demand), (world.SPOT, spot)):
+            self._counts[world.BATCHES + kind] = size > 0
+            self._counts[world.TARGET + kind] = size
+            batches[kind, 0] = -size, self.now, self.now
 
     def advance(self, until: float) -> None:
         """Let time pass up to ``until`` seconds, or up to the finish; the readings of that second are applied."""
@@ -284,6 +345,22 @@ class WorldRun:
             deadline + SECOND_TOLERANCE,
         )
         return int(to), Allocation(int(on_demand), int(spot))
+
+    def is_safe(
+        self, target: Allocation, *, next_at: float, deadline: float, market: int | None = None
+    ) -> bool:
+        """Return whether on-demand still meets the deadline after any loss of spot until ``next_at`` (M12.7)."""
+        to = self.market if market is None else market
+        return bool(
+            world.target_is_safe(
+                *self._arrays,
+                to,
+                target.on_demand,
+                target.spot,
+                float(next_at),
+                deadline + SECOND_TOLERANCE,
+            )
+        )
 
     def follow(
         self, wish: Allocation, *, until: float, deadline: float = math.inf, market: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slackwater.optimization.job.definition import InstanceTimes, Job, rates
+from slackwater.optimization.job.definition import InstanceTimes, Job, needed, rates
 from slackwater.optimization.kernels.world import HOUR
 from slackwater.optimization.moving.definition import MarketsJob
 from slackwater.optimization.world.simulation import SECOND_TOLERANCE, WorldMarkets, WorldTerms
@@ -32,15 +32,15 @@ def world_markets(
 def world_terms(job: Job, *, on_demand_usd: float, slot_hours: float, sold: bool = True) -> WorldTerms:
     """Return the terms of a job as one of its markets runs it; ``on_demand_usd`` is the price of an instance-hour there.
 
-    ``sold`` states whether on-demand is sold there. A job without times of its instances restarts in
-    the share of a slot that M2.4 takes, and boots at once.
+    ``sold`` states whether on-demand is sold there. The work is rounded as by M2.6. A job without
+    times of its instances restarts in the share of a slot that M2.4 takes, and boots at once.
     """
     restart = (1.0 - job.mu_up) * slot_hours * HOUR
     times = job.times or InstanceTimes(boot=0.0, restart=restart, checkpoint=0.0)
     hours = enumerate(rates(job.throughput, job.n_max).tolist())
     return WorldTerms(
         rates=tuple(h if n >= job.n_min else 0.0 for n, h in hours),
-        workload=job.workload,
+        workload=needed(job.workload),
         on_demand_usd=on_demand_usd if sold else 0.0,
         boot=times.boot,
         restart=times.restart,

@@ -18,8 +18,13 @@ from slackwater.optimization.job.definition import Job, Linear, Progress
 from slackwater.optimization.job.request import JobRequest, parse_request
 from slackwater.optimization.market.window import MarketWindow, Past, Record, market_window, record_of
 from slackwater.optimization.moving.costs import even_moving
-from slackwater.optimization.moving.definition import MarketsJob
-from slackwater.optimization.policies.contract import View
+from slackwater.optimization.moving.definition import MarketsJob, placement
+from slackwater.optimization.policies.contract import Policy, View
+from slackwater.optimization.replay.ahead import Present
+from slackwater.optimization.replay.guard import Guard
+from slackwater.optimization.replay.run import checked
+from slackwater.optimization.world.simulation import Readings, WorldRun
+from slackwater.optimization.world.terms import world_terms
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History, Market
 
 if TYPE_CHECKING:
@@ -104,6 +109,23 @@ def make_view(job: Job | None = None, *, done: float = 0.0, n_previous: int = 0,
         "slot_hours": 1.0,
     }
     return View(job=job or make_job(), **{**fields, **changes})
+
+
+def present_of(policy: Policy[Any], view: View, state: Any = None) -> Present:
+    """Return a job at its decision in slot 0 of its run, on a policy's own target under the guard."""
+    state = policy.start(view.job) if state is None else state
+    sold = view.on_demand.sold
+    terms = world_terms(view.job, on_demand_usd=view.on_demand_usd, slot_hours=view.slot_hours, sold=sold)
+    now = view.slot * view.slot_hours * 3600.0
+    readings = Readings(
+        times=np.array([now]), available=np.array([view.available]), price=np.array([view.price])
+    )
+    run = WorldRun(terms, readings, now)
+    if view.progress.done or view.progress.n_previous:
+        run.report(now, work=view.progress.done, size=view.progress.n_previous)
+    wish = checked(policy.decide(state, view)[0], view, policy.name)
+    target = Guard.of(view, run).allow(placement(0, wish)).allocation
+    return Present(policy=policy, state=state, view=view, run=run, target=target)
 
 
 def make_history(

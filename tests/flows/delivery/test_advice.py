@@ -86,7 +86,7 @@ def test_the_kinds_are_what_they_are_called(rows):
     assert made["finished"]["progress_share"] == 1.0
     assert (made["reported"]["progress_from"], made["plain"]["progress_from"]) == ("reported", "decided")
     assert made["reported"]["progress"] == pytest.approx(7.5 + 0.5 * 0.95, abs=0.1)
-    assert made["in debt"]["progress"] < 0
+    assert 0 <= made["in debt"]["progress"] < 1  # its restart takes longer than a slot
     assert made["synthetic"]["synthetic"]
     assert made["plain"]["synthetic"] == []
     assert made["plain"]["valid_until"] == made["plain"]["slot_end"] == (BEGIN + 6 * STEP).isoformat()

@@ -215,7 +215,7 @@ def test_a_change_tells_whether_it_can_be_done_and_from_which_slot_it_counts(tmp
         short = change_of(turn, stored, due(6), rows)
         assert short.shortfall.startswith(f"cannot be done by {at(6):%Y-%m-%d %H:%M} UTC: ")
         with pytest.raises(
-            JobError, match=r"workload.amount = 5 .*expected more than the 7.8 instance_hours done"
+            JobError, match=r"workload.amount = 5 .*expected more than the 7.667 instance_hours done"
         ):
             change_of(turn, stored, due(12, **{"workload.amount": 5.0}), rows)
         lost = change_of(replace(turn, at=pd.Timestamp("2001-01-01", tz="UTC")), stored, due(8), rows)

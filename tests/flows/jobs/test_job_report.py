@@ -171,8 +171,8 @@ def test_the_next_plan_starts_from_what_was_reported_and_goes_on_with_what_was_d
     assert row["progress"] == pytest.approx(3.0)
     assert row["progress_reported_at"] == said.reported_at.isoformat()
     reckoned = opened(market, 6, decided=decided).live.progress()
-    # three minutes of restart, then six slots of two instances
-    assert reckoned.done == pytest.approx(0.9 + 5)
+    # two minutes of boot and three of restart, in six slots of two instances
+    assert reckoned.done == pytest.approx(2 * (3.0 - 5 / 60))
 
 
 def test_a_report_inside_a_slot_is_carried_to_its_end(market):
@@ -259,8 +259,8 @@ def test_a_report_known_by_the_slot_does_change_it(market):
 
 def test_the_prediction_for_a_report_is_the_model_from_the_one_before(market):
     running = opened(market, 6, decided=hold((2, 0), 7))
-    assert predicted_work(running, BEGIN + 4 * STEP, []) == pytest.approx(3.9)
-    assert predicted_work(running, BEGIN + 4.5 * STEP, []) == pytest.approx(4.4)
+    assert predicted_work(running, BEGIN + 4 * STEP, []) == pytest.approx(2 * (2.0 - 5 / 60))
+    assert predicted_work(running, BEGIN + 4.5 * STEP, []) == pytest.approx(2 * (2.25 - 5 / 60))
     before = [report(2, progress=1.0)]
     assert predicted_work(running, BEGIN + 4 * STEP, before) == pytest.approx(3.0)
     assert predicted_work(running, BEGIN + 40 * STEP, before) is None  # the record ends earlier

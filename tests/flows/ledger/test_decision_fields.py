@@ -160,12 +160,12 @@ def test_every_field_says_what_it_means_and_those_shown_have_a_heading():
 )
 def test_quantiles_of_the_finish_are_counted_over_the_sampled_futures(finish, known, first, last):
     """Work of a single slot: half of the samples get spot in the first slot, most others in the second."""
-    live = SimpleNamespace(start=pd.Timestamp("2026-03-10T06:00Z"), step=pd.Timedelta("30min"))
+    job = SimpleNamespace(
+        live=SimpleNamespace(start=pd.Timestamp("2026-03-10T06:00Z"), step=pd.Timedelta("30min")),
+        history=SimpleNamespace(availability_observed=True),
+    )
     made = SimpleNamespace(risk_known=known, expected=SimpleNamespace(finish=np.array(finish)))
-    found = [
-        DECISION[name].value(SimpleNamespace(live=live), made)
-        for name in ("expected_finish_p10", "expected_finish_p90")
-    ]
+    found = [DECISION[name].value(job, made) for name in ("expected_finish_p10", "expected_finish_p90")]
     assert found == [first, last]
 
 

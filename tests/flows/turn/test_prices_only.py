@@ -1,4 +1,4 @@
-"""Prices without counts, nodes of 8 GPUs and a deadline: the risk is unknown, the cost is a range, and zones are compared."""
+"""Prices without counts, nodes of 8 GPUs, a hard deadline: it is met whatever becomes of spot, and the cost is a range."""
 
 import json
 import re
@@ -45,19 +45,25 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["one", "several"])
-def test_a_plan_calls_the_risk_unknown_and_the_cost_a_range(folder, name):
+def test_a_plan_guards_the_deadline_and_the_cost_is_a_range(folder, name):
     asked = ("plan", folder / f"{name}.toml", "--db", folder / "w.duckdb", "--at", AT)
     row = json.loads(call(*asked, "--json").out)
-    assert row["late_probability"] is None
+    assert (row["late_probability"], row["guarded"]) == (0.0, True)
+    assert row["assuming"].startswith(
+        "decisions are followed and on-demand is granted at once, boots in 2 min and restarts in"
+    )
+    assert "; for cost and finish: spot is never lost" in row["assuming"]
     assert row["saved_usd"] == pytest.approx(row["on_demand_only_usd"] - row["expected_cost_usd"], abs=1e-3)
     assert "availability not observed" in row["availability_note"]
     assert 465 < row["expected_cost_usd"] < 480  # 40 instance-hours at about 11.8 USD
     assert row["on_demand_only_usd"] > 800
     text = " ".join(call(*asked).out.split())
-    assert "Risk of missing the deadline 2026-11-27 06:00 UTC: unknown, availability not observed." in text
+    told = "Risk of missing the deadline 2026-11-27 06:00 UTC: 0 % whatever becomes of spot, assuming that decisions are followed"
+    assert told in text
     assert re.search(r"\(spot is never lost, \d\d % less\) and \$\d+ \(on-demand only\)", text)
     assert "P(spot" not in text
-    assert not re.search(r"(?<!\d)0 %(?! *\),)", text.replace("(0 %)", "")), text
+    rest = text.replace("0 % whatever becomes of spot, assuming that", "").replace("(0 %)", "")
+    assert not re.search(r"(?<!\d)0 %(?! *\),)", rest), text
 
 
 @pytest.mark.parametrize("deadline", ["20h", "42h", "90h"])
@@ -102,7 +108,7 @@ def test_a_forecast_states_prices_and_no_counts(folder, tmp_path):
     assert "80 % of counts" not in text
 
 
-def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_path):
+def test_a_turn_its_report_and_the_overview_guard_the_deadline(folder, tmp_path):
     (tmp_path / "w.duckdb").write_bytes((folder / "w.duckdb").read_bytes())
     settings = read_settings(small_settings(tmp_path, measured_origins=0))
     at = pd.Timestamp(END)
@@ -114,17 +120,14 @@ def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_pa
         page=tmp_path / "report.html",
     )
     rows = result.decisions
-    assert [row["late_probability"] for row in rows] == [None]
+    assert [(row["late_probability"], row["guarded"]) for row in rows] == [(0.0, True)]
     summary = decisions_summary(rows)
-    assert summary.endswith("The risk of missing a deadline is unknown.")
     assert "Expected cost" not in summary  # it holds only if spot is never lost
     assert "Cost of 1 job without observed availability: at least" in summary
     written = (tmp_path / "report.html").read_text()
     assert "AVAILABILITY UNKNOWN" in written
     assert "Cost between $" in written  # the range, before the table
     assert written.index("Cost between $") < written.index("<table")
-    assert "risk unknown for 1" in written  # the headline figures precede the details
-    assert written.index("risk unknown for 1") < written.index("AVAILABILITY UNKNOWN")
     # Unobserved availability is not drawn.
     assert "availability not observed; past" in written
     assert "instances available" not in written
@@ -135,9 +138,19 @@ def test_a_turn_its_report_and_the_overview_call_the_risk_unknown(folder, tmp_pa
         page = market_data(reading, view)
     assert {row["available"] for row in page["past"]} == {None}
     assert len(market_figure(page, view).drawn()) == 1
-    assert data["verdict"] == "look"
     texts = [finding["text"] for finding in data["findings"]]
-    assert any("risk of missing its deadline is unknown" in text for text in texts), texts
+    assert not any("risk of missing its deadline" in text for text in texts), texts
+
+
+def test_without_a_guard_the_risk_on_prices_alone_is_unknown(folder):
+    """A job that may be given up is not guarded in every state."""
+    text = (folder / "one.toml").read_text()
+    (folder / "soft.toml").write_text("value_usd = 500\n" + text.replace('"one"', '"soft"'))
+    asked = ("plan", folder / "soft.toml", "--db", folder / "w.duckdb", "--at", AT)
+    row = json.loads(call(*asked, "--json").out)
+    assert (row["late_probability"], row["guarded"], row["assuming"]) == (None, False, "spot is never lost")
+    told = " ".join(call(*asked).out.split())
+    assert "Risk of missing the deadline 2026-11-27 06:00 UTC: unknown, availability not observed." in told
 
 
 def test_a_job_that_no_purchase_can_finish_states_no_cost_and_a_certain_risk(folder):

@@ -214,7 +214,7 @@ def test_alone_or_with_enough_for_all_it_is_the_decision_of_a_job_by_itself():
 def test_of_two_jobs_the_one_that_is_short_of_slack_gets_the_spot():
     windows, records = made(np.full((1, 52), 0.5), np.full((1, 52), 2.0), 40)
     idle = replace(a_job(d=12, n_max=2, load=0.3), name="a-idle")
-    urgent = replace(a_job(d=12, n_max=2, load=0.95), name="urgent")
+    urgent = replace(a_job(d=12, n_max=2, load=0.8), name="urgent")
     lives = [live_at(job, windows[0], records[0]) for job in (idle, urgent)]
     (patient,), (pressed,) = decide_all([course(live) for live in lives], EFFORT)
     assert pressed.allocation == Allocation(0, 2)
@@ -229,7 +229,7 @@ def test_a_mover_goes_to_its_second_best_market_where_a_job_of_one_market_takes_
     counts[2], counts[1] = 3.0, 3.0
     prices = np.array([[1.0], [1.1], [0.6]]).repeat(48, axis=1)
     windows, records = made(prices, counts, 40)
-    job = make_multi_job(a_job(d=8, n_max=3, load=0.9))
+    job = make_multi_job(a_job(d=8, n_max=3, load=0.8))
     names = ("m0", "m1", "m2")
 
     def moving():

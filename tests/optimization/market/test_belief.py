@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from make import make_job, make_past, make_record, make_window
+from make import make_job, make_past, make_record, make_window, present_of
 
 from slackwater.forecasting.quantiles import LEVELS, count_law
 from slackwater.optimization import Progress
@@ -34,7 +34,7 @@ from slackwater.optimization.market.window import (
 )
 from slackwater.optimization.policies.contract import belief_of
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.decision import simulate_ahead
+from slackwater.optimization.replay.ahead import simulate_ahead
 from slackwater.optimization.replay.run import Seen, see
 
 NAN = float("nan")
@@ -419,7 +419,8 @@ class TestInReplays:
             def explain(self, state, at, allocation):
                 return ""
 
-        simulate_ahead(Noting(), None, view, np.full((3, 9), 0.5), np.full((3, 9), 2))
+        futures = np.full((3, 9), 0.5), np.full((3, 9), 2)
+        simulate_ahead(present_of(Noting(), view), *futures, rng=np.random.default_rng(0))
         assert {slot for slot, _ in met} == set(range(4, 14))
         assert {id(belief) for _, belief in met} == {id(view.belief(policy.forgetting))}
 

@@ -12,7 +12,7 @@ from moving_markets import a_job, made, random_markets
 from slackwater.optimization.moving.decision import ranked_markets
 from slackwater.optimization.moving.definition import IDLE, Placement
 from slackwater.optimization.moving.policies import MeanField
-from slackwater.optimization.moving.replay import replay_over_markets, walk
+from slackwater.optimization.moving.replay import replay_over_markets
 from slackwater.optimization.policies.pace import LETS_GO
 from slackwater.optimization.replay.decision import Effort, LiveJob, Reported, decide, live_job
 from slackwater.optimization.replay.run import see
@@ -46,11 +46,10 @@ def decide_at(live):
 
 
 @pytest.mark.parametrize("home", [None, 0])
-def test_decided_slot_by_slot_it_is_the_replay(home):
+def test_decided_slot_by_slot_it_is_in_time_in_the_world(home):
     job = make_multi_job(a_job(load=0.5), home=home)
     for seed in range(3):
         windows, records = random_markets(seed, 8, 3)
-        outcome = replay_over_markets(MeanField(), job, windows, records=records)
         decided = {}
         for slot in range(8):
             live = live_at(job, windows, records, slot, decided)
@@ -62,13 +61,12 @@ def test_decided_slot_by_slot_it_is_the_replay(home):
             assert made_of.expected.late_probability == 0.0
             assert (made_of.moved_from is not None) == (made_of.reason.startswith("move from"))
             assert made_of.probe_next is None
-        kept = [decided[slot] for slot in range(len(outcome.allocations))]
-        assert tuple(one.market for one in kept) == outcome.places
-        assert tuple(one.allocation for one in kept) == outcome.allocations
-        assert live_at(job, windows, records, len(kept) - 1, decided).now == START + (len(kept) - 1) * STEP
+        ended = live_at(job, windows, records, 8, decided)
+        assert ended.is_finished
+        assert 0.0 < ended.world().finish <= 8 * 3600.0
 
 
-def test_a_standing_is_the_walk_of_what_was_decided():
+def test_the_state_of_a_job_is_its_run_in_the_world():
     job = make_multi_job(a_job(d=6, n_max=2), home=0)
     windows, records = random_markets(2, 6, 2)
     held = {
@@ -76,9 +74,12 @@ def test_a_standing_is_the_walk_of_what_was_decided():
         2: Placement(1, Allocation(2, 0)),
         3: Placement(1, Allocation(1, 0)),
     }
-    walked = walk(job, windows, [held.get(slot, IDLE) for slot in range(4)])
-    progress = live_at(job, windows, records, 4, held).progress()
-    assert (progress.done, progress.cost_usd, progress.place) == (walked.progress, walked.cost_usd, 1)
+    live = live_at(job, windows, records, 4, held)
+    run, progress = live.world(), live.progress()
+    assert (progress.done, progress.cost_usd, progress.place) == (run.work, run.paid_usd, 1)
+    assert (run.moves, run.moving_usd) == (1, 0.5)
+    prices = [window.on_demand_usd for window in windows]
+    assert run.paid_usd == pytest.approx(prices[0] + 3 * prices[1] + 0.5)
 
 
 def test_a_move_to_spot_that_was_not_there_is_none():

@@ -1,12 +1,13 @@
 """Least net of belief-based policies: it applies where finishing pays its on-demand cost (M4)."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from make import make_job, make_record, make_view, make_window
+from make import make_job, make_record, make_view, make_window, present_of
 from moving_twin import ExactProgram
 
 from slackwater.optimization import Allocation, Job, Progress, View
@@ -27,7 +28,7 @@ from slackwater.optimization.policies.pace import (
 )
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.policies.stochastic import Stochastic, tables_in_force
-from slackwater.optimization.replay.decision import look_ahead, simulate_ahead
+from slackwater.optimization.replay.ahead import look_ahead, simulate_ahead
 from slackwater.optimization.replay.run import replay, see
 
 #: Value of the job relative to its on-demand cost: 1 USD per instance-hour in every slot, slots of an hour.
@@ -269,11 +270,11 @@ def test_many_futures_at_once_are_each_by_itself(worth, monkeypatch):
                 return asked[-1]
 
             patch.setattr(Stochastic, "decide_together", noting)
-            at_once = simulate_ahead(policy, None, view, *paths)
+            at_once = simulate_ahead(present_of(policy, view), *paths, rng=np.random.default_rng(0))
             assert asked
             assert all(sizes is not None for sizes in asked)
             patch.setattr(Stochastic, "decide_together", lambda self, state, view, paths: None)
-            one_by_one = simulate_ahead(policy, None, view, *paths)
+            one_by_one = simulate_ahead(present_of(policy, view), *paths, rng=np.random.default_rng(0))
         assert at_once.finish.tolist() == pytest.approx(one_by_one.finish.tolist(), nan_ok=True)
         assert at_once.utility_usd == pytest.approx(one_by_one.utility_usd, rel=1e-12)
 
@@ -286,7 +287,7 @@ def test_chances_of_being_late_have_shades_and_are_right_where_the_belief_is():
         window, record = market(walk(chain, 412, rng))
         view = see(job, window, None, record).view(job, Progress(), 0)
         said.append(
-            look_ahead(policy, None, view, paths=60, rng=np.random.default_rng(seed)).late_probability
+            look_ahead(present_of(policy, view), paths=60, rng=np.random.default_rng(seed)).late_probability
         )
         late.append(not replay(policy, job, window, record=record).on_time)
     shades = [p for p in said if 0.05 < p < 0.95]
@@ -305,15 +306,17 @@ def test_a_short_memory_says_more_often_that_it_may_change_its_mind():
     for seed in range(12):
         window, record = market(walk(chain_of(0.85), 412, rng))
         view = see(a_job(), window, None, record).view(a_job(), Progress(), 0)
-        futures = view.belief(policy.forgetting).sample(11, paths=60, rng=np.random.default_rng(seed))
-        held = simulate_ahead(policy, None, view, *futures).late_probability
-        expected = look_ahead(policy, None, view, paths=60, rng=np.random.default_rng(seed))
+        rng_of = np.random.default_rng(seed)
+        futures = view.belief(policy.forgetting).sample(11, paths=60, rng=rng_of)
+        now = present_of(policy, view)
+        held = simulate_ahead(now, *futures, rng=copy.deepcopy(rng_of)).late_probability
+        expected = look_ahead(now, paths=60, rng=np.random.default_rng(seed))
         assert expected.paths == 60
-        said[held < 0.02].append(expected.late_probability - held)
+        said[held < 0.2].append(expected.late_probability - held)
         sure = replace(view, job=replace(a_job(), must_finish=True))
         one, other = (
-            look_ahead(policy, None, sure, paths=60, rng=np.random.default_rng(seed)),
-            simulate_ahead(policy, None, sure, *futures),
+            look_ahead(present_of(policy, sure), paths=60, rng=np.random.default_rng(seed)),
+            simulate_ahead(present_of(policy, sure), *futures, rng=rng_of),
         )
         assert (one.cost_usd, one.late_probability) == (other.cost_usd, other.late_probability)
     assert len(said[True]) >= 3

@@ -1,4 +1,4 @@
-"""Progress of a running job from its decisions (M2.4)."""
+"""Progress of a running job from its decisions, in the world (M12)."""
 
 import numpy as np
 import pandas as pd
@@ -27,22 +27,24 @@ def _held(job, price, available, decided, slots):
 
 def test_pays_and_progresses_slot_by_slot():
     decided = {0: Allocation(1, 3), 1: Allocation(0, 4), 2: Allocation(0, 2)}
-    progress, views = _held(_job(), [0.5, 0.5, 1.0], [8, 8, 8], decided, 3)
+    progress, views = _held(_job(), [0.5, 0.5, 1.0, 1.0], [8] * 4, decided, 3)
     assert [view.progress.n_previous for view in views] == [0, 4, 4]
-    assert progress.done == pytest.approx(0.8 * 2 + 2 + 0.9 * 1)
+    # Every change of the group restarts it for .1 h, the exchange of on-demand for spot included.
+    assert progress.done == pytest.approx(0.4 * 4 + 0.4 * 4 + 0.4 * 2)
     assert progress.cost_usd == pytest.approx(0.5 * ((2 + 1.5) + 2.0 + 2.0))
     assert progress.n_previous == 2
 
 
 def test_spot_that_is_not_there_is_neither_held_nor_paid():
-    progress, _ = _held(_job(), [0.5], [3], {0: Allocation(0, 6)}, 1)
+    progress, _ = _held(_job(), [0.5, 0.5], [3, 3], {0: Allocation(0, 6)}, 1)
     assert progress.n_previous == 3
     assert progress.cost_usd == pytest.approx(0.5 * 3 * 0.5)
 
 
-def test_below_n_min_nothing_runs():
+def test_below_n_min_nothing_works_but_what_was_granted_is_paid():
     progress, _ = _held(_job(), [0.5], [1], {0: Allocation(0, 6)}, 1)
-    assert progress == type(progress)()
+    assert (progress.done, progress.n_previous) == (0.0, 0)
+    assert progress.cost_usd == pytest.approx(0.5 * 1 * 0.5)
 
 
 def test_a_gap_gives_no_spot_and_a_missing_decision_holds_nothing():
@@ -58,7 +60,7 @@ def test_nothing_is_paid_after_the_finish():
     progress, views = _held(job, [0.5] * 3, [8] * 3, decided, 3)
     assert len(views) == 1
     assert progress.done == pytest.approx(1.0)
-    assert progress.cost_usd == pytest.approx(0.5 * 4 * 0.5)
+    assert progress.cost_usd == pytest.approx((0.1 + 1.0 / 4) * 4 * 0.5), "to the second of the finish"
 
 
 def test_a_report_takes_the_place_of_what_was_reckoned():
@@ -67,8 +69,8 @@ def test_a_report_takes_the_place_of_what_was_reckoned():
     job = _job()
     progress, views = _reported(job, decided, reported, 4)
     assert [view.progress.n_previous for view in views] == [0, 4, 6, 4]
-    assert [view.progress.done for view in views] == pytest.approx([0, 1.6, 1.5, 1.5 + 0.9 * 2])
-    assert progress.done == pytest.approx(1.5 + 0.9 * 2 + 2)
+    assert [view.progress.done for view in views] == pytest.approx([0, 1.6, 1.5, 1.5 + 0.4 * 4])
+    assert progress.done == pytest.approx(1.5 + 0.4 * 4 + 2)
     assert _reported(job, decided, reported, 1) == _reported(job, decided, [], 1)
     paid = [_reported(job, decided, one, 4)[0].cost_usd for one in (reported, [])]
     assert paid[0] == paid[1]

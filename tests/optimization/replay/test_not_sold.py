@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from make import make_history, make_multi_job, make_window
+from make import make_history, make_multi_job, make_window, present_of
 from moving_markets import a_job, random_markets
 
 from slackwater.optimization.job.definition import Progress
@@ -18,7 +18,8 @@ from slackwater.optimization.policies.baselines import UniformProgress
 from slackwater.optimization.policies.committed_horizon import Ahap
 from slackwater.optimization.policies.pool import load_pool, policy_named
 from slackwater.optimization.policies.stochastic import Stochastic
-from slackwater.optimization.replay.decision import Effort, decide, live_job, simulate_ahead
+from slackwater.optimization.replay.ahead import simulate_ahead
+from slackwater.optimization.replay.decision import Effort, decide, live_job
 from slackwater.optimization.replay.run import Case, replay, see
 from slackwater.optimization.replay.score import EndedJob, hindsight, score_job
 from slackwater.optimization.window.audit import audit_outcome
@@ -132,7 +133,7 @@ def test_the_futures_of_a_running_job_hold_spot_alone():
         prices = np.full((20, job.deadline_slots - 1), float(window.price[0]))
         counts = rng.integers(0, job.n_max + 1, prices.shape)
         for policy in (Stochastic(), UniformProgress(), policy_named("MSU")):
-            expected = simulate_ahead(policy, policy.start(job), view, prices, counts)
+            expected = simulate_ahead(present_of(policy, view), prices, counts, rng=np.random.default_rng(0))
             assert expected.cost_p90_usd <= job.n_max * job.deadline_slots * float(window.price[0])
 
 

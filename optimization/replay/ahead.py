@@ -1,0 +1,327 @@
+"""Expected cost and lateness of a running job: its policy in the world (M12) over sampled paths of the market (M12.12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from slackwater.optimization.job.definition import Job, Progress, on_demand_to_go
+from slackwater.optimization.kernels.rules import usable_spot
+from slackwater.optimization.market.belief import Belief, Believed
+from slackwater.optimization.market.window import MarketWindow, Record, record_of
+from slackwater.optimization.moving.definition import MarketsJob
+from slackwater.optimization.policies.contract import Paths, Policy, Together, View, belief_of
+from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
+from slackwater.optimization.replay.run import PlanMemo, Seen, checked, see, with_shared_plans
+from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.world.paths import WorldPaths, finish_in_slots, later_readings
+from slackwater.optimization.world.simulation import Targets, WorldRun
+from slackwater.warehouse.errors import MarketError
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """Expected outcome of a running job over ``paths`` sampled paths.
+
+    ``cost_usd`` is the mean total cost from the first second to the last, the ending included
+    (M2.6), with quantiles ``cost_p10_usd`` and ``cost_p90_usd``. ``finish_slots`` (mean) and
+    ``finish_median`` count slots from the job's first; a path on which the job is given up counts
+    as gamma d, from which on the value is 0. ``finish`` contains every path's finish, shape
+    (paths,), NaN where given up. ``late_probability`` is P(not finished by d within the budget),
+    ``given_up_probability`` P(given up), ``over_budget_probability`` P(finishing costs more than
+    the budget).
+    """
+
+    paths: int
+    cost_usd: float
+    cost_p10_usd: float
+    cost_p90_usd: float
+    finish_slots: float
+    finish_median: float
+    finish: np.ndarray
+    late_probability: float
+    given_up_probability: float
+    utility_usd: float
+    over_budget_probability: float = 0.0
+
+
+def summary(job: Job, *, cost: np.ndarray, finish: np.ndarray, utility: np.ndarray) -> Expected:
+    """Return the expected outcome of a job from arrays of shape (paths,).
+
+    ``cost`` is the total cost in USD, ``finish`` counts slots from the job's first (NaN: given up),
+    ``utility`` is in USD.
+    """
+    counted = np.where(np.isnan(finish), job.late_limit, finish)
+    over = cost > job.budget_usd
+    return Expected(
+        paths=len(cost),
+        cost_usd=float(cost.mean()),
+        cost_p10_usd=float(np.quantile(cost, 0.1)),
+        cost_p90_usd=float(np.quantile(cost, 0.9)),
+        finish_slots=float(counted.mean()),
+        finish_median=float(np.median(counted)),
+        finish=finish,
+        late_probability=float(np.mean((counted > job.deadline_slots) | over)),
+        given_up_probability=float(np.isnan(finish).mean()),
+        utility_usd=float(np.mean(utility)),
+        over_budget_probability=float(np.mean(over)),
+    )
+
+
+#: Number of belief variants among which the paths are divided, if the job may be given up.
+DRAWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """A running job at its decision: the policy and its state, the view, the run in the world, and the target decided there."""
+
+    policy: Policy[Any]
+    state: Any
+    view: View
+    run: WorldRun
+    target: Allocation
+
+
+def look_ahead(now: Present, *, paths: int, rng: np.random.Generator) -> Expected:
+    """Return the expected outcome over paths sampled from the policy's belief (M6.9).
+
+    If finishing is always worth its on-demand price, no later belief leads to a missed deadline by
+    choice, and the paths come from the belief itself. Otherwise a changed belief may do so: then
+    the paths come from `DRAWN` variants of the belief, each of which is also the policy's belief on
+    its paths.
+    """
+    view = now.view
+    later = view.job.deadline_slots - view.slot - 1
+    belief = belief_of(now.policy, view)
+    if always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours):
+        return simulate_ahead(now, *belief.sample(later, paths=paths, rng=rng), rng=rng)
+    parts = []
+    for share, held in enumerate(belief.drawn(min(DRAWN, paths), rng)):
+        futures = held.sample(later, paths=len(range(share, paths, DRAWN)), rng=rng)
+        # The tables of a variant do not apply to the next.
+        apart = replace(now, view=replace(view, tables=dict(view.tables)))
+        parts.append(_ahead(apart, held, *_cut(view, *futures), rng))
+    cost, finish, value = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    return summary(view.job, cost=cost, finish=finish, utility=value - cost)
+
+
+def simulate_ahead(
+    now: Present, price_paths: np.ndarray, count_paths: np.ndarray, *, rng: np.random.Generator
+) -> Expected:
+    """Run the policy from its present state over sampled paths, in the world and under the exact guard.
+
+    ``price_paths`` (USD per instance-hour) and ``count_paths`` have shape (paths, slots after this
+    slot), at least up to the deadline; the slot of the view is as observed. A count that changes
+    between two slots changes at a uniformly random second between them (M12.12).
+
+    In later slots the policy reads the forecast of the view shifted to that slot: a *static
+    vintage*, since later forecasts are unknown (ours). The record and the belief of the view are
+    fixed too: the present belief applies to the end from every state that a path reaches, so tables
+    are computed only once. The result is therefore slightly pessimistic for a policy that profits
+    from new forecasts.
+
+    Horizon programs are solved by the exact twin (M3.2), whatever the live solver. A policy that
+    implements `Together` decides once per slot for all paths, with the same outcome. Raises
+    `MarketError` for paths of another shape, `PolicyError` and `JobError` as `replay` does.
+    """
+    view = now.view
+    prices, counts = _cut(view, np.asarray(price_paths, dtype=float), np.asarray(count_paths))
+    cost, finish, value = _ahead(now, belief_of(now.policy, view), prices, counts, rng)
+    return summary(view.job, cost=cost, finish=finish, utility=value - cost)
+
+
+def _cut(view: View, prices: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the paths cut at the deadline, shapes (paths, slots after this slot); raises `MarketError` for a wrong shape."""
+    later = view.job.deadline_slots - view.slot - 1
+    if prices.ndim != 2 or prices.shape != counts.shape or prices.shape[1] < later or not prices.shape[0]:
+        raise MarketError(
+            f"price paths of shape {prices.shape}, count paths of {counts.shape}",
+            expected=f"both of shape (paths, slots), at least one path and at least {later} slots",
+        )
+    return prices[:, :later], counts[:, :later].astype(np.int64)
+
+
+def _ahead(
+    now: Present, held: Belief, prices: np.ndarray, counts: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return total cost in USD, finish in slots (NaN: given up) and value in USD of every path, shape (paths,).
+
+    ``held`` is the belief in the slots after that of the view.
+    """
+    view, job = now.view, now.view.job
+    seconds = view.slot_hours * 3600.0
+    start = now.run.now - view.slot * seconds
+    deadline = start + job.deadline_slots * seconds
+    paths = WorldPaths(now.run, later_readings(now.run, seconds, [counts], [prices], rng))
+    wishes = _Wishes.of(now, held, len(prices))
+    many = len(prices)
+    here = np.zeros(many, dtype=np.int64)
+    paths.decide(Targets(here, np.full(many, now.target.on_demand), np.full(many, now.target.spot)))
+    for slot in range(view.slot + 1, job.deadline_slots):
+        paths.advance(start + slot * seconds)
+        own = np.flatnonzero(paths.running)
+        if not len(own):
+            break
+        on_demand, spot = np.zeros((2, len(prices)), dtype=np.int64)
+        states = Paths(
+            done=paths.work[own],
+            n_previous=previous_size(job, paths.held[own]),
+            price=prices[own, slot - view.slot - 1],
+            available=counts[own, slot - view.slot - 1],
+        )
+        on_demand[own], spot[own] = wishes.at(slot, own, states, paths.paid[own])
+        if view.on_demand.sold:
+            wished = Targets(here, on_demand, spot)
+            safe = paths.guarded(wished, next_at=start + (slot + 1) * seconds, deadline=deadline)
+            kept = wishes.are_guarded(slot, own, states, wished, safe)
+            on_demand[kept], spot[kept] = safe.on_demand[kept], safe.spot[kept]
+        paths.decide(Targets(here, on_demand, spot))
+    paths.advance(deadline)
+    _end(job, view, paths)
+    finish = finish_in_slots(paths.finish, start, seconds, job.deadline_slots)
+    value = np.array([0.0 if np.isnan(slots) else job.completion_value(slots) for slots in finish.tolist()])
+    return paths.paid, finish, value
+
+
+def _end(job: Job, view: View, paths: WorldPaths) -> None:
+    """End the jobs that are not done at the deadline: the constant on-demand size of M2.6, or nothing."""
+    own = np.flatnonzero(paths.running)
+    if not len(own):
+        return
+    work, held = paths.work, previous_size(job, paths.held)
+    on_demand = np.zeros(len(work), dtype=np.int64)
+    for p in own.tolist():
+        on_demand[p] = on_demand_to_go(
+            job,
+            done=float(work[p]),
+            n_previous=int(held[p]),
+            slot=job.deadline_slots,
+            on_demand_usd=view.on_demand_usd,
+            slot_hours=view.slot_hours,
+        ).n
+    paths.decide(Targets(np.zeros_like(on_demand), on_demand, np.zeros_like(on_demand)))
+    paths.advance(np.inf)
+
+
+def previous_size(job: Job, held: np.ndarray) -> np.ndarray:
+    """Return the sizes that policies read: 0 below ``n_min``, which makes no progress, and at most ``n_max``."""
+    return np.where(held < job.n_min, 0, np.minimum(held, job.n_max))
+
+
+def progress_of(job: MarketsJob, run: WorldRun) -> Progress:
+    """Return the progress of a run in the world, as policies read it."""
+    size = previous_size(job.runs[run.market], np.array(run.held.total))
+    place = job.nowhere if run.place is None else run.place
+    held = int(size) if place == run.market else 0
+    return Progress(done=run.work, n_previous=held, cost_usd=run.paid_usd, place=place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wishes:
+    """Wishes of a policy on every path, slot by slot: at once if it can decide together, else path by path."""
+
+    policy: Policy[Any]
+    seen: Seen
+    states: list[Any]
+    view: View
+    always: bool
+
+    @classmethod
+    def of(cls, now: Present, held: Belief, paths: int) -> _Wishes:
+        """Return the wishes from the present on; ``held`` is the belief in later slots."""
+        view = now.view
+        beliefs = replace(view.market_beliefs(), held=held)
+        policy = with_shared_plans(now.policy, PlanMemo())
+        _, state = policy.decide(now.state, view)
+        return cls(
+            policy=policy,
+            seen=_later(view, beliefs),
+            states=[state] * paths,
+            view=view,
+            always=always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours),
+        )
+
+    def at(
+        self, slot: int, own: np.ndarray, states: Paths, paid: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the wished on-demand and spot instances on the paths ``own`` in a slot, shapes (own,)."""
+        job = self.view.job
+        if isinstance(self.policy, Together):
+            first = Progress(done=float(states.done[0]), n_previous=int(states.n_previous[0]))
+            n = self.policy.decide_together(self.states[0], self.seen.view(job, first, slot), states)
+            if n is not None:
+                spot = np.minimum(n, usable_spot(states.available, states.price, self.view.on_demand_usd))
+                if not self.view.on_demand.sold:
+                    n = np.where(spot >= job.n_min, spot, 0)
+                return n - spot, spot
+        on_demand, spot = np.zeros((2, len(own)), dtype=np.int64)
+        for i, p in enumerate(own.tolist()):
+            view = self._view(slot, i, states, float(paid[i]))
+            wish, self.states[p] = self.policy.decide(self.states[p], view)
+            kept = checked(wish, view, self.policy.name)
+            on_demand[i], spot[i] = kept.on_demand, kept.spot
+        return on_demand, spot
+
+    def _view(self, slot: int, i: int, states: Paths, paid: float) -> View:
+        progress = Progress(done=float(states.done[i]), n_previous=int(states.n_previous[i]), cost_usd=paid)
+        shown = self.seen.view(self.view.job, progress, slot)
+        return replace(shown, price=float(states.price[i]), available=int(states.available[i]))
+
+    def are_guarded(
+        self,
+        slot: int,
+        own: np.ndarray,
+        states: Paths,
+        wished: Targets,
+        safe: Targets,
+    ) -> np.ndarray:
+        """Return the paths on which the guard counts: all, or those on which the job is worth finishing (M4)."""
+        if self.always:
+            return own
+        changed = (wished.on_demand[own] != safe.on_demand[own]) | (wished.spot[own] != safe.spot[own])
+        return np.array(
+            [
+                p
+                for i, p in enumerate(own.tolist())
+                if changed[i] and worth_finishing(self._view(slot, i, states, 0.0))
+            ],
+            dtype=np.int64,
+        )
+
+
+def _later(view: View, beliefs: Believed) -> Seen:
+    """Return the market of all paths, each slot filled with the values of ``view``: a path brings price and count of its own."""
+    slots, later = view.job.deadline_slots, view.job.deadline_slots - view.slot - 1
+    window = MarketWindow(
+        price=np.full(slots, view.price),
+        available=np.full(slots, view.available, dtype=np.int64),
+        on_demand_usd=view.on_demand_usd,
+        slot_hours=view.slot_hours,
+        observed=np.array([view.observed] * (view.slot + 1) + [True] * later),
+        on_demand=view.on_demand,
+    )
+    forecasts = [None] * view.slot + [view.forecast] + [None] * later
+    return replace(see(view.job, window, forecasts, _still(view)), tables=view.tables, beliefs=beliefs)
+
+
+def _still(view: View) -> Record | None:
+    """Return the record of ``view``, fixed at its slot."""
+    past = view.past
+    if past is None:
+        return None
+    end = len(past.price) - 1
+    begins = None if past.hour is None else (past.hour - end * view.slot_hours) % 24.0
+    return record_of(
+        past.price,
+        past.available,
+        first=end - view.slot,
+        slot_hours=view.slot_hours,
+        peers=past.peers,
+        hour=begins,
+        still=True,
+    )

@@ -1,0 +1,121 @@
+"""The exact guard (M12.7) around a live decision, and what to run at once if spot is lost (M12.11)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from slackwater.optimization.moving.definition import MarketsView, Placement, in_one_market, placement
+from slackwater.optimization.moving.definition import checked as checked_in_markets
+from slackwater.optimization.policies.contract import Policy, View
+from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
+from slackwater.optimization.replay.ahead import progress_of
+from slackwater.optimization.replay.run import checked
+from slackwater.optimization.window.plan import Allocation
+from slackwater.optimization.world.simulation import Readings, WorldRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """The guard of a job at a decision, on its run in the world before the decision.
+
+    It protects the deadlines that M4 protects: hard ones, and those worth finishing on demand
+    (``protects``; ``always``: in every state). ``next_at`` is the time of the next decision.
+    """
+
+    view: MarketsView
+    run: WorldRun
+    next_at: float
+    deadline: float
+    protects: bool
+    always: bool
+
+    @classmethod
+    def of(cls, view: View, run: WorldRun) -> Guard:
+        """Return the guard of a job in one market."""
+        sold, job = view.on_demand.sold, view.job
+        seconds = view.slot_hours * 3600.0
+        return cls(
+            view=MarketsView(
+                job=in_one_market(job, sold=sold),
+                progress=view.progress,
+                slot=view.slot,
+                views=(view,),
+                seen=(True,),
+            ),
+            run=run,
+            next_at=(view.slot + 1) * seconds,
+            deadline=job.deadline_slots * seconds,
+            protects=sold and worth_finishing(view),
+            always=sold and always_worth_finishing(job, view.on_demand_usd, view.slot_hours),
+        )
+
+    @classmethod
+    def of_markets(cls, view: MarketsView, run: WorldRun) -> Guard:
+        """Return the guard of a job with several markets."""
+        sold = any(own.on_demand.sold for own in view.views)
+        seconds = view.slot_hours * 3600.0
+        return cls(
+            view=view,
+            run=run,
+            next_at=(view.slot + 1) * seconds,
+            deadline=view.job.job.deadline_slots * seconds,
+            protects=sold and view.worth_finishing,
+            always=sold and view.never_let_go,
+        )
+
+    def allow(self, wish: Placement) -> Placement:
+        """Return the wish if it is safe or nothing is, else the closest safe target within the budget."""
+        if not self.protects or self.run.is_finished:
+            return wish
+        market = self.run.market if wish.market is None else wish.market
+        to, allocation = self.run.guarded_in(
+            market, wish.allocation, next_at=self.next_at, deadline=self.deadline
+        )
+        safe = placement(to, allocation)
+        if safe == wish or not self._is_safe(safe):
+            return wish
+        if len(self.view.views) == 1:
+            return placement(to, checked(allocation, self.view.views[0], "the guard"))
+        return checked_in_markets(safe, self.view, "the guard")
+
+    def holds(self, target: Placement) -> bool:
+        """Return whether the deadline is met whatever becomes of spot, with every later decision under the guard."""
+        if self.run.is_finished:
+            return True
+        return self.always and math.isinf(self.view.job.job.budget_usd) and self._is_safe(target)
+
+    def _is_safe(self, target: Placement) -> bool:
+        return self.run.is_safe(
+            target.allocation, next_at=self.next_at, deadline=self.deadline, market=target.market
+        )
+
+    def reason(self, wish: Allocation, allowed: Allocation) -> str:
+        """Return why a wish was changed, "" if it was not."""
+        if wish == allowed:
+            return ""
+        return "; with less on-demand the deadline could be missed if spot is lost in this slot"
+
+
+def standby(
+    guard: Guard, policy: Policy[Any], state: Any, view: View, target: Allocation
+) -> Allocation | None:
+    """Return the target of a job in one market for the rest of the slot if all its spot is lost at once, None without spot.
+
+    It is the policy's decision on what is left, under the guard.
+    """
+    if not target.spot:
+        return None
+    gone = guard.run.now + 1.0
+    times, counts = np.array([guard.run.now, gone]), np.array([view.available, 0])
+    run = guard.run.copy([Readings(times=times, available=counts, price=np.full(2, view.price))])
+    run.decide(target)
+    run.advance(gone)
+    progress = replace(progress_of(guard.view.job, run), place=view.progress.place)
+    left = replace(view, available=0, others=0, progress=progress)
+    wish, _ = policy.decide(state, left)
+    kept = checked(wish, left, policy.name)
+    return Guard.of(left, run).allow(placement(0, kept)).allocation

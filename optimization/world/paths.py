@@ -1,0 +1,123 @@
+"""Runs of one job in the world (M12) on many paths of its markets, a compiled step for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from slackwater.optimization.kernels import paths as steps
+from slackwater.optimization.kernels import world
+from slackwater.optimization.world.simulation import SECOND_TOLERANCE, Targets, WorldRun
+
+
+def later_readings(
+    run: WorldRun,
+    seconds: float,
+    counts: Sequence[np.ndarray],
+    prices: Sequence[np.ndarray],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return the readings of paths known at slot starts only: times in seconds, counts and prices (M12.12).
+
+    ``counts`` and ``prices`` (USD per instance-hour) are for each market those at the starts of the
+    slots after the present, a slot every ``seconds``, shape (paths, slots). A count that differs
+    from that of the slot before changed at a uniformly random second between the two. The result
+    has shape (paths, 3, markets, 1 + slots); the first reading is the present one.
+    """
+    many, slots = counts[0].shape
+    times, available, price = [], [], []
+    for m, (count, usd) in enumerate(zip(counts, prices, strict=True)):
+        there, now_usd = run.seen(m)
+        at = np.tile(run.now + seconds * np.arange(slots + 1), (many, 1))
+        known = np.column_stack([np.full(many, there), count])
+        # Never at the start of the slot before, which has its own reading.
+        early = np.where(known[:, 1:] != known[:, :-1], rng.uniform(0.0, 1.0 - 1e-6, count.shape), 0.0)
+        at[:, 1:] -= early * seconds
+        times.append(at)
+        available.append(known)
+        price.append(np.column_stack([np.full(many, now_usd), usd]))
+    return np.stack([np.stack(rows, axis=1) for rows in (times, available, price)], axis=1)
+
+
+class WorldPaths:
+    """The runs of one job on many paths, all from the same state; mutable: `advance` and `decide` in turn.
+
+    Targets are three arrays of shape (paths,): market, on-demand and spot.
+    """
+
+    __slots__ = ("_amounts", "_arrays", "_batches", "_counts", "paths")
+
+    def __init__(self, run: WorldRun, readings: np.ndarray) -> None:
+        """Begin at the present of ``run``, with `later_readings`."""
+        self.paths, _, markets, each = readings.shape
+        state, own = run.arrays
+        self._amounts = np.tile(state.amounts, (self.paths, 1))
+        self._counts = np.tile(state.counts, (self.paths, 1))
+        self._batches = np.tile(state.batches, (self.paths, 1, 1, 1))
+        first = each * np.arange(markets + 1)
+        self._counts[:, world.READING] = first[run.market] + 1
+        table = np.ascontiguousarray(readings.reshape(self.paths, 3, markets * each), dtype=float)
+        self._arrays = (self._amounts, self._counts, self._batches, table, first, own.rates, own.terms)
+
+    def advance(self, until: float) -> None:
+        """Let time pass on every path up to ``until`` seconds, or up to its finish."""
+        steps.advance_paths(*self._arrays, float(until))
+
+    def guarded(self, wishes: Targets, *, next_at: float, deadline: float) -> Targets:
+        """Return the wished targets as the exact guard allows them (M12.7); without a safe target the wish stays."""
+        market, on_demand, spot = (np.array(one, dtype=np.int64) for one in wishes)
+        limit = deadline + SECOND_TOLERANCE
+        steps.guard_paths(*self._arrays, market, on_demand, spot, float(next_at), limit)
+        return Targets(market, on_demand, spot)
+
+    def decide(self, targets: Targets) -> None:
+        """Aim at a target on every path from now on; paths that have finished are left alone."""
+        steps.aim_paths(*self._arrays, *(np.ascontiguousarray(one, dtype=np.int64) for one in targets))
+
+    @property
+    def running(self) -> np.ndarray:
+        """Whether the job has work left, shape (paths,)."""
+        running: np.ndarray = np.isinf(self._amounts[:, world.FINISH])
+        return running
+
+    @property
+    def finish(self) -> np.ndarray:
+        """Time of the finish in seconds, infinity without a finish, shape (paths,)."""
+        return self._amounts[:, world.FINISH].copy()
+
+    @property
+    def work(self) -> np.ndarray:
+        """Work done, shape (paths,)."""
+        return self._amounts[:, world.WORK].copy()
+
+    @property
+    def market(self) -> np.ndarray:
+        """Market of the instances, shape (paths,)."""
+        return self._counts[:, world.HERE].copy()
+
+    @property
+    def held(self) -> np.ndarray:
+        """Instances held or requested, booting ones included, shape (paths,)."""
+        used = np.arange(self._batches.shape[2]) < self._counts[:, world.BATCHES : world.BATCHES + 2, None]
+        sizes = np.where(used, np.abs(self._batches[..., world.SIZE]), 0.0)
+        held: np.ndarray = sizes.sum(axis=(1, 2)).astype(np.int64)
+        return held
+
+    @property
+    def paid(self) -> np.ndarray:
+        """USD paid so far, moves included, shape (paths,)."""
+        kinds = self._amounts[:, world.PAID : world.PAID + 2].sum(axis=1)
+        usd: np.ndarray = kinds + self._amounts[:, world.PAID_MOVES]
+        return usd
+
+
+def finish_in_slots(finish: np.ndarray, start: float, seconds: float, deadline_slots: int) -> np.ndarray:
+    """Return finish times in slots of ``seconds`` since ``start``, NaN where there is none.
+
+    A finish after the deadline by no more than rounding is at the deadline.
+    """
+    slots = np.where(np.isinf(finish), math.nan, (finish - start) / seconds)
+    by = deadline_slots + SECOND_TOLERANCE / seconds
+    return np.where(slots <= by, np.minimum(slots, deadline_slots), slots)
