@@ -690,14 +690,16 @@ def options(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the value in USD of each size in each market in this slot, (M + 1, A), net of its cost and the move.
 
-    Row M is waiting without a market. ``ground`` has all A sizes here, and ``near`` (M, A) is the
-    index of the table's size that represents each. ``available`` (M,) is -1 where the count is not
-    observed. There, ``now`` (S,) are the state probabilities and the first element of the row is
-    the expected value of moving there and then running the best size. ``others`` (M,) are the
-    instances that other jobs run in addition to those available.
+    Row M is waiting, of a job without a market or in a market whose count is not observed.
+    ``ground`` has all A sizes here, and ``near`` (M, A) is the index of the table's size that
+    represents each. ``available`` (M,) is -1 where the count is not observed. There, ``now`` (S,)
+    are the state probabilities and the first element of the row is the expected value of observing
+    the count there and then running the best size. ``others`` (M,) are the instances that other
+    jobs run in addition to those available.
 
     The second result, (M, S), is the best value in each state of a market whose count is not
-    observed, -inf elsewhere.
+    observed, -inf elsewhere. In the job's market the state changes the value of waiting too; that
+    change is left out, because it is no gain of observing the count.
     """
     count = ground.on_demand.size
     out = np.full((count + 1, ground.sizes.shape[1]), -np.inf)
@@ -717,6 +719,17 @@ def options(
         before = 0 if moved else stand.before
         paid = ground.move_usd[stand.place, m] if moved else 0.0
         known = available[m] >= 0
+        if not moved:
+            idle = _idle(
+                after[m][at],
+                levels[m],
+                available[m] + others[m] if known else -1,
+                now[m],
+                counts[m],
+                stand.rest,
+                grid,
+                stand.late,
+            )
         states = 1 if known else counts[m].size
         total = 0.0
         for s in range(states):
@@ -735,19 +748,13 @@ def options(
             if not known:
                 total += now[m][s] * best
                 by_state[m, s] = best
+                if not moved:
+                    waiting = _worth(after[m][at, s, levels[m], 0], stand.rest, grid, stand.late)
+                    by_state[m, s] += idle - waiting
         if not known:
             out[m, 0] = total
-        if not moved:
-            idle = _idle(
-                after[m][at],
-                levels[m],
-                available[m] + others[m] if known else -1,
-                now[m],
-                counts[m],
-                stand.rest,
-                grid,
-                stand.late,
-            )
+            if not moved:
+                out[count, 0] = idle
     return out, by_state
 
 
@@ -784,8 +791,8 @@ def choose(
     others, then the smallest size. If, owing to rounding, no choice keeps the deadline, the choice
     with the most work by d is taken.
 
-    (M, 0) is waiting without a market. Index 0 in another market that is not ``seen`` is a move
-    there to observe its count. ``committed`` is the market to which the job has moved in this slot,
+    (M, 0) is waiting without a market, or in a market that is not ``seen``. Index 0 in a market that
+    is not ``seen`` is observing its count there. ``committed`` is the market to which the job has moved in this slot,
     -1 if none.
     """
     left = ground.value.deadline - stand.slot
@@ -823,7 +830,7 @@ def pick(
     count = ground.on_demand.size
     best, market, index, loose = -np.inf, -1, 0, -np.inf
     idle_keeps = stand.rest <= reach[stand.place, 0] + slack
-    if stand.place == count:
+    if stand.place == count or not seen[stand.place]:
         if idle_keeps or not keeping:
             best, market = worth[count, 0], count
         else:
@@ -836,7 +843,7 @@ def pick(
         before = 0 if moved else stand.before
         if committed >= 0 and m != committed and moved:
             continue
-        going = moved and not seen[m]
+        going = not seen[m]
         goes = idle_keeps
         for j in range(ground.held[m]):
             n = ground.sizes[m, j]
@@ -848,10 +855,10 @@ def pick(
                 usd += ground.work_now * min(done, stand.rest)
             kept = left <= (reach[m, n] if n > 0 else reach[stand.place, 0]) + slack
             goes = goes or kept
-            if n > 0 and not going:
+            if n > 0:
                 work = reach[m, n] - left
                 if work > most + slack:
-                    most, fastest, fastest_size = work, m, j
+                    most, fastest, fastest_size = work, m, 0 if going else j
             if going or (moved and j == 0):
                 continue
             if keeping and not kept:

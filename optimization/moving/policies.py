@@ -101,7 +101,7 @@ class MeanField:
         m, n = tables.best(view, tables.worth(view)[0])
         if m == view.job.nowhere:
             return IDLE, None
-        if not n and m != view.place and not view.seen[m]:
+        if not n and not view.seen[m]:
             return Placement(m, IDLE.allocation), None
         return view.split(m, n), None
 

@@ -299,6 +299,31 @@ def test_counts_that_are_not_looked_at_do_not_matter():
     assert stayed >= 2
 
 
+def test_an_idle_job_looks_in_its_own_market():
+    job = make_multi_job(a_job(load=0.6), home=0)
+    counts = np.zeros((3, 68))
+    counts[0, 1::2] = 3.0  # spot half of the time at home, never elsewhere
+    prices = np.full((3, 68), 0.6)
+    windows, records = made(prices, counts, 60)
+    grounds = Grounds(job, windows, records=records, sight=Sight.OWN)
+    idle, mover = job.begin(), MeanField()
+    unseen = grounds.view(idle, 1)
+    assert not any(unseen.seen)
+    assert mover.decide(None, unseen)[0] == Placement(0, NOTHING)
+    assert mover.probe(None, unseen) == 0
+    grounds.look(0, 1)
+    there = grounds.view(idle, 1, [0], committed=0)
+    assert mover.decide(None, there)[0] == Placement(0, Allocation(0, 3))
+
+
+def test_an_idle_job_does_not_look_where_no_count_changes_its_decision():
+    job = make_multi_job(a_job(load=0.3), home=0, usd=50.0)
+    windows, records = made(np.full((3, 68), 4.0), np.full((3, 68), 3.0), 60)  # above on-demand
+    unseen = Grounds(job, windows, records=records, sight=Sight.OWN).view(job.begin(), 0)
+    assert MeanField().decide(None, unseen)[0] == IDLE
+    assert MeanField().probe(None, unseen) is None
+
+
 @pytest.mark.parametrize("mover", MULTI_MARKET_POLICIES, ids=lambda mover: mover.name)
 def test_a_home_without_spot_prices_above_on_demand_and_a_market_that_vanishes(mover):
     d, before = 8, 40
