@@ -361,7 +361,7 @@ class RankedMarket:
 
 def ranked_markets(live: LiveJob) -> list[RankedMarket]:
     """Return the markets of a job by the value of running there in the present slot, best first."""
-    view = live.view(live.progress(), live.slot)
+    view = live.as_planned().view(live.progress(), live.slot)
     tables = MEAN_FIELD.tables(view)
     worth = tables.credited(view, tables.worth(view)[0])
     best = float(worth.max())

@@ -222,7 +222,8 @@ def progress_of(job: MarketsJob, run: WorldRun) -> Progress:
     size = previous_size(job.runs[run.market], np.array(run.held.total))
     place = job.nowhere if run.place is None else run.place
     held = int(size) if place == run.market else 0
-    return Progress(done=run.work, n_previous=held, cost_usd=run.paid_usd, place=place)
+    done = job.job.workload if run.is_finished else run.work
+    return Progress(done=done, n_previous=held, cost_usd=run.paid_usd, place=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

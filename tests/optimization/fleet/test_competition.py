@@ -384,7 +384,7 @@ def test_what_comes_after_the_slot_does_not_matter():
 
 def test_a_mover_that_was_somewhere_unknown_is_not_decided():
     windows, records = made(np.full((2, 48), 1.0), np.full((2, 48), 2.0), 40)
-    job = make_multi_job(a_job(d=8, n_max=2), 2)
+    job = make_multi_job(a_job(d=8, n_max=2, load=0.85), 2)
     moving = Trajectory(
         slots=(
             among(job, windows, records, ("a", "b")),
