@@ -151,7 +151,7 @@ def check_backtest(text):
         assert usd == pytest.approx(mean, abs=0.006)
         assert worst == max(costs)
         assert saved == percent_less(mean)
-    assert numbers(r"hindsight ([\d.]+)", text) == [pytest.approx(mean, abs=0.006)]
+    assert numbers(r"slot model ([\d.]+)", text) == [pytest.approx(mean, abs=0.006)]
 
 
 CHECKS = {

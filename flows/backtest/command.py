@@ -17,6 +17,7 @@ from slackwater.flows.command import (
     progress,
     say,
 )
+from slackwater.flows.ledger.fields import HINDSIGHT, SIMULATED
 from slackwater.flows.ledger.headline import SPOT_NEVER_LOST
 from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Table
 from slackwater.flows.show.formats import percent, plural, usd, utc
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from slackwater.flows.backtest.run import Backtest, Summary
 
 #: Name of the row of the optimum with the market known in advance.
-HINDSIGHT = "hindsight"
 
 
 def backtest(
@@ -105,6 +105,7 @@ def backtest_answer(found: Backtest) -> Answer:
         "work": found.work,
         "markets": list(found.markets),
         "source": found.source,
+        "model": found.model,
         "forecaster": found.forecaster,
         "from": starts[0],
         "to": starts[-1],
@@ -208,8 +209,8 @@ def _notes(found: Backtest) -> list[str]:
         f"The interval takes starts within {duration(found.block)} of each other as one block: "
         f"{plural(blocks, 'block')}"
         + (f". With fewer than {LEAST_BLOCKS} there is no interval." if blocks < LEAST_BLOCKS else "."),
-        f"Simulated in slots of {duration(found.step)}: spot that is available at the start of a slot stays for all of it. "
-        "Hindsight knows the market in advance; no policy can.",
+        f"{SIMULATED[found.model]} A slot is {duration(found.step)}.",
+        f"The {HINDSIGHT} knows the market in advance and pays for whole slots; no policy can know it.",
     ]
     if any(run.on_time is None for run in found.runs):
         notes.insert(0, SPOT_NEVER_LOST)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.following import Followed, step_of
@@ -26,7 +27,7 @@ from slackwater.optimization.moving.definition import job_in_markets
 from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.decision import record_start
-from slackwater.optimization.replay.score import EndedJob, ended_job, score_job
+from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import AVAILABLE, PRICE, History
 
@@ -46,7 +47,7 @@ ON_DEMAND_ONLY = "OD-only"
 class Run:
     """Simulated outcome of a policy at a start: costs in USD, ``finish`` None if the job was given up.
 
-    ``hindsight_usd`` is the cost of the optimum with the market known in advance,
+    ``hindsight_usd`` is the cost of the optimum in the slot model with the market known in advance,
     ``on_demand_only_usd`` is None if no on-demand price is known. ``on_time`` is None if spot was
     used without observed availability.
     """
@@ -66,7 +67,8 @@ class Backtest:
     """Outcomes of all policies at all starts.
 
     ``left_out`` counts starts whose slots are not all in the record, ``gaps`` the slots without an
-    observation, ``slots`` all slots of all runs of a policy. ``block`` is the length of a block of
+    observation, ``slots`` all slots of all runs of a policy. ``model`` is that of `Outcome.model`.
+    ``block`` is the length of a block of
     starts with dependent costs.
     """
 
@@ -87,6 +89,7 @@ class Backtest:
     gaps: int
     slots: int
     assumptions: tuple[str, ...]
+    model: str
     proposal: str = ""
 
 
@@ -141,7 +144,10 @@ def backtest(
         ended = record.ended(_placed(floating, places[0], start), start)
         gaps += sum(int(np.count_nonzero(~window.observed[:slots])) for window in ended.windows)
         assumed |= dict.fromkeys(ended.assumptions)
-        runs += _runs(ended, chosen)
+        if any(policy.name != ON_DEMAND_ONLY for policy in chosen):
+            check_job(ended.run, uses_spot=True)
+        scored = score_job(ended, chosen, with_bounds=False)
+        runs += _runs(scored)
         if progress is not None:
             progress(i + 1, len(starts))
     of_markets = [(run, place.market) for run, place in zip(ended.job.runs, places, strict=True)]
@@ -164,6 +170,7 @@ def backtest(
         gaps=gaps,
         slots=slots * len(starts) * len(places),
         assumptions=tuple(assumed),
+        model=scored.model,
         proposal=proposal,
     )
 
@@ -287,20 +294,19 @@ def _with_forecasts(
     return _MarketRecord(histories=histories, peers=peers, forecasts=forecasts)
 
 
-def _runs(ended: EndedJob, chosen: Sequence[Any]) -> Iterator[Run]:
-    """Yield the outcome of every policy at a start; every outcome is audited first (M3.5)."""
-    if any(policy.name != ON_DEMAND_ONLY for policy in chosen):
-        check_job(ended.run, uses_spot=True)
-    scored = score_job(ended, chosen, with_bounds=False)
+def _runs(scored: Scored) -> Iterator[Run]:
+    """Yield the outcome of every policy at a start."""
+    ended = scored.ended
     unit = scored.ledger[0].on_demand_only_usd if scored.on_demand_known else None
-    step = pd.Timedelta(hours=ended.slot_hours)
+    slot_seconds = ended.slot_hours * 3600.0
     for outcome in scored.outcomes:
+        finish = outcome.finish_seconds(slot_seconds)
         yield Run(
             start=ended.start,
             policy=outcome.policy,
             cost_usd=outcome.total_cost_usd,
             on_time=outcome.on_time if ended.availability_observed or not outcome.spot_share else None,
-            finish=None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step,
+            finish=None if finish is None else finish_at(ended.start, finish),
             spot_share=outcome.spot_share,
             on_demand_only_usd=unit,
             hindsight_usd=scored.hindsight_usd,

@@ -44,7 +44,8 @@ REPORT_COLUMNS = {
 }  # fmt: skip
 #: Keys of an outcome in the JSON answer, and further keys for multi-market jobs.
 OUTCOME_KEYS = (
-    "policy", "cost_usd", "on_demand_only_usd", "saved_usd", "saved_share", "on_time", "finish_slots", "spot_share", "utility_usd",
+    "policy", "model", "cost_usd", "on_demand_only_usd", "saved_usd", "saved_share", "on_time", "finish_slots", "spot_share",
+    "utility_usd",
     "hindsight_usd", "hindsight_high_usd",
 )  # fmt: skip
 MOVED_KEYS = ("moves", "moving_usd", "places")

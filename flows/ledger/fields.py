@@ -28,7 +28,7 @@ TABLE, JOB = "table", "job"
 #: Policies included in every table of policies.
 BASELINES: Final = ("OD-only", "MSU", "UP")
 #: Name of the hindsight optimum in tables of policies.
-HINDSIGHT: Final = "hindsight"
+HINDSIGHT: Final = "optimum in the slot model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1167,9 +1167,21 @@ def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row.get(name) for name in DECISION if name not in DELIVERED} | dict(row)
 
 
+#: Meaning of the field `model` of simulated outcomes.
+MODEL: Final = (
+    "Model of the simulation: `world` (losses between slots, boot, restart and checkpoints, paid by the second), or `slot` "
+    "(spot stays for whole slots): multi-market jobs, and jobs scored by older versions."
+)
+#: How outcomes were simulated, by model.
+SIMULATED: Final = {
+    "world": "Simulated by the second (model: world): spot is lost between slots too, and instances take their boot and "
+    "restart times.",
+    "slot": "Simulated in slots (model: slot): spot that is available at the start of a slot stays for all of it.",
+}
 #: Fields of a leaderboard row: a policy over the jobs that ended.
 BOARD: Final[dict[str, Field]] = {
     "policy": Field(kind=str, words="Name of the policy.", heading="policy"),
+    "model": Field(kind=str, words=MODEL, heading="model"),
     "jobs": Field(kind=int, words="Ended jobs on which the policy was replayed.", heading="jobs"),
     "mean_utility": Field(
         kind=float,
@@ -1196,7 +1208,7 @@ BOARD: Final[dict[str, Field]] = {
     ),
     "mean_hindsight_usd": Field(
         kind=float | None,
-        words="Mean cost per job of the hindsight optimum, USD; null if an older version scored a job.",
+        words="Mean cost per job of the hindsight optimum in the slot model, USD; null if an older version scored a job.",
     ),
     "on_time": Field(
         kind=float,
@@ -1217,7 +1229,8 @@ BOARD: Final[dict[str, Field]] = {
     ),
     "gap_to_hindsight": Field(
         kind=float,
-        words="Utility of the hindsight optimum less that of the policy, in units of the cost with on-demand only.",
+        words="Utility of the hindsight optimum in the slot model less that of the policy, in units of the cost with "
+        "on-demand only; negative where the world pays less than whole slots.",
     ),
     "weight": Field(
         kind=float,
@@ -1245,9 +1258,11 @@ BOARD_SHOWN: Final = BOARD | {
 OUTCOME: Final[dict[str, Field]] = {
     "policy": Field(
         kind=str,
-        words="Name of the policy, or `hindsight`: the optimum if the future is known.",
+        words="Name of the policy, or `optimum in the slot model`: the optimum if the future is known, with spot that "
+        "stays for whole slots.",
         heading="policy",
     ),
+    "model": Field(kind=str, words=MODEL, heading="model"),
     "alike": Field(
         kind=str | None,
         words="Number of other policies with the same decisions in every slot.",
@@ -1276,7 +1291,7 @@ OUTCOME: Final[dict[str, Field]] = {
     "on_time": Field(kind=bool, words="Whether the job met its deadline.", heading="on time"),
     "finish": Field(
         kind=str | None,
-        words="End of the slot in which the job finished; null if it was abandoned.",
+        words="Finish of the job, in the slot model the end of its last slot; null if it was abandoned.",
         heading="finish",
         unit="UTC",
     ),
@@ -1310,6 +1325,7 @@ def in_hindsight(cost: float, alone: float | None) -> dict[str, Any]:
     """Return the hindsight optimum as an outcome row; ``alone`` is the cost of on-demand only, None if unknown."""
     return {
         "policy": HINDSIGHT,
+        "model": "slot",
         "cost_usd": cost,
         "saved_usd": None if alone is None else alone - cost,
         "saved_share": None if not alone else 1.0 - cost / alone,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import ceil, isnan
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from slackwater.flows.show.formats import rows_of
 from slackwater.optimization.replay.score import Scored
 from slackwater.optimization.selection.contract import Learner, weigh
 from slackwater.optimization.selection.learned import Rounds
-from slackwater.optimization.window.plan import Outcome
+from slackwater.optimization.window.plan import SLOT, Outcome
+from slackwater.optimization.world.replay import WorldOutcome
+from slackwater.optimization.world.simulation import SECOND_TOLERANCE
 from slackwater.warehouse.documents import read_list, read_object
 from slackwater.warehouse.issued import read_rows, write_rows
 from slackwater.warehouse.store.connection import Store
@@ -154,6 +156,8 @@ def outcome_rows(scored: Scored, *, at: pd.Timestamp) -> list[dict[str, Any]]:
             "allocations": json.dumps([[a.on_demand, a.spot] for a in outcome.allocations]),
             "details": json.dumps(
                 {
+                    "model": row.model,
+                    **({"finish_seconds": outcome.finish} if isinstance(outcome, WorldOutcome) else {}),
                     "utility": row.utility,
                     "gap_to_hindsight": row.gap_to_hindsight,
                     "on_demand_only_usd": row.on_demand_only_usd if scored.on_demand_known else None,
@@ -184,16 +188,16 @@ def _moves(outcome: Outcome, markets: Sequence[str]) -> dict[str, Any]:
     }
 
 
-#: Keys present in the details of every outcome.
+#: Keys present in the details of every outcome. Without ``model`` it is of the slot model: that of older versions.
 _SCORED = ("utility", "on_demand_only_usd", "gap_to_hindsight")
 
 
 def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
     """Return outcomes of these policies in the columns that `slackwater.optimization.replay.score.leaderboard` reads.
 
-    ``hindsight_usd`` is NaN for jobs scored by a version that did not store it. An additional
-    column is ``lost_to_forecast_error`` (units of OD-only cost), NaN where no forecast was issued
-    or the loss was not measured.
+    ``hindsight_usd`` is NaN for jobs scored by a version that did not store it. Additional columns
+    are ``job``, ``model`` (of the simulation: "slot" or "world"), and ``lost_to_forecast_error``
+    (units of OD-only cost), NaN where no forecast was issued or the loss was not measured.
     """
     rows = read_rows(store, "outcomes")
     rows = rows[rows["policy"].isin(list(names))]
@@ -204,6 +208,7 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
         {
             "job": rows["job"].to_numpy(),
             "policy": rows["policy"].to_numpy(),
+            "model": [detail.get("model", SLOT) for detail in details],
             "utility": [detail["utility"] for detail in details],
             "utility_usd": rows["utility_usd"].to_numpy(dtype=float),
             "cost_usd": rows["cost_usd"].to_numpy(dtype=float),
@@ -224,6 +229,20 @@ def outcome_frame(store: Store, names: Sequence[str]) -> pd.DataFrame:
 
 def _number(value: float | None) -> float:
     return np.nan if value is None else value
+
+
+def finish_at(start: pd.Timestamp, seconds: float) -> pd.Timestamp:
+    """Return the time of a finish, rounded up to a second."""
+    return start + pd.Timedelta(seconds=ceil(seconds - SECOND_TOLERANCE))
+
+
+def scored_in_slot_model(store: Store) -> set[str]:
+    """Return the jobs in one market that an older version scored in the slot model (M2.4)."""
+    rows = store.execute(
+        "SELECT DISTINCT job FROM outcomes WHERE (TRY_CAST(details AS JSON) ->> 'model') IS NULL "
+        "AND (TRY_CAST(details AS JSON) ->> 'moves') IS NULL"
+    )
+    return {str(job) for (job,) in rows}
 
 
 def outcomes_of(store: Store, job: StoredJob) -> list[dict[str, Any]]:
@@ -247,14 +266,18 @@ def _outcome(
 ) -> dict[str, Any]:
     slots, alone = row["finish_slots"], details["on_demand_only_usd"]
     finished = None if pd.isna(slots) else int(slots)
+    seconds = details.get("finish_seconds")
+    if seconds is None and finished is not None:
+        seconds = finished * job.step.total_seconds()
     return {
         "policy": row["policy"],
+        "model": details.get("model", SLOT),
         "cost_usd": row["cost_usd"],
         "on_demand_only_usd": alone,
         "saved_usd": None if alone is None else alone - row["cost_usd"],
         "saved_share": 1.0 - row["cost_usd"] / alone if alone else None,
         "on_time": bool(row["on_time"]),
-        "finish": None if finished is None else job.start + finished * job.step,
+        "finish": None if seconds is None else finish_at(job.start, seconds),
         "finish_slots": finished,
         "spot_share": row["spot_share"],
         "utility_usd": row["utility_usd"] if valued else None,

@@ -18,6 +18,7 @@ from slackwater.flows.ledger.fields import BASELINES, decision_row
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import reports_by_job
+from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import effort_of
@@ -40,8 +41,7 @@ from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.ahead import Expected
 from slackwater.optimization.replay.decision import record_start
-from slackwater.optimization.replay.run import PlanMemo, replay_pool
-from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, score_job
+from slackwater.optimization.replay.score import EndedJob, Scored, ended_job, replay_ended, score_job
 from slackwater.optimization.requests import choice as filling
 from slackwater.optimization.requests.candidates import (
     NO_GPU,
@@ -581,7 +581,7 @@ def run_filled(turn: Turn, filled: FilledRequest, policy: Policy[Any]) -> Replay
     scored = score_job(ended[0], [policy, *(policy_named(name) for name in names)])
     others = []
     for one, its in zip(planned[1:], ended[1:], strict=True):
-        decided, alone = _replayed(its, [policy, OnDemandOnly()])
+        decided, alone = replay_ended(its, [policy, OnDemandOnly()])
         others.append((one, decided, alone))
     return ReplayedRequest(
         scored=scored,
@@ -636,24 +636,12 @@ def _ended(turn: Turn, planned: Sequence[Planned]) -> list[EndedJob]:
     ]
 
 
-def _replayed(ended: EndedJob, policies: Sequence[Policy[Any]]) -> list[Outcome]:
-    (case,) = ended.cases
-    return replay_pool(
-        policies,
-        case.job,
-        case.window,
-        forecasts=case.forecasts,
-        memo=PlanMemo(),
-        record=case.record,
-    )
-
-
 def _misjudged(ended: EndedJob, planned: Planned, policy: Policy[Any], bound: str) -> Outcome:
     """Replay the job with its true throughput at one end of the interval, while the policy assumes the median."""
     (case,) = ended.cases
     true = with_rates(case.job, filled_of(planned.candidate.request), bound)
     wrong = Misjudged(policy=policy, believes=case.job)
-    return _replayed(replace(ended, cases=(replace(case, job=true),)), [wrong])[0]
+    return replay_ended(replace(ended, cases=(replace(case, job=true),)), [wrong])[0]
 
 
 def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta) -> dict[str, Any]:
@@ -705,11 +693,12 @@ def score_answer(ran: ReplayedRequest, filled: FilledRequest, step: pd.Timedelta
 def _outcome_row(
     outcome: Outcome, start: pd.Timestamp, step: pd.Timedelta, valued: bool, observed: bool
 ) -> dict[str, Any]:
-    finish = outcome.finish_slots
+    finish = outcome.finish_seconds(step.total_seconds())
     return {
         "policy": outcome.policy,
+        "model": outcome.model,
         "cost_usd": outcome.total_cost_usd,
-        "finish": None if finish is None else start + finish * step,
+        "finish": None if finish is None else finish_at(start, finish),
         "on_time": outcome.on_time if observed or not outcome.spot_share else None,
         "spot_share": outcome.spot_share,
         "utility_usd": outcome.utility_usd if valued else None,

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from slackwater.flows.command import Answer
+from slackwater.flows.ledger.fields import HINDSIGHT
 from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots, lines, stacks
 from slackwater.flows.show.formats import percent, plural, usd, utc, whole
@@ -208,7 +209,7 @@ def _replayed(answer: Mapping[str, Any]) -> Section:
                 if score["saved_share"] is None
                 else f"on-demand only costs {usd(score['on_demand_only_usd'])}, saved {percent(score['saved_share'])}; "
             )
-            + f"at best {usd(score['hindsight']['cost_usd'])} with hindsight.",
+            + f"the {HINDSIGHT} costs {usd(score['hindsight']['cost_usd'])}.",
             *figures,
             numbers(SCORE_COLUMNS, score_rows(score), digits=2),
         ],

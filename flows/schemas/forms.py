@@ -20,6 +20,7 @@ from slackwater.flows.ledger.fields import (
     BOARD,
     DECISION,
     DELIVERED,
+    MODEL,
     NOT_NEGATIVE,
     SHARE,
     Count,
@@ -270,7 +271,7 @@ Valued = Annotated[float | None, Keys(description="USD; null for a job without a
 
 
 class Bracket(TypedDict):
-    """Bounds of the optimal utility in hindsight, and the cost of the lower bound, USD."""
+    """Bounds of the optimal utility in hindsight in the slot model, and the cost of the lower bound, USD."""
 
     low: Valued
     high: Valued
@@ -285,6 +286,9 @@ OnTime = Annotated[
 ]
 
 
+Model = Annotated[Literal["slot", "world"], Keys(description=MODEL)]
+
+
 class ReplayedPolicy(_From):
     """Simulated outcome of a policy for a job on the recorded data of its markets.
 
@@ -297,6 +301,7 @@ class ReplayedPolicy(_From):
     source: str
     policy: str
     forecaster: str
+    model: Model
     deadline: datetime
     deadline_slots: int
     gpus_per_instance: Annotated[
@@ -409,7 +414,7 @@ class BacktestRun(TypedDict):
     finish: Annotated[datetime | None, Keys(description="Null if the job was abandoned.")]
     spot_share: Share
     on_demand_only_usd: Annotated[float | None, Keys(description="Null if no on-demand price is known.")]
-    hindsight_usd: Annotated[float, Keys(description="Cost of the hindsight optimum.")]
+    hindsight_usd: Annotated[float, Keys(description="Cost of the hindsight optimum in the slot model.")]
 
 
 class BacktestAnswer(_From):
@@ -429,6 +434,7 @@ class BacktestAnswer(_From):
     ]
     markets: list[str]
     source: str
+    model: Model
     forecaster: str
     to: datetime
     every_minutes: float
@@ -855,6 +861,7 @@ class FilledOutcome(TypedDict):
     """Simulated outcome of a filled job on the recorded data of its market."""
 
     policy: str
+    model: Model
     cost_usd: float
     finish: datetime | None
     on_time: OnTime

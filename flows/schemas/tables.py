@@ -256,8 +256,8 @@ def tables() -> dict[str, Relation]:
                 "progress": "Work done at the deadline, in the job's unit.",
                 "utility_normalised": "Utility on a scale from 0 to 1, used by the selection.",
                 "perfect_utility_usd": "No longer used; null.",
-                "hindsight_low_usd": "Utility of the hindsight optimum, USD: lower bound (M4.7).",
-                "hindsight_high_usd": "Utility of the hindsight optimum, USD: upper bound.",
+                "hindsight_low_usd": "Utility of the hindsight optimum in the slot model, USD: lower bound (M4.7).",
+                "hindsight_high_usd": "Utility of the hindsight optimum in the slot model, USD: upper bound.",
                 "allocations": "JSON list of [on-demand, spot] instances run in each slot.",
                 "details": DETAILS,
             },
@@ -635,10 +635,11 @@ def views() -> dict[str, Relation]:
                 "spot_share": outcome["spot_share"],
                 "utility_usd": OUTCOME["utility_usd"].words,
                 "utility": "Utility in units of the cost with on-demand only; for a job without a value, with an imputed value.",
-                "hindsight_usd": "Cost of the hindsight optimum; null if an older version scored the job.",
+                "hindsight_usd": "Cost of the hindsight optimum in the slot model; null if an older version scored the job.",
                 "gap_to_hindsight": BOARD["gap_to_hindsight"].words,
                 "moves": OUTCOME["moves"].words,
                 "moving_usd": OUTCOME["moving_usd"].words,
+                "model": OUTCOME["model"].words,
             },
             sql="WITH told AS (SELECT o.*, j.market, j.start_at, j.step_seconds, "
             "TRY_CAST(coalesce(t.spec, j.spec) AS JSON) ->> '$.value_usd' IS NOT NULL AS valued, "
@@ -651,15 +652,17 @@ def views() -> dict[str, Relation]:
                     ("gap_to_hindsight", "DOUBLE"),
                     ("moves", "INTEGER"),
                     ("moving_usd", "DOUBLE"),
+                    ("model", "VARCHAR"),
+                    ("finish_seconds", "DOUBLE"),
                 )
             )
             + " FROM outcomes AS o JOIN jobs AS j ON o.job = j.name LEFT JOIN (SELECT job, spec FROM terms "
             "QUALIFY row_number() OVER (PARTITION BY job ORDER BY known_at DESC, revision DESC) = 1) AS t ON t.job = j.name) "
             "SELECT job, market, policy, scored_at, cost_usd, on_demand_only_usd, on_demand_only_usd - cost_usd AS saved_usd, "
             "1 - cost_usd / nullif(on_demand_only_usd, 0) AS saved_share, on_time, "
-            "start_at + to_seconds(finish_slots * step_seconds) AS finish, spot_share, "
-            "CASE WHEN valued THEN utility_usd END AS utility_usd, utility, hindsight_usd, gap_to_hindsight, moves, moving_usd "
-            "FROM told",
+            "start_at + to_seconds(coalesce(ceil(finish_seconds - 1e-6), finish_slots * step_seconds)) AS finish, spot_share, "
+            "CASE WHEN valued THEN utility_usd END AS utility_usd, utility, hindsight_usd, gap_to_hindsight, moves, moving_usd, "
+            "coalesce(model, 'slot') AS model FROM told",
         ),
         "policy_weights": Relation(
             words="Weight of each policy in the selection after each round; `newest` marks the last round of a policy.",
@@ -678,17 +681,17 @@ def views() -> dict[str, Relation]:
             "round = max(round) OVER (PARTITION BY policy) AS newest FROM weights)",
         ),
         "policy_ranking": Relation(
-            words="Leaderboard: means over all ended jobs for every policy that was replayed. Sort by `mean_utility`.",
-            key=("policy",),
+            words="Leaderboard: means over ended jobs for every policy that was replayed, apart by model. Sort by `mean_utility`.",
+            key=("policy", "model"),
             columns={name: one.words for name, one in BOARD.items() if name not in REPORTED},
-            sql="SELECT policy, count(*) AS jobs, avg(utility) AS mean_utility, avg(o.utility_usd) AS mean_utility_usd, "
+            sql="SELECT policy, model, count(*) AS jobs, avg(utility) AS mean_utility, avg(o.utility_usd) AS mean_utility_usd, "
             "avg(cost_usd) AS mean_cost_usd, avg(saved_usd) AS mean_saved_usd, "
             "avg(saved_usd) / avg(on_demand_only_usd) AS saved_share, "
             "CASE WHEN count(hindsight_usd) = count(*) THEN avg(hindsight_usd) END AS mean_hindsight_usd, "
             "avg(CAST(on_time AS INTEGER)) AS on_time, avg(gap_to_hindsight) AS gap_to_hindsight, "
             "coalesce(any_value(weight), 0) AS weight "
             "FROM job_outcomes JOIN (SELECT job, policy, utility_usd FROM outcomes) AS o USING (job, policy) "
-            "LEFT JOIN (SELECT policy, weight FROM policy_weights WHERE newest) USING (policy) GROUP BY policy",
+            "LEFT JOIN (SELECT policy, weight FROM policy_weights WHERE newest) USING (policy) GROUP BY policy, model",
         ),
         "turn_stages": Relation(
             words="Stages of every turn: a row per stage, with the reason if it failed.",

@@ -14,6 +14,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.fields import chance
+from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.show.blocks import Column
 from slackwater.flows.show.formats import price, rows_of, usd, utc
 from slackwater.flows.turn.context import Turn
@@ -274,7 +275,8 @@ def replayed_row(
     """
     ended, outcome, row = scored.ended, scored.outcomes[i], scored.ledger[i]
     run, step, windows = ended.run, pd.Timedelta(hours=ended.slot_hours), ended.windows
-    finish = None if outcome.finish_slots is None else ended.start + outcome.finish_slots * step
+    seconds = outcome.finish_seconds(step.total_seconds())
+    finish = None if seconds is None else finish_at(ended.start, seconds)
     valued = not run.must_finish
     certain = ended.availability_observed or not outcome.spot_share
     alone = row.on_demand_only_usd if scored.on_demand_known else None
@@ -285,6 +287,7 @@ def replayed_row(
         "source": places[0].source,
         "policy": outcome.policy.replace("market 0", "its home"),
         "forecaster": planner,
+        "model": outcome.model,
         "from": ended.start,
         "deadline": ended.start + run.deadline_slots * step,
         "deadline_slots": run.deadline_slots,

@@ -26,6 +26,7 @@ from slackwater.flows.ledger.fields import (
     DECISION,
     INTERVALS,
     OUTCOME,
+    SIMULATED,
     as_shown,
     assumed_told,
     availability_told,
@@ -347,6 +348,7 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     blocks: list[Block] = [
         Table(title, told, columns_of(OUTCOME, rows=told), most=REPLAY_ROWS, marked=stands_alone),
         f"work: {best['work']}" + (f"; {plural(gpus, 'GPU')} per instance" if gpus else ""),
+        SIMULATED[best["model"]],
         *([SPOT_NEVER_LOST] if any(row["on_time"] is None for row in rows) else []),
         *(f"synthetic: {text}" for text in best["synthetic"]),
     ]

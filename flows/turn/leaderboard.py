@@ -11,7 +11,14 @@ import pandas as pd
 
 from slackwater.flows.command import Answer
 from slackwater.flows.ledger.endings import ReportedOutcomes, reported_outcomes
-from slackwater.flows.ledger.fields import BASELINES, BOARD_SHOWN, board_rows, columns_of, folded_board
+from slackwater.flows.ledger.fields import (
+    BASELINES,
+    BOARD_SHOWN,
+    HINDSIGHT,
+    board_rows,
+    columns_of,
+    folded_board,
+)
 from slackwater.flows.ledger.rounds import outcome_frame
 from slackwater.flows.show.blocks import Block, Column, Figure, Notes, Section, Table
 from slackwater.flows.show.formats import as_number, percent, plural, rows_of, text, usd
@@ -20,6 +27,7 @@ from slackwater.flows.turn.pool import Group, Pool, read_pool
 from slackwater.optimization.moving.score import BEST_MARKET
 from slackwater.optimization.replay.score import leaderboard
 from slackwater.optimization.selection.learned import learner_regret, why_leader_changed
+from slackwater.optimization.window.plan import WORLD
 
 #: Policies shown besides the baselines and those with reported outcomes.
 BOARD_ROWS: Final = 10
@@ -68,6 +76,7 @@ def read_board_facts(turn: Turn, pool: Pool | None = None) -> BoardFacts:
 def learned(turn: TurnValues, facts: BoardFacts) -> Learned:
     """Return the results of the pool and of the multi-market policies over all scored jobs."""
     pool, outcomes, moved, reported = facts.pool, facts.outcomes, facts.moved, facts.reported
+    outcomes, apart = in_one_model(outcomes)
     board = _board_rows(pool, outcomes, reported)
     movers = _board_rows(pool.movers, moved, reported)
     if board:
@@ -84,7 +93,12 @@ def learned(turn: TurnValues, facts: BoardFacts) -> Learned:
     return Learned(
         leaderboard=board,
         movers=movers,
-        findings=[*findings, *_movers_found(movers), *([reported.sentence()] if board or movers else [])],
+        findings=[
+            *findings,
+            *apart,
+            *_movers_found(movers),
+            *([reported.sentence()] if board or movers else []),
+        ],
         policies=tuple(pool.rounds.names),
         round_jobs=tuple(pool.rounds.jobs),
         weights=tuple(tuple(row.tolist()) for row in pool.weights_after()),
@@ -99,9 +113,11 @@ def _board_rows(
     if outcomes.empty:
         return []
     board = leaderboard(outcomes, group.rounds.newest(group.learner))
+    (model,) = set(outcomes["model"])
     return [
         {
             "policy": row["policy"],
+            "model": model,
             "jobs": int(row["jobs"]),
             "mean_utility": round(float(row["mean_utility"]), 6),
             "mean_utility_usd": round(float(row["mean_utility_usd"]), 4),
@@ -122,6 +138,18 @@ def _board_rows(
             "weight": 0.0 if pd.isna(row["weight"]) else round(float(row["weight"]), 6),
         }
         for row in rows_of(board)
+    ]
+
+
+def in_one_model(outcomes: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return the outcomes in the world, or all if there are none, and a finding on the jobs left out."""
+    in_world = outcomes["model"] == WORLD
+    if in_world.all() or not in_world.any():
+        return outcomes, []
+    rest = outcomes.loc[~in_world, "job"].nunique()
+    return outcomes[in_world], [
+        f"{plural(rest, 'job')} scored by an older version, in the slot model, {'is' if rest == 1 else 'are'} not in these means; "
+        "the weights count them."
     ]
 
 
@@ -148,7 +176,7 @@ def _cost_told(row: Mapping[str, Any]) -> str:
             else f"{usd(row['mean_saved_usd'])} USD ({percent(row['saved_share'])}) less than on-demand only, "
         )
         + f"on time in {percent(row['on_time'])} of the replays"
-        + ("" if known is None else f"; hindsight {usd(known)} USD")
+        + ("" if known is None else f"; {HINDSIGHT} {usd(known)} USD")
     )
 
 
@@ -280,7 +308,7 @@ def costs_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         kinds = {"policy": "series1", "baseline": "on-demand"}
         return [dots(points, [point["label"] for point in points], x=along, bound=bound, kinds=kinds)]
 
-    line = "" if bound is None else f" The dashed green line is hindsight, {usd(bound)} USD."
+    line = "" if bound is None else f" The dashed green line is the {HINDSIGHT}, {usd(bound)} USD."
     alone = [_value(row, "mean_cost_usd") + _value(row, "mean_saved_usd") for row in rows[:1]]
     beside = f" On-demand only costs {usd(alone[0])} USD." if alone and np.isfinite(alone[0]) else ""
     return Figure(

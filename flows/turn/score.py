@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.flows.ledger.jobs import StoredJob
-from slackwater.flows.ledger.rounds import learn
+from slackwater.flows.ledger.rounds import learn, scored_in_slot_model
 from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.histories import peers_of, try_histories
 from slackwater.flows.turn.issued import PlannedForecasts, planned_forecasts
@@ -40,12 +40,14 @@ def read_score_facts(
 ) -> ScoreFacts:
     """Return the ended jobs that lack a policy's outcome, each with its record and the forecasts as issued then.
 
+    A job that an older version scored in the slot model gets no further outcomes: a round compares
+    policies in one model (M5.3).
     A job that cannot be replayed gets a message instead. ``planned`` are the forecasts that the
     forecast stage returned for these turns; None: they are read.
     """
     found: list[list[tuple[EndedJob, tuple[Any, ...]]]] = []
     left_out: list[list[str]] = []
-    seen: set[str] = set()
+    seen: set[str] = scored_in_slot_model(turns[-1].store) if turns else set()
     for turn, work in zip(turns, works, strict=True):
         jobs = [
             (job, work.places.get(job.request.name, (followed,)))

@@ -303,7 +303,8 @@ def outcome_blocks(outcomes: Sequence[Mapping[str, Any]]) -> list[Block]:
         else f"{usd(best['saved_usd'])} USD ({percent(best['saved_share'])}) less than on-demand only"
     )
     told = (
-        "After a job has ended its market is known, so every policy is replayed on it with the forecasts issued then. The best "
+        "After a job has ended its market is known, so every policy is replayed on it with the forecasts issued then "
+        f"(model: {best['model']}). The best "
         f"policy is {best['policy']}: {usd(best['cost_usd'])} USD, {saved}{moves}{late}."
     )
     rows = folded(outcomes)

@@ -1,4 +1,4 @@
-"""Scores of an ended multi-market job: every policy replayed on the records of its markets, with hindsight (M11.8) (ours)."""
+"""Scores of an ended multi-market job in the slot model: every policy replayed on the records of its markets (M11.8) (ours)."""
 
 from __future__ import annotations
 

@@ -35,10 +35,11 @@ class OnDemandOnly:
     The first slot counts with efficiency mu_up. If no number meets d, the policy runs the number
     that does most work by d (N_max if H increases), and M2.6 ends the job as for every policy. The
     number is chosen once and changes only if the job falls behind for another reason; a gap has no
-    effect. The state is that number.
+    effect. The state is that number. A positive ``size`` is run in every slot instead.
     """
 
     name: str = "OD-only"
+    size: int = 0
 
     def start(self, job: Job) -> int:
         """Return 0: no number is chosen yet. The job need not be resumable, since it never runs on spot."""
@@ -48,7 +49,8 @@ class OnDemandOnly:
         """Return the constant number of on-demand instances."""
         if is_done(view):
             return HOLD_NOTHING, state
-        n = state if state and meets_deadline(view, state) else least_constant_size(view)
+        kept = self.size or (state if state and meets_deadline(view, state) else 0)
+        n = kept or least_constant_size(view)
         return Allocation(n, 0), n
 
     def explain(self, state: int, view: View, allocation: Allocation) -> str:

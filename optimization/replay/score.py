@@ -1,4 +1,8 @@
-"""Scoring of ended jobs: replay the pool on their market and compare with hindsight and perfect forecasts (M4.7, M5.1, M5.5)."""
+"""Scoring of ended jobs: replay the pool on their market and compare with hindsight and perfect forecasts (M4.7, M5.1, M5.5).
+
+A job in one market is replayed in the world (M12.13), hindsight and jobs in several markets in the
+slot model (M2.4).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,6 @@ from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.market.window import (
     MarketWindow,
     PointForecast,
-    Record,
     certain,
     payable,
     point_forecast,
@@ -30,11 +33,21 @@ from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pace import step
 from slackwater.optimization.replay.decision import market_record
-from slackwater.optimization.replay.run import Case, PlanMemo, replay, replay_pool, see, settle
+from slackwater.optimization.replay.run import Case, PlanMemo, replay, see, settle
 from slackwater.optimization.selection.contract import Weights, normalised, utility_bounds
-from slackwater.optimization.window.audit import audit_outcome
-from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Outcome
+from slackwater.optimization.window.plan import Allocation, EndRule, HorizonProblem, Model, Outcome
 from slackwater.optimization.window.twin import solve_window
+from slackwater.optimization.world.audit import audit_in_world
+from slackwater.optimization.world.replay import (
+    SECONDS_PER_HOUR,
+    Launcher,
+    WorldCase,
+    WorldOutcome,
+    market_readings,
+    readings_inside,
+    replay_in_world,
+)
+from slackwater.optimization.world.terms import on_demand_alone, world_terms
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import OBSERVED, History
 
@@ -132,11 +145,14 @@ class LedgerRow:
     ``gap_to_hindsight_usd`` is the feasible end of the hindsight bracket minus the utility.
     ``lost_to_forecast_error_usd`` is the utility with perfect forecasts minus the utility with the
     issued forecasts, NaN if not computed; it is negative if an error happened to help.
-    ``finish_slots`` is None if the job was given up.
+    ``finish_slots`` is None if the job was given up. ``model`` is the model of the outcome; the
+    hindsight bracket is always of the slot model, so that the gap of an outcome in the world may be
+    negative.
     """
 
     job: str
     policy: str
+    model: str
     utility_usd: float
     utility: float
     normalised: float
@@ -151,11 +167,21 @@ class LedgerRow:
 
 
 def on_demand_only_cost(job: Job, window: MarketWindow) -> float:
-    """Return the total cost in USD of OD-only for the job, also after d: the unit in which jobs are compared.
+    """Return the total cost in USD of OD-only for the job in the slot model, also after d: the unit of multi-market jobs.
 
     Where nothing is sold on demand, it is the cost at the on-demand price of `unit_window`.
     """
     return replay(OnDemandOnly(), job, unit_window(window)).total_cost_usd
+
+
+def on_demand_only_in_world(job: Job, window: MarketWindow) -> tuple[int, float]:
+    """Return number and cost in USD of on-demand only in the world: the unit of jobs in one market (M12.13).
+
+    Where nothing is sold on demand, it is the cost at the on-demand price of `unit_window`.
+    """
+    usd, hours = unit_window(window).on_demand_usd, window.slot_hours
+    terms = world_terms(job, on_demand_usd=usd, slot_hours=hours)
+    return on_demand_alone(terms, job.deadline_slots * hours * SECONDS_PER_HOUR)
 
 
 def unit_window(window: MarketWindow) -> MarketWindow:
@@ -185,28 +211,20 @@ def perfect_forecasts(window: MarketWindow, horizon: int) -> list[PointForecast]
     ]
 
 
-def perfect_outcomes(
-    policies: Sequence[Policy[Any]],
-    job: Job,
-    window: MarketWindow,
-    *,
-    forecasts: Sequence[PointForecast | None],
-    record: Record | None = None,
-    memo: PlanMemo | None = None,
-) -> list[Outcome] | None:
-    """Return the outcomes of policies on a job with perfect forecasts of the same length as the issued forecasts (M5.5).
+def with_perfect_forecasts(case: Case) -> Case | None:
+    """Return a case with perfect forecasts of the same length as the issued forecasts (M5.5).
 
-    ``memo`` shares plans with the replay under the issued forecasts. None if no forecast was
-    issued, since then there is no forecast error.
+    None if no forecast was issued, since then there is no forecast error.
     """
+    forecasts = case.forecasts or ()
     ahead = max((len(forecast.price) for forecast in forecasts if forecast is not None), default=0)
     if ahead == 0:
         return None
     right = [
         None if issued is None else known
-        for issued, known in zip(forecasts, perfect_forecasts(window, ahead), strict=True)
+        for issued, known in zip(forecasts, perfect_forecasts(case.window, ahead), strict=True)
     ]
-    return replay_pool(policies, job, window, forecasts=right, record=record, memo=memo)
+    return replace(case, forecasts=right)
 
 
 def score(
@@ -214,20 +232,20 @@ def score(
     window: MarketWindow,
     outcomes: Sequence[Outcome],
     *,
+    unit: float,
     hindsight_low: float,
     perfect: Sequence[Outcome] | None = None,
 ) -> list[LedgerRow]:
     """Return the ledger rows of a job from its outcomes, a row per policy in the same order.
 
-    ``hindsight_low`` is the feasible end of the bracket of M4.7, USD; ``perfect`` are the outcomes
-    of the same policies in the same order under `perfect_forecasts`. Raises `SettingsError` if the
-    two do not match.
+    ``unit`` is the job's on-demand-only cost in USD. ``hindsight_low`` is the feasible end of the
+    bracket of M4.7, USD; ``perfect`` are the outcomes of the same policies in the same order under
+    `perfect_forecasts`. Raises `SettingsError` if the two do not match.
     """
     if perfect is not None and [o.policy for o in perfect] != [o.policy for o in outcomes]:
         raise SettingsError(
             "perfect outcomes of other policies", expected="the same policies in the same order"
         )
-    unit = on_demand_only_cost(job, window)
     usd = unit_window(window).on_demand_usd
     bounds = utility_bounds(job, on_demand_usd=usd, slot_hours=window.slot_hours)
     best = [float("nan") if perfect is None else perfect[i].utility_usd for i in range(len(outcomes))]
@@ -255,6 +273,7 @@ def ledger_row(
     return LedgerRow(
         job=outcome.job,
         policy=outcome.policy,
+        model=outcome.model,
         utility_usd=utility,
         utility=utility / unit,
         normalised=float(normalised(np.array(utility), bounds)),
@@ -324,13 +343,15 @@ class EndedJob:
 
     ``start`` is the start of its slot 0. ``cases`` has its run, window, forecasts and record in
     each market; a record is the data that policies may learn from, up to the job's last slot (None
-    restricts them to the window). ``names`` are the names of the markets, and ``assumptions`` the
-    market data that were assumed instead of measured.
+    restricts them to the window). ``within`` has for each market the counts read inside its slots
+    (`market_readings`; empty: none). ``names`` are the names of the markets, and ``assumptions``
+    the market data that were assumed instead of measured.
     """
 
     job: MarketsJob
     start: pd.Timestamp
     cases: tuple[Case, ...]
+    within: tuple[np.ndarray | None, ...] = ()
     names: tuple[str, ...] = ("its market",)
     assumptions: tuple[str, ...] = ()
 
@@ -385,6 +406,10 @@ def ended_job(
         job=job,
         start=start,
         cases=tuple(cases),
+        within=tuple(
+            readings_inside(history.within, int(history.slots.searchsorted(start)), run.deadline_slots)
+            for run, history in zip(job.runs, histories, strict=True)
+        ),
         names=tuple(history.market.key for history in histories),
         assumptions=tuple(assumed),
     )
@@ -421,7 +446,7 @@ def _ended_case(
 class Scored:
     """Outcomes of all policies on a job, its ledger rows in the same order, and the hindsight bracket (USD of utility).
 
-    ``hindsight_usd`` is the cost of the bracket's lower end. If ``on_demand_known`` is False,
+    ``hindsight_usd`` is the cost of the bracket's lower end, in the slot model. If ``on_demand_known`` is False,
     figures relative to on-demand only are not meaningful.
     """
 
@@ -432,6 +457,11 @@ class Scored:
     hindsight_high: float
     hindsight_usd: float
     on_demand_known: bool = True
+
+    @property
+    def model(self) -> Model:
+        """Model of the outcomes: "world", or "slot" for a job in several markets."""
+        return self.outcomes[0].model
 
     def utilities(self) -> dict[str, float]:
         """Return the utility that each policy is learned by: in the job's fixed bounds, in [0, 1] (M5.2)."""
@@ -444,11 +474,12 @@ def score_job(
     *,
     with_bounds: bool = True,
 ) -> Scored:
-    """Replay policies on a job; every outcome is audited before it is used (M3.5).
+    """Replay policies on a job; every outcome is audited before it is used (M3.5, M12.13).
 
-    In a single market, ``with_bounds`` replays policies that know one market with perfect forecasts
-    too. Otherwise every policy is lifted to all markets (`for_markets`), and ``with_bounds`` adds
-    the stochastic policy in the single market that was best for it (M11.8).
+    In a single market the replay is in the world, and ``with_bounds`` replays with perfect
+    forecasts too. Otherwise the replay is in the slot model, every policy is lifted to all
+    markets (`for_markets`), and ``with_bounds`` adds the stochastic policy in the single market that
+    was best for it (M11.8).
     """
     alone = [policy for policy in policies if not is_multi_market(policy)]
     if len(ended.cases) == 1 and len(alone) == len(policies):
@@ -459,20 +490,49 @@ def score_job(
     return score_over_markets(ended, policies, each_market=with_bounds)
 
 
+def replay_ended(
+    ended: EndedJob, policies: Sequence[Policy[Any]], memo: PlanMemo | None = None
+) -> list[WorldOutcome]:
+    """Replay policies on an ended job in one market, in the world, by a launcher that decides at slots (M12.13).
+
+    OD-only runs the constant number of `on_demand_only_in_world`. Every outcome is audited.
+    """
+    (case,), (within,) = ended.cases, ended.within or (None,)
+    readings = market_readings(case.window, within)
+    if case.window.on_demand.sold:
+        size, _ = on_demand_only_in_world(case.job, case.window)
+        policies = [replace(one, size=size) if isinstance(one, OnDemandOnly) else one for one in policies]
+    known = WorldCase(case=case, readings=readings)
+    outcomes = replay_in_world(policies, known, launcher=Launcher.SLOTS, memo=memo)
+    for outcome in outcomes:
+        audit_in_world(
+            case.job,
+            outcome,
+            readings,
+            on_demand_usd=case.window.on_demand_usd,
+            slot_hours=case.window.slot_hours,
+        )
+    return outcomes
+
+
 def _score_in_one_market(ended: EndedJob, policies: Sequence[Policy[Any]], with_perfect: bool) -> Scored:
     memo, (case,) = PlanMemo(), ended.cases
-    job, window, record, forecasts = case.job, case.window, case.record, case.forecasts
-    outcomes = replay_pool(policies, job, window, forecasts=forecasts, memo=memo, record=record)
-    for outcome in outcomes:
-        audit_outcome(job, window, outcome)
+    job, window = case.job, case.window
+    outcomes = replay_ended(ended, policies, memo)
     bracket = hindsight(job, window)
-    perfect = None
-    if with_perfect and forecasts is not None:
-        perfect = perfect_outcomes(policies, job, window, forecasts=forecasts, record=record, memo=memo)
+    right = with_perfect_forecasts(case) if with_perfect else None
+    _, unit = on_demand_only_in_world(job, window)
     return Scored(
         ended=ended,
         outcomes=outcomes,
-        ledger=score(job, window, outcomes, hindsight_low=bracket.low, perfect=perfect),
+        ledger=score(
+            job,
+            window,
+            outcomes,
+            unit=unit,
+            hindsight_low=bracket.low,
+            perfect=None if right is None else replay_ended(replace(ended, cases=(right,)), policies, memo),
+        ),
         hindsight_low=bracket.low,
         hindsight_high=bracket.high,
         hindsight_usd=bracket.cost_usd,

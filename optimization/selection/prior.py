@@ -62,7 +62,9 @@ def _world(row: Mapping[str, Any]) -> MeasuredWorld:
 
 def write_prior(path: Path, worlds: Sequence[MeasuredWorld]) -> None:
     """Write worlds in the format of `read_prior`, best policy first."""
-    lines = ["# What was measured of policies before the first job: see optimization/selection/prior.py."]
+    lines = [
+        "# What was measured of policies before the first job, in the slot model (M5.6): see optimization/selection/prior.py."
+    ]
     for world in worlds:
         lines += ["", "[[world]]", f'source = "{world.source}"', f"command = '{world.command}'"]
         lines += [f"jobs = {world.jobs}", "[world.share]"]

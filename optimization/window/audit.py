@@ -227,7 +227,12 @@ def check_termination(name: str, job: Job, window: MarketWindow, outcome: Outcom
 
 def check_value(name: str, job: Job, outcome: Outcome) -> None:
     """Check that the value is V of the slots used, 0 if the job was given up (M2.5)."""
-    value = 0.0 if outcome.finish_slots is None else job.completion_value(outcome.finish_slots)
+    check_value_after(name, job, outcome, outcome.finish_slots)
+
+
+def check_value_after(name: str, job: Job, outcome: Outcome, slots: float | None) -> None:
+    """Check that the value is V of a finish after ``slots`` slots, 0 if the job was given up (M2.5)."""
+    value = 0.0 if slots is None else job.completion_value(slots)
     _agree(f"{name}: value", outcome.value_usd, value, scale=job.value)
 
 

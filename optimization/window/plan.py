@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -175,6 +176,12 @@ class Plan:
     end_progress: float
 
 
+#: Models in which a run is simulated.
+Model: TypeAlias = Literal["slot", "world"]
+SLOT: Final = "slot"
+WORLD: Final = "world"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """Outcome of a policy on a job (M2.4-M2.6).
@@ -210,6 +217,15 @@ class Outcome:
     def total_cost_usd(self) -> float:
         """Total cost in USD, including the cost after the deadline."""
         return self.cost_usd + self.termination_cost_usd
+
+    @property
+    def model(self) -> Model:
+        """Model in which the run was simulated: "slot" (M2.4) or "world" (M12)."""
+        return SLOT
+
+    def finish_seconds(self, slot_seconds: float) -> float | None:
+        """Return the seconds from the start to the finish, None if the job was given up."""
+        return None if self.finish_slots is None else self.finish_slots * slot_seconds
 
     @property
     def on_time(self) -> bool:

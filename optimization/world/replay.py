@@ -23,7 +23,7 @@ from slackwater.optimization.replay.run import (
     spread,
     with_shared_plans,
 )
-from slackwater.optimization.window.plan import Allocation, Outcome
+from slackwater.optimization.window.plan import WORLD, Allocation, Model, Outcome
 from slackwater.optimization.world.simulation import (
     SECOND_TOLERANCE,
     Readings,
@@ -63,6 +63,15 @@ class WorldOutcome(Outcome):
     lost_instances: int
     lost_work: float
     restarts: int
+
+    @property
+    def model(self) -> Model:
+        """Always "world"."""
+        return WORLD
+
+    def finish_seconds(self, slot_seconds: float) -> float | None:
+        """Return the seconds from the start to the finish, None if the job was given up."""
+        return self.finish
 
     @property
     def spot_share(self) -> float:

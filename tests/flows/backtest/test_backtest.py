@@ -55,6 +55,7 @@ def test_every_start_is_a_replay_of_that_start(folder):
     jsonschema.validate(found, schema("backtest"))
     assert found["starts"] == 3
     assert found["deadline_slots"] == 12
+    assert found["model"] == "world"
     own = {}
     for start in ("2025-03-08T00:00Z", "2025-03-08T12:00Z", "2025-03-09T00:00Z"):
         replay = call(
@@ -69,6 +70,9 @@ def test_every_start_is_a_replay_of_that_start(folder):
     assert {start: run["hindsight_usd"] for start, run in runs.items()} == pytest.approx(
         {start: replay["hindsight"]["cost_usd"] for start, replay in own.items()}
     )
+    assert {start: run["finish"] for start, run in runs.items()} == {
+        start: replay["finish"] for start, replay in own.items()
+    }
     up = next(row for row in found["policies"] if row["policy"] == "UP")
     costs = [run["cost_usd"] for run in runs.values()]
     alone = [run["on_demand_only_usd"] for run in runs.values()]
@@ -124,7 +128,8 @@ def test_the_answer_comes_first_and_the_page_has_its_chart(folder):
     assert "on average" in first
     assert "less than on-demand only" in first
     assert "MSU" in done.out
-    assert "hindsight" in done.out
+    assert "optimum in the slot model" in " ".join(done.out.split())
+    assert "model: world" in " ".join(done.out.split())
     assert len(charts_of((folder / "b.html").read_text())) == 1
 
 

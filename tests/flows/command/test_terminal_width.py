@@ -196,7 +196,7 @@ def test_no_command_runs_wide(place, words, width):
     assert max(map(cell_len, lines)) <= width
     if words[0] == "replay":
         told = {line.split()[0] for line in lines if line[:1].strip()}
-        assert {"OD-only", "UP", "hindsight"} <= told  # the baselines in the pool of the settings
+        assert {"OD-only", "UP", "optimum"} <= told  # the baselines in the pool of the settings
 
 
 @pytest.mark.slow

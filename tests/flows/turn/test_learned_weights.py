@@ -8,7 +8,14 @@ import pytest
 from make import make_job, make_window
 
 from slackwater.flows.config import Settings, read_settings
-from slackwater.flows.ledger.rounds import learn, save_scored, stored_rounds
+from slackwater.flows.ledger.rounds import (
+    learn,
+    outcome_frame,
+    save_scored,
+    scored_in_slot_model,
+    stored_rounds,
+)
+from slackwater.flows.turn.leaderboard import in_one_model
 from slackwater.optimization.moving.definition import in_one_market
 from slackwater.optimization.policies.pool import policy_named
 from slackwater.optimization.replay.run import Case
@@ -163,3 +170,27 @@ def test_the_learner_of_the_settings(tmp_path):
     file.write_text('learner = "oracle"\n')
     with pytest.raises(SettingsError, match=r"learner.*oracle.*adahedge"):
         read_settings(file)
+
+
+# ---
+# Outcomes of an older version, which scored in the slot model.
+
+
+def test_outcomes_of_the_slot_model_are_read_and_kept_out_of_means_in_the_world(scored, tmp_path):
+    with open_store(tmp_path / "w.duckdb") as store:
+        save_scored(
+            store, learn([(AT, scored)], groups=[(stored_rounds(store, NAMES), learner_named("anytime"))])
+        )
+        assert scored_in_slot_model(store) == set()
+        store.execute(
+            'UPDATE outcomes SET details = json_merge_patch(details, \'{"model": null, "finish_seconds": null}\') '
+            "WHERE job IN ('j0', 'j3')"
+        )
+        assert scored_in_slot_model(store) == {"j0", "j3"}
+        outcomes = outcome_frame(store, NAMES)
+    assert set(outcomes["job"]) == {f"j{k}" for k in range(6)}
+    means, (told,) = in_one_model(outcomes)
+    assert set(means["job"]) == {"j1", "j2", "j4", "j5"}
+    assert told.startswith("2 jobs scored by an older version")
+    old = outcomes[outcomes["job"].isin(["j0", "j3"])]
+    assert in_one_model(old)[0].equals(old), "without a job in the world the old means are shown"

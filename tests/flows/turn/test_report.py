@@ -382,7 +382,7 @@ def test_policies_are_told_by_what_they_cost_and_not_by_utilities(data, page):
     # The number is drawn where its layer filters for it: at the end of the axis, with the value in the chart's data.
     assert f"datum.value >= {points['OD-only']['value']}" in json.dumps(spec).replace("\\u003e", ">")
     assert 12.0 < points["OD-only"]["value"] < 20.0
-    assert "hindsight, 9.00 USD" in figure.captions[0]
+    assert "optimum in the slot model, 9.00 USD" in figure.captions[0]
     assert "On-demand only costs 100.00 USD" in figure.captions[0]
 
 

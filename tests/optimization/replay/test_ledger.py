@@ -11,14 +11,14 @@ from make import make_job, make_window
 
 from slackwater.optimization import PointForecast
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import PlanMemo, replay, replay_pool
+from slackwater.optimization.replay.run import Case, replay, replay_pool
 from slackwater.optimization.replay.score import (
     leaderboard,
     ledger_frame,
     on_demand_only_cost,
     perfect_forecasts,
-    perfect_outcomes,
     score,
+    with_perfect_forecasts,
 )
 from slackwater.optimization.selection.contract import even_weights, update
 from slackwater.warehouse.errors import SettingsError
@@ -49,7 +49,7 @@ def test_rows_of_a_job():
     wrong = [PointForecast(price=np.full(3, 0.9), available=np.full(3, 0)) for _ in range(6)]
     issued = replay_pool(POLICIES, JOB, MARKET, forecasts=wrong)
     perfect = replay_pool(POLICIES, JOB, MARKET, forecasts=perfect_forecasts(MARKET, 3))
-    rows = score(JOB, MARKET, issued, hindsight_low=26.0, perfect=perfect)
+    rows = score(JOB, MARKET, issued, unit=12.0, hindsight_low=26.0, perfect=perfect)
     assert [row.policy for row in rows] == [policy.name for policy in POLICIES]
     for row, outcome, best in zip(rows, issued, perfect, strict=True):
         assert row.utility_usd == outcome.utility_usd
@@ -63,29 +63,30 @@ def test_rows_of_a_job():
     assert rows[0].utility == pytest.approx(18.0 / 12.0)
     assert [row.lost_to_forecast_error_usd for row in rows[:2]] == [0.0, 0.0]
     assert rows[2].lost_to_forecast_error_usd > 0.0
-    alone = score(JOB, MARKET, issued, hindsight_low=17.0)[0]
+    alone = score(JOB, MARKET, issued, unit=12.0, hindsight_low=17.0)[0]
     assert np.isnan(alone.lost_to_forecast_error_usd)
     assert alone.gap_to_hindsight_usd == pytest.approx(-1.0), (
         "a low end that is not the optimum may be passed"
     )
     with pytest.raises(SettingsError, match="same policies"):
-        score(JOB, MARKET, issued, hindsight_low=26.0, perfect=perfect[::-1])
+        score(JOB, MARKET, issued, unit=12.0, hindsight_low=26.0, perfect=perfect[::-1])
 
 
-def test_what_the_same_policies_make_of_perfect_forecasts():
-    wrong = [PointForecast(price=np.full(3, 0.9), available=np.full(3, 0)) for _ in range(6)]
-    expected = replay_pool(POLICIES, JOB, MARKET, forecasts=perfect_forecasts(MARKET, 3))
-    memo = PlanMemo()
-    replay_pool(POLICIES, JOB, MARKET, forecasts=wrong, memo=memo)
-    assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=wrong, memo=memo) == expected
+def test_perfect_forecasts_reach_as_far_ahead_as_the_issued_and_stand_where_these_were_issued():
     brief = PointForecast(price=np.full(1, 0.9), available=np.full(1, 0))
     two = PointForecast(price=np.full(2, 0.9), available=np.full(2, 0))
-    some, late = [two, None, *[brief] * 4], perfect_forecasts(MARKET, 2)
-    late[1] = None
-    assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=some) == replay_pool(
-        POLICIES, JOB, MARKET, forecasts=late
-    ), "right as far ahead as the longest, and where none was issued there is none to be right"
-    assert perfect_outcomes(POLICIES, JOB, MARKET, forecasts=[None] * 6) is None
+    case = Case(job=JOB, window=MARKET, forecasts=[two, None, *[brief] * 4])
+    right = with_perfect_forecasts(case)
+    assert right is not None
+    known = perfect_forecasts(MARKET, 2)
+    for t, forecast in enumerate(right.forecasts):
+        if t == 1:
+            assert forecast is None
+        else:
+            assert forecast.price.tolist() == known[t].price.tolist()
+            assert forecast.available.tolist() == known[t].available.tolist()
+    assert with_perfect_forecasts(replace(case, forecasts=[None] * 6)) is None
+    assert with_perfect_forecasts(replace(case, forecasts=None)) is None
 
 
 def test_the_leaderboard_is_the_mean_per_policy():
@@ -93,7 +94,8 @@ def test_the_leaderboard_is_the_mean_per_policy():
     for i, workload in enumerate((8.0, 16.0, 30.0)):
         job = replace(JOB, name=f"j{i}", workload=workload)
         outcomes = [replay(policy, job, MARKET) for policy in POLICIES]
-        rows += score(job, MARKET, outcomes, hindsight_low=25.0)
+        unit = on_demand_only_cost(job, MARKET)
+        rows += score(job, MARKET, outcomes, unit=unit, hindsight_low=25.0)
     weights = update(even_weights([p.name for p in POLICIES]), np.array([0.1, 0.9, 0.5]), rate=1.0)
     board = leaderboard(rows, weights)
     assert list(board.columns) == [

@@ -14,7 +14,13 @@ from make import make_job, make_record, make_window
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.pool import load_pool
 from slackwater.optimization.replay.run import replay, replay_pool
-from slackwater.optimization.replay.score import hindsight, leaderboard, perfect_forecasts, score
+from slackwater.optimization.replay.score import (
+    hindsight,
+    leaderboard,
+    on_demand_only_cost,
+    perfect_forecasts,
+    score,
+)
 from slackwater.optimization.window.audit import audit_outcome
 
 DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
@@ -77,7 +83,9 @@ def test_the_pool_on_measured_counts(zone, load):
             assert outcome.on_time
             audit_outcome(job, window, outcome)
             assert outcome.utility_usd <= best.high + 1e-6
-        rows += score(replace(job, name=f"h100-{i}"), window, outcomes, hindsight_low=best.low)
+        unit = on_demand_only_cost(job, window)
+        named = replace(job, name=f"h100-{i}")
+        rows += score(named, window, outcomes, unit=unit, hindsight_low=best.low)
     board = leaderboard(rows).set_index("policy")
     assert (board["jobs"] >= 7).all()
     assert (board["gap_to_hindsight"] >= -1e-9).all()
