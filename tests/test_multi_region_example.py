@@ -13,23 +13,31 @@ ON_DEMAND = {"east": 3.0, "west": 3.2, "north": 2.9}
 
 
 class Simulator:
-    """One instance over regions; a launch costs ``restart`` hours and a move egress; lost spot is lost at once."""
+    """One instance over regions; a launch costs ``restart`` hours, which later steps continue, and a move egress.
 
-    def __init__(self, up, price, *, hours=0.5, restart=0.1, egress=1.0):
+    A step has as many parts as ``up`` has columns per step; spot that is gone in a part is lost there. Without
+    ``shows_own`` an idle job does not see the availability of its own region.
+    """
+
+    def __init__(self, up, price, *, hours=0.5, restart=0.1, egress=1.0, shows_own=True, on_demand=ON_DEMAND):
         self.up, self.price, self.hours, self.restart, self.egress = up, price, hours, restart, egress
-        self.asked = []
+        self.parts, self.shows_own, self.on_demand = up.shape[1] // price.shape[1], shows_own, on_demand
+        self.asked, self.ran = [], []
 
     def run(self, strategy, work, home=None):
-        regions = list(ON_DEMAND)
-        done, usd, region, holding = 0.0, 0.0, home, None
-        for step in range(self.up.shape[1]):
+        regions = list(self.on_demand)
+        done, usd, region, holding, pending = 0.0, 0.0, home, None, 0.0
+        for step in range(self.price.shape[1]):
             if done >= work - 1e-9:
                 return done, usd, step
-            if holding == "spot" and not self.up[regions.index(region), step]:
+            up = self.up[:, step * self.parts : (step + 1) * self.parts]
+            if holding == "spot" and not up[regions.index(region), 0]:
                 holding = None
-            known = {} if region is None else {region: bool(self.up[regions.index(region), step])}
+            known = {}
+            if region is not None and (self.shows_own or holding == "spot"):
+                known[region] = bool(up[regions.index(region), 0])
             before = (region, holding)
-            for _ in range(12):
+            for _ in range(4 * len(regions)):
                 spot = {name: float(self.price[m, step]) for m, name in enumerate(regions)}
                 action = strategy.act(
                     Observation(
@@ -42,7 +50,7 @@ class Simulator:
                     )
                 )
                 self.asked.append((step, action))
-                there = action.region is not None and bool(self.up[regions.index(action.region), step])
+                there = action.region is not None and bool(up[regions.index(action.region), 0])
                 if action.kind == "probe" or (action.kind == "try" and not there):
                     known[action.region] = there
                     continue
@@ -54,11 +62,17 @@ class Simulator:
             elif action.kind in ("try", "on_demand"):
                 usd += self.egress if region not in (None, action.region) else 0.0
                 region, holding = action.region, "spot" if action.kind == "try" else "on_demand"
-            if holding:
-                m = regions.index(region)
-                usd += self.hours * (self.price[m, step] if holding == "spot" else ON_DEMAND[region])
-                done += self.hours - (self.restart if (region, holding) != before else 0.0)
-        return done, usd, self.up.shape[1]
+            pending = self.restart if (region, holding) != before else pending
+            self.ran.append(holding)
+            for part in range(self.parts):
+                if holding == "spot" and not up[regions.index(region), part]:
+                    holding = None
+                if holding and done < work - 1e-9:
+                    m, hours = regions.index(region), self.hours / self.parts
+                    usd += hours * (self.price[m, step] if holding == "spot" else self.on_demand[region])
+                    done += max(0.0, hours - pending)
+                    pending = max(0.0, pending - hours)
+        return done, usd, self.price.shape[1]
 
 
 def world(seed, steps=40, stay=0.85, before=120):
@@ -139,3 +153,121 @@ def test_a_finished_job_terminates():
         step=3, done_hours=8.0, region="east", holding="spot", spot_usd=spot, available={"east": True}
     )
     assert strategy_of(past).act(done) == Action(kind="terminate")
+
+
+FIVE = {"a": 3.0, "b": 3.2, "c": 2.9, "d": 3.1, "e": 3.05}
+
+
+def rough_world(seed, steps=24, parts=6):
+    """Return spot of five regions that comes and goes within steps, and prices, without a past."""
+    rng = np.random.default_rng(seed)
+    up = np.zeros((5, steps * parts), bool)
+    share, stay = rng.uniform(0.1, 0.9, 5), rng.uniform(0.85, 0.98, 5)
+    for m in range(5):
+        now = rng.random() < share[m]
+        for t in range(steps * parts):
+            now = now if rng.random() < stay[m] else rng.random() < share[m]
+            up[m, t] = now
+    return up, np.repeat(rng.uniform(0.6, 1.4, (5, 1)), steps, axis=1)
+
+
+class Greedy:
+    """Cheapest spot there is, kept until it is lost; on-demand when behind uniform progress or when it must (UP's rule)."""
+
+    def __init__(self, work, steps, hours, restart):
+        self.work, self.steps, self.hours, self.restart = work, steps, hours, restart
+
+    def act(self, seen):
+        left = (self.steps - seen.step) * self.hours
+        rest = self.work - seen.done_hours + self.restart
+        forced = left - self.hours < rest - 1e-9
+        if seen.holding == "spot" and not forced:
+            return Action(kind="stay", region=seen.region)
+        unseen = [name for name in seen.spot_usd if name not in seen.available]
+        if unseen and not forced:
+            return Action(kind="try", region=min(unseen, key=seen.spot_usd.get))
+        if forced or seen.holding == "on_demand" or seen.done_hours < self.work * seen.step / self.steps:
+            place = seen.region or min(FIVE, key=FIVE.get)
+            return Action(kind="stay" if seen.holding == "on_demand" else "on_demand", region=place)
+        return Action(kind="stay", region=seen.region)
+
+
+def rough_simulator(seed, restart):
+    up, price = rough_world(seed)
+    return Simulator(up, price, restart=restart, egress=0.05, shows_own=False, on_demand=FIVE)
+
+
+def cold(restart, work, **options):
+    return MultiRegionStrategy(
+        FIVE, work_hours=work, deadline_hours=12.0, restart_hours=restart, egress_usd=0.05, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("restart", "free_tries"),
+    [
+        (0.1, False),
+        (0.75, True),
+        pytest.param(0.1, True, marks=pytest.mark.slow),
+        pytest.param(0.75, False, marks=pytest.mark.slow),
+    ],
+)
+def test_five_cold_regions_with_losses_at_any_time(restart, free_tries):
+    work, paid, greedy = 6.0, [], []
+    for seed in range(50):
+        strategy = cold(restart, work, probes=0, free_tries=free_tries)
+        done, usd, _ = rough_simulator(seed, restart).run(strategy, work)
+        assert done >= work - 1e-9, f"world {seed} is late"
+        paid.append(usd)
+        greedy.append(rough_simulator(seed, restart).run(Greedy(work, 24, 0.5, restart), work)[1])
+    assert np.mean(paid) < 0.6 * (work + restart) * min(FIVE.values())
+    assert np.mean(paid) <= np.mean(greedy)
+
+
+def test_an_idle_job_looks_in_its_own_region_and_takes_the_spot_there():
+    price = np.tile(np.array([[0.8], [2.5], [2.5], [2.5], [2.5]]), (1, 24))
+    up = np.zeros((5, 24 * 6), bool)
+    up[0, 6:] = True  # free at home from the second step on
+    simulator = Simulator(up, price, shows_own=False, on_demand=FIVE)
+    _, usd, _ = simulator.run(cold(0.1, 6.0, probes=0), 6.0, "a")
+    assert simulator.ran[:2] == [None, "spot"]
+    assert "on_demand" not in simulator.ran
+    assert usd == pytest.approx(0.8 * 74 / 12)  # 6.1 hours, in parts of 5 minutes
+
+
+@pytest.mark.parametrize(("work", "restart", "usd"), [(8.0, 0.0, 0.9), (8.0, 0.1, 0.4), (12.0, 0.5, 0.9)])
+@pytest.mark.parametrize("probes", [0, 1])
+def test_spot_in_hand_wins_a_near_tie_with_waiting(work, restart, usd, probes):
+    on_demand = dict.fromkeys(("a", "b", "c"), 3.0)
+    up, price = np.ones((3, 83), bool), np.full((3, 83), usd)
+    simulator = Simulator(up, price, restart=restart, egress=0.0, shows_own=False, on_demand=on_demand)
+    strategy = MultiRegionStrategy(
+        on_demand, work_hours=work, deadline_hours=41.5, restart_hours=restart, probes=probes
+    )
+    _, paid, _ = simulator.run(strategy, work)
+    assert simulator.ran[0] == "spot"
+    assert paid <= usd * (work + restart + 0.5)
+
+
+def test_a_failed_try_is_followed_by_others_only_where_trying_is_free():
+    for free, most in ((True, 5), (False, 1)):
+        price = np.full((5, 24), 0.8)
+        simulator = Simulator(np.zeros((5, 24 * 6), bool), price, shows_own=False, on_demand=FIVE)
+        simulator.run(cold(0.1, 6.0, probes=0, free_tries=free), 6.0, "a")
+        assert sum(step == 0 and action.kind == "try" for step, action in simulator.asked) == most
+
+
+def test_a_long_restart_is_carried_into_later_steps():
+    strategy = cold(1.2, 6.0, probes=0)
+    spot, up = dict.fromkeys(FIVE, 0.8), {"a": True}
+    first = strategy.act(
+        Observation(step=0, done_hours=0.0, region="a", holding=None, spot_usd=spot, available=up)
+    )
+    assert first == Action(kind="try", region="a")
+    views = [
+        strategy._view(
+            Observation(step=step, done_hours=0.0, region="a", holding="spot", spot_usd=spot, available=up)
+        )
+        for step in (1, 2, 3)
+    ]
+    assert [view.progress.done for view in views] == pytest.approx([-0.7, -0.2, 0.0])
