@@ -564,7 +564,7 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     state = catch_up(policy, live.run, [past.views[0] for past in before])
     view = seen.view(live.run, progress, live.slot)
     view = view if left is None else view.left(left)
-    planned = live.as_planned()
+    planned = live if isinstance(policy, OnDemandOnly) else live.as_planned()
     plan = planned.seen[0].view(planned.run, progress, live.slot)
     plan = plan if left is None else plan.left(left)
     wish, _ = asked.decide(state, plan)

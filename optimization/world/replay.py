@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from slackwater.optimization.job.definition import Job, Progress
 from slackwater.optimization.market.window import MarketWindow
+from slackwater.optimization.policies.baselines import OnDemandOnly
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
 from slackwater.optimization.replay.run import (
@@ -170,8 +171,20 @@ def replay_in_world(
     seen = memo.seen(job, known.window, known.forecasts, known.record)
     slot_seconds = seen.slot_hours * SECONDS_PER_HOUR
     decisions = decision_times(launcher, job.deadline_slots, slot_seconds, case.readings)
+    ahead = None
+    if guard and launcher is Launcher.SLOTS and job.deadline_slots > 1 and always_kept(job, seen):
+        early = replace(job, deadline_slots=job.deadline_slots - 1)
+        ahead = early, replace(seen, windows={}, tables={})
     return [
-        _run_policy(with_shared_plans(policy, memo), case, seen, decisions, launcher, guard)
+        _run_policy(
+            with_shared_plans(policy, memo),
+            case,
+            seen,
+            None if isinstance(policy, OnDemandOnly) else ahead,
+            decisions,
+            launcher,
+            guard,
+        )
         for policy in policies
     ]
 
@@ -201,14 +214,16 @@ def _run_policy(
     policy: Policy[S],
     case: WorldCase,
     seen: Seen,
+    ahead: tuple[Job, Seen] | None,
     decisions: Decisions,
     launcher: Launcher,
     guard: bool,
 ) -> WorldOutcome:
     """Run a policy to the end of the job.
 
-    A policy that decides again within a slot starts from its state before the slot, so that its
-    state counts slots (M12.10).
+    ``ahead`` are the job as it is planned, due a slot earlier (M12.11), and what is seen of its
+    market; None: it is planned as it is. A policy that decides again within a slot starts from its
+    state before the slot, so that its state counts slots (M12.10).
     """
     job = case.case.job
     terms = world_terms(
@@ -225,7 +240,10 @@ def _run_policy(
         elapsed = max(0.0, now / SECONDS_PER_HOUR - slot * seen.slot_hours)
         progress = Progress(done=at.work, n_previous=at.held, cost_usd=at.paid_usd)
         view = seen.view(job, progress, slot, NewestReading(at.price, at.available, elapsed))
-        wish, state = policy.decide(before, view)
+        plan = view
+        if ahead is not None and slot < ahead[0].deadline_slots:
+            plan = ahead[1].view(ahead[0], progress, slot, NewestReading(at.price, at.available, elapsed))
+        wish, state = policy.decide(before, plan)
         wish = checked(wish, view, policy.name)
         kept = guard and (always or (view.on_demand.sold and worth_finishing(view)))
         limit = decisions.deadline if kept else math.inf
