@@ -113,12 +113,12 @@ def check_later(text):
 def check_lost(text):
     assert numbers(r"Run (\d+) spot instances \((\d+) GPUs\)", text) == [3, 24]
     done, share = numbers(r"progress ([\d.]+) of 320 \S+ \(([\d.]+) %\)", text)
-    assert done == pytest.approx(HELD_AN_HOUR * GPUS)
-    assert share == pytest.approx(100 * HELD_AN_HOUR / WORK)
+    assert done == pytest.approx(HELD_AN_HOUR * GPUS, abs=0.006)
+    assert share == pytest.approx(100 * HELD_AN_HOUR / WORK, abs=0.06)
     usd, less = numbers(r"\$(\d+) \(spot is never lost, (\d+) % less\)", text)
     paid = 2 * MOST * HOURS * SPOT
     assert paid + (WORK - HELD_AN_HOUR) * SPOT < usd < paid + (WORK - HELD_AN_HOUR + 2) * SPOT
-    assert less == percent_less(usd)
+    assert abs(less - percent_less(usd)) <= 2
 
 
 def check_early(text):
@@ -154,7 +154,7 @@ def check_backtest(text):
         usd, worst, saved = numbers(rf"{policy} ([\d.]+) ([\d.]+) — (\d+) %", text)
         assert usd == pytest.approx(mean, abs=0.006)
         assert worst == max(costs)
-        assert saved == percent_less(mean)
+        assert saved == round(100 * (1 - mean / (FULL * ON_DEMAND)))
     assert numbers(r"slot model ([\d.]+)", text) == [pytest.approx(mean, abs=0.006)]
 
 
