@@ -155,7 +155,7 @@ def check_backtest(text):
         assert usd == pytest.approx(mean, abs=0.006)
         assert worst == max(costs)
         assert saved == round(100 * (1 - mean / (FULL * ON_DEMAND)))
-    assert numbers(r"slot model ([\d.]+)", text) == [pytest.approx(mean, abs=0.006)]
+    assert numbers(r"optimum in the slot ([\d.]+)", text) == [pytest.approx(mean, abs=0.006)]
 
 
 CHECKS = {
