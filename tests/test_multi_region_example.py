@@ -206,8 +206,8 @@ def cold(restart, work, **options):
 @pytest.mark.parametrize(
     ("restart", "free_tries"),
     [
-        (0.1, False),
         (0.75, True),
+        pytest.param(0.1, False, marks=pytest.mark.slow),
         pytest.param(0.1, True, marks=pytest.mark.slow),
         pytest.param(0.75, False, marks=pytest.mark.slow),
     ],

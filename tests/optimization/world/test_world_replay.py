@@ -308,12 +308,12 @@ def late_jobs(seed: int, jobs: int) -> list[tuple[int, str, Launcher]]:
     return late
 
 
-def test_no_job_of_2_000_is_late_under_any_policy_of_the_pool():
-    assert late_jobs(1, 2_000) == []
+def test_no_job_of_500_is_late_under_any_policy_of_the_pool():
+    assert late_jobs(1, 500) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize("seed", range(1, 12))
 def test_no_job_of_20_000_is_late_under_any_policy_of_the_pool(seed):
     assert late_jobs(seed, 2_000) == []
 
