@@ -289,7 +289,7 @@ def _availability_note(job: OpenJob, made: Decision) -> str | None:
 
 def _assuming(job: OpenJob, made: Decision) -> str | None:
     """Return what cost, finish and risk assume; None if even on-demand alone misses the deadline."""
-    from slackwater.optimization.job.times import times_words
+    from slackwater.optimization.job.times import saving_words, times_words
 
     if job.live.shortfall(made.progress):
         return None
@@ -302,7 +302,8 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
         return f"on-demand can be launched and {SLOT_MODEL}" if sold else SLOT_MODEL
     others = [] if job.history.availability_observed else ["spot is never lost"]
     others += [] if made.in_world else [SLOT_MODEL]
-    who = "decisions are followed and on-demand" if sold else "decisions are followed and an instance"
+    saves = saving_words(job.run.times) if job.run.times else ""
+    who = f"decisions are followed{saves} and {'on-demand' if sold else 'an instance'}"
     return "; for cost and finish: ".join([f"{who} {told}", *others[:1]] if told else others[:1]) or None
 
 

@@ -134,5 +134,18 @@ def times_words(times: InstanceTimes, *, granted: bool) -> list[str]:
     ]
 
 
+def saving_words(times: InstanceTimes) -> str:
+    """Return when the job is assumed to save its work, as a part of a sentence; "" if every moment is saved.
+
+    >>> saving_words(InstanceTimes(boot=0.0, restart=0.0, checkpoint=600.0))
+    ', the job saves every 10 min'
+    >>> saving_words(InstanceTimes(boot=0.0, restart=0.0, checkpoint=600.0, notice_saves=True))
+    ', the job saves at the notice of a loss'
+    """
+    if times.notice_saves:
+        return ", the job saves at the notice of a loss"
+    return f", the job saves every {_minutes(times.checkpoint)}" if times.checkpoint else ""
+
+
 def _minutes(seconds: float) -> str:
     return f"{seconds / 60.0:.3g} min"
