@@ -32,14 +32,14 @@ from slackwater.optimization.moving.definition import (
     placement,
 )
 from slackwater.optimization.policies.baselines import OnDemandOnly
-from slackwater.optimization.policies.contract import Policy, View, belief_of
+from slackwater.optimization.policies.contract import PlansInWorld, Policy, View, belief_of
 from slackwater.optimization.policies.pace import always_worth_finishing, slot_gain
 from slackwater.optimization.replay.ahead import Expected, Present, look_ahead, progress_of
 from slackwater.optimization.replay.guard import Guard, standby
 from slackwater.optimization.replay.run import Planning, Seen, catch_up, checked, see
 from slackwater.optimization.window.plan import Allocation, spot_alone
 from slackwater.optimization.world.simulation import Readings, WorldRun
-from slackwater.optimization.world.terms import on_demand_alone, world_markets, world_terms
+from slackwater.optimization.world.terms import on_demand_alone, planned_job, world_markets, world_terms
 from slackwater.warehouse.errors import JobError, SlackwaterError
 from slackwater.warehouse.history import AVAILABLE, PRICE, ROW_KNOWN_AT, History
 
@@ -224,21 +224,13 @@ class LiveJob:
         return progress, views
 
     def as_planned(self) -> LiveJob:
-        """Return the job as policies plan it: due a slot earlier where the guard protects its deadline (M12.11).
-
-        Spot runs safely only while a slot without any work leaves on-demand in time. A policy that
-        plans to the deadline itself would be cut off by the guard a slot before it.
-        """
-        due = self.run.deadline_slots
-        usd = [seen.on_demand_usd for seen in self.seen]
+        """Return the job as policies of the slot model plan it: `planned_job`, guarded where M4 protects its deadline (M12.11)."""
+        hours, usd = self.seen[0].slot_hours, [seen.on_demand_usd for seen in self.seen]
         sold = any(seen.on_demand.sold for seen in self.seen)
-        if (
-            self.slot >= due - 1
-            or not sold
-            or not self.job.always_worth_finishing(usd, self.seen[0].slot_hours)
-        ):
-            return self
-        runs = tuple(replace(run, deadline_slots=due - 1) for run in self.job.runs)
+        early = (
+            self.slot < self.run.deadline_slots - 1 and sold and self.job.always_worth_finishing(usd, hours)
+        )
+        runs = tuple(planned_job(run, slot_hours=hours, guarded=early) for run in self.job.runs)
         seen = tuple(replace(own, windows={}, tables={}) for own in self.seen)
         return replace(self, job=replace(self.job, runs=runs), seen=seen)
 
@@ -566,10 +558,12 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     view = view if left is None else view.left(left)
     planned = live if isinstance(policy, OnDemandOnly) else live.as_planned()
     plan = planned.seen[0].view(planned.run, progress, live.slot)
+    guard = Guard.of(view, live.world())
+    if isinstance(policy, PlansInWorld):
+        plan = replace(view, running=guard.run.running(next_at=guard.next_at, guarded=guard.always))
     plan = plan if left is None else plan.left(left)
     wish, _ = asked.decide(state, plan)
     wish = checked(wish, view, policy.name)
-    guard = Guard.of(view, live.world())
     allocation = guard.allow(placement(0, wish)).allocation
     reason = refused + policy.explain(state, view, allocation) + guard.reason(wish, allocation)
     now = Present(policy=policy, state=state, view=view, plan=plan, run=guard.run, target=allocation)

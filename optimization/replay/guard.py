@@ -118,6 +118,9 @@ def standby(
     run.advance(gone)
     progress = replace(progress_of(guard.view.job, run), place=view.progress.place)
     left, planned = (replace(one, available=0, others=0, progress=progress) for one in (view, plan))
+    after = Guard.of(left, run)
+    if plan.running is not None:
+        planned = replace(planned, running=run.running(next_at=after.next_at, guarded=after.always))
     wish, _ = policy.decide(state, planned)
     kept = checked(wish, left, policy.name)
-    return Guard.of(left, run).allow(placement(0, kept)).allocation
+    return after.allow(placement(0, kept)).allocation

@@ -13,7 +13,7 @@ import numpy as np
 from slackwater.optimization.job.definition import Job, Progress
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.baselines import OnDemandOnly
-from slackwater.optimization.policies.contract import Policy
+from slackwater.optimization.policies.contract import PlansInWorld, Policy
 from slackwater.optimization.policies.pace import always_worth_finishing, worth_finishing
 from slackwater.optimization.replay.run import (
     Case,
@@ -31,7 +31,7 @@ from slackwater.optimization.world.simulation import (
     Standing,
     WorldRun,
 )
-from slackwater.optimization.world.terms import world_terms
+from slackwater.optimization.world.terms import planned_job, world_terms
 from slackwater.warehouse.errors import MarketError
 
 S = TypeVar("S")
@@ -171,16 +171,15 @@ def replay_in_world(
     seen = memo.seen(job, known.window, known.forecasts, known.record)
     slot_seconds = seen.slot_hours * SECONDS_PER_HOUR
     decisions = decision_times(launcher, job.deadline_slots, slot_seconds, case.readings)
-    ahead = None
-    if guard and launcher is Launcher.SLOTS and job.deadline_slots > 1 and always_kept(job, seen):
-        early = replace(job, deadline_slots=job.deadline_slots - 1)
-        ahead = early, replace(seen, windows={}, tables={})
+    early = guard and launcher is Launcher.SLOTS and job.deadline_slots > 1 and always_kept(job, seen)
+    planned = planned_job(job, slot_hours=seen.slot_hours, guarded=early)
+    ahead = planned, replace(seen, windows={}, tables={})
     return [
         _run_policy(
             with_shared_plans(policy, memo),
             case,
             seen,
-            None if isinstance(policy, OnDemandOnly) else ahead,
+            (job, seen) if isinstance(policy, OnDemandOnly) else ahead,
             decisions,
             launcher,
             guard,
@@ -214,15 +213,15 @@ def _run_policy(
     policy: Policy[S],
     case: WorldCase,
     seen: Seen,
-    ahead: tuple[Job, Seen] | None,
+    ahead: tuple[Job, Seen],
     decisions: Decisions,
     launcher: Launcher,
     guard: bool,
 ) -> WorldOutcome:
     """Run a policy to the end of the job.
 
-    ``ahead`` are the job as it is planned, due a slot earlier (M12.11), and what is seen of its
-    market; None: it is planned as it is. A policy that decides again within a slot starts from its
+    ``ahead`` are the job as policies of the slot model plan it (M12.11), and what is seen of its
+    market. A policy that decides again within a slot starts from its
     state before the slot, so that its state counts slots (M12.10).
     """
     job = case.case.job
@@ -241,7 +240,9 @@ def _run_policy(
         progress = Progress(done=at.work, n_previous=at.held, cost_usd=at.paid_usd)
         view = seen.view(job, progress, slot, NewestReading(at.price, at.available, elapsed))
         plan = view
-        if ahead is not None and slot < ahead[0].deadline_slots:
+        if guard and isinstance(policy, PlansInWorld):
+            plan = replace(view, running=run.running(next_at=next_at, guarded=always))
+        elif slot < ahead[0].deadline_slots:
             plan = ahead[1].view(ahead[0], progress, slot, NewestReading(at.price, at.available, elapsed))
         wish, state = policy.decide(before, plan)
         wish = checked(wish, view, policy.name)
