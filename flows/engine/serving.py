@@ -268,7 +268,11 @@ class Served:
     def parameters(self, deployment: Deployment, accepted: Sequence[str]) -> dict[str, Any]:
         """Return the deployment's parameters, with those of these files that its flow accepts."""
         own = {"db": self.db, "data": self.data, "settings": self.settings}
-        given = {key: str(path) for key, path in own.items() if path is not None and key in accepted}
+        given: dict[str, Any] = {
+            key: str(path) for key, path in own.items() if path is not None and key in accepted
+        }
+        if every := self._interval(deployment):
+            given["every_minutes"] = every // timedelta(minutes=1)
         return {**deployment.parameters, **given}
 
     def schedule(self, deployment: Deployment) -> Schedule | None:
