@@ -56,7 +56,7 @@ from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
 from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.extras import require_extra
+from slackwater.warehouse.plugins import require_extra
 from slackwater.warehouse.store.connection import open_reader
 
 #: Environment variables: the kind of runner, the number of concurrent tasks, and the scheduler
