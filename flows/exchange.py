@@ -197,7 +197,7 @@ def markets(
 ) -> Answer:
     """List the markets of the warehouse with their observations, sampling interval and missing data."""
     from slackwater.flows.ledger.jobs import stored_jobs
-    from slackwater.flows.turn.following import step_of
+    from slackwater.flows.turn.markets.following import step_of
     from slackwater.warehouse.asof import contradicting_sources
     from slackwater.warehouse.errors import MarketError
 
@@ -265,9 +265,9 @@ def fits(patterns: Sequence[str], row: Mapping[str, Any]) -> bool:
 def _rank_markets(job: str, session: Session) -> Answer:
     """Rank the markets of a multi-market job by the expected total cost if it runs there in the next slot."""
     from slackwater.flows.clock import now
-    from slackwater.flows.turn.answer import RANKED_COLUMNS, ranked_rows
+    from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
+    from slackwater.flows.plans.query import asked_job, named_moment
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.job_query import asked_job, named_moment
 
     with session.market_data() as store:
         moment = named_moment(

@@ -87,7 +87,7 @@ def _check_policies(names: str | Sequence[str]) -> None:
 
 #: Commands that read a warehouse and never create it.
 READERS = (
-    "backtest", "bill", "export", "forecast", "job list", "job show", "leaderboard", "markets", "plan", "rejected",
+    "act", "backtest", "bill", "export", "forecast", "job list", "job show", "leaderboard", "markets", "plan", "rejected",
     "replay", "report", "status",
 )  # fmt: skip
 

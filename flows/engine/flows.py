@@ -52,7 +52,7 @@ from slackwater.flows.runs import (
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
 from slackwater.flows.turn.retention import compact_by_settings
 from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
 from slackwater.optimization.job.request import JobRequest

@@ -20,8 +20,8 @@ from slackwater.flows.monitoring.completeness import (
 )
 from slackwater.flows.monitoring.job_alarms import job_findings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.following import Followed, step_of
-from slackwater.flows.turn.histories import Reads, history_request
+from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.histories import Reads, history_request
 from slackwater.forecasting.diagnosis.drift import RULE, drift_table
 from slackwater.forecasting.series import series_of
 from slackwater.warehouse.documents import read_object
