@@ -12,7 +12,7 @@ from slackwater.flows.command import say
 from slackwater.flows.config import Settings
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.pool import read_pool
-from slackwater.flows.turn.recent_errors import RECENT, measured_window
+from slackwater.flows.turn.report.recent_errors import RECENT, measured_window
 from slackwater.optimization.selection.learned import REPLAYED_JOBS
 from slackwater.warehouse.exchange import compact
 from slackwater.warehouse.retention import Retention

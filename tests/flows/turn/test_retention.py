@@ -11,7 +11,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.errors import ACCURACY_COLUMNS, save_accuracy
 from slackwater.flows.ledger.jobs import save_jobs
 from slackwater.flows.turn import retention
-from slackwater.flows.turn.recent_errors import errors_of, measured_window, recent_rows
+from slackwater.flows.turn.report.recent_errors import errors_of, measured_window, recent_rows
 from slackwater.flows.turn.retention import retention_of
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.retention import thin
