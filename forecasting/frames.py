@@ -88,7 +88,7 @@ def from_table(table: pd.DataFrame, *, name: str) -> ByVariable:
     the table must say: rows made later than their `cutoff` would know the future. Raises `SettingsError` for missing columns.
     """
     levels = sorted(
-        int(found[1]) for one in table if (found := re.fullmatch(rf"{re.escape(name)}-lo-(\d+)", one))
+        int(found[1]) for one in table if (found := re.fullmatch(rf"{re.escape(name)}-lo-(\d+)", str(one)))
     )
     needed = ["unique_id", "ds", "cutoff", name, *(f"{name}-hi-{level}" for level in levels)]
     missing = [one for one in needed if one not in table]

@@ -21,7 +21,7 @@ from slackwater.flows.ledger.fields import DECISION, DELIVERED, REPORTED, Field
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.schemas import tables
-from slackwater.flows.turn.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.exchange import compact, export_store, import_folder, publish_generation
@@ -29,7 +29,7 @@ from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import open_reader, open_store
-from slackwater.warehouse.store.schema import TABLES
+from slackwater.warehouse.store.schema import INTERNAL, TABLES
 
 ROOT = Path(__file__).parents[3]
 STEP = pd.Timedelta("30min")
@@ -140,7 +140,7 @@ def test_every_table_and_column_of_a_file_has_its_words(warehouse):
     ):
         found.setdefault(table, {})[column] = comment
     declared = tables.relations()
-    for own in ("schema_steps", "described"):
+    for own in (*INTERNAL, "described"):
         del found[own]
     assert {name: list(columns) for name, columns in found.items()} == {
         name: list(one.columns) for name, one in declared.items()

@@ -105,7 +105,7 @@ def test_markets_ranked_for_a_job(words, tmp_path):
         assert row["spot"] <= (row["available"] or 0)
     shown = call("markets", "--for", job_file(tmp_path), *db).out
     assert "reason" in shown
-    assert "late" not in shown  # a high chance of spot is no risk
+    assert "likely late" not in shown  # a high chance of spot is no risk
     home = 'market = "simulated/west/west-a/h100"'
     refused = call("markets", "--for", job_file(tmp_path, more=home), *db)
     assert refused.code
