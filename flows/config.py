@@ -344,6 +344,29 @@ def _alarm_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+class RetentionSettings(BaseModel):
+    """Ages up to which rows are kept in full by `slackwater compact`, ``[retention]`` in ``slackwater.toml``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    forecasts_days: float = Field(
+        60.0,
+        ge=0,
+        le=36_600,
+        description="days of all issued forecasts; of older days one forecast of each model and market stays, and those of jobs "
+        "that are replayed",
+    )
+    accuracy_days: float = Field(
+        60.0,
+        ge=0,
+        le=36_600,
+        description="days of all measured errors; of older days the last measurement stays",
+    )
+    fitted_days: float = Field(
+        14.0, ge=0, le=36_600, description="days of estimated forecasters; older ones are dropped"
+    )
+
+
 class AlarmSettings(BaseModel):
     """Thresholds of the alarms, ``[alarms]`` in ``slackwater.toml``."""
 
@@ -504,6 +527,9 @@ class Settings(BaseModel):
         BoundSettings.model_validate({}), description="bounds beyond which rows are rejected"
     )
     alarms: AlarmSettings = Field(AlarmSettings.model_validate({}), description="thresholds of the alarms")
+    retention: RetentionSettings = Field(
+        RetentionSettings.model_validate({}), description="ages up to which rows are kept in full"
+    )
     on_demand: tuple[OnDemandSettings, ...] = Field(
         (),
         description="on-demand prices by market, which override observed and listed prices; the first match is used",

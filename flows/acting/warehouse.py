@@ -25,8 +25,8 @@ from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import Report, reports_by_job, save_report
 from slackwater.flows.turn.context import Turn, run_id_of
+from slackwater.flows.turn.markets.places import markets_of
 from slackwater.flows.turn.opening import opened
-from slackwater.flows.turn.places import markets_of
 from slackwater.optimization.world.simulation import Readings
 from slackwater.optimization.world.terms import world_markets
 from slackwater.warehouse.errors import JobError, StoreLockedError

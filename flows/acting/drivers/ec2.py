@@ -33,8 +33,8 @@ from slackwater.flows.acting.contract import (
 )
 from slackwater.flows.acting.drivers import DriverOptions, Place, read_options
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.extras import require_extra
 from slackwater.warehouse.history import Market
+from slackwater.warehouse.plugins import require_extra
 
 MARKET_TAG, INDEX_TAG = "slackwater:market", "slackwater:index"
 #: Errors that refuse an instance; another call may be granted later.
