@@ -15,8 +15,8 @@ from slackwater.flows.show.formats import percent, plural, usd, utc, whole
 
 #: Printed for a market whose availability was not observed.
 NOT_OBSERVED = (
-    "Availability was not observed: the spot costs hold if spot is never lost, "
-    "and the risk of missing the deadline is unknown."
+    "Availability was not observed: spot costs and the risk of missing the deadline assume that it changes as in "
+    "measured markets."
 )
 SPEED = Column(heading="tokens/s", format=whole)
 FORM_COLUMNS: dict[str, Column | str] = {
