@@ -458,6 +458,12 @@ class Settings(BaseModel):
     simulated_days: float = Field(
         21.0, gt=1, le=366, description="days of simulated history before the first turn"
     )
+    late_slots: int = Field(
+        96,
+        ge=0,
+        le=20_000,
+        description="most missing slots that a scheduled turn makes before its own; if more are missing it makes none",
+    )
     trust: tuple[str, ...] = Field((), description="source labels (shell patterns), most trusted first")
     assumed_spot_share: float = Field(
         0.30,

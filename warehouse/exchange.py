@@ -48,6 +48,7 @@ from slackwater.warehouse.store.folders import (
 )
 from slackwater.warehouse.store.schema import (
     DESCRIBED,
+    INTERNAL,
     TABLES,
     TableRule,
     as_name,
@@ -661,7 +662,7 @@ def _copy(store: Store, part: Path) -> None:
         store.execute("DETACH compacted")
     store.execute(f"ATTACH {quoted(part)} AS compacted (READ_ONLY)")
     try:
-        for table in (*TABLES, "schema_steps"):
+        for table in (*TABLES, *INTERNAL):
             _compare(store, name, table)
     finally:
         store.execute("DETACH compacted")

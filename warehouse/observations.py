@@ -38,6 +38,7 @@ from slackwater.warehouse.columns import (
     FUTURE,
     LONGEST_NAME,
     REASONS,
+    STATED,
     STORED,
     UNPRINTABLE,
     Check,
@@ -416,6 +417,7 @@ _REASONS = pa.table(
         "code": list(REASONS),
         "sentence": [reason.sentence for reason in REASONS.values()],
         "by_value": [reason.by_value for reason in REASONS.values()],
+        "is_stated": [not code or code in STATED for code in REASONS],
     }
 )
 #: SQL of the columns by which rejected rows are counted: the code, and the sentence unless the code
@@ -504,10 +506,11 @@ class Stage:
 
     def _add(self, batch: Batch) -> None:
         if batch.kind == "rejected":
+            code = "coalesce(code, '')" if "code" in batch.table.column_names else "''"
             with self._store.registered("incoming", batch.table):
                 self._store.execute(
                     "INSERT INTO staged_rejected SELECT row_number() OVER () + $offset, coalesce(file, ''), "
-                    "coalesce(line, 0), coalesce(CAST(raw AS VARCHAR), ''), '', coalesce(reason, ''), '' FROM incoming",
+                    f"coalesce(line, 0), coalesce(CAST(raw AS VARCHAR), ''), {code}, coalesce(reason, ''), '' FROM incoming",
                     {"offset": self._rows},
                 )
             return
@@ -863,7 +866,7 @@ def keep_rejected(store: Store, batch: int, content: str) -> dict[str, int]:
     with store.registered("reasons", _REASONS):
         store.execute(
             "CREATE OR REPLACE TEMP TABLE told AS SELECT n, file, line, raw, code, "
-            "CASE WHEN code = '' THEN found "
+            "CASE WHEN is_stated THEN found "
             "ELSE regexp_replace(format(sentence, coalesce(found, ''), coalesce(more, '')), "
             f"'{UNPRINTABLE}', '?', 'g') END AS reason "
             "FROM staged_rejected JOIN reasons USING (code)"

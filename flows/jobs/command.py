@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from slackwater.flows.config import Settings
     from slackwater.flows.ledger.jobs import StoredJob
-    from slackwater.flows.ledger.reports import Report
     from slackwater.flows.turn.context import Turn
     from slackwater.optimization.job.definition import Job
     from slackwater.optimization.job.request import JobRequest
@@ -395,53 +394,14 @@ def _need_warehouse(name: str, session: Query) -> None:
 
 def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs: running jobs by their risk of missing the deadline, then waiting jobs, then ended jobs, newest first."""
-    import pandas as pd
-
-    from slackwater.flows.ledger.decisions import decisions_by_job
-    from slackwater.flows.ledger.endings import ending_of
+    from slackwater.flows.jobs.listing import list_jobs
     from slackwater.flows.ledger.jobs import stored_jobs, unreadable_jobs
-    from slackwater.flows.ledger.reports import reports_by_job
-    from slackwater.optimization.job.units import asked_words
     from slackwater.warehouse.errors import JobError
-    from slackwater.warehouse.issued import read_rows
 
     with session.reading() as store:
         jobs = stored_jobs(store, known_at=session.time)
         unreadable = unreadable_jobs(store, known_at=session.time)
-        scored = set(read_rows(store, "outcomes")["job"])
-        reports = reports_by_job(store, [job.request.name for job in jobs], known_at=session.time)
-        over = [
-            job
-            for job in jobs
-            if job.request.name in scored
-            or (session.time is not None and job.deadline <= session.time)
-            or any(report.withdrawn for report in reports[job.request.name])
-        ]
-        decisions = decisions_by_job(store, [job.request.name for job in jobs])
-    endings = {
-        job.request.name: ending_of(job, decisions[job.request.name], reports[job.request.name])
-        for job in over
-    }
-    rows = [
-        {
-            "job": job.request.name,
-            "market": job.request.where,
-            "start": job.start,
-            "deadline": job.deadline,
-            **asked_words(job.request, job.step / pd.Timedelta(hours=1)),
-            "origin": job.origin,
-            "state": "scored"
-            if job.request.name in scored
-            else _state(job, session.time, reports[job.request.name]),
-            "late_probability": (
-                decisions[job.request.name][-1].get("late_probability")
-                if job not in over and decisions[job.request.name]
-                else None
-            ),
-            "ending": None if (found := endings.get(job.request.name)) is None else found.words(),
-        }
-        for job in jobs
-    ]
+        rows = [listed.row() for listed in list_jobs(store, jobs, at=session.time, known_at=session.time)]
     known = len(rows)
     rows = [
         row for row in rows if all_fit(patterns, [str(row["job"]), str(row["market"]), str(row["state"])])
@@ -492,15 +452,6 @@ def _urgency(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
     )
     seconds = row["deadline"].timestamp()
     return place, -(row["late_probability"] or 0.0), -seconds if place == 3 else seconds, str(row["job"])
-
-
-def _state(job: StoredJob, at: pd.Timestamp | None, reports: Sequence[Report]) -> str:
-    for report in reports:
-        if report.ends and (at is None or report.reported_at <= at):
-            return "finished" if report.finished else "withdrawn"
-    if at is None:
-        return "open"
-    return "ended" if job.deadline <= at else "running" if job.start <= at else "waiting"
 
 
 def show(

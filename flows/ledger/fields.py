@@ -89,7 +89,7 @@ def columns_of(
         and (
             rows is None
             or not _may_be_null(one)
-            or one.format is chance
+            or one.format is risk
             or any(row.get(name) is not None for row in rows)
         )
     ]
@@ -161,15 +161,22 @@ def risk_mark(late: float | None) -> str:
 
 
 def chance(value: Any) -> str:
+    """Return a probability in percent, "unknown" if it is missing.
+
+    >>> chance(0.98), chance(None)
+    ('98 %', 'unknown')
+    """
+    return "unknown" if missing(value) else percent(value)
+
+
+def risk(value: Any) -> str:
     """Return a probability of missing the deadline in percent with its mark, "unknown" if it is missing.
 
-    >>> chance(0.02), chance(0.61), chance(None)
+    >>> risk(0.02), risk(0.61), risk(None)
     ('2.0 %', '61 % (likely late)', 'unknown')
     """
-    if missing(value):
-        return "unknown"
-    mark = risk_mark(float(value))
-    return percent(value) + (f" ({mark})" if mark else "")
+    mark = "" if missing(value) else risk_mark(float(value))
+    return chance(value) + (f" ({mark})" if mark else "")
 
 
 def _share(job: OpenJob, made: Decision) -> float:
@@ -720,7 +727,7 @@ DECISION: Final[dict[str, Field]] = {
         "observed recently; in older decisions also if it was not observed.",
         value=_late_probability,
         heading="risk of missing deadline",
-        format=chance,
+        format=risk,
         place=1,
         card=41,
         glance=True,

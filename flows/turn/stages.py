@@ -36,10 +36,14 @@ from slackwater.flows.turn.results import Results, write
 from slackwater.flows.turn.score import read_score_facts, score_slots
 from slackwater.flows.turn.work import Work, find_work, require_markets
 from slackwater.optimization.job.request import JobRequest
-from slackwater.warehouse.amounts import plural
+from slackwater.warehouse.amounts import duration, percent, plural
+from slackwater.warehouse.times import steady_seconds
 
 if TYPE_CHECKING:
     from slackwater.flows.schemas.forms import Ingested, RecentError, TurnAnswer, TurnError
+
+#: Number of ended jobs whose outcomes are stored together: half a minute of work.
+SCORED_TOGETHER = 24
 
 # ---
 # Stages of ascending turns of one warehouse, computed together: a live turn is one, a backfill many.
@@ -100,11 +104,26 @@ def score_jobs(
 ) -> tuple[list[list[str]], Pool]:
     """Replay the pool on every ended job and add a round for each; returns the names of the jobs by turn, and the pool.
 
+    The jobs are scored and stored in batches: a turn that was stopped continues with the next batch.
     A job that cannot be replayed is reported and left out. ``planned`` as for `decide_jobs`.
     """
-    results, names, learned = score_slots(read_score_facts(turns, works, pool, planned))
-    _write(turns, results)
-    return names, learned
+    facts = read_score_facts(turns, works, pool, planned)
+    names: list[list[str]] = [[] for _ in turns]
+    total, start = facts.jobs, steady_seconds()
+    while True:
+        batch = facts.first(SCORED_TOGETHER)
+        scores = score_slots(batch)
+        _write(turns, scores.results)
+        for own, more in zip(names, scores.names, strict=True):
+            own += more
+        if batch.whole:
+            return names, scores.pool
+        facts = facts.after(batch, scores)
+        done = total - facts.jobs
+        left = pd.Timedelta(seconds=(steady_seconds() - start) / done * facts.jobs)
+        turns[-1].say(
+            f"{done} of {total} ended jobs scored ({percent(done / total)}), about {duration(left)} left"
+        )
 
 
 def _write(turns: Sequence[Turn], results: Results) -> None:

@@ -33,8 +33,10 @@ from slackwater.warehouse.errors import (
     SchemaError,
     SettingsError,
     StoreError,
+    StoreLockedError,
 )
 from slackwater.warehouse.store.files import (
+    WAIT_VARIABLE,
     Identity,
     Patience,
     Say,
@@ -42,9 +44,11 @@ from slackwater.warehouse.store.files import (
     check_host,
     check_log,
     check_place,
+    claimed_file,
     copy_synced,
     default_wait,
     has_wal,
+    holder_of,
     identity_of,
     is_locked,
     is_waited_for,
@@ -610,6 +614,40 @@ class Store:
                 yield
             finally:
                 self._connection, self._lock = self._again()
+
+    @contextmanager
+    def claimed(self, name: str, work: str) -> Iterator[None]:
+        """Hold a claim on ``name`` during the block: of all processes that use this warehouse, only one does ``work``.
+
+        Waits for another holder as `open_store` waits for another writer, with the warehouse
+        released meanwhile. Raises `StoreLockedError` that names the holder.
+        """
+        lock = self._lock
+        if lock is None:
+            yield
+            return
+        patience = Patience(default_wait(), say_on_stderr)
+        while True:
+            with claimed_file(lock.database, name) as taken:
+                if taken is None:
+                    yield
+                    return
+            with self.released():
+                self._wait_for_claim(lock.database, name, work, patience)
+
+    @staticmethod
+    def _wait_for_claim(database: Path, name: str, work: str, patience: Patience) -> None:
+        while True:
+            with claimed_file(database, name) as taken:
+                if taken is None:
+                    return
+            holder = holder_of(taken)
+            if not patience.wait(f"waiting for {holder} to {work}"):
+                raise StoreLockedError(
+                    f"{holder} is about to {work}",
+                    expected="one process at a time",
+                    remedy=f"wait until it has ended, or longer ({WAIT_VARIABLE}=SECONDS)",
+                )
 
     def close_into(self, file: Path) -> None:
         """Close the warehouse and replace its file by another.
