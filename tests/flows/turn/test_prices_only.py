@@ -64,7 +64,7 @@ def test_a_plan_guards_the_deadline_and_the_cost_is_that_of_measured_markets(fol
     assert row["on_demand_only_usd"] > 800
     text = " ".join(call(*asked).out.split())
     told = (
-        "Risk of missing the deadline 2026-11-27 06:00 UTC: 0 % whatever becomes of spot, assuming that "
+        "deadline 2026-11-27 06:00 UTC, risk of missing it 0 % whatever becomes of spot, assuming that "
         "decisions are followed, the job saves at the notice of a loss and on-demand is granted"
     )
     assert told in text
