@@ -19,12 +19,12 @@ from slackwater.warehouse.columns import BOTH, CONFLICTS, columns_of
 from slackwater.warehouse.errors import (
     DamagedStoreError,
     InputError,
-    SettingsError,
     StoreError,
     StoreLockedError,
 )
 from slackwater.warehouse.foreign import Judge, load_foreign, rows_of_file
 from slackwater.warehouse.issued import NATURAL_KEYS
+from slackwater.warehouse.retention import USUAL, Retention, Thinned, thin
 from slackwater.warehouse.store.connection import Store, attach_new, compacted_file, open_store
 from slackwater.warehouse.store.files import sync_file, sync_folder
 from slackwater.warehouse.store.folders import (
@@ -598,33 +598,27 @@ def _bring_up(store: Store, table: str) -> None:
 # ---
 # Compaction: the warehouse is rewritten without deleted rows and old fitted forecasters.
 
-#: Age beyond which fitted forecasters are dropped. States are read at their fit time only (M6.4):
-#: older states serve backfills only, which can fit them again.
-KEEP_FITTED = pd.Timedelta(days=14)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """Size of the file in bytes before and after compaction, and number of fitted forecasters dropped."""
+    """Size of the file in bytes before and after compaction, and the numbers of dropped rows."""
 
     bytes_before: int
     bytes_after: int
-    fitted_dropped: int
+    dropped: Thinned
 
 
-def compact(store: Store, *, keep_fitted: pd.Timedelta = KEEP_FITTED) -> Compacted:
+def compact(store: Store, *, keep: Retention = USUAL) -> Compacted:
     """Rewrite the warehouse behind a store open for writing, and close that store.
 
-    Forecasters fitted more than ``keep_fitted`` before the newest fit are dropped. The new file is
+    Rows that ``keep`` leaves out are dropped. The new file is
     written next to the old file, read back from disk and compared with it table by table, and then
     replaces it atomically; until then the old file is used. Raises `StoreError` if there is no
     room, `StoreLockedError` if this process has other stores of it open.
     """
-    if keep_fitted < pd.Timedelta(0):
-        raise SettingsError(f"keep estimated forecasters for {keep_fitted}", expected="0 days or more")
     database = Path(store.name)
     part = compacted_file(database)
-    dropped = _drop_fitted(store, keep_fitted)
+    dropped = thin(store, keep)
     store.execute("CHECKPOINT")
     before = database.stat().st_size
     try:
@@ -640,15 +634,7 @@ def compact(store: Store, *, keep_fitted: pd.Timedelta = KEEP_FITTED) -> Compact
         ) from error
     finally:
         _discard(part)
-    return Compacted(bytes_before=before, bytes_after=after, fitted_dropped=dropped)
-
-
-def _drop_fitted(store: Store, keep: pd.Timedelta) -> int:
-    dropped = store.execute(
-        "DELETE FROM fitted WHERE fitted_at < (SELECT max(fitted_at) FROM fitted) - to_microseconds(CAST(? AS BIGINT))",
-        [keep // pd.Timedelta(microseconds=1)],
-    )
-    return int(dropped[0][0])
+    return Compacted(bytes_before=before, bytes_after=after, dropped=dropped)
 
 
 def _copy(store: Store, part: Path) -> None:

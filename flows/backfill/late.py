@@ -16,7 +16,7 @@ from slackwater.flows.command import say
 from slackwater.flows.config import Settings
 from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.turn.context import run_id_of
-from slackwater.flows.turn.following import step_of
+from slackwater.flows.turn.markets.following import step_of
 from slackwater.warehouse.amounts import plural
 from slackwater.warehouse.store.connection import Store, open_reader
 

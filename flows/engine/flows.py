@@ -52,11 +52,12 @@ from slackwater.flows.runs import (
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.retention import compact_by_settings
 from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.extras import require_extra
+from slackwater.warehouse.plugins import require_extra
 from slackwater.warehouse.store.connection import open_reader
 
 #: Environment variables: the kind of runner, the number of concurrent tasks, and the scheduler
@@ -261,6 +262,12 @@ def score(
             return learned(turn, read_board_facts(turn, None if known is None else known.pool)).leaderboard
 
     return tried(work, label="score-tries")
+
+
+@named_flow("compact", run_name=run_name("compact", slots=False), timeout_seconds=TURN_TIMEOUT)
+def compact(db: Db = DEFAULT_DB, settings: SettingsFile = None) -> dict[str, int]:
+    """Rewrite the warehouse without the rows that the settings ``[retention]`` leave out; returns sizes and dropped rows."""
+    return tried(lambda: compact_by_settings(db, read_settings(settings)), label="compact-tries")
 
 
 @named_flow("pipeline", run_name=run_name("turn"), task_runner=RUNNER, timeout_seconds=TURN_TIMEOUT)

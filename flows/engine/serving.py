@@ -130,6 +130,15 @@ DEPLOYMENTS = (
         tags=("slackwater", "report"),
         collision="CANCEL_NEW",
     ),
+    Deployment(
+        name="weekly",
+        flow="slackwater.flows.engine.flows.compact",
+        description="The warehouse rewritten without rows that are no longer needed, once a week.",
+        cron="25 3 * * 0",
+        parameters=_DB,
+        tags=("slackwater", "upkeep"),
+        collision="CANCEL_NEW",
+    ),
     *(
         Deployment(
             name=f"{stage}-by-hand",

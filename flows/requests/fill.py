@@ -22,10 +22,16 @@ from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import effort_of
-from slackwater.flows.turn.following import LEAST_SPAN, Followed, counted_or_priced, slot_to_read, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.histories import peers_of, read_all
-from slackwater.flows.turn.places import market_of
+from slackwater.flows.turn.markets.following import (
+    LEAST_SPAN,
+    Followed,
+    counted_or_priced,
+    slot_to_read,
+    step_of,
+)
+from slackwater.flows.turn.markets.histories import peers_of, read_all
+from slackwater.flows.turn.markets.places import market_of
 from slackwater.flows.turn.pool import deciding_policy
 from slackwater.forecasting.configurations.model import (
     ConfigurationModel,

@@ -112,7 +112,7 @@ def _chosen(answer: Mapping[str, Any]) -> Section:
             f"{speed['median']:.0f} tokens/s on all of them, 90 % interval {speed['low']:.0f} to {speed['high']:.0f}.",
             *(f"Assumed: {text}." for text in answer["assumed"]),
             *(f"Outside the measurements: {text}" for text in answer["outside"]),
-            *([NOT_OBSERVED] if any(text.startswith(UNOBSERVED) for text in answer["assumed"]) else []),
+            *([NOT_OBSERVED] if any(text.startswith(UNOBSERVED) for text in answer["synthetic"]) else []),
             numbers(FORM_COLUMNS, form_rows(answer), digits=2),
         ],
         "chosen",

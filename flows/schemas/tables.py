@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, get_args, get_origin
 from slackwater.flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, REPORTED, TIME, Field
 from slackwater.flows.schemas import forms
 from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from slackwater.warehouse.catalogue import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.columns import COLUMN, Kind, stored_columns
-from slackwater.warehouse.products import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.store.connection import Store, open_store
 from slackwater.warehouse.store.schema import TABLES, quoted
 

@@ -9,9 +9,9 @@ from typing import Any
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.rounds import jobs_scored_at, learn, scored_in_slot_model
 from slackwater.flows.turn.context import Turn, TurnValues
-from slackwater.flows.turn.histories import peers_of, try_histories
-from slackwater.flows.turn.issued import PlannedForecasts, planned_forecasts
-from slackwater.flows.turn.places import PlacedJob
+from slackwater.flows.turn.forecast import PlannedForecasts, planned_forecasts
+from slackwater.flows.turn.markets.histories import peers_of, try_histories
+from slackwater.flows.turn.markets.places import PlacedJob
 from slackwater.flows.turn.pool import Pool
 from slackwater.flows.turn.results import Results
 from slackwater.flows.turn.work import Work

@@ -20,7 +20,7 @@ from slackwater.flows.ledger.fields import DECISION, DELIVERED, REPORTED, Field
 from slackwater.flows.ledger.jobs import find_job, save_jobs
 from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.schemas import tables
-from slackwater.flows.turn.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.warehouse.asof import load_history
 from slackwater.warehouse.exchange import compact, export_store, import_folder, publish_generation

@@ -11,8 +11,9 @@ from test_units_commands import END, JOB, history
 
 from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.headline import answers, decisions_summary
+from slackwater.flows.plans.command import replay_blocks
 from slackwater.flows.show.blocks import Notes
-from slackwater.flows.turn.command import decision_blocks, replay_blocks
+from slackwater.flows.turn.report.command import decision_blocks
 from slackwater.flows.ui.markets import market_data, market_figure, market_view
 from slackwater.flows.ui.pages import glance_data
 from slackwater.flows.ui.reading import Reading
