@@ -10,7 +10,7 @@ from slackwater.warehouse.errors import SettingsError
 #: Extras of ``pip install "slackwater[NAME]"``, with the modules that the program imports from them.
 EXTRAS: Final = {
     "aws": ("boto3",),
-    "dask": ("prefect_dask", "distributed"),
+    "dask": ("distributed",),
     "serve": ("prefect", "uvicorn", "starlette", "prometheus_client"),
 }
 
