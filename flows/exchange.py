@@ -306,14 +306,24 @@ def export(
         option("Only these tables and the tables that they refer to (default: all).", metavar="NAME,..."),
     ] = None,
     since: Annotated[str | None, option("Leave out rows before this time.", metavar="TIME")] = None,
+    views: Annotated[
+        bool, option("Write the views too, in a folder for each view and day: for other tools.")
+    ] = False,
     session: Query = Query(),
 ) -> Answer:
     """Write the warehouse as Parquet: a file per table, and a manifest with row counts and content hashes."""
+    from slackwater.flows.schemas.tables import view_times
     from slackwater.warehouse.exchange import export_store
 
     names = [name.strip() for name in (tables or "").split(",") if name.strip()]
     with session.reading() as store:
-        manifest = export_store(store, folder, tables=names, since=parsed_time(since, "--since"))
+        manifest = export_store(
+            store,
+            folder,
+            tables=names,
+            since=parsed_time(since, "--since"),
+            views=view_times() if views else {},
+        )
     rows = [{"table": name, "rows": one.rows, "sha256": one.sha256} for name, one in manifest.tables.items()]
     columns: dict[str, Column | str] = {
         "table": "table",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.flows.payload import packed, results_of, run_packed
 from slackwater.optimization.fan import Fan, in_turn, use_elsewhere
 from slackwater.warehouse.errors import SettingsError, WorkerError
-from slackwater.warehouse.extras import require_extra
+from slackwater.warehouse.plugins import require_extra
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -25,11 +25,14 @@ import pyarrow.types as types
 
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.catalogue import (
+    UNKNOWN_RANK,
     OnDemandTerms,
     highest_list_price,
     highest_of_all,
     list_price,
+    rank_sql,
     terms_for,
+    unplanned_words,
 )
 from slackwater.warehouse.columns import (
     COLUMNS,
@@ -48,11 +51,10 @@ from slackwater.warehouse.columns import (
     columns_of,
     stored_columns,
 )
+from slackwater.warehouse.documents import read_sql
 from slackwater.warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
 from slackwater.warehouse.history import NOT_SOLD, OBSERVED, OnDemandOrigin
 from slackwater.warehouse.history import UNKNOWN as NO_PRICE
-from slackwater.warehouse.packaged import read_sql
-from slackwater.warehouse.products import UNKNOWN_RANK, rank_sql, unplanned_words
 from slackwater.warehouse.sources import SOURCES, check_source
 from slackwater.warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
 from slackwater.warehouse.store.connection import Store
@@ -1374,7 +1376,7 @@ def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.Da
     (nominal, NaN if not stated), kind, products ("; "-separated), on_demand_usd (latest of this
     source, USD per hour, NaN if none), real_clock, missing (the variables that `load_history` would
     have to assume or look up). has_price and on_demand_usd refer to the product used for planning
-    (`slackwater.warehouse.products`), price_rows and products to all.
+    (`slackwater.warehouse.catalogue`), price_rows and products to all.
     """
     when_us = ANY_TIME_US if known_at is None else microseconds(known_at, "known_at")
     return _listed(store, when_us, when_us, 1).drop(columns="place")

@@ -94,7 +94,7 @@ def run_turn(
     from slackwater.flows.engine.serving import start_embedded_server
     from slackwater.flows.turn.context import run_id_of
     from slackwater.optimization.job.request import read_request
-    from slackwater.warehouse.extras import has_extra
+    from slackwater.warehouse.plugins import has_extra
     from slackwater.warehouse.store.files import check_place
 
     check_place(db, read_only=False)

@@ -293,7 +293,7 @@ def change(
     from slackwater.flows.turn.context import Turn
     from slackwater.flows.turn.markets.places import as_filed
     from slackwater.optimization.job.request import read_request
-    from slackwater.warehouse.files import names_file
+    from slackwater.warehouse.documents import names_file
 
     terms: dict[str, Any] = {
         "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,

@@ -24,10 +24,9 @@ from slackwater.flows.turn.markets.following import Followed, step_of
 from slackwater.flows.turn.markets.histories import Reads, history_request
 from slackwater.forecasting.diagnosis.drift import RULE, drift_table
 from slackwater.forecasting.series import series_of
-from slackwater.warehouse.documents import read_object
+from slackwater.warehouse.documents import read_object, read_sql
 from slackwater.warehouse.history import AVAILABLE, PRICE, History, Market
 from slackwater.warehouse.issued import read_rows, write_rows
-from slackwater.warehouse.packaged import read_sql
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment
 

@@ -25,8 +25,8 @@ from slackwater.flows.turn.markets.places import (
 )
 from slackwater.optimization.job.request import JobRequest, read_request
 from slackwater.optimization.moving.terms import fits
+from slackwater.warehouse.documents import names_file
 from slackwater.warehouse.errors import MarketError, SlackwaterError
-from slackwater.warehouse.files import names_file
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store

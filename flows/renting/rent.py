@@ -52,8 +52,8 @@ from slackwater.optimization.renting.speedup import (
     Speedup,
     TableSpeedup,
 )
+from slackwater.warehouse.documents import read_toml
 from slackwater.warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
-from slackwater.warehouse.files import read_toml
 from slackwater.warehouse.history import Market
 
 if TYPE_CHECKING:

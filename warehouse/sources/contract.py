@@ -25,8 +25,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails
 
 from slackwater.warehouse.columns import ARROW_TYPES, COLUMN, StatedReason, because, columns_of
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.packaged import read_data
 
 Kind = Literal["price", "availability", "rejected"]
 

@@ -34,8 +34,8 @@ resumable = true
 overhead_minutes = 6
 """
 WAREHOUSE = """
-warehouse warehouse.amounts warehouse.catalogue warehouse.columns warehouse.errors warehouse.files warehouse.history
-warehouse.observations warehouse.packaged warehouse.plugins warehouse.products warehouse.sources warehouse.sources.contract
+warehouse warehouse.amounts warehouse.catalogue warehouse.columns warehouse.documents warehouse.errors warehouse.history
+warehouse.observations warehouse.plugins warehouse.sources warehouse.sources.contract
 warehouse.store warehouse.store.connection warehouse.store.files warehouse.store.folders warehouse.store.schema warehouse.times
 """
 #: The command line with its settings, and the markets that turns follow.
@@ -63,7 +63,7 @@ PLAN = f"""
 flows.delivery flows.ledger.decisions flows.ledger.endings flows.ledger.headline flows.ledger.reports flows.plans
 flows.plans.command flows.plans.one_job flows.plans.query
 forecasting.quantiles optimization.market.window optimization.window
-optimization.window.plan warehouse.documents
+optimization.window.plan
 """
 #: Arguments -> the modules that may be loaded.
 LIGHT = {

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from slackwater.warehouse.catalogue import UNSPECIFIED
 from slackwater.warehouse.columns import StatedReason, because
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SourceFileError
-from slackwater.warehouse.packaged import read_data
-from slackwater.warehouse.products import UNSPECIFIED
 from slackwater.warehouse.sources.contract import (
     NOT_UTF8,
     Batch,

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from slackwater.warehouse.columns import because
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SourceFileError
-from slackwater.warehouse.packaged import read_data
 from slackwater.warehouse.sources.contract import (
     NOT_UTF8,
     Batch,

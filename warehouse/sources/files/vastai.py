@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field
 
 from slackwater.warehouse.columns import because
-from slackwater.warehouse.packaged import read_data
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.sources.contract import Batch, Kind, Options, Row, label_option, pack, rejection
 from slackwater.warehouse.sources.files.reading import FileSource, csv_chunks, head
 

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 
 from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError, SettingsError
-from slackwater.warehouse.extras import require_extra
+from slackwater.warehouse.plugins import require_extra
 from slackwater.warehouse.sources.contract import (
     Address,
     Batch,

@@ -17,8 +17,8 @@ from typing import Any
 from pydantic import Field
 
 from slackwater.warehouse.columns import because
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import FetchError
-from slackwater.warehouse.packaged import read_data
 from slackwater.warehouse.sources.contract import (
     Address,
     Kind,
