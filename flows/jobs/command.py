@@ -107,9 +107,9 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.clock import now
     from slackwater.flows.ledger.jobs import save_jobs
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.following import step_of
-    from slackwater.flows.turn.histories import read_all
-    from slackwater.flows.turn.places import placed_in, proposed
+    from slackwater.flows.turn.markets.following import step_of
+    from slackwater.flows.turn.markets.histories import read_all
+    from slackwater.flows.turn.markets.places import placed_in, proposed
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_told
     from slackwater.optimization.job.times import times_rows
@@ -173,8 +173,8 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
 
 def _ranked(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
     """Return the markets of a stored job ranked by expected total cost, and their columns."""
-    from slackwater.flows.turn.answer import RANKED_COLUMNS, ranked_rows
-    from slackwater.flows.turn.job_query import asked_job
+    from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
+    from slackwater.flows.plans.query import asked_job
 
     return ranked_rows(turn, asked_job(turn, name)), RANKED_COLUMNS
 
@@ -291,9 +291,9 @@ def change(
     from slackwater.flows.ledger.jobs import find_job
     from slackwater.flows.ledger.terms import save_change
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.places import as_filed
+    from slackwater.flows.turn.markets.places import as_filed
     from slackwater.optimization.job.request import read_request
-    from slackwater.warehouse.files import names_file
+    from slackwater.warehouse.documents import names_file
 
     terms: dict[str, Any] = {
         "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,
@@ -519,7 +519,7 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Table) -> list[Block]:
     from slackwater.flows.ledger.throughput import throughput_told
-    from slackwater.flows.turn.command import decision_blocks
+    from slackwater.flows.turn.report.command import decision_blocks
 
     newest_first = value["decisions"][::-1]
     several = ", newest first" if len(newest_first) > 1 else ""
@@ -680,8 +680,8 @@ def report(
 def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
     """Return a market of the job by name, as in decisions; raises `MarketError` for any other market."""
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.following import parse_market
-    from slackwater.flows.turn.places import places_of
+    from slackwater.flows.turn.markets.following import parse_market
+    from slackwater.flows.turn.markets.places import places_of
     from slackwater.warehouse.errors import MarketError
 
     turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")

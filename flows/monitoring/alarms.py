@@ -20,14 +20,13 @@ from slackwater.flows.monitoring.completeness import (
 )
 from slackwater.flows.monitoring.job_alarms import job_findings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.following import Followed, step_of
-from slackwater.flows.turn.histories import Reads, history_request
+from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.histories import Reads, history_request
 from slackwater.forecasting.diagnosis.drift import RULE, drift_table
 from slackwater.forecasting.series import series_of
-from slackwater.warehouse.documents import read_object
+from slackwater.warehouse.documents import read_object, read_sql
 from slackwater.warehouse.history import AVAILABLE, PRICE, History, Market
 from slackwater.warehouse.issued import read_rows, write_rows
-from slackwater.warehouse.packaged import read_sql
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment
 

@@ -23,15 +23,15 @@ from slackwater.flows.turn.decide import Decided, decide_slots, read_decision_fa
 from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, new_estimates, read_estimations
 from slackwater.flows.turn.forecast import (
     MeasuredErrors,
+    PlannedForecasts,
     forecast_group,
     lacking_groups,
     missing_origins,
     read_forecast_facts,
 )
 from slackwater.flows.turn.ingest import ingest_observations, simulates
-from slackwater.flows.turn.issued import PlannedForecasts
 from slackwater.flows.turn.pool import Pool, read_pool
-from slackwater.flows.turn.recent_errors import STEPS, accuracy_rows, errors_of
+from slackwater.flows.turn.report.recent_errors import STEPS, accuracy_rows, errors_of
 from slackwater.flows.turn.results import Results, write
 from slackwater.flows.turn.score import read_score_facts, score_slots
 from slackwater.flows.turn.work import Work, find_work, require_markets
@@ -219,9 +219,9 @@ def score(turn: Turn, found: Found) -> Found:
 def report(turn: Turn, found: Found) -> Found:
     """Summarise the results over ended jobs, and write the page if its path is given."""
     # Imported here because the drawing modules load slowly and other stages do not need them.
-    from slackwater.flows.turn.leaderboard import learned, read_board_facts
-    from slackwater.flows.turn.panels import panel
-    from slackwater.flows.turn.report import read_report_facts, report_data, write_report
+    from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
+    from slackwater.flows.turn.report.page import read_report_facts, report_data, write_report
+    from slackwater.flows.turn.report.panels import panel
 
     turn.say("report")
     known, measured = know(turn, found), found.measured

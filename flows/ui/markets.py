@@ -13,10 +13,10 @@ from slackwater.flows.exchange import fits, market_rows
 from slackwater.flows.monitoring.completeness import freshness, promises_of
 from slackwater.flows.show.blocks import Figure
 from slackwater.flows.show.formats import number, plural, price, rows_of, utc
-from slackwater.flows.turn.following import Followed
-from slackwater.flows.turn.histories import read_history
-from slackwater.flows.turn.panels import market_charts, panel
-from slackwater.flows.turn.places import find_market
+from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.histories import read_history
+from slackwater.flows.turn.markets.places import find_market
+from slackwater.flows.turn.report.panels import market_charts, panel
 from slackwater.flows.ui.reading import Reading
 from slackwater.forecasting.quantiles import LEVELS, Forecast
 from slackwater.warehouse.errors import InputError, SlackwaterError

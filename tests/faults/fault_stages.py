@@ -19,7 +19,7 @@ from slackwater.flows.feeds.fetch import fetch_feed
 from slackwater.flows.ledger.jobs import save_jobs
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.following import step_of
+from slackwater.flows.turn.markets.following import step_of
 from slackwater.flows.turn.stages import Found, whole_turn
 from slackwater.flows.turn.work import require_markets
 from slackwater.optimization.job.request import parse_request

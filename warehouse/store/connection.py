@@ -80,6 +80,8 @@ from slackwater.warehouse.store.schema import (
 SNAPSHOTS_VARIABLE = "SLACKWATER_SNAPSHOTS"
 #: Environment variable: threads of DuckDB in a process; default: the number of cores.
 THREADS_VARIABLE = "SLACKWATER_THREADS"
+#: Link to the newest snapshot, in the folder of the snapshots: a path that other programs can keep.
+CURRENT = "current.duckdb"
 _NAME = re.compile(r"(\d{9,})-([0-9a-f]+)-([0-9a-f]+)\.duckdb")
 #: Size of DuckDB's headers in bytes; their content changes with every checkpoint that wrote
 #: anything.
@@ -164,6 +166,7 @@ def publish_copy(database: Path, source: int) -> Snapshot:
         _discard(folder, keep=[one.path for one in before])
         copy_synced(source, part, size=of.size)
         os.replace(part, target)
+        _point(folder, target)
         sync_folder(folder)
     except OSError as error:
         with suppress(OSError):
@@ -175,6 +178,15 @@ def publish_copy(database: Path, source: int) -> Snapshot:
         ) from error
     _discard(folder, keep=[target])
     return Snapshot(path=target, number=number, of=of)
+
+
+def _point(folder: Path, target: Path) -> None:
+    """Let `CURRENT` in the folder name the snapshot ``target``, in one step: it names a whole snapshot at any time."""
+    link = folder / f"{CURRENT}.part"
+    with suppress(FileNotFoundError):
+        link.unlink()
+    link.symlink_to(target.name)  # relative: the folder may be mounted elsewhere
+    os.replace(link, folder / CURRENT)
 
 
 def _discard(folder: Path, *, keep: list[Path]) -> None:

@@ -20,8 +20,8 @@ from pathlib import Path
 import duckdb
 
 from slackwater.warehouse.columns import BOTH, differences
+from slackwater.warehouse.documents import read_sql
 from slackwater.warehouse.errors import DamagedStoreError, SchemaError, StoreError
-from slackwater.warehouse.packaged import read_sql
 from slackwater.warehouse.store.files import Say, copy_synced, identity_of, sync_folder
 
 _PIECE = 1 << 20

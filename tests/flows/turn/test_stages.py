@@ -13,8 +13,13 @@ from slackwater.flows.config import read_settings
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import decide_slots, read_decision_facts
-from slackwater.flows.turn.forecast import forecast_group, lacking_groups, read_forecast_facts
-from slackwater.flows.turn.issued import joined_forecasts, planned_forecasts
+from slackwater.flows.turn.forecast import (
+    forecast_group,
+    joined_forecasts,
+    lacking_groups,
+    planned_forecasts,
+    read_forecast_facts,
+)
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.results import write
 from slackwater.flows.turn.score import read_score_facts, score_slots

@@ -16,18 +16,19 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import decisions_by_job, stored_decisions
 from slackwater.flows.ledger.endings import missed_jobs
 from slackwater.flows.ledger.errors import measured_errors
-from slackwater.flows.ledger.headline import answers, is_observed, lateness, missed_apart, overview
+from slackwater.flows.ledger.headline import answers, lateness, missed_apart, overview
 from slackwater.flows.ledger.jobs import find_job
 from slackwater.flows.show.accuracy import accuracy_blocks
 from slackwater.flows.show.blocks import Banner, Block, Column, Figures, Notes, Page, Section, Table
 from slackwater.flows.show.formats import duration, text, utc, whole
 from slackwater.flows.show.page import write_page
-from slackwater.flows.turn.command import decision_blocks
 from slackwater.flows.turn.context import Counts, Turn, TurnValues
-from slackwater.flows.turn.following import step_of
-from slackwater.flows.turn.histories import read_all
-from slackwater.flows.turn.leaderboard import Learned, leaderboard_blocks, learned, read_board_facts
-from slackwater.flows.turn.panels import (
+from slackwater.flows.turn.markets.following import step_of
+from slackwater.flows.turn.markets.histories import read_all
+from slackwater.flows.turn.markets.places import market_of
+from slackwater.flows.turn.report.command import decision_blocks
+from slackwater.flows.turn.report.leaderboard import Learned, leaderboard_blocks, learned, read_board_facts
+from slackwater.flows.turn.report.panels import (
     PANEL_SLOTS,
     JobRoute,
     MarketPanel,
@@ -36,8 +37,7 @@ from slackwater.flows.turn.panels import (
     panel_step,
     routes_section,
 )
-from slackwater.flows.turn.places import market_of
-from slackwater.flows.turn.recent_errors import RECENT, measured_window, recent_rows, recent_scores
+from slackwater.flows.turn.report.recent_errors import RECENT, measured_window, recent_rows, recent_scores
 from slackwater.forecasting.quantiles import Forecast
 from slackwater.optimization.moving.terms import fits
 from slackwater.warehouse.documents import read_object
@@ -52,7 +52,7 @@ class ReportData:
     """Data of the report of a turn.
 
     ``decisions`` and ``ingested`` are as in the JSON answer of ``slackwater run``. ``accuracy`` is a
-    table as `slackwater.flows.turn.recent_errors.recent_rows` returns it, and ``planner`` the model
+    table as `slackwater.flows.turn.report.recent_errors.recent_rows` returns it, and ``planner`` the model
     whose forecasts the decisions use. ``simulated``: the market is simulated. ``notes`` are findings
     as sentences, ``routes`` the routes of multi-market jobs.
     """
@@ -272,14 +272,16 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     """Return the section of the decisions: key figures, the blocks of the terminal, and what the figures assume."""
     if not decisions:
         return Section("What to run", ["No job is open, so there is nothing to decide."], "decisions")
-    ranges = answers([row for row in decisions if row.get("shortfall") or not is_observed(row)])
+    ranges = answers(
+        [row for row in decisions if row.get("shortfall") or row.get("availability_note") is not None]
+    )
     blocks: list[Block] = [
         overview(decisions),
         *([Notes(ranges)] if ranges else []),
         lateness(decisions),
         *decision_blocks("", decisions),
         "Expected cost, finish and risk are computed from sampled prices and availability. If availability was not observed, "
-        "they hold if spot is never lost. The cost is that of the whole job, from start to end.",
+        "it is assumed to change as in measured markets. The cost is that of the whole job, from start to end.",
     ]
     return Section("What to run", blocks, "decisions")
 

@@ -14,9 +14,9 @@ from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger, store
 from slackwater.flows.ledger.endings import Ending, ending_of
 from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.reports import Report, counting
+from slackwater.flows.plans.query import AskedJob
 from slackwater.flows.show.formats import listed, utc
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.job_query import AskedJob
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import JobError
 from slackwater.warehouse.store.connection import Store
@@ -108,7 +108,7 @@ def plan_job(turn: Turn, asked: AskedJob, query: PlanQuery) -> PlannedJob:
         return PlannedJob(
             row=row, is_of_turn=True, notes=(*sharing_note(asked, others), *_since(asked, issued, own))
         )
-    from slackwater.flows.turn.planning import computed_plan  # loads the forecasters and the optimizer
+    from slackwater.flows.plans.decisions import computed_plan  # loads the forecasters and the optimizer
 
     return computed_plan(turn, asked, query, own)
 

@@ -14,12 +14,19 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.following import Followed, live_for, step_of
-from slackwater.flows.turn.places import PlacedJob, as_filed, market_of, markets_of, placed_in, proposed
+from slackwater.flows.turn.markets.following import Followed, live_for, step_of
+from slackwater.flows.turn.markets.places import (
+    PlacedJob,
+    as_filed,
+    market_of,
+    markets_of,
+    placed_in,
+    proposed,
+)
 from slackwater.optimization.job.request import JobRequest, read_request
 from slackwater.optimization.moving.terms import fits
+from slackwater.warehouse.documents import names_file
 from slackwater.warehouse.errors import MarketError, SlackwaterError
-from slackwater.warehouse.files import names_file
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import list_markets
 from slackwater.warehouse.store.connection import Store

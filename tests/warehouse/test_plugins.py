@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.extras import EXTRAS, has_extra, require_extra
+from slackwater.warehouse.plugins import EXTRAS, has_extra, require_extra
 
 ROOT = Path(__file__).parents[2]
 

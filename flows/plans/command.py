@@ -1,4 +1,4 @@
-"""Commands ``run``, ``report``, ``forecast``, ``plan``, ``replay`` and ``leaderboard``.
+"""Commands ``forecast``, ``plan`` and ``replay``.
 
 Modules that compute are imported when a command is called.
 """
@@ -14,8 +14,6 @@ from typing import Annotated, Any
 from slackwater.flows.command import (
     Answer,
     MarketName,
-    Query,
-    QueryAt,
     Session,
     counted,
     option,
@@ -23,97 +21,19 @@ from slackwater.flows.command import (
     say,
 )
 from slackwater.flows.ledger.fields import (
-    DECISION,
-    INTERVALS,
     OUTCOME,
     SIMULATED,
-    as_shown,
     assumed_told,
-    availability_told,
     columns_of,
-    contradicted_told,
     folded,
     in_hindsight,
-    on_demand_prices_told,
     on_demand_told,
-    stale_told,
     stands_alone,
 )
-from slackwater.flows.show.blocks import Block, Column, Notes, Table, Verbatim
+from slackwater.flows.show.blocks import Block, Column, Notes, Table
 from slackwater.flows.show.formats import plural, price, significant, utc
 
 SHOWN_STEPS = (1, 2, 4, 8, 12, 24, 48)
-
-
-def turn_blocks(value: Mapping[str, Any], *, planner: str) -> list[Block]:
-    """Return the printed result of a turn, without its decisions, which are shown as soon as they are made.
-
-    Forecast errors are those of the ``planner``, whose forecasts the decisions used; the page and
-    the JSON have all models.
-    """
-    from slackwater.flows.ledger.headline import missed_apart
-    from slackwater.flows.show.skills import compared
-    from slackwater.flows.turn.leaderboard import board_table, movers_tables
-
-    missed, notes = missed_apart(value["notes"])
-    errors = value["forecast_errors"]
-    own = [row | {"compared": compared(row)} for row in errors if row["model"] == planner] or errors
-    counts = [
-        f"ingested from {source}: {row['added']} added, {row['repeated']} repeated, {row['rejected']} rejected"
-        for source, row in value["ingested"].items()
-    ]
-    return [
-        Table(
-            f"Forecast error of {planner} in the last 14 days, pooled over markets; the report has all models",
-            own,
-            {"variable": "variable", "step": "slots ahead", "n": "forecasts", "mae": "mean error",
-             "mae_last": "of last value", "compared": "compared with last value"},
-            empty="no forecast has been compared with an observation yet",
-        ),
-        *([board_table(value["leaderboard"])] if value["leaderboard"] else []),
-        *movers_tables(value.get("movers", ())),
-        Notes(notes),
-        *counts,
-        *missed,
-        Verbatim(f"report: {value['report']}"),
-    ]  # fmt: skip
-
-
-def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Return the table of decisions, with warnings above it and notes on prices and assumptions below it."""
-    old, assumed = stale_told(rows), assumed_told(rows)
-    notes = [f"STALE DATA: {text}" for text in old]
-    notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
-    notes += [f"AVAILABILITY UNKNOWN: {text}" for text in availability_told(rows)]
-    notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(rows)]
-    notes += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in rows if row.get("budget_note")]
-    blocks: list[Block] = [Notes(notes)] if notes else []
-    shown = [as_shown(row) for row in rows]
-    blocks.append(Table(title, shown, columns_of(DECISION | INTERVALS, rows=shown), cards=True))
-    listed = on_demand_prices_told(rows)
-    blocks += [Notes([f"On-demand price of {text}" for text in listed])] if listed else []
-    return blocks + ([Notes([f"SYNTHETIC: {text}" for text in assumed])] if assumed else [])
-
-
-def report(
-    *,
-    out: Annotated[Path | None, option("HTML file to write.", metavar="FILE")] = None,
-    session: QueryAt = QueryAt(),
-) -> Answer:
-    """Write the HTML report of the newest run (or of the run at --at) again from the warehouse."""
-    from slackwater.flows.turn.report import report_page, stored_report, write_report
-
-    with session.reading() as store:
-        data = stored_report(store, session.config, at=session.time)
-    path = out or session.html or Path("reports") / f"{data.run_id}.html"
-    if path != session.html:  # the command kit writes that file
-        write_report(data, path)
-    return Answer(
-        title="Report",
-        value={"report": str(path)},
-        blocks=[Verbatim(f"report: {path}")],
-        page=lambda: report_page(data),
-    )
 
 
 def forecast(
@@ -124,7 +44,7 @@ def forecast(
     session: Session = Session(),
 ) -> Answer:
     """Issue and store forecasts of price and count for one market, or for all followed markets."""
-    from slackwater.flows.turn.answer import forecast_row, issue_forecasts
+    from slackwater.flows.plans.answers import forecast_row, issue_forecasts
     from slackwater.flows.turn.context import Turn
 
     config = session.config
@@ -212,9 +132,9 @@ def plan(
     from slackwater.flows.clock import now
     from slackwater.flows.delivery import document
     from slackwater.flows.ledger.headline import issued_told, over_since
+    from slackwater.flows.plans.one_job import PlanQuery, plan_job
+    from slackwater.flows.plans.query import asked_job, named_moment
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.job_plan import PlanQuery, plan_job
-    from slackwater.flows.turn.job_query import asked_job, named_moment
     from slackwater.optimization.window.plan import Allocation
 
     clock, held = now(), None
@@ -299,10 +219,10 @@ def replay(
     session: Session = Session(),
 ) -> Answer:
     """Simulate a policy on recorded market data and compare it with the hindsight optimum."""
+    from slackwater.flows.plans.answers import replayed
     from slackwater.flows.schemas.forms import REPLAY
-    from slackwater.flows.turn.answer import replayed
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.places import proposed
+    from slackwater.flows.turn.markets.places import proposed
     from slackwater.optimization.job.request import may_move_among, read_request, stays_in
     from slackwater.optimization.policies.pool import is_policy
 
@@ -360,16 +280,3 @@ def replay_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
         }  # fmt: skip
         blocks.append(Table("Slots", best["allocations"], slots))
     return blocks
-
-
-def leaderboard(*, session: Query = Query()) -> Answer:
-    """Show the result of every policy over the jobs that ended, and its weight in the selection."""
-    import pandas as pd
-
-    from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.leaderboard import leaderboard_answer, learned, read_board_facts
-
-    with session.reading() as store:
-        at = pd.Timestamp(0, tz="UTC")  # any time will do: the leaderboard does not depend on it
-        turn = Turn(store=store, at=at, settings=session.config, run_id="leaderboard")
-        return leaderboard_answer(learned(turn, read_board_facts(turn)))

@@ -10,7 +10,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.following import Followed, step_of
+from slackwater.flows.turn.markets.following import Followed, step_of
 from slackwater.warehouse.asof import (
     HistoryAssumptions,
     HistoryRequest,

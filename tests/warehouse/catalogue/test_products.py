@@ -8,10 +8,10 @@ import pytest
 from storekit import DAY, HOUR, T0, count_row, counts, price_row, prices
 
 from slackwater.warehouse.asof import HistoryAssumptions, load_history
+from slackwater.warehouse.catalogue import planned, product_rank, rank_sql
 from slackwater.warehouse.errors import MarketError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.observations import append, list_markets
-from slackwater.warehouse.products import planned, product_rank, rank_sql
 from slackwater.warehouse.store.connection import open_store
 
 MARKET = Market.parse("aws/us-west-2/us-west-2a/p3.2xlarge")

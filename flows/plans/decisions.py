@@ -9,11 +9,7 @@ from slackwater.flows.ledger.decisions import JobLedger, Row, read_ledger
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.ledger.open_job import OpenJob
 from slackwater.flows.ledger.reports import Report, counting
-from slackwater.flows.show.formats import plural
-from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.decide import Decided, decide_together, effort_of, undecided
-from slackwater.flows.turn.following import step_of
-from slackwater.flows.turn.job_plan import (
+from slackwater.flows.plans.one_job import (
     PlannedJob,
     PlanQuery,
     ended_error,
@@ -21,9 +17,13 @@ from slackwater.flows.turn.job_plan import (
     require_running,
     sharing_note,
 )
-from slackwater.flows.turn.job_query import AskedJob
+from slackwater.flows.plans.query import AskedJob
+from slackwater.flows.show.formats import plural
+from slackwater.flows.turn.context import Turn
+from slackwater.flows.turn.decide import Decided, decide_together, effort_of, undecided
+from slackwater.flows.turn.markets.following import step_of
+from slackwater.flows.turn.markets.places import PlacedJob
 from slackwater.flows.turn.opening import forecasts_in_force, open_jobs, opened
-from slackwater.flows.turn.places import PlacedJob
 from slackwater.flows.turn.pool import policies_named, read_pool
 from slackwater.flows.turn.work import sorted_jobs
 from slackwater.optimization.fleet.competition import connected

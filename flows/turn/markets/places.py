@@ -27,7 +27,7 @@ import numpy as np
 from slackwater.flows.ledger.jobs import StoredJob
 from slackwater.flows.show.formats import listed, plural
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.following import (
+from slackwater.flows.turn.markets.following import (
     Followed,
     counted_or_priced,
     parse_market,
@@ -35,7 +35,7 @@ from slackwater.flows.turn.following import (
     step_of,
     trust_rank,
 )
-from slackwater.flows.turn.histories import try_histories
+from slackwater.flows.turn.markets.histories import try_histories
 from slackwater.optimization.job.gpus import gpu_type_of
 from slackwater.optimization.job.request import JobRequest, first_slot, on_demand_terms, run_on
 from slackwater.optimization.job.units import can_run_on, gpus_per_instance, types_without_room, work_amount
