@@ -1027,7 +1027,7 @@ def _counts_of(
         return path, max(1, int(series.highest)), False
     if assumptions.always_available is not None:
         count = assumptions.always_available
-        return _constant(grid, count, f"{UNOBSERVED}: {count} instances always available"), count, True
+        return _constant(grid, count, f"{UNOBSERVED}: up to {count} instances assumed"), count, True
     raise MarketError(
         f"{request.market.key} has a price but no counts",
         remedy="allow an assumption: always_available (instances that are always there) or counts_from (another market's counts)",

@@ -66,7 +66,7 @@ def decision_blocks(title: str, rows: Sequence[Mapping[str, Any]]) -> list[Block
     old, assumed = stale_told(rows), assumed_told(rows)
     notes = [f"STALE DATA: {text}" for text in old]
     notes += [f"SOURCES DISAGREE: {text}" for text in contradicted_told(rows)]
-    notes += [f"AVAILABILITY UNKNOWN: {text}" for text in availability_told(rows)]
+    notes += [f"AVAILABILITY ASSUMED: {text}" for text in availability_told(rows)]
     notes += [f"NO ON-DEMAND PRICE: {text}" for text in on_demand_told(rows)]
     notes += [f"BUDGET: job {row['job']}: {row['budget_note']}" for row in rows if row.get("budget_note")]
     blocks: list[Block] = [Notes(notes)] if notes else []

@@ -16,7 +16,7 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.decisions import decisions_by_job, stored_decisions
 from slackwater.flows.ledger.endings import missed_jobs
 from slackwater.flows.ledger.errors import measured_errors
-from slackwater.flows.ledger.headline import answers, is_observed, lateness, missed_apart, overview
+from slackwater.flows.ledger.headline import answers, lateness, missed_apart, overview
 from slackwater.flows.ledger.jobs import find_job
 from slackwater.flows.show.accuracy import accuracy_blocks
 from slackwater.flows.show.blocks import Banner, Block, Column, Figures, Notes, Page, Section, Table
@@ -272,14 +272,16 @@ def decisions_section(decisions: Sequence[Mapping[str, Any]]) -> Section:
     """Return the section of the decisions: key figures, the blocks of the terminal, and what the figures assume."""
     if not decisions:
         return Section("What to run", ["No job is open, so there is nothing to decide."], "decisions")
-    ranges = answers([row for row in decisions if row.get("shortfall") or not is_observed(row)])
+    ranges = answers(
+        [row for row in decisions if row.get("shortfall") or row.get("availability_note") is not None]
+    )
     blocks: list[Block] = [
         overview(decisions),
         *([Notes(ranges)] if ranges else []),
         lateness(decisions),
         *decision_blocks("", decisions),
         "Expected cost, finish and risk are computed from sampled prices and availability. If availability was not observed, "
-        "they hold if spot is never lost. The cost is that of the whole job, from start to end.",
+        "it is assumed to change as in measured markets. The cost is that of the whole job, from start to end.",
     ]
     return Section("What to run", blocks, "decisions")
 
