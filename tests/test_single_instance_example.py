@@ -2,7 +2,6 @@
 
 import enum
 import math
-import os
 import runpy
 import sys
 from argparse import ArgumentParser
@@ -14,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+from open_data import DATA
 
 from slackwater.studies.single_instance import (
     MarketStates,
@@ -27,7 +27,6 @@ from slackwater.studies.single_instance import (
 )
 
 FILE = Path(__file__).parents[1] / "examples" / "single_instance_strategy.py"
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 class ClusterType(enum.Enum):

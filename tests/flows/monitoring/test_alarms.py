@@ -1,7 +1,6 @@
 """Alarms: each kind is raised when it should be and not otherwise, is sent once, and is cleared afterwards."""
 
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from make import make_turn
+from open_data import DATA
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
 from slackwater.flows.ledger.stages import save_run
@@ -101,6 +101,22 @@ def test_a_source_that_stops_is_stale_and_late(store):
     assert row["expected_by"] == times[-1] + pd.Timedelta(minutes=10)
     assert row["late_by"] == pd.Timedelta(hours=5) - pd.Timedelta(minutes=10)
     assert "stale source" not in told(store, at=times[-1] + pd.Timedelta(minutes=30))
+
+
+@pytest.mark.parametrize(("minutes", "alarm"), [(0, False), (31, False), (74, False), (75, True)])
+def test_data_that_age_between_two_turns_are_no_alarm(store, minutes, alarm):
+    """Counts are expected at most 30 min apart: they are too old at the second turn that did not run."""
+    times = every(10)
+    put(store, "availability", times, lively(len(times)))
+    assert ("stale source" in told(store, at=AT + pd.Timedelta(minutes=minutes))) is alarm
+
+
+def test_a_turn_that_reads_an_old_count_raises_the_alarm_at_once(store):
+    times = every(10, end=AT - pd.Timedelta(minutes=40))
+    put(store, "availability", times, lively(len(times)))
+    assert "stale source" not in told(store)
+    save_run(store, "run-x", at=AT, stage="ingest", details={})
+    assert "stale source" in told(store)
 
 
 def test_a_list_price_that_is_said_once_is_never_stale(store):
@@ -383,9 +399,6 @@ def test_settings_name_the_alarms_that_are_not_wanted(tmp_path):
     document = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
     for name in (*ALARM_KINDS, *AlarmSettings.model_fields):
         assert name in document, name
-
-
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[4] / "shared" / "data"))
 
 
 @pytest.mark.skipif(not (DATA / "prices.parquet").exists(), reason="SLACKWATER_DATA has no real series")
