@@ -19,7 +19,7 @@ from slackwater.flows.accuracy.report import (
 from slackwater.flows.accuracy.units import BacktestPlan, accuracy_from, score_unit
 from slackwater.flows.command import DEFAULT_DB, Session, say
 from slackwater.flows.engine.flows import RUNNER, tasks_of
-from slackwater.flows.runs import Db, SettingsFile, named_flow, run_name
+from slackwater.flows.runs import Db, SettingsFile, begun, named_flow, run_name
 from slackwater.flows.show.blocks import Page
 from slackwater.flows.show.page import write_page
 from slackwater.forecasting.accuracy.tables import Accuracy
@@ -60,8 +60,10 @@ def accuracy_report(
     ``slackwater accuracy --json``.
 
     Forecasts are stored in ``keep`` (default: next to the warehouse), so a daily run computes only
-    new forecasts.
+    new forecasts. Before the first turn the answer is empty.
     """
+    if not begun(db):
+        return {}
     options, session = AccuracyOptions(), Session(db=db, settings=settings)
     chosen = session.config
     measured = read_measured(options, chosen, session)

@@ -307,8 +307,12 @@ def test_an_accuracy_report_makes_the_same_tables(engine, tmp_path):
     options = AccuracyOptions(models=("markov",), horizon=4, market="*/z1/*")
     measured = read_measured(options, Settings(), Session(data=write_tidy(tmp_path / "tidy")))
     course = course_of(measured, options, Settings(), keep=None)
-    on_engine = flow(validate_parameters=False, persist_result=False)(accuracy_on_engine)
-    same_tables(on_engine(course), run_course(course))
+
+    @flow(validate_parameters=False, persist_result=False)
+    def on_engine():
+        return accuracy_on_engine(course)
+
+    same_tables(on_engine(), run_course(course))
 
 
 def test_an_error_of_a_call_is_raised_by_the_flow(engine):
