@@ -181,6 +181,8 @@ class Acting:
 
     def _bring(self, job: ActedJob, driver: Driver, target: Target, now: datetime, dry: bool) -> JobPass:
         own = self.ledger.job(job.name)
+        on_demand, spot = driver.fitted(target.on_demand, target.spot)
+        target = replace(target, on_demand=on_demand, spot=spot)
         order, commands = order_for(job, own, target, now), tuple[str, ...]()
         needed = self._needs_order(own, driver, order, now)
         if needed and dry:

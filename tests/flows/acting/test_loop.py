@@ -212,7 +212,7 @@ def test_another_order_waits_until_an_interrupted_launch_would_be_listed(setting
 def test_a_driver_that_fails_is_told_and_tried_again(setting):
     class Failing:
         name, settle_seconds, retry_seconds = "failing", 0.0, 60.0
-        listed = setting.cloud.listed
+        listed, fitted = setting.cloud.listed, setting.cloud.fitted
 
         def bring(self, order, now):
             raise DriverError("no quota for p4d.24xlarge")
