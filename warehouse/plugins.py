@@ -116,6 +116,7 @@ def list_studies(group: str) -> dict[str, str]:
 #: Extras of ``pip install "slackwater[NAME]"``, with the modules that the program imports from them.
 EXTRAS: Final = {
     "aws": ("boto3",),
+    "ec2": ("boto3",),
     "dask": ("prefect_dask", "distributed"),
     "serve": ("prefect", "uvicorn", "starlette", "prometheus_client"),
 }

@@ -48,7 +48,8 @@ class Order(_Value):
     """The instances that a job is to have, in one market and in no other.
 
     ``token`` names the order and derives from the ``key`` of its decision. ``valid_until`` is the
-    end of the decision's slot, None for an order without a decision in force.
+    end of the decision's slot, None for an order without a decision in force. ``elsewhere`` are the
+    other markets in which the job may have instances.
     """
 
     job: str
@@ -58,6 +59,7 @@ class Order(_Value):
     on_demand: int
     spot: int
     valid_until: datetime | None = None
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -67,6 +69,11 @@ class Order(_Value):
     def count(self, kind: Kind) -> int:
         """Return the number of instances of a kind."""
         return self.spot if kind == "spot" else self.on_demand
+
+    @property
+    def markets(self) -> tuple[str, ...]:
+        """The markets in which the job has or may have instances."""
+        return tuple(market for market in (self.market, *self.elsewhere) if market)
 
     @property
     def tags(self) -> dict[str, str]:

@@ -158,6 +158,7 @@ def order_for(job: ActedJob, launches: JobLaunches, target: Target, now: datetim
         on_demand=target.on_demand,
         spot=target.spot,
         valid_until=until if until is not None and now < until else None,
+        elsewhere=tuple(sorted((launches.markets | set(job.markets)) - {target.market})),
     )
     last = launches.last
     if (

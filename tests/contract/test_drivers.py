@@ -11,12 +11,13 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from acting_kit import MARKET, START, make_world
+from moto_kit import moto_client, moto_url  # noqa: F401 - a fixture
 
 from slackwater.flows.acting.contract import Driver, DriverError, Order, alive, count_by_kind
 from slackwater.flows.acting.drivers import DRIVERS, Place, check_driver
 from slackwater.flows.acting.drivers.command import CommandDriver, Options
-from slackwater.flows.acting.drivers.simulated import SimulatedDriver
-from slackwater.optimization.world.simulation import Readings
+from slackwater.flows.acting.drivers.simulated import JobWorld, SimulatedDriver
+from slackwater.optimization.world.simulation import Readings, WorldMarkets
 from slackwater.warehouse.errors import SettingsError
 
 #: A launcher as a user would write it: instances are entries of a file.
@@ -43,6 +44,9 @@ print(json.dumps({"held": own}))
 """
 
 
+OTHER = "aws/us-west-2/us-west-2a/p4d.24xlarge"
+
+
 @dataclass
 class Case:
     """A driver with a market of enough capacity, and a way to take its spot away."""
@@ -56,7 +60,8 @@ def simulated_case(tmp_path):
     counts = np.full(72, 4)
     counts[6:] = 0
     readings = Readings(times=600.0 * np.arange(72), available=counts, price=np.full(72, 0.5))
-    world = world.__class__(start=START, names=(MARKET,), markets=world.markets, readings=(readings,))
+    markets = WorldMarkets(terms=world.markets.terms * 2, move_usd=np.zeros((2, 2)), home=0)
+    world = JobWorld(start=START, names=(MARKET, OTHER), markets=markets, readings=(readings, readings))
     driver = SimulatedDriver(tmp_path / "cloud", lambda job, now: world)
     return Case(driver, lambda: START + timedelta(hours=1))
 
@@ -75,12 +80,37 @@ def command_case(tmp_path):
     return Case(driver, lose)
 
 
-CASES = {"simulated": simulated_case, "command": command_case}
+def ec2_case(tmp_path, url):
+    client, _ = moto_client(url), moto_client(url, "us-west-2")
+    place = Place(name="cloud", db=tmp_path / "w.duckdb", world_of=lambda job, now: None)
+    options = {"template": "training", "endpoint_url": url, "settle_seconds": 0.0}
+
+    def lose():
+        for reservation in client.describe_instances()["Reservations"]:
+            spot = [one for one in reservation["Instances"] if one.get("InstanceLifecycle") == "spot"]
+            if spot:
+                client.terminate_instances(InstanceIds=[one["InstanceId"] for one in spot])
+        return START + timedelta(hours=1)
+
+    return Case(DRIVERS["ec2"](options, place), lose)
 
 
-@pytest.fixture(params=sorted(CASES))
-def case(request, tmp_path):
-    return CASES[request.param](tmp_path)
+CASES = {"ec2": ec2_case, "simulated": simulated_case, "command": command_case}
+
+
+#: The server of moto takes seconds to start.
+SLOW = {"ec2"}
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in sorted(CASES)]
+)
+def case(request, tmp_path, monkeypatch):
+    if request.param != "ec2":
+        return CASES[request.param](tmp_path)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    return ec2_case(tmp_path, request.getfixturevalue("moto_url"))
 
 
 def make_order(on_demand=0, spot=0, *, job="job", n=1, market=MARKET):
@@ -88,7 +118,7 @@ def make_order(on_demand=0, spot=0, *, job="job", n=1, market=MARKET):
 
 
 def held(driver, job="job", now=START):
-    return alive(driver.listed(job, [MARKET], now))
+    return alive(driver.listed(job, [MARKET, OTHER], now))
 
 
 def counts(driver, job="job", now=START):
@@ -136,6 +166,16 @@ def test_an_order_of_nothing_stops_everything_and_may_be_repeated(case):
     for _ in range(2):
         case.driver.bring(make_order(n=2), START)
         assert held(case.driver) == []
+
+
+def test_an_order_in_another_market_ends_the_instances_of_the_first(case):
+    case.driver.bring(make_order(1, 1), START)
+    order = make_order(1, 1, n=2, market=OTHER)
+    case.driver.bring(order.model_copy(update={"elsewhere": (MARKET,)}), START)
+    assert [(one.kind, one.market) for one in held(case.driver)] in (
+        [("on_demand", OTHER), ("spot", OTHER)],
+        [("spot", OTHER), ("on_demand", OTHER)],
+    )
 
 
 def test_another_job_is_left_alone(case):

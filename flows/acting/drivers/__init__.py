@@ -40,6 +40,7 @@ class Place:
 DRIVERS: Final[Registry[Callable[[Mapping[str, Any], Place], Driver]]] = Registry(
     {
         "command": "command:create",
+        "ec2": "ec2:create",
         "simulated": "simulated:create",
     },
     package=__name__,

@@ -115,6 +115,7 @@ def _request(order: Order) -> dict[str, Any]:
         "job": order.job,
         "token": order.token,
         "key": order.key,
+        "markets": list(order.markets),
         "target": {"market": order.market, "on_demand": order.on_demand, "spot": order.spot},
         "valid_until": None if order.valid_until is None else order.valid_until.isoformat(),
         "tags": order.tags,

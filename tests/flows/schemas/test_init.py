@@ -41,7 +41,10 @@ def test_every_setting_stands_there_with_what_it_means():
     for model in (Settings, AlarmSettings, BoundSettings):
         for name, field in model.model_fields.items():
             assert re.search(rf"^# (# )?\[?\[?{name}\b", text, re.MULTILINE), name
-            assert name in ("alarms", "bounds") or re.sub(r" \(M[\d.]+\)", "", str(field.description)) in text
+            assert (
+                name in ("alarms", "bounds", "retention")
+                or re.sub(r" \(M[\d.]+\)", "", str(field.description)) in text
+            )
     assert not re.search(r"\bM\d", text), "no rule numbers where there is no page of rules"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from command_kit import call, printed
+from open_data import DATA
 from page_kit import charts_of
 from single_kit import coarse_tables
 
@@ -21,7 +21,6 @@ from slackwater.studies.experiments.cant_be_late import (
 from slackwater.studies.single_instance import Setting, Trace, Window, optimum
 from slackwater.warehouse.errors import MarketError, SourceFileError
 
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
 needs_data = pytest.mark.skipif(
     not (DATA / "availability.parquet").is_file(), reason=f"no open data at {DATA}; set SLACKWATER_DATA"
 )
