@@ -20,7 +20,7 @@ from slackwater.flows.accuracy.report import (
 from slackwater.flows.accuracy.units import BacktestPlan, accuracy_from, score_unit
 from slackwater.flows.command import DEFAULT_DB, Session, say
 from slackwater.flows.engine.flows import RUNNER, tasks_of
-from slackwater.flows.runs import Db, SettingsFile, artifact_key, named_flow, run_name
+from slackwater.flows.runs import Db, SettingsFile, artifact_key, begun, named_flow, run_name
 from slackwater.flows.show.blocks import Page
 from slackwater.flows.show.markdown import markdown_of
 from slackwater.flows.show.page import write_page
@@ -62,8 +62,10 @@ def accuracy_report(
     ``slackwater accuracy --json``.
 
     Forecasts are stored in ``keep`` (default: next to the warehouse), so a daily run computes only
-    new forecasts.
+    new forecasts. Before the first turn the answer is empty.
     """
+    if not begun(db):
+        return {}
     options, session = AccuracyOptions(), Session(db=db, settings=settings)
     chosen = session.config
     measured = read_measured(options, chosen, session)
