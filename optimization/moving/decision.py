@@ -40,9 +40,9 @@ def tables_of(live: LiveJob, taken: Sequence[int] | None = None) -> tuple[Market
     """Return the view of the present slot and the tables of this and all later slots.
 
     In later slots other jobs take ``taken`` instances of each market first. Both are of the job as
-    it is planned (`LiveJob.as_planned`).
+    it is planned (`LiveJob.planned_views`).
     """
-    view = live.as_planned().view(live.progress(), live.slot)
+    (view,) = live.planned_views({live.slot: live.progress()})
     return view, MEAN_FIELD.tables(view, keep=view.slots_left, taken=taken)
 
 
@@ -59,9 +59,10 @@ def decide_by_tables(
         m, n = tables.best(view, worth)
         wish = IDLE if m == live.job.nowhere else view.split(m, n)
     else:
-        wish = _wish(policy, live.so_far()[1], view)
-    whole = live.view(progress, live.slot)
-    guard = Guard.of_markets(whole, live.world())
+        wish = _wish(policy, live.views_for(policy, *live.so_far())[0], view)
+    whole = live.view(progress, live.slot).left([own.available for own in view.views])
+    wish = checked(wish, whole, policy.name)
+    guard = Guard.of(whole, live.world())
     wished, wish = wish, guard.allow(wish)
     guarded = guard.holds(wish)
     market = progress.place if wish.market is None else wish.market
@@ -92,7 +93,6 @@ def decide_by_tables(
             all(own.availability_observed for own in view.views)
             and (live.run.must_finish or any(own.knows_count for own in view.views))
         ),
-        in_world=True,
         guarded=guarded,
     )
 
@@ -105,8 +105,7 @@ def _wish(policy: MultiMarketPolicy[Any], before: Sequence[MarketsView], view: M
     state = policy.start(view.job)
     for past in before:
         _, state = policy.decide(state, past)
-    wish, _ = policy.decide(state, view)
-    return checked(wish, view, policy.name)
+    return policy.decide(state, view)[0]
 
 
 def capped_worth(view: MarketsView, tables: MovingTables) -> list[tuple[int | None, int, float]]:
@@ -361,7 +360,7 @@ class RankedMarket:
 
 def ranked_markets(live: LiveJob) -> list[RankedMarket]:
     """Return the markets of a job by the value of running there in the present slot, best first."""
-    view = live.as_planned().view(live.progress(), live.slot)
+    (view,) = live.planned_views({live.slot: live.progress()})
     tables = MEAN_FIELD.tables(view)
     worth = tables.credited(view, tables.worth(view)[0])
     best = float(worth.max())

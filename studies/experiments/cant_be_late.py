@@ -17,7 +17,7 @@ from slackwater.optimization.job.definition import Job, Linear, Progress, finish
 from slackwater.optimization.market.window import market_window, record_of
 from slackwater.optimization.policies.contract import Policy
 from slackwater.optimization.policies.pool import policy_named
-from slackwater.optimization.replay.run import PlanMemo, Seen, replay_pool
+from slackwater.optimization.replay.run import Case, PlanMemo, Seen, replay_pool
 from slackwater.optimization.replay.score import hindsight
 from slackwater.optimization.window.audit import audit_outcome
 from slackwater.studies.experiments.material import COUNT_COLUMNS, read_table
@@ -284,7 +284,7 @@ def own_run(setting: Setting, place: Window) -> list[float]:
     record = record_of(price, count, first=place.start, slot_hours=hours)
     policies, memo = [policy_named(name) for name in OWN_POLICIES], PlanMemo()
     outcomes = replay_pool(policies, job, market, record=record, memo=memo)
-    seen = memo.seen(job, market, None, record)
+    (seen,) = memo.seen([Case(job=job, window=market, record=record)])
     for outcome in outcomes:
         audit_outcome(job, market, outcome)
     return [

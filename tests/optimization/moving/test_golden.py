@@ -11,7 +11,7 @@ from make import make_job, make_window
 from slackwater.optimization.job.definition import Linear
 from slackwater.optimization.moving.costs import even_moving
 from slackwater.optimization.moving.definition import IDLE, MarketsJob, Placement
-from slackwater.optimization.moving.replay import audit_moved, hindsight_over_markets, walk
+from slackwater.optimization.moving.hindsight import audit_moved, hindsight_over_markets, walk
 from slackwater.optimization.window.plan import Allocation
 
 CASES = Path(os.environ.get("SLACKWATER_DATA", "../shared/data")).parent / "golden" / "markets.json"
