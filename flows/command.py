@@ -619,7 +619,7 @@ class Program:
         if (
             declared is not None and declared.extra and command is _function(declared.function)
         ):  # not its help
-            from slackwater.warehouse.extras import require_extra
+            from slackwater.warehouse.plugins import require_extra
 
             require_extra(declared.extra, f"`{self.name} {name}`")
         result = command(*bound.args, **bound.kwargs)

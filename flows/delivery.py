@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import hashlib
 import hmac
 import json
@@ -21,6 +23,7 @@ from typing import Any, get_args
 import httpx
 import pandas as pd
 
+from slackwater.flows.clock import now
 from slackwater.flows.config import Sink
 from slackwater.flows.ledger.decisions import stored_decisions
 from slackwater.flows.ledger.fields import DECISION, whole_row
@@ -128,7 +131,7 @@ def file_name(slot: pd.Timestamp) -> str:
 # ---
 # Delivery to the sinks of the settings: each decision once; failures are retried in the next turn and never stop a turn.
 
-#: Headers of a delivery.
+#: Headers of a delivery; `SIGNATURE_HEADER` is the older signature, sent beside the standard one for a release.
 KEY_HEADER, SIGNATURE_HEADER = "Idempotency-Key", "X-Slackwater-Signature"
 #: Valid header values: printable ASCII.
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
@@ -156,10 +159,34 @@ def signature(secret: str, body: bytes) -> str:
     return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
+def signed_headers(secret: str, body: bytes, *, key: str, sent: int) -> dict[str, str]:
+    """Return the headers of Standard Webhooks 1.0: id, time of sending (seconds since the epoch), signature of both and body.
+
+    ``secret``: ``whsec_`` and base64, as the specification has it, or any text, which is used as it is. Raises
+    `CannotSendError` for a ``whsec_`` that is not base64. Receivers check it with any library of standardwebhooks.com.
+    """
+    try:
+        own = secret.removeprefix("whsec_")
+        raw = (
+            base64.b64decode(own + "=" * (-len(own) % 4), validate=True) if own != secret else secret.encode()
+        )
+    except binascii.Error as error:
+        raise CannotSendError("the secret begins with whsec_ but is not base64 after it") from error
+    code = hmac.new(raw, f"{key}.{sent}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "webhook-id": key,
+        "webhook-timestamp": str(sent),
+        "webhook-signature": f"v1,{base64.b64encode(code).decode()}",
+    }
+
+
 def headers_of(
-    sink: Sink, body: bytes, key: str, environment: Mapping[str, str] = os.environ
+    sink: Sink, body: bytes, key: str, environment: Mapping[str, str] = os.environ, *, sent: int
 ) -> dict[str, str]:
-    """Return the headers of a delivery; raise `CannotSendError` if a variable is not set or its value is invalid in a header."""
+    """Return the headers of a delivery at ``sent``, in seconds since the epoch.
+
+    Raises `CannotSendError` if a variable is not set or its value is invalid in a header.
+    """
     headers = {
         "Content-Type": "application/json",
         "User-Agent": f"slackwater/{program_version()}",
@@ -171,7 +198,9 @@ def headers_of(
             raise CannotSendError(f"environment variable {sink.token_env} holds what no header can")
         headers[sink.token_header] = sink.token_prefix + token
     if sink.secret_env:
-        headers[SIGNATURE_HEADER] = signature(_from(environment, sink.secret_env), body)
+        secret = _from(environment, sink.secret_env)
+        headers |= signed_headers(secret, body, key=key, sent=sent)
+        headers[SIGNATURE_HEADER] = signature(secret, body)
     return headers
 
 
@@ -250,10 +279,11 @@ class Delivery:
 
 @dataclass(slots=True, kw_only=True)
 class Timing:
-    """Timing of deliveries: a ``sleep`` function and a steady ``clock`` in seconds."""
+    """Timing of deliveries: a ``sleep`` function, a steady ``clock`` in seconds, and the time of day for signatures."""
 
     sleep: Callable[[float], None] = field(default=time.sleep)
     clock: Callable[[], float] = field(default=steady_seconds)
+    now: Callable[[], pd.Timestamp] = field(default=now)
 
 
 def deliver(
@@ -401,7 +431,7 @@ def _tried(sink: Sink, one: _Due, pace: Timing, end: float) -> Delivered:
         return _dropped(sink, one.slot, whole)
     body = as_text(whole).encode()
     try:
-        headers = headers_of(sink, body, str(whole["key"]))
+        headers = headers_of(sink, body, str(whole["key"]), sent=int(pace.now().timestamp()))
     except CannotSendError as error:
         return Delivered(reason=str(error))
     return _posted(sink, body, headers, pace, end)

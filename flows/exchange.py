@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from slackwater.flows.command import (
     MOST_LISTED,
@@ -22,6 +22,12 @@ from slackwater.flows.command import (
 )
 from slackwater.flows.show.blocks import Block, Column, Table, keyed
 from slackwater.flows.show.formats import plural, price, utc, whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from slackwater.flows.config import Settings
+    from slackwater.warehouse.store.connection import Store
 
 MARKET_COLUMNS: dict[str, Column | str] = {
     "market": "market", "source": "source", "kind": "kind", "count_rows": Column(heading="counts", format=whole),
@@ -191,11 +197,9 @@ def markets(
 ) -> Answer:
     """List the markets of the warehouse with their observations, sampling interval and missing data."""
     from slackwater.flows.ledger.jobs import stored_jobs
-    from slackwater.flows.show.formats import rows_of
-    from slackwater.flows.turn.following import step_of
+    from slackwater.flows.turn.markets.following import step_of
     from slackwater.warehouse.asof import contradicting_sources
     from slackwater.warehouse.errors import MarketError
-    from slackwater.warehouse.observations import list_markets, with_on_demand
 
     if job is not None:
         if patterns:
@@ -206,8 +210,7 @@ def markets(
             )
         return _rank_markets(job, session)
     with session.market_data() as store:
-        listed = list_markets(store, known_at=session.time)
-        rows = rows_of(with_on_demand(listed, terms=session.config.on_demand_terms, known_at=session.time))
+        rows = market_rows(store, session.config, known_at=session.time)
         at = session.moment(store)[0] if rows else None
         named = {str(row["market"]) for row in rows}
         used = {one.request.market for one in stored_jobs(store, known_at=session.time)} & named
@@ -217,11 +220,7 @@ def markets(
             else contradicting_sources(store, at, step_of(session.config), session.config.trust)
         )
     known = len(rows)
-    rows = [
-        row | {"capacity": row["capacity"] if row["count_rows"] else None}
-        for row in rows
-        if all_fit(patterns, _names_of(row))
-    ]
+    rows = [row for row in rows if fits(patterns, row)]
     rows.sort(key=lambda row: str(row["last_observed"]), reverse=True)
     rows.sort(key=lambda row: (row["market"] not in used, not row["has_counts"]))
     value: dict[str, Any] = {"markets": rows} | ({"contradicted": apart} if apart else {})
@@ -245,17 +244,30 @@ def markets(
 FEWER = " (filter with a pattern: `slackwater markets p4d us-east-1`)"
 
 
-def _names_of(row: Mapping[str, Any]) -> list[str]:
-    market = str(row["market"])
-    return [market, *market.split("/"), str(row["source"])]
+def market_rows(
+    store: Store, settings: Settings, *, known_at: pd.Timestamp | None = None
+) -> list[dict[str, Any]]:
+    """Return the listing of markets with on-demand prices, for ``markets`` and the pages of the UI."""
+    from slackwater.flows.show.formats import rows_of
+    from slackwater.warehouse.observations import list_markets, with_on_demand
+
+    listed = list_markets(store, known_at=known_at)
+    rows = rows_of(with_on_demand(listed, terms=settings.on_demand_terms, known_at=known_at))
+    return [row | {"capacity": row["capacity"] if row["count_rows"] else None} for row in rows]
+
+
+def fits(patterns: Sequence[str], row: Mapping[str, Any]) -> bool:
+    """Return whether a row of `market_rows` matches all patterns of names."""
+    market, source = str(row["market"]), str(row["source"])
+    return all_fit(patterns, [market, *market.split("/"), source, f"{market}@{source}"])
 
 
 def _rank_markets(job: str, session: Session) -> Answer:
     """Rank the markets of a multi-market job by the expected total cost if it runs there in the next slot."""
     from slackwater.flows.clock import now
-    from slackwater.flows.turn.answer import RANKED_COLUMNS, ranked_rows
+    from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
+    from slackwater.flows.plans.query import asked_job, named_moment
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.job_query import asked_job, named_moment
 
     with session.market_data() as store:
         moment = named_moment(
@@ -294,14 +306,24 @@ def export(
         option("Only these tables and the tables that they refer to (default: all).", metavar="NAME,..."),
     ] = None,
     since: Annotated[str | None, option("Leave out rows before this time.", metavar="TIME")] = None,
+    views: Annotated[
+        bool, option("Write the views too, in a folder for each view and day: for other tools.")
+    ] = False,
     session: Query = Query(),
 ) -> Answer:
     """Write the warehouse as Parquet: a file per table, and a manifest with row counts and content hashes."""
+    from slackwater.flows.schemas.tables import view_times
     from slackwater.warehouse.exchange import export_store
 
     names = [name.strip() for name in (tables or "").split(",") if name.strip()]
     with session.reading() as store:
-        manifest = export_store(store, folder, tables=names, since=parsed_time(since, "--since"))
+        manifest = export_store(
+            store,
+            folder,
+            tables=names,
+            since=parsed_time(since, "--since"),
+            views=view_times() if views else {},
+        )
     rows = [{"table": name, "rows": one.rows, "sha256": one.sha256} for name, one in manifest.tables.items()]
     columns: dict[str, Column | str] = {
         "table": "table",
@@ -363,28 +385,24 @@ def import_(
 def compact(
     *,
     keep_fitted: Annotated[
-        float,
+        float | None,
         option(
-            "Drop estimated forecasters that are so many days older than the newest.", metavar="DAYS", least=0
+            "Drop estimated forecasters that are so many days older than the newest (default: fitted_days of [retention]).",
+            metavar="DAYS",
+            least=0,
         ),
-    ] = 14.0,
+    ] = None,
     session: Query = Query(),
 ) -> Answer:
-    """Rewrite the warehouse without data it no longer needs; the new file is verified before it replaces the old file."""
-    import pandas as pd
+    """Rewrite the warehouse without data it no longer needs; the new file is verified before it replaces the old file.
 
-    from slackwater.warehouse import exchange as compacting
+    The settings [retention] say for how many days forecasts and measured errors are kept in full.
+    """
+    from slackwater.flows.turn.retention import compact_by_settings
 
     with session.reading():
         pass  # raises if there is no warehouse, instead of creating it
-    with session.writing() as store:
-        done = compacting.compact(store, keep_fitted=pd.Timedelta(days=keep_fitted))
-    row = {
-        "bytes_before": done.bytes_before,
-        "bytes_after": done.bytes_after,
-        "bytes_saved": done.bytes_before - done.bytes_after,
-        "fitted_dropped": done.fitted_dropped,
-    }
+    row = compact_by_settings(session.db, session.config, fitted_days=keep_fitted)
     columns = {name: Column(heading=name.replace("_", " "), format=whole) for name in row}
     title = f"Compacted {session.db}"
     return Answer(title=title, value=row, blocks=[Table(title, [row], columns)])

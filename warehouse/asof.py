@@ -17,7 +17,15 @@ import numpy as np
 import pandas as pd
 
 from slackwater.warehouse.amounts import LARGEST_COUNT, plural
-from slackwater.warehouse.catalogue import OnDemandTerms, list_price, terms_for
+from slackwater.warehouse.catalogue import (
+    OnDemandTerms,
+    list_price,
+    planned,
+    product_rank,
+    terms_for,
+    unplanned_words,
+)
+from slackwater.warehouse.documents import read_sql
 from slackwater.warehouse.errors import MarketError, SettingsError
 from slackwater.warehouse.history import (
     AVAILABLE,
@@ -31,8 +39,6 @@ from slackwater.warehouse.history import (
     Market,
     OnDemandOrigin,
 )
-from slackwater.warehouse.packaged import read_sql
-from slackwater.warehouse.products import planned, product_rank, unplanned_words
 from slackwater.warehouse.sources.contract import Conventions, known_conventions
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment, utc_index
@@ -183,7 +189,7 @@ def pick_series(
 
 
 def pick_product(series: Sequence[KnownSeries]) -> KnownSeries | None:
-    """Return the series of the product used for planning (`slackwater.warehouse.products`), None if there is none."""
+    """Return the series of the product used for planning (`slackwater.warehouse.catalogue`), None if there is none."""
     return planned(series, lambda one: one.product)
 
 
@@ -749,7 +755,7 @@ def load_history(
     the same source if it has any, else from the most trusted source that overlaps, which is
     recorded as an assumption; likewise the counts if the requested source has only prices. A
     variable never mixes two sources. ``product``: by default the product used for planning
-    (`slackwater.warehouse.products`); prices of another product, e.g. Windows, are used only on request.
+    (`slackwater.warehouse.catalogue`); prices of another product, e.g. Windows, are used only on request.
     ``on_demand``: terms of a job or of settings, which take precedence over any observed or listed
     on-demand price (`find_on_demand`).
 
@@ -1021,7 +1027,7 @@ def _counts_of(
         return path, max(1, int(series.highest)), False
     if assumptions.always_available is not None:
         count = assumptions.always_available
-        return _constant(grid, count, f"{UNOBSERVED}: {count} instances always available"), count, True
+        return _constant(grid, count, f"{UNOBSERVED}: up to {count} instances assumed"), count, True
     raise MarketError(
         f"{request.market.key} has a price but no counts",
         remedy="allow an assumption: always_available (instances that are always there) or counts_from (another market's counts)",

@@ -19,12 +19,12 @@ from slackwater.warehouse.columns import BOTH, CONFLICTS, columns_of
 from slackwater.warehouse.errors import (
     DamagedStoreError,
     InputError,
-    SettingsError,
     StoreError,
     StoreLockedError,
 )
 from slackwater.warehouse.foreign import Judge, load_foreign, rows_of_file
 from slackwater.warehouse.issued import NATURAL_KEYS
+from slackwater.warehouse.retention import USUAL, Retention, Thinned, thin
 from slackwater.warehouse.store.connection import Store, attach_new, compacted_file, open_store
 from slackwater.warehouse.store.files import sync_file, sync_folder
 from slackwater.warehouse.store.folders import (
@@ -48,6 +48,7 @@ from slackwater.warehouse.store.folders import (
 )
 from slackwater.warehouse.store.schema import (
     DESCRIBED,
+    INTERNAL,
     TABLES,
     TableRule,
     as_name,
@@ -64,19 +65,26 @@ from slackwater.warehouse.times import moment
 
 
 def export_store(
-    store: Store, folder: Path, *, tables: Sequence[str] = (), since: pd.Timestamp | None = None
+    store: Store,
+    folder: Path,
+    *,
+    tables: Sequence[str] = (),
+    since: pd.Timestamp | None = None,
+    views: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Write tables (default all; including the tables they refer to) into a new folder: Parquet files and a manifest.
 
-    ``since`` leaves out rows of earlier times, by the time filters of `TABLES`. The folder is
-    written under a temporary name and renamed. Raises `InputError` if ``folder`` exists and is not
-    empty, `StoreError` if it cannot be written.
+    ``since`` leaves out rows of earlier times, by the time filters of `TABLES`. ``views``: the views to write as well
+    (`write_views`), each with its time column, "" for none. The folder is written under a temporary name and renamed.
+    Raises `InputError` if ``folder`` exists and is not empty, `StoreError` if it cannot be written.
     """
     names = with_needs(tables)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists", expected="a new or empty folder", remedy="name another one")
-    with appearing(folder) as part:
-        return write_export(store, part, names, since)
+    with appearing(folder) as part, store.transaction():
+        manifest = write_export(store, part, names, since)
+        write_views(store, part / "views", views or {}, since)
+        return manifest
 
 
 @contextmanager
@@ -137,6 +145,33 @@ def _write_parquet(store: Store, sql: str, parameters: Mapping[str, object], pat
     return rows
 
 
+def write_views(
+    store: Store, folder: Path, views: Mapping[str, str], since: pd.Timestamp | None = None
+) -> None:
+    """Write views as Parquet, each in a folder of its name; with a time column, in a folder ``day=2026-01-31`` for each day (UTC).
+
+    ``since`` leaves out rows of earlier times of the views with a time column.
+    """
+    import pyarrow.dataset
+
+    for name, time in views.items():
+        day = f", strftime({time} AT TIME ZONE 'UTC', '%Y-%m-%d') AS day" if time else ""
+        where = f" WHERE {time} >= $since" if time and since is not None else ""
+        given = {"since": moment(since, "since")} if where and since is not None else {}
+        with store.batches(f"SELECT *{day} FROM {name}{where}", given, rows=EXPORT_ROWS) as reader:
+            pyarrow.dataset.write_dataset(
+                reader,
+                folder / name,
+                format="parquet",
+                partitioning=["day"] if time else None,
+                partitioning_flavor="hive" if time else None,
+                max_partitions=_MOST_DAYS,
+                file_options=pyarrow.dataset.ParquetFileFormat().make_write_options(compression="zstd"),
+            )
+    for path in sorted(folder.rglob("*")):
+        (sync_folder if path.is_dir() else sync_file)(path)
+
+
 # ---
 # Import of an exported folder: verified first, then merged in a single transaction.
 #
@@ -167,6 +202,8 @@ _OWNERS: Mapping[str, TableRule] = {name: rule for name, rule in TABLES.items() 
 NOT_IMPORTED = ("fitted",)
 #: Rows of an exported table written at a time.
 EXPORT_ROWS = 100_000
+#: Days of an exported view at most: a hundred years.
+_MOST_DAYS = 36_525
 #: Observations merged at a time.
 PART_ROWS = 2_000_000
 _OBSERVATIONS: Mapping[str, str] = {kind: columns_of(kind, "value")[0].name for kind in BOTH}
@@ -597,33 +634,27 @@ def _bring_up(store: Store, table: str) -> None:
 # ---
 # Compaction: the warehouse is rewritten without deleted rows and old fitted forecasters.
 
-#: Age beyond which fitted forecasters are dropped. States are read at their fit time only (M6.4):
-#: older states serve backfills only, which can fit them again.
-KEEP_FITTED = pd.Timedelta(days=14)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """Size of the file in bytes before and after compaction, and number of fitted forecasters dropped."""
+    """Size of the file in bytes before and after compaction, and the numbers of dropped rows."""
 
     bytes_before: int
     bytes_after: int
-    fitted_dropped: int
+    dropped: Thinned
 
 
-def compact(store: Store, *, keep_fitted: pd.Timedelta = KEEP_FITTED) -> Compacted:
+def compact(store: Store, *, keep: Retention = USUAL) -> Compacted:
     """Rewrite the warehouse behind a store open for writing, and close that store.
 
-    Forecasters fitted more than ``keep_fitted`` before the newest fit are dropped. The new file is
+    Rows that ``keep`` leaves out are dropped. The new file is
     written next to the old file, read back from disk and compared with it table by table, and then
     replaces it atomically; until then the old file is used. Raises `StoreError` if there is no
     room, `StoreLockedError` if this process has other stores of it open.
     """
-    if keep_fitted < pd.Timedelta(0):
-        raise SettingsError(f"keep estimated forecasters for {keep_fitted}", expected="0 days or more")
     database = Path(store.name)
     part = compacted_file(database)
-    dropped = _drop_fitted(store, keep_fitted)
+    dropped = thin(store, keep)
     store.execute("CHECKPOINT")
     before = database.stat().st_size
     try:
@@ -639,15 +670,7 @@ def compact(store: Store, *, keep_fitted: pd.Timedelta = KEEP_FITTED) -> Compact
         ) from error
     finally:
         _discard(part)
-    return Compacted(bytes_before=before, bytes_after=after, fitted_dropped=dropped)
-
-
-def _drop_fitted(store: Store, keep: pd.Timedelta) -> int:
-    dropped = store.execute(
-        "DELETE FROM fitted WHERE fitted_at < (SELECT max(fitted_at) FROM fitted) - to_microseconds(CAST(? AS BIGINT))",
-        [keep // pd.Timedelta(microseconds=1)],
-    )
-    return int(dropped[0][0])
+    return Compacted(bytes_before=before, bytes_after=after, dropped=dropped)
 
 
 def _copy(store: Store, part: Path) -> None:
@@ -661,7 +684,7 @@ def _copy(store: Store, part: Path) -> None:
         store.execute("DETACH compacted")
     store.execute(f"ATTACH {quoted(part)} AS compacted (READ_ONLY)")
     try:
-        for table in (*TABLES, "schema_steps"):
+        for table in (*TABLES, *INTERNAL):
             _compare(store, name, table)
     finally:
         store.execute("DETACH compacted")

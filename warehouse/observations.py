@@ -25,11 +25,14 @@ import pyarrow.types as types
 
 from slackwater.warehouse.amounts import duration
 from slackwater.warehouse.catalogue import (
+    UNKNOWN_RANK,
     OnDemandTerms,
     highest_list_price,
     highest_of_all,
     list_price,
+    rank_sql,
     terms_for,
+    unplanned_words,
 )
 from slackwater.warehouse.columns import (
     COLUMNS,
@@ -38,6 +41,7 @@ from slackwater.warehouse.columns import (
     FUTURE,
     LONGEST_NAME,
     REASONS,
+    STATED,
     STORED,
     UNPRINTABLE,
     Check,
@@ -47,11 +51,10 @@ from slackwater.warehouse.columns import (
     columns_of,
     stored_columns,
 )
+from slackwater.warehouse.documents import read_sql
 from slackwater.warehouse.errors import InputError, SettingsError, SourceFileError, StoreError
 from slackwater.warehouse.history import NOT_SOLD, OBSERVED, OnDemandOrigin
 from slackwater.warehouse.history import UNKNOWN as NO_PRICE
-from slackwater.warehouse.packaged import read_sql
-from slackwater.warehouse.products import UNKNOWN_RANK, rank_sql, unplanned_words
 from slackwater.warehouse.sources import SOURCES, check_source
 from slackwater.warehouse.sources.contract import Batch, Source, SourceOptions, known_conventions
 from slackwater.warehouse.store.connection import Store
@@ -416,6 +419,7 @@ _REASONS = pa.table(
         "code": list(REASONS),
         "sentence": [reason.sentence for reason in REASONS.values()],
         "by_value": [reason.by_value for reason in REASONS.values()],
+        "is_stated": [not code or code in STATED for code in REASONS],
     }
 )
 #: SQL of the columns by which rejected rows are counted: the code, and the sentence unless the code
@@ -504,10 +508,11 @@ class Stage:
 
     def _add(self, batch: Batch) -> None:
         if batch.kind == "rejected":
+            code = "coalesce(code, '')" if "code" in batch.table.column_names else "''"
             with self._store.registered("incoming", batch.table):
                 self._store.execute(
                     "INSERT INTO staged_rejected SELECT row_number() OVER () + $offset, coalesce(file, ''), "
-                    "coalesce(line, 0), coalesce(CAST(raw AS VARCHAR), ''), '', coalesce(reason, ''), '' FROM incoming",
+                    f"coalesce(line, 0), coalesce(CAST(raw AS VARCHAR), ''), {code}, coalesce(reason, ''), '' FROM incoming",
                     {"offset": self._rows},
                 )
             return
@@ -863,7 +868,7 @@ def keep_rejected(store: Store, batch: int, content: str) -> dict[str, int]:
     with store.registered("reasons", _REASONS):
         store.execute(
             "CREATE OR REPLACE TEMP TABLE told AS SELECT n, file, line, raw, code, "
-            "CASE WHEN code = '' THEN found "
+            "CASE WHEN is_stated THEN found "
             "ELSE regexp_replace(format(sentence, coalesce(found, ''), coalesce(more, '')), "
             f"'{UNPRINTABLE}', '?', 'g') END AS reason "
             "FROM staged_rejected JOIN reasons USING (code)"
@@ -1371,7 +1376,7 @@ def list_markets(store: Store, *, known_at: pd.Timestamp | None = None) -> pd.Da
     (nominal, NaN if not stated), kind, products ("; "-separated), on_demand_usd (latest of this
     source, USD per hour, NaN if none), real_clock, missing (the variables that `load_history` would
     have to assume or look up). has_price and on_demand_usd refer to the product used for planning
-    (`slackwater.warehouse.products`), price_rows and products to all.
+    (`slackwater.warehouse.catalogue`), price_rows and products to all.
     """
     when_us = ANY_TIME_US if known_at is None else microseconds(known_at, "known_at")
     return _listed(store, when_us, when_us, 1).drop(columns="place")

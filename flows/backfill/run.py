@@ -26,9 +26,8 @@ from slackwater.flows.config import Settings
 from slackwater.flows.ledger.stages import BACKFILL, STAGES, reason_of, save_failure
 from slackwater.flows.turn.context import Turn, run_id_of
 from slackwater.flows.turn.estimates import NO_ESTIMATES, Estimates, timetable_of
-from slackwater.flows.turn.forecast import forecast_market
-from slackwater.flows.turn.histories import Reads
-from slackwater.flows.turn.issued import PlannedForecasts, joined_forecasts
+from slackwater.flows.turn.forecast import PlannedForecasts, forecast_market, joined_forecasts
+from slackwater.flows.turn.markets.histories import Reads
 from slackwater.flows.turn.pool import Pool, read_pool
 from slackwater.flows.turn.stages import (
     Found,

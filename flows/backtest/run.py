@@ -13,10 +13,10 @@ import pandas as pd
 from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.show.formats import plural
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.following import Followed, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.histories import peers_of, read_all
-from slackwater.flows.turn.places import placed_in, proposed
+from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.histories import peers_of, read_all
+from slackwater.flows.turn.markets.places import placed_in, proposed
 from slackwater.flows.turn.pool import deciding_policy, policies_named, read_pool
 from slackwater.forecasting.accuracy.intervals import block_interval
 from slackwater.forecasting.quantiles import Forecast

@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
+import pandas as pd
 from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -27,6 +28,8 @@ from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTa
 from prefect.tasks import Task, exponential_backoff
 from pydantic import Field
 
+from slackwater.flows.backfill.late import is_made, make_missing
+from slackwater.flows.clock import now
 from slackwater.flows.command import DEFAULT_DB, progress, say, words_of
 from slackwater.flows.config import read_settings
 from slackwater.flows.engine.turns import Show, complete_turn, opened_turn, show_nothing, stage_name
@@ -44,15 +47,18 @@ from slackwater.flows.runs import (
     not_again,
     run_name,
     slot_of,
+    time_name,
 )
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn import stages
 from slackwater.flows.turn.context import Turn, run_id_of
-from slackwater.flows.turn.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.report.leaderboard import learned, read_board_facts
+from slackwater.flows.turn.retention import compact_by_settings
 from slackwater.flows.turn.stages import Found, Stage, TurnResult, run_stage
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.errors import SettingsError
-from slackwater.warehouse.extras import require_extra
+from slackwater.warehouse.plugins import require_extra
+from slackwater.warehouse.store.connection import open_reader
 
 #: Environment variables: the kind of runner, the number of concurrent tasks, and the scheduler
 #: address of a running Dask cluster.
@@ -258,6 +264,12 @@ def score(
     return tried(work, label="score-tries")
 
 
+@named_flow("compact", run_name=run_name("compact", slots=False), timeout_seconds=TURN_TIMEOUT)
+def compact(db: Db = DEFAULT_DB, settings: SettingsFile = None) -> dict[str, int]:
+    """Rewrite the warehouse without the rows that the settings ``[retention]`` leave out; returns sizes and dropped rows."""
+    return tried(lambda: compact_by_settings(db, read_settings(settings)), label="compact-tries")
+
+
 @named_flow("pipeline", run_name=run_name("turn"), task_runner=RUNNER, timeout_seconds=TURN_TIMEOUT)
 def pipeline(
     db: Db = DEFAULT_DB,
@@ -278,15 +290,33 @@ def pipeline(
             description="Name of a run that died: its slot is made once more if it lasts, else it is said."
         ),
     ] = None,
+    every_minutes: Annotated[
+        int | None,
+        Field(
+            description="Minutes between scheduled turns, by which missing slots are found; by default a slot."
+        ),
+    ] = None,
 ) -> dict[str, Any]:
-    """Run a complete turn of the loop; returns the object that ``slackwater run --json`` prints."""
+    """Run a complete turn of the loop; returns the object that ``slackwater run --json`` prints.
+
+    A scheduled turn first makes the slots missing before it, in order. A late turn whose slot a
+    later one has made does nothing.
+    """
     if after is not None and (missed := not_again(after, read_settings(settings))):
         say(missed)
         return {"missed": missed}
+    if is_deployed() and (made := _made_meanwhile(db, at, settings)):
+        say(made)
+        return {"made": made}
 
     def work() -> TurnResult:
         chosen = read_settings(settings)
         when = slot_of(at, chosen)
+        if is_deployed() and data is None:
+            make_missing(
+                db, when, chosen, every=None if every_minutes is None else pd.Timedelta(minutes=every_minutes),
+                part=lambda name, slots, work: as_task(name, work, run_name=f"{name} {slots}"),
+            )  # fmt: skip
         return complete_turn(
             db, when, settings=chosen, data=data, requests=jobs or [], report=report, own_end=own_end,
             run_id=run_id, fan=tasks_of, show=SHOW.get(), run=staged,
@@ -296,6 +326,16 @@ def pipeline(
     result = tried(work, label="turn-tries")
     _publish(result)
     return dict(result.answer())
+
+
+def _made_meanwhile(db: Path, at: datetime | None, settings: Path | None) -> str:
+    """Return that a later turn has made the slot of this late turn; "" if it has not."""
+    chosen = read_settings(settings)
+    when = slot_of(at, chosen)
+    if not db.exists() or slot_of(now(), chosen) <= when:
+        return ""
+    with open_reader(db) as store:
+        return f"turn {time_name(when)} was made by a later one" if is_made(store, when) else ""
 
 
 def _publish(result: TurnResult) -> None:

@@ -94,7 +94,7 @@ def run_turn(
     from slackwater.flows.engine.serving import start_embedded_server
     from slackwater.flows.turn.context import run_id_of
     from slackwater.optimization.job.request import read_request
-    from slackwater.warehouse.extras import has_extra
+    from slackwater.warehouse.plugins import has_extra
     from slackwater.warehouse.store.files import check_place
 
     check_place(db, read_only=False)
@@ -145,8 +145,8 @@ def _run_time(data: Path | None, at: pd.Timestamp | None, settings: Settings) ->
     clock (rounded down).
     """
     from slackwater.flows.clock import now
-    from slackwater.flows.turn.following import step_of
     from slackwater.flows.turn.ingest import last_observed
+    from slackwater.flows.turn.markets.following import step_of
 
     if at is not None:
         return at.floor(step_of(settings)), False

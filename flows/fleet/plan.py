@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from slackwater.flows.plans.decisions import decisions_as_of
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.places import placed_in
-from slackwater.flows.turn.planning import decisions_as_of
+from slackwater.flows.turn.markets.places import placed_in
 from slackwater.optimization.job.request import JobRequest, read_request
 from slackwater.warehouse.errors import JobError
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from slackwater.flows.config import Settings
     from slackwater.flows.ledger.jobs import StoredJob
-    from slackwater.flows.ledger.reports import Report
     from slackwater.flows.turn.context import Turn
     from slackwater.optimization.job.definition import Job
     from slackwater.optimization.job.request import JobRequest
@@ -108,9 +107,9 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
     from slackwater.flows.clock import now
     from slackwater.flows.ledger.jobs import save_jobs
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.following import step_of
-    from slackwater.flows.turn.histories import read_all
-    from slackwater.flows.turn.places import placed_in, proposed
+    from slackwater.flows.turn.markets.following import step_of
+    from slackwater.flows.turn.markets.histories import read_all
+    from slackwater.flows.turn.markets.places import placed_in, proposed
     from slackwater.optimization.job.definition import infeasible_by
     from slackwater.optimization.job.request import first_slot, shortfall_told
     from slackwater.optimization.job.times import times_rows
@@ -174,8 +173,8 @@ def _add(request: JobRequest, market: str | None, name: str | None, session: Que
 
 def _ranked(turn: Turn, name: str) -> tuple[list[dict[str, Any]], Mapping[str, Column | str]]:
     """Return the markets of a stored job ranked by expected total cost, and their columns."""
-    from slackwater.flows.turn.answer import RANKED_COLUMNS, ranked_rows
-    from slackwater.flows.turn.job_query import asked_job
+    from slackwater.flows.plans.answers import RANKED_COLUMNS, ranked_rows
+    from slackwater.flows.plans.query import asked_job
 
     return ranked_rows(turn, asked_job(turn, name)), RANKED_COLUMNS
 
@@ -292,9 +291,9 @@ def change(
     from slackwater.flows.ledger.jobs import find_job
     from slackwater.flows.ledger.terms import save_change
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.places import as_filed
+    from slackwater.flows.turn.markets.places import as_filed
     from slackwater.optimization.job.request import read_request
-    from slackwater.warehouse.files import names_file
+    from slackwater.warehouse.documents import names_file
 
     terms: dict[str, Any] = {
         "deadline": parsed_time(deadline, "--deadline"), "workload.amount": workload, "n_max": n_max, "gpus_max": gpus_max,
@@ -395,53 +394,14 @@ def _need_warehouse(name: str, session: Query) -> None:
 
 def list_(*patterns: Patterns, session: QueryAt = QueryAt()) -> Answer:
     """List the jobs: running jobs by their risk of missing the deadline, then waiting jobs, then ended jobs, newest first."""
-    import pandas as pd
-
-    from slackwater.flows.ledger.decisions import decisions_by_job
-    from slackwater.flows.ledger.endings import ending_of
+    from slackwater.flows.jobs.listing import list_jobs
     from slackwater.flows.ledger.jobs import stored_jobs, unreadable_jobs
-    from slackwater.flows.ledger.reports import reports_by_job
-    from slackwater.optimization.job.units import asked_words
     from slackwater.warehouse.errors import JobError
-    from slackwater.warehouse.issued import read_rows
 
     with session.reading() as store:
         jobs = stored_jobs(store, known_at=session.time)
         unreadable = unreadable_jobs(store, known_at=session.time)
-        scored = set(read_rows(store, "outcomes")["job"])
-        reports = reports_by_job(store, [job.request.name for job in jobs], known_at=session.time)
-        over = [
-            job
-            for job in jobs
-            if job.request.name in scored
-            or (session.time is not None and job.deadline <= session.time)
-            or any(report.withdrawn for report in reports[job.request.name])
-        ]
-        decisions = decisions_by_job(store, [job.request.name for job in jobs])
-    endings = {
-        job.request.name: ending_of(job, decisions[job.request.name], reports[job.request.name])
-        for job in over
-    }
-    rows = [
-        {
-            "job": job.request.name,
-            "market": job.request.where,
-            "start": job.start,
-            "deadline": job.deadline,
-            **asked_words(job.request, job.step / pd.Timedelta(hours=1)),
-            "origin": job.origin,
-            "state": "scored"
-            if job.request.name in scored
-            else _state(job, session.time, reports[job.request.name]),
-            "late_probability": (
-                decisions[job.request.name][-1].get("late_probability")
-                if job not in over and decisions[job.request.name]
-                else None
-            ),
-            "ending": None if (found := endings.get(job.request.name)) is None else found.words(),
-        }
-        for job in jobs
-    ]
+        rows = [listed.row() for listed in list_jobs(store, jobs, at=session.time, known_at=session.time)]
     known = len(rows)
     rows = [
         row for row in rows if all_fit(patterns, [str(row["job"]), str(row["market"]), str(row["state"])])
@@ -492,15 +452,6 @@ def _urgency(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
     )
     seconds = row["deadline"].timestamp()
     return place, -(row["late_probability"] or 0.0), -seconds if place == 3 else seconds, str(row["job"])
-
-
-def _state(job: StoredJob, at: pd.Timestamp | None, reports: Sequence[Report]) -> str:
-    for report in reports:
-        if report.ends and (at is None or report.reported_at <= at):
-            return "finished" if report.finished else "withdrawn"
-    if at is None:
-        return "open"
-    return "ended" if job.deadline <= at else "running" if job.start <= at else "waiting"
 
 
 def show(
@@ -568,7 +519,7 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _job_blocks(value: Mapping[str, Any], request: str, unit: str, outcomes: Table) -> list[Block]:
     from slackwater.flows.ledger.throughput import throughput_told
-    from slackwater.flows.turn.command import decision_blocks
+    from slackwater.flows.turn.report.command import decision_blocks
 
     newest_first = value["decisions"][::-1]
     several = ", newest first" if len(newest_first) > 1 else ""
@@ -729,8 +680,8 @@ def report(
 def _place_named(store: Store, text: str, stored: StoredJob, settings: Settings, at: pd.Timestamp) -> str:
     """Return a market of the job by name, as in decisions; raises `MarketError` for any other market."""
     from slackwater.flows.turn.context import Turn
-    from slackwater.flows.turn.following import parse_market
-    from slackwater.flows.turn.places import places_of
+    from slackwater.flows.turn.markets.following import parse_market
+    from slackwater.flows.turn.markets.places import places_of
     from slackwater.warehouse.errors import MarketError
 
     turn = Turn(store=store, at=at.floor(stored.step), settings=settings, run_id="report")

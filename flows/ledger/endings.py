@@ -1,10 +1,10 @@
-"""Outcome of a job at its end: finished, missed, or unknown."""
+"""Outcome of a job at its end: finished, missed, given up, withdrawn, replayed only, or unknown."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -24,12 +24,14 @@ class Ending:
     """Outcome of a job at its end; ``share`` is the share of the work that was done, None if unknown.
 
     "late": finished after the deadline, at ``at``; "withdrawn": ended by its owner before its work
-    was done, at ``at``; "missed": not finished by the deadline, and no later report of its finish.
+    was done, at ``at``; "missed": not finished by the deadline, and no later report of its finish;
+    "given up": a missed job with a value whose last decision stopped all instances, as finishing
+    would have cost more; "replayed": over when it was added.
     ``measured``: the outcome was reported; otherwise it follows from the decisions, assuming that
     all decided instances ran.
     """
 
-    state: Literal["finished", "late", "missed", "withdrawn", "unknown"]
+    state: Literal["finished", "late", "missed", "given up", "withdrawn", "replayed", "unknown"]
     share: float | None
     measured: bool
     at: pd.Timestamp | None = None
@@ -55,6 +57,11 @@ class Ending:
         if self.state == "missed":
             told = "" if self.measured else " by its decisions; nobody reported it"
             return f"missed: {100 * (self.share or 0.0):.0f} % done at its deadline{told}"
+        if self.state == "given up":
+            done = f"{100 * (self.share or 0.0):.0f} % done"
+            return f"given up with {done}: finishing would have cost more than its value"
+        if self.state == "replayed":
+            return "over when added"
         return "ended; nobody reported whether it finished"
 
 
@@ -66,6 +73,23 @@ def ending_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: S
     outcome. In that case, as without a report, the newest decision gives the work done at the
     start of its slot, and the job counts as missed if that slot could not have finished it.
     """
+    if job.deadline <= job.created_at and not decisions and not reports:
+        return Ending(state="replayed", share=None, measured=False)
+    found = _finish_of(job, decisions, reports)
+    gave_up = found.state == "missed" and decisions and _gives_up(job, decisions[-1])
+    return replace(found, state="given up") if gave_up else found
+
+
+def _gives_up(job: StoredJob, row: Mapping[str, Any]) -> bool:
+    """Return whether a decision abandons a job with a value: no instances, and no expected finish."""
+    return (
+        job.request.value_usd is not None
+        and not (row["on_demand"] or row["spot"])
+        and row.get("expected_finish") is None
+    )
+
+
+def _finish_of(job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: Sequence[Report]) -> Ending:
     amount = job.request.workload.amount
     shares = [
         (report, done / amount) for report in reports if (done := work_said(report, amount)) is not None

@@ -89,7 +89,7 @@ def columns_of(
         and (
             rows is None
             or not _may_be_null(one)
-            or one.format is chance
+            or one.format is risk
             or any(row.get(name) is not None for row in rows)
         )
     ]
@@ -161,15 +161,22 @@ def risk_mark(late: float | None) -> str:
 
 
 def chance(value: Any) -> str:
+    """Return a probability in percent, "unknown" if it is missing.
+
+    >>> chance(0.98), chance(None)
+    ('98 %', 'unknown')
+    """
+    return "unknown" if missing(value) else percent(value)
+
+
+def risk(value: Any) -> str:
     """Return a probability of missing the deadline in percent with its mark, "unknown" if it is missing.
 
-    >>> chance(0.02), chance(0.61), chance(None)
+    >>> risk(0.02), risk(0.61), risk(None)
     ('2.0 %', '61 % (likely late)', 'unknown')
     """
-    if missing(value):
-        return "unknown"
-    mark = risk_mark(float(value))
-    return percent(value) + (f" ({mark})" if mark else "")
+    mark = "" if missing(value) else risk_mark(float(value))
+    return chance(value) + (f" ({mark})" if mark else "")
 
 
 def _share(job: OpenJob, made: Decision) -> float:
@@ -184,9 +191,9 @@ def _finish(job: OpenJob, made: Decision) -> str:
 def _finish_quantile(job: OpenJob, made: Decision, share: float) -> str | None:
     """Return the time by which a ``share`` of the sampled paths have finished.
 
-    None where the availability is not known, or where fewer paths finish.
+    None where the risk is not known, or where fewer paths finish.
     """
-    if not made.risk_known or not job.history.availability_observed:
+    if not made.risk_known:
         return None
     finish = sorted(math.inf if math.isnan(slots) else float(slots) for slots in made.expected.finish)
     slots = finish[math.ceil(share * len(finish)) - 1]
@@ -233,17 +240,13 @@ def _on_demand_note(job: OpenJob, made: Decision) -> str | None:
 def _late_probability(job: OpenJob, made: Decision) -> float | None:
     """Return the probability of missing the deadline, None if unknown.
 
-    It is known even without observed availability if on-demand instances cannot meet the deadline.
+    It is always known if on-demand instances cannot meet the deadline.
     """
     if made.guarded:
         return 0.0
     if made.risk_known or job.live.shortfall(made.progress):
         return round(made.expected.late_probability, 4)
     return None
-
-
-def _if_observed(job: OpenJob, usd_amount: float) -> float | None:
-    return round(usd_amount, 4) if job.history.availability_observed else None
 
 
 def _over_budget(job: OpenJob, made: Decision) -> float | None:
@@ -279,12 +282,7 @@ def _availability_note(job: OpenJob, made: Decision) -> str | None:
         if len(job.places) > 1
         else job.history.market.key
     )
-    risk = (
-        "but the deadline is met whatever becomes of spot"
-        if made.guarded
-        else "and the risk of missing the deadline is unknown"
-    )
-    return f"{where}: prices only, availability not observed; the expected cost holds if spot is never lost, {risk}"
+    return f"{where}: {made.evidence}"
 
 
 def _assuming(job: OpenJob, made: Decision) -> str | None:
@@ -294,14 +292,13 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
     if job.live.shortfall(made.progress):
         return None
     if not made.risk_known:
-        return None if job.history.availability_observed else "spot is never lost"
+        return None
     sold = any(seen.on_demand.sold for seen in job.live.seen) and math.isinf(job.run.budget_usd)
     words = times_words(job.run.times, granted=sold) if job.run.times else ["can be launched"]
     told = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
-    others = [] if job.history.availability_observed else ["spot is never lost"]
     saves = saving_words(job.run.times) if job.run.times else ""
     who = f"decisions are followed{saves} and {'on-demand' if sold else 'an instance'}"
-    return "; for cost and finish: ".join([f"{who} {told}", *others] if told else others) or None
+    return f"{who} {told}" if told else None
 
 
 def _standby(job: OpenJob, made: Decision) -> str | None:
@@ -632,8 +629,8 @@ DECISION: Final[dict[str, Field]] = {
     "expected_cost_usd": Field(
         kind=float,
         limits=NOT_NEGATIVE,
-        words="Expected cost of the whole job, from first slot to last: the mean over sampled scenarios; if availability_note "
-        "is not null, the cost if spot is never lost.",
+        words="Expected cost of the whole job, from first slot to last: the mean over sampled scenarios; if evidence is null "
+        "and availability_note is not, the cost if spot is never lost.",
         value=lambda job, made: round(made.expected.cost_usd, 4),
         heading="expected cost",
         unit="$",
@@ -644,14 +641,14 @@ DECISION: Final[dict[str, Field]] = {
     "expected_cost_p10_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Cost at the 10 % quantile over sampled scenarios; null if availability was not observed.",
-        value=lambda job, made: _if_observed(job, made.expected.cost_p10_usd),
+        words="Cost at the 10 % quantile over sampled scenarios; null in older decisions if availability was not observed.",
+        value=lambda job, made: round(made.expected.cost_p10_usd, 4),
     ),
     "expected_cost_p90_usd": Field(
         kind=float | None,
         limits=NOT_NEGATIVE,
-        words="Cost at the 90 % quantile over sampled scenarios; null if availability was not observed.",
-        value=lambda job, made: _if_observed(job, made.expected.cost_p90_usd),
+        words="Cost at the 90 % quantile over sampled scenarios; null in older decisions if availability was not observed.",
+        value=lambda job, made: round(made.expected.cost_p90_usd, 4),
     ),
     "on_demand_only_usd": Field(
         kind=float | None,
@@ -705,17 +702,29 @@ DECISION: Final[dict[str, Field]] = {
     ),
     "availability_note": Field(
         kind=str | None,
-        words="Warning that availability was not observed, with the consequence; null if it was observed.",
+        words="Warning that availability was not observed, with the basis of cost and risk; null if it was observed.",
         value=_availability_note,
+    ),
+    "evidence": Field(
+        kind=int | None,
+        limits={"minimum": 0, "maximum": 4},
+        words="Level of evidence of availability behind cost and risk: 0 prices only, 1 own launches, 2 placement scores, 3 counts "
+        "now and then, 4 counts in every slot; null in decisions stored before this was computed.",
+        value=lambda job, made: made.evidence.level,
+    ),
+    "evidence_basis": Field(
+        kind=str | None,
+        words="What is known of availability, in words; null in decisions stored before this was computed.",
+        value=lambda job, made: str(made.evidence),
     ),
     "late_probability": Field(
         kind=float | None,
         limits=SHARE,
-        words="Probability of missing the deadline: the share of sampled scenarios that miss it; null if availability was not "
-        "observed, or not recently.",
+        words="Probability of missing the deadline: the share of sampled scenarios that miss it; null if it was not "
+        "observed recently; in older decisions also if it was not observed.",
         value=_late_probability,
         heading="risk of missing deadline",
-        format=chance,
+        format=risk,
         place=1,
         card=41,
         glance=True,
@@ -963,8 +972,8 @@ def is_nowhere(row: Mapping[str, Any]) -> bool:
 def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a decision for display: with the intervals of cost and finish, and no market for a job that has none.
 
-    An abandoned job has no expected cost. Cost and saving of a job without observed availability
-    are ranges: spot is never lost to on-demand only.
+    An abandoned job has no expected cost. Cost and saving of an older decision without observed
+    availability are ranges: spot is never lost to on-demand only.
     """
     shown = {
         **row,
@@ -974,9 +983,18 @@ def as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     }
     if row.get("shortfall") and not row.get("expected_cost_usd"):  # an abandoned job has no expected cost
         shown |= {"expected_cost_usd": None}
-    elif row.get("availability_note") is not None:
+    elif is_range(row):
         shown |= _ranges(row)
     return {**shown, "market": NOWHERE} if is_nowhere(row) else shown
+
+
+def is_range(row: Mapping[str, Any]) -> bool:
+    """Return whether the cost is that if spot is never lost: older decisions where availability was not observed.
+
+    >>> is_range({"availability_note": "prices only"}), is_range({"availability_note": "prices only", "evidence": 0})
+    (True, False)
+    """
+    return row.get("availability_note") is not None and row.get("evidence") is None
 
 
 def _ranges(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -1045,7 +1063,7 @@ def assumption(row: Mapping[str, Any]) -> str:
         return str(row["assuming"] or "")
     if row.get("shortfall"):
         return ""
-    if row.get("availability_note") is not None:
+    if is_range(row):
         return "spot is never lost"
     if row.get("late_probability") is None:
         return ""

@@ -244,6 +244,13 @@ def scored_in_slot_model(store: Store) -> set[str]:
     return {str(job) for (job,) in rows}
 
 
+def jobs_scored_at(store: Store, times: Sequence[pd.Timestamp]) -> list[int]:
+    """Return the number of jobs that the turn of each time has scored."""
+    rows = store.execute("SELECT epoch_us(scored_at), count(DISTINCT job) FROM outcomes GROUP BY ALL")
+    found = dict(rows)
+    return [int(found.get(microseconds(at, "at"), 0)) for at in times]
+
+
 def outcomes_of(store: Store, job: StoredJob) -> list[dict[str, Any]]:
     """Return the simulated outcome of every policy on a job, by descending utility, with the keys of `OUTCOME` and more.
 

@@ -20,14 +20,13 @@ from slackwater.flows.monitoring.completeness import (
 )
 from slackwater.flows.monitoring.job_alarms import job_findings
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.following import Followed, step_of
-from slackwater.flows.turn.histories import Reads, history_request
+from slackwater.flows.turn.markets.following import Followed, step_of
+from slackwater.flows.turn.markets.histories import Reads, history_request
 from slackwater.forecasting.diagnosis.drift import RULE, drift_table
 from slackwater.forecasting.series import series_of
-from slackwater.warehouse.documents import read_object
+from slackwater.warehouse.documents import read_object, read_sql
 from slackwater.warehouse.history import AVAILABLE, PRICE, History, Market
 from slackwater.warehouse.issued import read_rows, write_rows
-from slackwater.warehouse.packaged import read_sql
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment
 
@@ -52,6 +51,7 @@ class AlarmFacts:
     """
 
     at: pd.Timestamp
+    step: pd.Timedelta
     rules: AlarmSettings
     promises: tuple[Promise, ...]
     runs: pd.DataFrame
@@ -83,6 +83,7 @@ def read_alarm_facts(
     priced |= {"recent_us": microseconds(recent, "recent"), "times": rules.price_times_on_demand}
     return AlarmFacts(
         at=at,
+        step=step_of(settings),
         rules=rules,
         promises=promises,
         runs=store.arrow(read_sql(__package__, "alarm_runs"), known).to_pandas().set_index("sid"),
@@ -171,16 +172,22 @@ def _told(at: pd.Timestamp) -> str:
 
 
 def stale_sources(facts: AlarmFacts) -> list[Finding]:
-    """Return the markets whose newest count or price is older than its maximum age (M1.3)."""
+    """Return the markets whose newest count or price was older than its maximum age (M1.3) when it was last read or due.
+
+    Data are read once a slot: between two turns they age without a fault of their source.
+    """
     found = []
-    for row in rows_of(freshness(facts.promises, at=facts.at)):
+    due = (facts.at - pd.Timedelta(minutes=facts.rules.grace_minutes)).floor(facts.step)
+    read_at = max([due, *facts.ingests["slot"]])
+    for row in rows_of(freshness(facts.promises, at=read_at)):
         if row["stale"]:
             found.append(
                 Finding(
                     kind="stale source",
                     subject=f"{row['market']}@{row['source']} {row['kind']}",
                     since=row["newest"] + row["max_age"],
-                    text=f"the newest {row['kind']} is of {_told(row['newest'])}, {told_span(row['age'])} old; expected at most "
+                    text=f"the newest {row['kind']} is of {_told(row['newest'])}, "
+                    f"{told_span(facts.at - row['newest'])} old; expected at most "
                     f"{told_span(row['max_age'])}; check whether its source still responds and is still ingested",
                 )
             )

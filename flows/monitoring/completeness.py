@@ -15,16 +15,15 @@ from slackwater.flows.ledger.jobs import stored_jobs
 from slackwater.flows.ledger.stages import STAGES
 from slackwater.flows.show.formats import rows_of
 from slackwater.flows.turn.context import Turn
-from slackwater.flows.turn.following import step_of
-from slackwater.flows.turn.places import find_market, places_of
+from slackwater.flows.turn.markets.following import step_of
+from slackwater.flows.turn.markets.places import find_market, places_of
 from slackwater.optimization.job.request import JobRequest
 from slackwater.warehouse.asof import KnownSeries, SlotGrid, known_series, pick_product
-from slackwater.warehouse.documents import read_list
+from slackwater.warehouse.documents import read_list, read_sql
 from slackwater.warehouse.errors import InputError, MarketError, SettingsError
 from slackwater.warehouse.history import Market
 from slackwater.warehouse.issued import read_rows
 from slackwater.warehouse.observations import list_markets
-from slackwater.warehouse.packaged import read_sql
 from slackwater.warehouse.sources.contract import known_conventions
 from slackwater.warehouse.store.connection import Store
 from slackwater.warehouse.times import microseconds, moment

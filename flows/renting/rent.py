@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from slackwater.flows.command import Session, counted, say
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.places import market_of
+from slackwater.flows.turn.markets.places import market_of
 from slackwater.optimization.job.units import catalogue_gpus
 from slackwater.optimization.renting.budget import JobType, Rental, TypeRental
 from slackwater.optimization.renting.price import (
@@ -52,8 +52,8 @@ from slackwater.optimization.renting.speedup import (
     Speedup,
     TableSpeedup,
 )
+from slackwater.warehouse.documents import read_toml
 from slackwater.warehouse.errors import JobError, MarketError, SettingsError, SlackwaterError
-from slackwater.warehouse.files import read_toml
 from slackwater.warehouse.history import Market
 
 if TYPE_CHECKING:

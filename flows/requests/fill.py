@@ -22,10 +22,16 @@ from slackwater.flows.ledger.rounds import finish_at
 from slackwater.flows.ledger.throughput import MeasuredRun, measured_run, stretches
 from slackwater.flows.turn.context import Turn
 from slackwater.flows.turn.decide import effort_of
-from slackwater.flows.turn.following import LEAST_SPAN, Followed, counted_or_priced, slot_to_read, step_of
 from slackwater.flows.turn.forecast import forecasts_of, ready
-from slackwater.flows.turn.histories import peers_of, read_all
-from slackwater.flows.turn.places import market_of
+from slackwater.flows.turn.markets.following import (
+    LEAST_SPAN,
+    Followed,
+    counted_or_priced,
+    slot_to_read,
+    step_of,
+)
+from slackwater.flows.turn.markets.histories import peers_of, read_all
+from slackwater.flows.turn.markets.places import market_of
 from slackwater.flows.turn.pool import deciding_policy
 from slackwater.forecasting.configurations.model import (
     ConfigurationModel,
@@ -469,14 +475,13 @@ def _alone_row(alone: OnDemand, start: pd.Timestamp, step: pd.Timedelta) -> OnDe
 
 
 def _expected_row(planned: Planned, expected: Expected, step: pd.Timedelta) -> Expectation:
-    """Return cost, finish and risk; if availability was not observed, only cost and finish if spot is never lost."""
-    observed = planned.history.availability_observed
+    """Return cost, finish and risk."""
     return {
         "cost_usd": expected.cost_usd,
-        "cost_p10_usd": expected.cost_p10_usd if observed else None,
-        "cost_p90_usd": expected.cost_p90_usd if observed else None,
+        "cost_p10_usd": expected.cost_p10_usd,
+        "cost_p90_usd": expected.cost_p90_usd,
         "finish": (planned.live.start + expected.finish_slots * step).floor("s"),
-        "late_probability": expected.late_probability if observed else None,
+        "late_probability": expected.late_probability,
     }
 
 
@@ -484,7 +489,6 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
     """Return a runner-up as plain values."""
     candidate = loser.screened.candidate
     widest, planned = candidate.widths[-1], loser.planned
-    known = planned if planned is not None and planned.history.availability_observed else None
     return {
         "configuration": _configuration(candidate),
         "label": candidate.label,
@@ -495,12 +499,12 @@ def loser_row(loser: Loser, step: pd.Timedelta) -> RunnerUp:
         "planned": planned is not None,
         "on_demand_usd": loser.screened.alone.cost_usd if candidate.offer.on_demand.known else None,
         "expected_cost_usd": planned.expected.cost_usd if planned else None,
-        "expected_cost_p10_usd": known.expected.cost_p10_usd if known else None,
-        "expected_cost_p90_usd": known.expected.cost_p90_usd if known else None,
+        "expected_cost_p10_usd": planned.expected.cost_p10_usd if planned else None,
+        "expected_cost_p90_usd": planned.expected.cost_p90_usd if planned else None,
         "expected_finish": (planned.live.start + planned.expected.finish_slots * step).floor("s")
         if planned
         else None,
-        "late_probability_low": known.low.late_probability if known else None,
+        "late_probability_low": planned.low.late_probability if planned else None,
         "why": loser.why,
     }
 

@@ -12,11 +12,12 @@ from slackwater.flows.ledger.fields import HINDSIGHT
 from slackwater.flows.show.blocks import Block, Column, Figure, Fold, Notes, Section, numbers
 from slackwater.flows.show.charts import Axis, dots, lines, stacks
 from slackwater.flows.show.formats import percent, plural, usd, utc, whole
+from slackwater.warehouse.history import UNOBSERVED
 
 #: Printed for a market whose availability was not observed.
 NOT_OBSERVED = (
-    "Availability was not observed: the spot costs hold if spot is never lost, "
-    "and the risk of missing the deadline is unknown."
+    "Availability was not observed: spot costs and the risk of missing the deadline assume that it changes as in "
+    "measured markets."
 )
 SPEED = Column(heading="tokens/s", format=whole)
 FORM_COLUMNS: dict[str, Column | str] = {
@@ -111,7 +112,7 @@ def _chosen(answer: Mapping[str, Any]) -> Section:
             f"{speed['median']:.0f} tokens/s on all of them, 90 % interval {speed['low']:.0f} to {speed['high']:.0f}.",
             *(f"Assumed: {text}." for text in answer["assumed"]),
             *(f"Outside the measurements: {text}" for text in answer["outside"]),
-            *([NOT_OBSERVED] if answer["spot"]["median"]["late_probability"] is None else []),
+            *([NOT_OBSERVED] if any(text.startswith(UNOBSERVED) for text in answer["synthetic"]) else []),
             numbers(FORM_COLUMNS, form_rows(answer), digits=2),
         ],
         "chosen",

@@ -2,12 +2,14 @@
 
 ``python -m slackwater.flows.schemas.tables sql > warehouse/store/sql/described.sql`` writes the SQL that runs
 when a warehouse is opened for writing (`slackwater.warehouse.store.schema.describe`).
+``python -m slackwater.flows.schemas.tables dbt > examples/bi/sources.yml`` writes the sources of dbt.
 ``python -m slackwater.flows.schemas.tables > docs/schema.md`` writes the page.
 Tests compare both files with this module.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,8 +18,8 @@ from typing import Any, Final, Literal, get_args, get_origin
 from slackwater.flows.ledger.fields import BOARD, DECISION, DELIVERED, OUTCOME, REPORTED, TIME, Field
 from slackwater.flows.schemas import forms
 from slackwater.warehouse.asof import GAPS_UNTIL_STALE, PRICE_MAX_AGE
+from slackwater.warehouse.catalogue import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.columns import COLUMN, Kind, stored_columns
-from slackwater.warehouse.products import UNKNOWN_RANK, rank_sql
 from slackwater.warehouse.store.connection import Store, open_store
 from slackwater.warehouse.store.schema import TABLES, quoted
 
@@ -28,13 +30,14 @@ class Relation:
 
     ``columns`` maps names to descriptions, in the order of the columns. ``sql`` is the SELECT of a
     view, "" for a table. ``key`` holds the columns that identify a row of a view; the keys of
-    tables are in `TABLES`.
+    tables are in `TABLES`. ``time`` is the column of a view whose day partitions its export, "" for none.
     """
 
     words: str
     columns: Mapping[str, str]
     sql: str = ""
     key: tuple[str, ...] = ()
+    time: str = ""
 
 
 # ---
@@ -386,6 +389,7 @@ def _decisions() -> Relation:
     return Relation(
         words="Decisions with all fields; null if an older version did not have the field.",
         key=("job", "slot"),
+        time="slot",
         columns={name: one.words for name, one in fields.items()}
         | {"run": "Turn that made the decision: joins `runs.run`."},
         sql=f"SELECT {chosen}, run FROM decisions",
@@ -418,6 +422,7 @@ def _costs() -> Relation:
         words="Cost of each job in each slot, compared with on-demand only for the same work. Savings by job and week: "
         "SELECT job, date_trunc('week', slot), sum(saved_usd) FROM job_costs GROUP BY ALL.",
         key=("job", "slot"),
+        time="slot",
         columns={
             "job": JOB,
             "slot": "Start of the slot, UTC.",
@@ -517,6 +522,7 @@ def views() -> dict[str, Relation]:
         ),
         "market_prices": Relation(
             words="Spot prices as known today: a row per series and time. As of an earlier time: table `price`.",
+            time="observed_at",
             key=("sid", "observed_at"),
             columns={
                 **place,
@@ -532,6 +538,7 @@ def views() -> dict[str, Relation]:
         ),
         "market_counts": Relation(
             words="Available instances as known today: a row per series and time. Placement scores are excluded.",
+            time="observed_at",
             key=("sid", "observed_at"),
             columns={
                 **place,
@@ -549,6 +556,7 @@ def views() -> dict[str, Relation]:
         "job_costs": _costs(),
         "forecast_values": Relation(
             words="Forecasts slot by slot: the values predicted for each slot, and the time of issue.",
+            time="issued_at",
             key=("vid", "variable", "step_ahead"),
             columns={
                 **_ISSUED,
@@ -572,6 +580,7 @@ def views() -> dict[str, Relation]:
             f"old (M1.3). Prices not observed again for {int(PRICE_MAX_AGE.total_seconds() // 3600)} h are excluded; `slackwater "
             f"accuracy` "
             "uses them longer if the source reads them at every probe or they never change.",
+            time="issued_at",
             key=("vid", "variable", "step_ahead"),
             columns={
                 **{name: _ISSUED[name] for name in ("market", "source", "model", "issued_at")},
@@ -600,26 +609,48 @@ def views() -> dict[str, Relation]:
             "q50 - actual AS error, abs(q50 - actual) AS abs_error, (mean - actual) ** 2 AS squared_error, "
             f"{_pinball()} AS pinball, actual BETWEEN q10 AND q90 AS inside_80, fallback, vid FROM beside",
         ),
+        "forecast_frame": Relation(
+            words="Forecasts in the columns of Nixtla's libraries, in long form: `model` in place of a column for each model. "
+            "`slackwater.forecasting.frames` has the wide form.",
+            key=("unique_id", "ds", "cutoff", "model"),
+            time="cutoff",
+            columns={
+                "unique_id": "`source/market/variable`.",
+                "ds": "Start of the predicted slot, UTC.",
+                "cutoff": "Time of issue, UTC.",
+                "model": "Name of the predictor.",
+                "y": "Observed value; null if the slot has not been observed.",
+                "yhat": "Median of the forecast.",
+                "lo-80": "Quantile 10 % of the forecast.",
+                "hi-80": "Quantile 90 % of the forecast.",
+            },
+            sql="SELECT concat_ws('/', f.source, f.market, variable) AS unique_id, f.slot AS ds, f.issued_at AS cutoff, f.model, "
+            'actual AS y, f.q50 AS yhat, f.q10 AS "lo-80", f.q90 AS "hi-80" FROM forecast_values AS f '
+            "LEFT JOIN forecast_errors AS e USING (vid, variable, step_ahead)",
+        ),
         "forecast_accuracy": Relation(
             words="Forecast errors measured by the turns, by market, model, variable and lead time; `newest` marks those of the "
             "last "
             "turn that measured the market.",
+            time="measured_at",
             key=("measured_at", "market", "source", "model", "variable", "step"),
             columns={
                 "measured_at": "Logical time of the turn that measured the errors, UTC.",
                 "newest": "Whether no later turn measured the market.",
                 **_taken_measures("market", "source", "model", "variable", "step", *_MEASURED, *_MORE),
                 "market": MARKET,
+                "step_ahead": "The same as `step`, by the name that the other views use.",
             },
             sql="SELECT measured_at, measured_at = max(measured_at) OVER (PARTITION BY market, source) AS newest, market, source, "
             f"model, variable, step, {', '.join(_MEASURED)}, "
             + ", ".join(
                 f"TRY_CAST(TRY_CAST(more AS JSON) ->> '$.{name}' AS DOUBLE) AS {name}" for name in _MORE
             )
-            + " FROM accuracy",
+            + ", step AS step_ahead FROM accuracy",
         ),
         "job_outcomes": Relation(
             words="Simulated outcome of every policy on each ended job, with the saving compared with on-demand only.",
+            time="scored_at",
             key=("job", "policy"),
             columns={
                 "job": JOB,
@@ -666,6 +697,7 @@ def views() -> dict[str, Relation]:
         ),
         "policy_weights": Relation(
             words="Weight of each policy in the selection after each round; `newest` marks the last round of a policy.",
+            time="scored_at",
             key=("round", "policy"),
             columns={
                 "round": ROUND,
@@ -695,6 +727,7 @@ def views() -> dict[str, Relation]:
         ),
         "turn_stages": Relation(
             words="Stages of every turn: a row per stage, with the reason if it failed.",
+            time="logical_at",
             key=("run", "stage", "status"),
             columns={
                 "logical_at": "Logical time of the turn, UTC.",
@@ -720,6 +753,11 @@ def relations() -> dict[str, Relation]:
     return {**views(), **tables()}
 
 
+def view_times() -> dict[str, str]:
+    """Return the views, each with the column whose day partitions its export, "" for none."""
+    return {name: one.time for name, one in views().items()}
+
+
 def sql() -> str:
     """Return statements that create the views and comment on every table, view and column of a warehouse."""
     return "\n".join(
@@ -737,8 +775,13 @@ def _statements() -> Iterator[str]:
     for name, one in relations().items():
         yield f"COMMENT ON {'VIEW' if one.sql else 'TABLE'} {name} IS {quoted(one.words)};"
         yield from (
-            f"COMMENT ON COLUMN {name}.{column} IS {quoted(words)};" for column, words in one.columns.items()
+            f"COMMENT ON COLUMN {name}.{_identifier(column)} IS {quoted(words)};"
+            for column, words in one.columns.items()
         )
+
+
+def _identifier(column: str) -> str:
+    return column if column.isidentifier() else f'"{column}"'
 
 
 #: Example questions for the page, with the SQL that answers them; tests compare the results with
@@ -816,8 +859,10 @@ Every table, view and column of a warehouse file, with its meaning. The file its
 (`FROM duckdb_columns()`) and contains the views, so any DuckDB client can use them. A view costs nothing until it is queried.
 
 ```
-duckdb -readonly slackwater.duckdb.read/NEWEST.duckdb    # state after the last finished turn; does not block writers
+duckdb -readonly slackwater.duckdb.read/current.duckdb    # state after the last finished turn; does not block writers
 ```
+
+Polars, dbt, Metabase and Grafana: [other tools](other-tools.md).
 
 Run `SET TimeZone = 'UTC'` first: DuckDB shows times in the zone of the session. Amounts are in USD. There are two kinds of keys
 for joins: names (`market` and `source`, `job`, `run`, `policy`), which are the same in every warehouse, and numbers (`sid`, `mid`,
@@ -870,5 +915,37 @@ def _section(store: Store, name: str, one: Relation) -> Iterator[str]:
     yield ""
 
 
+# ---
+# The same for dbt.
+
+
+def dbt_sources() -> str:
+    """Return the views as sources of dbt (YAML): descriptions, and a test for every key."""
+    lines = [
+        "# Generated by `python -m slackwater.flows.schemas.tables dbt`.",
+        "version: 2",
+        "sources:",
+        "  - name: slackwater",
+        "    description: The newest finished turn of a warehouse.",
+        "    database: slackwater",
+        "    schema: main",
+        "    tables:",
+    ]
+    for name, one in views().items():
+        lines += [
+            f"      - name: {name}",
+            f"        description: {json.dumps(one.words)}",
+            "        columns:",
+        ]
+        for column, words in one.columns.items():
+            lines += [f"          - name: {column}", f"            description: {json.dumps(words)}"]
+            if column in one.key:
+                tests = "[not_null, unique]" if one.key == (column,) else "[not_null]"
+                lines.append(f"            data_tests: {tests}")
+    return "\n".join([*lines, ""])
+
+
+_OUTPUTS: Final = {"": page, "sql": sql, "dbt": dbt_sources}
+
 if __name__ == "__main__":
-    print(sql() if sys.argv[1:] == ["sql"] else page(), end="")
+    print(_OUTPUTS["".join(sys.argv[1:])](), end="")

@@ -18,7 +18,7 @@ import pandas as pd
 
 from slackwater.flows.config import Settings
 from slackwater.flows.turn.context import Turn, TurnValues
-from slackwater.flows.turn.following import Followed, step_of
+from slackwater.flows.turn.markets.following import Followed, step_of
 from slackwater.forecasting.origins import (
     VARIABLES,
     Basis,

@@ -9,12 +9,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.flows.command import Warehouse, option, parsed_time
-from slackwater.warehouse.errors import SettingsError
+from slackwater.warehouse.errors import SettingsError, StoreLockedError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,10 +37,15 @@ def ui(
     ] = None,
     warehouse: Warehouse = Warehouse(),
 ) -> None:
-    """Serve a read-only web app with jobs, markets, accuracy, policies, completeness and runs, until Ctrl-C."""
+    """Serve a read-only web app with jobs, markets, accuracy, policies, completeness and runs, until Ctrl-C.
+
+    The warehouse must exist.
+    """
+    fixed = parsed_time(at, "--at")
+    with suppress(StoreLockedError), warehouse.reading():  # pages wait for a writer, not for a file
+        pass
     from slackwater.flows.clock import now
 
-    fixed = parsed_time(at, "--at")
     serve(
         warehouse.db,
         warehouse.config,

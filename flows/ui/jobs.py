@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from slackwater.flows.command import all_fit
+from slackwater.flows.jobs.listing import ListedJob, list_jobs
 from slackwater.flows.jobs.predicted import reports_shown
-from slackwater.flows.ledger.decisions import read_ledger, stored_decisions
-from slackwater.flows.ledger.endings import ending_of
+from slackwater.flows.ledger.decisions import read_ledger
 from slackwater.flows.ledger.fields import (
     BASELINES,
     DECISION,
@@ -29,27 +29,24 @@ from slackwater.flows.ledger.fields import (
 from slackwater.flows.ledger.headline import headline, outlook, over_since
 from slackwater.flows.ledger.jobs import StoredJob, find_job, stored_jobs
 from slackwater.flows.ledger.open_job import OpenJob
-from slackwater.flows.ledger.reports import Report, reports_by_job
 from slackwater.flows.ledger.rounds import outcomes_of
 from slackwater.flows.show.blocks import Block, Figure, Fold, Table
 from slackwater.flows.show.charts import Axis, holdings, lines
 from slackwater.flows.show.formats import percent, plural, usd, utc
-from slackwater.flows.turn.following import Followed
-from slackwater.flows.turn.histories import try_histories
-from slackwater.flows.turn.leaderboard import costs_figure
+from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.histories import try_histories
+from slackwater.flows.turn.markets.places import PlacedJob, find_market, places_of
 from slackwater.flows.turn.opening import open_jobs
-from slackwater.flows.turn.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, panel, route_figure
-from slackwater.flows.turn.places import PlacedJob, find_market, places_of
+from slackwater.flows.turn.report.leaderboard import costs_figure
+from slackwater.flows.turn.report.panels import ROUTE_SLOTS, ROUTE_TOLD, JobRoute, panel, route_figure
 from slackwater.flows.ui.reading import Reading
 from slackwater.optimization.job.definition import Job, Progress, finished
-from slackwater.optimization.job.units import asked_words
 from slackwater.optimization.replay.decision import NOTHING
 from slackwater.optimization.replay.score import BEST_MARKET
 from slackwater.optimization.window.plan import Allocation
 from slackwater.warehouse.errors import SlackwaterError
 from slackwater.warehouse.history import History, Market
 
-Decisions = Mapping[str, Sequence[Mapping[str, Any]]]
 #: Outcomes of a job that are shown unfolded.
 TOP_OUTCOMES: Final = 10
 #: States of a job with their explanations.
@@ -61,22 +58,29 @@ STATES: Final = {
     "ended": "its deadline has passed",
 }
 #: Outcomes of ended jobs, in the order of the list.
-ENDINGS: Final = ("on time", "late", "missed", "withdrawn", "not known", "replayed only")
+ENDINGS: Final = ("on time", "late", "missed", "given up", "withdrawn", "not known", "replayed only")
 #: Slots in the small chart of a job's instances.
 RECENT_SLOTS: Final = 48
 #: Jobs per page of the list.
 PAGE_JOBS: Final = 40
 
 
-def state_of(reading: Reading, job: StoredJob, standing: JobStanding | str | None) -> str:
+def state_of(reading: Reading, listed: ListedJob, standing: JobStanding | str | None) -> str:
     """Return the state of a job (a key of `STATES`) at the time of the newest turn."""
-    if reading.at is None or job.start > reading.at:
-        return "waiting"
-    if job.deadline <= reading.at:
+    if is_over(reading, listed.job):
         return "ended"
+    if listed.state in ("finished", "withdrawn"):
+        return "finished"
+    if reading.at is None or listed.job.start > reading.at:
+        return "waiting"
     if isinstance(standing, JobStanding) and standing.is_finished:
         return "finished"
-    return "set aside" if job.origin == "example" and reading.has_own_jobs else "running"
+    return "set aside" if listed.job.origin == "example" and reading.has_own_jobs else "running"
+
+
+def is_over(reading: Reading, job: StoredJob) -> bool:
+    """Return whether the deadline of a job has passed at the newest turn."""
+    return reading.at is not None and job.deadline <= reading.at
 
 
 def jobs_data(
@@ -89,7 +93,7 @@ def jobs_data(
     stored = [
         job for job in stored_jobs(reading.store) if all_fit(patterns, [job.request.name, job.request.where])
     ]
-    over = [job for job in stored if state_of(reading, job, None) == "ended"]
+    over = [job for job in stored if is_over(reading, job)]
     over.sort(key=lambda job: (job.deadline, job.request.name), reverse=True)
     rows = open_rows(reading, stored)
     counts = {name: sum(row["state"] == name for row in rows) for name in STATES} | {"ended": len(over)}
@@ -108,7 +112,7 @@ def jobs_data(
 def open_rows(reading: Reading, stored: Sequence[StoredJob] | None = None) -> list[dict[str, Any]]:
     """Return the rows of all jobs before their deadline: running, waiting, then finished jobs, by descending risk."""
     known = stored_jobs(reading.store) if stored is None else stored
-    rows = job_rows(reading, [job for job in known if state_of(reading, job, None) != "ended"])
+    rows = job_rows(reading, [job for job in known if not is_over(reading, job)])
     order = list(STATES)
     return sorted(rows, key=lambda row: (order.index(row["state"]), -_late(row), row["deadline"], row["job"]))
 
@@ -118,31 +122,20 @@ def _late(row: Mapping[str, Any]) -> float:
 
 
 def job_rows(reading: Reading, stored: Sequence[StoredJob]) -> list[dict[str, Any]]:
-    """Return a row per job: terms, state, decided instances, and the best policy once the job is scored (``best``)."""
-    names = [job.request.name for job in stored]
-    decided = read_decisions(reading, names)
-    found = standings(reading, stored, decided)
-    best = _best_policies(reading, names)
-    reports = reports_by_job(reading.store, names)
-    return [
-        job_row(reading, job, decided.get(job.request.name, ()), found.get(job.request.name))
-        | _ended(reading, job, decided.get(job.request.name, ()), reports[job.request.name])
-        | {"scored": job.request.name in best, "best": best.get(job.request.name)}
-        for job in stored
-    ]
+    """Return the rows of ``job list`` with progress, decided instances, and the best policy once a job is scored (``best``)."""
+    listed = list_jobs(reading.store, stored, at=reading.at)
+    found = standings(reading, listed)
+    best = _best_policies(reading, [one.name for one in listed])
+    return [job_row(reading, one, found.get(one.name)) | {"best": best.get(one.name)} for one in listed]
 
 
-def _ended(
-    reading: Reading, job: StoredJob, decisions: Sequence[Mapping[str, Any]], reports: Sequence[Report]
-) -> dict[str, str | None]:
-    """Return the outcome of a job after its deadline (an item of `ENDINGS`) and its text; None before."""
-    if reading.at is None or job.deadline > reading.at:
-        return {"outcome": None, "outcome_words": None}
-    if job.deadline <= job.created_at:
-        return {"outcome": "replayed only", "outcome_words": "over when added"}
-    ending = ending_of(job, decisions, reports)
-    outcome = {"finished": "on time", "unknown": "not known"}.get(ending.state, ending.state)
-    return {"outcome": outcome, "outcome_words": ending.words()}
+def _outcome(listed: ListedJob) -> str | None:
+    """Return the outcome of a job after its deadline (an item of `ENDINGS`), None before."""
+    ending = listed.ending
+    if ending is None or listed.at is None or listed.job.deadline > listed.at:
+        return None
+    words = {"finished": "on time", "unknown": "not known", "replayed": "replayed only"}
+    return words.get(ending.state, ending.state)
 
 
 def hourly_cost(decision: Mapping[str, Any]) -> float | None:
@@ -173,21 +166,20 @@ def _best_policies(reading: Reading, names: Sequence[str]) -> dict[str, dict[str
     }
 
 
-def job_row(
-    reading: Reading,
-    job: StoredJob,
-    decisions: Sequence[Mapping[str, Any]],
-    standing: JobStanding | str | None,
-) -> dict[str, Any]:
-    """Return a job's terms, state and newest decision; ``problem`` explains why its state could not be computed."""
+def job_row(reading: Reading, listed: ListedJob, standing: JobStanding | str | None) -> dict[str, Any]:
+    """Return the row of a job in ``job list`` with its terms, progress and newest decision.
+
+    ``problem`` explains why its progress could not be computed.
+    """
+    job, decisions = listed.job, listed.decisions
     request = job.request
-    row: dict[str, Any] = {
-        "job": request.name, "market": request.where, "source": request.source or "", "origin": job.origin,
+    shown, outcome = listed.row(), _outcome(listed)
+    row: dict[str, Any] = shown | {
+        "state": state_of(reading, listed, standing), "source": request.source or "",
         "over_when_added": job.deadline <= job.created_at, "changed_at": job.changed_at,
         "changed_under_way": job.changed_under_way,
-        "state": state_of(reading, job, standing), "start": job.start, "deadline": job.deadline,
         "resumable": request.checkpoint.resumable, "value_usd": request.value_usd,
-        **asked_words(request, job.step / pd.Timedelta(hours=1)),
+        "scored": listed.is_scored, "outcome": outcome, "outcome_words": shown["ending"] if outcome else None,
         "share_done": None, "share_expected": None, "slots_ahead": None, "cost_usd": None, "finished_at": None, "reported_at": None,
         "problem": standing if isinstance(standing, str) else "", "hold": None,
         "recent": [{name: row[name] for name in ("slot", "on_demand", "spot")} for row in decisions[-RECENT_SLOTS:]],
@@ -233,20 +225,18 @@ def job_data(reading: Reading, name: str) -> dict[str, Any]:
     Raises `JobError` with the known names if the job does not exist.
     """
     job = find_job(reading.store, name)
-    decisions = read_decisions(reading, [name]).get(name, [])
-    standing = standings(reading, [job], {name: decisions}).get(name)
-    outcomes = outcomes_of(reading.store, job)
+    (listed,) = list_jobs(reading.store, [job], at=reading.at)
+    standing = standings(reading, [listed]).get(name)
+    decisions = listed.decisions
     return {
         "at": reading.at,
-        "job": job_row(reading, job, decisions, standing)
-        | _ended(reading, job, decisions, reports_by_job(reading.store, [name])[name])
-        | {"scored": bool(outcomes)},
+        "job": job_row(reading, listed, standing),
         "request": job.request.model_dump(mode="json", exclude_none=True),
         "slots": _slots(standing) if isinstance(standing, JobStanding) else [],
         "deadline_slots": standing.job.deadline_slots if isinstance(standing, JobStanding) else None,
         "decisions": decisions,
         "reports": reports_shown(reading.store, job, decisions, reading.settings),
-        "outcomes": outcomes,
+        "outcomes": outcomes_of(reading.store, job),
     }
 
 
@@ -474,39 +464,25 @@ class JobStanding:
         return (self.now.done / self.job.workload - expected) * self.job.deadline_slots
 
 
-def read_decisions(reading: Reading, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the stored decisions by job, in slot order, with the run that made them."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for run, row in stored_decisions(reading.store, {"job": list(names)}, order_by=["job", "slot"]):
-        found.setdefault(row["job"], []).append(row | {"run": run})
-    return found
-
-
-def standings(
-    reading: Reading, jobs: Sequence[StoredJob], decided: Decisions
-) -> dict[str, JobStanding | str]:
+def standings(reading: Reading, jobs: Sequence[ListedJob]) -> dict[str, JobStanding | str]:
     """Return the state of each job with decisions, or an error message if it cannot be computed."""
     asked: dict[str, PlacedJob] = {}
     found: dict[str, JobStanding | str] = {}
-    for job in jobs:
-        rows = decided.get(job.request.name, ())
-        if not rows:
+    decided = {listed.name: listed.decisions for listed in jobs if listed.decisions}
+    for listed in jobs:
+        if not listed.decisions:
             continue
         try:
-            asked[job.request.name] = (job, _markets_of(reading, job, rows))
+            asked[listed.name] = (listed.job, _markets_of(reading, listed.job, listed.decisions))
         except SlackwaterError as error:
-            found[job.request.name] = str(error)
+            found[listed.name] = str(error)
     ledger = replace(
-        read_ledger(reading.store, asked),
-        decisions={name: [dict(row) for row in decided[name]] for name in asked},
+        read_ledger(reading.store, asked), decisions={name: list(decided[name]) for name in asked}
     )
-    for name, running in zip(
-        asked, open_jobs(reading.turn, list(asked.values()), ledger=ledger), strict=True
-    ):
+    running = open_jobs(reading.turn, list(asked.values()), ledger=ledger)
+    for name, opened in zip(asked, running, strict=True):
         try:
-            found[name] = (
-                str(running) if isinstance(running, Exception) else _standing(running, decided[name])
-            )
+            found[name] = str(opened) if isinstance(opened, Exception) else _standing(opened, decided[name])
         except SlackwaterError as error:  # a job that does not fit the current settings
             found[name] = str(error)
     return found

@@ -9,20 +9,20 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from slackwater.flows.command import all_fit
+from slackwater.flows.exchange import fits, market_rows
 from slackwater.flows.monitoring.completeness import freshness, promises_of
 from slackwater.flows.show.blocks import Figure
 from slackwater.flows.show.formats import number, plural, price, rows_of, utc
-from slackwater.flows.turn.following import Followed
-from slackwater.flows.turn.histories import read_history
-from slackwater.flows.turn.panels import market_charts, panel
-from slackwater.flows.turn.places import find_market
+from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.histories import read_history
+from slackwater.flows.turn.markets.places import find_market
+from slackwater.flows.turn.report.panels import market_charts, panel
 from slackwater.flows.ui.reading import Reading
 from slackwater.forecasting.quantiles import LEVELS, Forecast
 from slackwater.warehouse.errors import InputError, SlackwaterError
 from slackwater.warehouse.history import History, Market
 from slackwater.warehouse.issued import read_forecasts, read_rows
-from slackwater.warehouse.observations import list_markets, with_on_demand
+from slackwater.warehouse.observations import list_markets
 
 #: Slots drawn before a forecast, and the number of forecasts to select from.
 PAST_SLOTS: Final = 72
@@ -35,8 +35,7 @@ PAGE_MARKETS: Final = 100
 
 def markets_data(reading: Reading, *, patterns: Sequence[str] = (), page: int = 1) -> dict[str, Any]:
     """Return a page of the markets that match all patterns, stale markets first, with newest values and ages."""
-    listed = list_markets(reading.store, known_at=reading.at)
-    known = rows_of(with_on_demand(listed, terms=reading.settings.on_demand_terms, known_at=reading.at))
+    known = market_rows(reading.store, reading.settings, known_at=reading.at)
     forecast = _newest_vintages(reading)
     newest = _newest_values(reading)
     stale = _stale_markets(reading, [(row["market"], row["source"]) for row in known])
@@ -46,21 +45,17 @@ def markets_data(reading: Reading, *, patterns: Sequence[str] = (), page: int = 
         gap = max(_gap(one["gap_seconds"]), reading.step)
         age = None if reading.at is None else reading.at - pd.Timestamp(one["last_observed"])
         rows.append(
-            {
-                "key": key, "market": one["market"], "source": one["source"],
-                "kind": one["kind"] if isinstance(one["kind"], str) else None,
-                "capacity": _number(one["capacity"]), "on_demand_usd": _number(one["on_demand_usd"]),
-                "on_demand_from": one["on_demand_from"],
+            one
+            | {
+                "key": key,
                 "price_usd": newest.get((key, "price")), "available": newest.get((key, "count")),
-                "count_rows": one["count_rows"], "price_rows": one["price_rows"], "missing": one["missing"],
-                "first_observed": one["first_observed"], "last_observed": one["last_observed"],
                 "age_minutes": None if age is None else max(0.0, age / pd.Timedelta(minutes=1)),
                 "nominal_minutes": gap / pd.Timedelta(minutes=1),
                 "stale": key in stale,
                 "newest_forecast": forecast.get(key),
             }
         )  # fmt: skip
-    fitting = [row for row in rows if all_fit(patterns, [row["key"], row["market"], row["source"]])]
+    fitting = [row for row in rows if fits(patterns, row)]
     fitting.sort(key=lambda row: (not row["stale"], row["key"]))
     pages = max(1, -(-len(fitting) // PAGE_MARKETS))
     page = min(max(page, 1), pages)

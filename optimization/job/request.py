@@ -42,8 +42,8 @@ from slackwater.optimization.job.units import (
 from slackwater.optimization.kernels.rules import after_growing, after_shrinking, slots_needed_each
 from slackwater.warehouse.amounts import EARLIEST_YEAR, LATEST_YEAR, duration, parsed_duration
 from slackwater.warehouse.catalogue import OnDemandTerms
+from slackwater.warehouse.documents import VALID_JOB, read_toml
 from slackwater.warehouse.errors import JobError, nearest
-from slackwater.warehouse.files import VALID_JOB, read_toml
 from slackwater.warehouse.history import History, Market
 
 #: Longest name of a job, in characters.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slackwater.optimization.belief.evidence import PROBES
 from slackwater.optimization.job.definition import Progress, needed
 from slackwater.optimization.kernels.moving import ending_at
 from slackwater.optimization.kernels.rules import spot_held, spot_is_cheaper, usable_spot
@@ -88,12 +89,12 @@ def decide_by_tables(
         moved_from=progress.place if moved else None,
         move_usd=view.move_usd(market) if moved else 0.0,
         probe_next=MEAN_FIELD.probe(None, unseen) if not all(unseen.seen) else None,
-        risk_known=guarded
-        or (
-            all(own.availability_observed for own in view.views)
-            and (live.run.must_finish or any(own.knows_count for own in view.views))
-        ),
+        risk_known=guarded or live.run.must_finish or any(own.evidence.level != PROBES for own in view.views),
         guarded=guarded,
+        evidence=min(
+            (own.evidence for own in (view.views if market == live.job.nowhere else [view.views[market]])),
+            key=lambda one: one.level,
+        ),
     )
 
 
@@ -234,12 +235,17 @@ def expected_ahead(
     job, rng, many = whole.job, np.random.default_rng(effort.seed), effort.risk_paths
     seconds, deadline_slots = view.slot_hours * 3600.0, job.job.deadline_slots
     later = whole.slots_left - 1
-    sampled = [own.belief(MEAN_FIELD.forgetting).sample(later, paths=many, rng=rng) for own in view.views]
+    sampled = [
+        own.belief(MEAN_FIELD.forgetting).sample_with_present(later, paths=many, rng=rng)
+        for own in view.views
+    ]
+    present = [one[2] for one in sampled]
     price = np.stack([one[0] for one in sampled], axis=1)
     left = np.maximum(np.stack([one[1] for one in sampled], axis=1) - tables.taken[:, None], 0)
-    paths = WorldPaths(
-        run, later_readings(run, seconds, list(np.moveaxis(left, 1, 0)), list(np.moveaxis(price, 1, 0)), rng)
-    )
+    each = list(np.moveaxis(left, 1, 0)), list(np.moveaxis(price, 1, 0))
+    paths = WorldPaths(run, later_readings(run, seconds, *each, rng, present))
+    if any(one is not None for one in present):
+        paths.advance(run.now)
     here = run.market if target.market is None else target.market
     held = target.allocation
     paths.decide(Targets(*(np.full(many, one) for one in (here, held.on_demand, held.spot))))

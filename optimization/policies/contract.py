@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from slackwater.optimization.belief.evidence import COUNTS, PROBES, Evidence
 from slackwater.optimization.job.definition import Job, Progress
 from slackwater.optimization.market.belief import Belief, Believed, Forgetting
 from slackwater.optimization.market.window import MarketWindow, Past, PointForecast
@@ -99,6 +100,13 @@ class View:
     def knows_count(self) -> bool:
         """Whether the count of this slot was observed recently enough (M1.3); False if availability is assumed."""
         return self.availability_observed and bool(np.isfinite(self.market_beliefs().available[self.slot]))
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence of availability in this slot (M13.1)."""
+        if self.availability_observed:
+            return Evidence(level=COUNTS if self.knows_count else PROBES)
+        return self.market_beliefs().evidence(self.slot)
 
     def left(self, count: int) -> View:
         """Return the view of a job to which other jobs leave ``count`` spot instances; the belief is unchanged."""

@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.belief.evidence import COUNTS, PROBES, Evidence
+from slackwater.optimization.belief.launches import Launch, Launches
 from slackwater.optimization.job.definition import Job, Progress, finished
 from slackwater.optimization.job.request import shortfall_told
 from slackwater.optimization.market.belief import Belief, Forgetting
@@ -373,6 +375,7 @@ def live_job(
     reported: Sequence[Reported] = (),
     names: Sequence[str] | None = None,
     places: Mapping[int, int] | None = None,
+    launches: Sequence[Sequence[Launch]] | None = None,
 ) -> LiveJob:
     """Align a job whose slot 0 begins at ``start`` with the histories of its markets, in the order of its runs.
 
@@ -380,7 +383,8 @@ def live_job(
     histories. ``decided`` is keyed by the start of the slot; an `Allocation` is in the first
     market. ``forecasts`` has for each market the forecasts issued in the job's slots so far; those
     issued after the present slot are dropped. The history before the job and the ``peers`` of each
-    market become its record, which ends at the present slot. Where the job's budget does not pay
+    market become its record, which ends at the present slot. ``launches`` are those of the user in
+    each market, which count where availability is not observed (M13). Where the job's budget does not pay
     for finishing on demand, it plans without on-demand there (M2.10). Raises `JobError` if the
     markets do not share their slots or if their number differs from that of the runs.
     """
@@ -397,10 +401,10 @@ def live_job(
         )
     ((interval, now),) = grids
     nothing: Sequence[Sequence[Any]] = [()] * len(histories)
-    issued, others = forecasts or nothing, peers or nothing
+    issued, others, tried = forecasts or nothing, peers or nothing, launches or nothing
 
     def observed(m: int, history: History) -> tuple[Seen, Forecast | None]:
-        return _observed_market(job.runs[m], start, now, history, issued[m], others[m])
+        return _observed_market(job.runs[m], start, now, history, issued[m], others[m], tried[m])
 
     found = [observed(m, history) for m, history in enumerate(histories)]
     live = LiveJob(
@@ -441,6 +445,7 @@ def _observed_market(
     history: History,
     forecasts: Sequence[Forecast],
     peers: Sequence[History],
+    tried: Sequence[Launch],
 ) -> tuple[Seen, Forecast | None]:
     """Return the observations of a market for a run up to ``now``, and the forecast issued then."""
     grid = pd.date_range(start, periods=run.deadline_slots, freq=history.step)
@@ -449,7 +454,10 @@ def _observed_market(
     issued = {forecast.issued_at: forecast for forecast in forecasts if forecast.issued_at <= now}
     points = [ceiling.forecast(point_forecast(issued[slot])) if slot in issued else None for slot in grid]
     record = market_record(ceiling.history(history), peers, first=start, last=now, known_by=now)
-    return see(run, window, points, record), issued.get(now)
+    launches = None
+    if not history.availability_observed:
+        launches = Launches.of(min(run.n_max, history.capacity), tried, run.deadline_slots)
+    return see(run, window, points, record, launches), issued.get(now)
 
 
 # ---
@@ -481,7 +489,7 @@ class Decision:
 
     ``guarded``: the deadline is met whatever becomes of spot, as long as on-demand is granted
     (M12.7). ``standby`` is what to run at once if all spot of ``allocation`` is lost in the slot;
-    None without spot.
+    None without spot. ``evidence`` is that of the availability in the market (M13.1).
     """
 
     job: str
@@ -500,6 +508,7 @@ class Decision:
     probe_next: int | None = None
     guarded: bool = False
     standby: Allocation | None = None
+    evidence: Evidence = field(default_factory=lambda: Evidence(level=COUNTS))
 
     @property
     def placement(self) -> Placement:
@@ -560,7 +569,10 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
     allowed = guard.allow(wished)
     wish, allocation = wished.allocation, allowed.allocation
     reason = refused + policy.explain(state, view, allocation) + guard.reason(wish, allocation)
-    now = Present(policy=policy, state=state, view=view, plan=plan, run=guard.run, target=allocation)
+    lost = standby(guard, policy, state, (whole, planned), allocation)
+    now = Present(
+        policy=policy, state=state, view=view, plan=plan, run=guard.run, target=allocation, standby=lost
+    )
     return Decision(
         job=live.run.name,
         slot=live.slot,
@@ -572,12 +584,11 @@ def _decide_in_one_market(live: LiveJob, policy: Policy[Any], effort: Effort, le
         progress=progress,
         planned=_planned(live, solver.plans[-1].allocations[1:]) if solver and solver.plans else None,
         risk_known=guard.holds(allowed)
-        or (
-            view.availability_observed
-            and (view.knows_count or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours))
-        ),
+        or view.evidence.level != PROBES
+        or always_worth_finishing(view.job, view.on_demand_usd, view.slot_hours),
         guarded=guard.holds(allowed),
-        standby=standby(guard, policy, state, (whole, planned), allocation),
+        standby=lost,
+        evidence=view.evidence,
     )
 
 
@@ -605,9 +616,7 @@ RAISED = (
 
 def _with_chance(reason: str, belief: Belief, allocation: Allocation, view: View) -> str:
     """Return the policy's reason with the probability of spot in the next slot, or a note if the present count is unknown."""
-    if not view.availability_observed:
-        return f"{reason}; availability not observed: the plan assumes that spot is never lost"
-    if not view.knows_count:
+    if view.availability_observed and not view.knows_count:
         return f"{reason}; availability unknown: no recent count for this slot"
     wanted = max(allocation.total, 1)
     return f"{reason}; P(spot >= {wanted} in the next slot) = {belief.chance_of_spot(wanted):.2f}"

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from slackwater.optimization.belief.launches import Launches
 from slackwater.optimization.job.definition import (
     ROUNDING_USD,
     Job,
@@ -171,8 +172,17 @@ def in_force(forecasts: Forecasts | None, slots: int) -> tuple[PointForecast | N
     return tuple(chosen)
 
 
-def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Record | None = None) -> Seen:
-    """Prepare a market and its forecasts for replays of ``job``; raises `MarketError` if they are too short or not numbers."""
+def see(
+    job: Job,
+    window: MarketWindow,
+    forecasts: Forecasts | None,
+    record: Record | None = None,
+    launches: Launches | None = None,
+) -> Seen:
+    """Prepare a market and its forecasts for replays of ``job``; raises `MarketError` if they are too short or not numbers.
+
+    ``launches`` are those of the user where availability is not observed (M13).
+    """
     d = job.deadline_slots
     if len(window) < d:
         raise MarketError(
@@ -203,6 +213,7 @@ def see(job: Job, window: MarketWindow, forecasts: Forecasts | None, record: Rec
             slot_hours=window.slot_hours,
             on_demand_usd=window.on_demand_usd,
             record=record,
+            launches=launches,
         ),
     )
 

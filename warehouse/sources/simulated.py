@@ -34,8 +34,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SettingsError, SourceFileError
-from slackwater.warehouse.packaged import read_data
 from slackwater.warehouse.sources.contract import (
     Batch,
     Moment,

@@ -24,6 +24,17 @@ REFUSED = [
     (("job", "report", "nix", "--progress", "1"), "no job 'nix'"),
     (("job", "add", "nix.toml"), "job file nix.toml"),
     (("bill", "nix"), "no job 'nix'"),
+    *(
+        ((*words, "--db", "no.duckdb"), "no warehouse at ")
+        for words in (
+            ("ui",),
+            ("leaderboard",),
+            ("report",),
+            ("rejected",),
+            ("job", "list"),
+            ("export", "new"),
+        )
+    ),
     (("markets", "--for", "nix"), "no job 'nix'"),
     (("markets", "--db", "no.duckdb"), "no warehouse at "),
     (("status", "--db", "no.duckdb"), "no warehouse at "),

@@ -16,6 +16,7 @@ from advice_kit import decided_row, new_store
 from botocore.validate import ParamValidator
 from command_kit import options_of
 
+from slackwater.flows.acting.drivers import DRIVERS, Place
 from slackwater.flows.config import read_settings
 from slackwater.flows.delivery import as_text, document, signature
 from slackwater.flows.schemas.forms import schema
@@ -188,16 +189,21 @@ DOC = (EXAMPLES.parent / "docs" / "acting-on-decisions.md").read_text()
 
 
 def block(kind):
-    return DOC.split(f"```{kind}\n")[1].split("```")[0]
+    return "\n".join(part.split("```")[0] for part in DOC.split(f"```{kind}\n")[1:])
 
 
 def test_the_settings_on_the_page_are_settings(tmp_path):
     file = tmp_path / "slackwater.toml"
     file.write_text(block("toml"))
-    assert [(sink.name, sink.kind) for sink in read_settings(file).sinks] == [
+    settings = read_settings(file)
+    assert [(sink.name, sink.kind) for sink in settings.sinks] == [
         ("drop", "file"),
         ("launcher", "webhook"),
     ]
+    assert {driver.kind for driver in settings.drivers} == set(DRIVERS)
+    for driver in settings.drivers:
+        place = Place(name=driver.name, db=tmp_path / "w.duckdb", world_of=lambda job, now: None)
+        assert DRIVERS[driver.kind](driver.options, place).name
 
 
 def test_the_check_of_the_signature_on_the_page_works():

@@ -85,14 +85,14 @@ def test_the_jobs_of_a_turn_are_typed():
     assert {"n_max", "gpus_max"} <= set(request["properties"])  # either of the two is required
 
 
-def test_every_flow_has_one_deployment_and_three_are_scheduled():
+def test_every_flow_has_one_deployment_and_four_are_scheduled():
     assert set(BY_NAME) >= {
         "pipeline/every-slot", "accuracy-report/daily", "ingest/ingest-by-hand", "forecast/forecast-by-hand",
-        "allocate/allocate-by-hand", "score/score-by-hand", "status/watch", "backfill/backfill-by-hand",
+        "allocate/allocate-by-hand", "score/score-by-hand", "status/watch", "compact/weekly", "backfill/backfill-by-hand",
     }  # fmt: skip
     assert len({flow_name(one) for one in DEPLOYMENTS}) == len(DEPLOYMENTS)
     scheduled = {name for name, one in BY_NAME.items() if one.cron}
-    assert scheduled == {"pipeline/every-slot", "accuracy-report/daily", "status/watch"}
+    assert scheduled == {"pipeline/every-slot", "accuracy-report/daily", "status/watch", "compact/weekly"}
 
 
 def test_the_scheduler_of_this_environment_works():

@@ -33,7 +33,7 @@ from slackwater.flows.ledger.reports import (
     reports_of,
     save_report,
 )
-from slackwater.flows.turn.places import find_market
+from slackwater.flows.turn.markets.places import find_market
 from slackwater.flows.turn.pool import read_pool
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.turn.work import Work

@@ -103,6 +103,22 @@ def test_a_source_that_stops_is_stale_and_late(store):
     assert "stale source" not in told(store, at=times[-1] + pd.Timedelta(minutes=30))
 
 
+@pytest.mark.parametrize(("minutes", "alarm"), [(0, False), (31, False), (74, False), (75, True)])
+def test_data_that_age_between_two_turns_are_no_alarm(store, minutes, alarm):
+    """Counts are expected at most 30 min apart: they are too old at the second turn that did not run."""
+    times = every(10)
+    put(store, "availability", times, lively(len(times)))
+    assert ("stale source" in told(store, at=AT + pd.Timedelta(minutes=minutes))) is alarm
+
+
+def test_a_turn_that_reads_an_old_count_raises_the_alarm_at_once(store):
+    times = every(10, end=AT - pd.Timedelta(minutes=40))
+    put(store, "availability", times, lively(len(times)))
+    assert "stale source" not in told(store)
+    save_run(store, "run-x", at=AT, stage="ingest", details={})
+    assert "stale source" in told(store)
+
+
 def test_a_list_price_that_is_said_once_is_never_stale(store):
     times = every(10)
     put(store, "availability", times, lively(len(times)))

@@ -126,6 +126,31 @@ def test_how_a_job_ended_in_words(decisions, reports, words):
     assert ending_of(job(), decisions, reports).words() == words
 
 
+@pytest.mark.parametrize(
+    ("value", "on_demand", "expected_finish", "state"),
+    [
+        (50.0, 0, None, "given up"),
+        (None, 0, None, "missed"),  # a hard deadline is never given up
+        (50.0, 2, None, "missed"),
+        (50.0, 0, (DEADLINE + STEP).isoformat(), "missed"),  # it waits
+    ],
+)
+def test_a_job_that_was_not_worth_finishing_is_given_up_not_missed(value, on_demand, expected_finish, state):
+    last = decision(on_demand=on_demand, spot=0, expected_finish=expected_finish, progress_share=0.2)
+    asked = job(value_usd=value)
+    for reports in ([], [report(DEADLINE, progress=4.0)]):
+        found = ending_of(asked, [last], reports)
+        assert (found.state, found.share, found.is_missed) == (state, 0.2, state == "missed")
+        assert found.words().startswith(f"{state}")
+    alarm = CHECKS["job missed"](facts(job=asked, at=LATER, decisions=[last]))
+    assert bool(alarm) is (state == "missed")
+
+
+def test_a_job_over_when_added_was_only_replayed():
+    found = ending_of(replace(job(), created_at=DEADLINE + STEP), [], [])
+    assert (found.state, found.is_missed, found.words()) == ("replayed", False, "over when added")
+
+
 @pytest.fixture
 def stored(tmp_path):
     """Yield a warehouse with a job whose newest decision has a probability of 0.4 of missing the deadline."""

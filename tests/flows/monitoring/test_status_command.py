@@ -63,8 +63,8 @@ def made(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def silent(tmp_path_factory) -> Path:
-    """Return a read-only warehouse whose counts ended forty minutes before ``AT``."""
-    return warehouse(tmp_path_factory.mktemp("silent"), end=AT - pd.Timedelta(minutes=40))
+    """Return a read-only warehouse whose counts ended seventy minutes before ``AT``."""
+    return warehouse(tmp_path_factory.mktemp("silent"), end=AT - pd.Timedelta(minutes=70))
 
 
 def run(monkeypatch, capsys, *arguments) -> tuple[int, str]:
@@ -83,7 +83,7 @@ def test_the_exit_code_says_what_is_wrong(made, tmp_path, monkeypatch, capsys):
     code, said = run(monkeypatch, capsys, *asked)
     assert code == 0, said
     assert "All 6 due tasks are done; no alarm." in said
-    code, said = run(monkeypatch, capsys, "--db", well, "--at", (AT + 2 * HALF).isoformat())
+    code, said = run(monkeypatch, capsys, "--db", well, "--at", (AT + 3 * HALF).isoformat())
     assert (code, "stale source" in said) == (5, True)
     assert "missing" in said
     with open_store(well) as store:
@@ -112,7 +112,7 @@ def test_the_answer_is_one_object_and_nothing_is_written(silent, tmp_path, monke
     assert answer["not_done"] == []
     assert answer["doubtful"][0]["stage"] == "ingest"
     (fresh, _) = answer["freshness"]
-    assert (fresh["age_minutes"], fresh["late_by_minutes"], fresh["stale"]) == (40.0, 30.0, True)
+    assert (fresh["age_minutes"], fresh["late_by_minutes"], fresh["stale"]) == (70.0, 60.0, True)
     alarm, empty = answer["alarms"]
     assert empty["kind"] == "empty ingest"
     assert (alarm["kind"], alarm["severity"], alarm["raised_at"]) == ("stale source", "serious", None)

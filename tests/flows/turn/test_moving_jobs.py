@@ -26,14 +26,14 @@ from slackwater.flows.monitoring.completeness import completeness_of
 from slackwater.flows.requests.fill import offers_of
 from slackwater.flows.schemas.forms import schema
 from slackwater.flows.show.formats import rows_of
-from slackwater.flows.turn.command import decision_blocks
 from slackwater.flows.turn.context import run_id_of
-from slackwater.flows.turn.following import choose_markets
-from slackwater.flows.turn.histories import read_history
-from slackwater.flows.turn.panels import route_figure
-from slackwater.flows.turn.places import places_of
+from slackwater.flows.turn.markets.following import choose_markets
+from slackwater.flows.turn.markets.histories import read_history
+from slackwater.flows.turn.markets.places import places_of
 from slackwater.flows.turn.pool import read_pool
-from slackwater.flows.turn.report import decisions_section, stored_report
+from slackwater.flows.turn.report.command import decision_blocks
+from slackwater.flows.turn.report.page import decisions_section, stored_report
+from slackwater.flows.turn.report.panels import route_figure
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.turn.work import find_work, panel_mates
 from slackwater.flows.ui.jobs import job_data, job_values, jobs_data

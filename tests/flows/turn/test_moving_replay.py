@@ -104,7 +104,9 @@ def test_markets_ranked_for_a_job(words, tmp_path):
         assert row["reason"]
         assert 0.0 <= row["chance_of_spot"] <= 1.0
         assert row["spot"] <= (row["available"] or 0)
-    assert "reason" in call("markets", "--for", job_file(tmp_path), *db).out
+    shown = call("markets", "--for", job_file(tmp_path), *db).out
+    assert "reason" in shown
+    assert "likely late" not in shown  # a high chance of spot is no risk
     home = 'market = "simulated/west/west-a/h100"'
     refused = call("markets", "--for", job_file(tmp_path, more=home), *db)
     assert refused.code

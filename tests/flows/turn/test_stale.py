@@ -10,7 +10,7 @@ from tidy_folder import DAYS, START, write_tidy
 from slackwater.flows.config import read_settings
 from slackwater.flows.ledger.fields import DECISION, stale_told
 from slackwater.flows.monitoring.completeness import freshness, promises_of
-from slackwater.flows.turn.command import decision_blocks
+from slackwater.flows.turn.report.command import decision_blocks
 from slackwater.flows.turn.stages import whole_turn
 from slackwater.optimization.job.request import read_request
 from slackwater.warehouse.store.connection import open_store

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import uvicorn
 from chromium import chromium_page, find_chromium
+from command_kit import call
 from make import make_request
 from past_jobs import past_jobs
 from test_turn import AT, one_turn
@@ -31,8 +32,8 @@ from slackwater.flows.ledger.stages import save_failure
 from slackwater.flows.ledger.terms import save_change
 from slackwater.flows.monitoring.completeness import freshness, promises_of
 from slackwater.flows.show.formats import usd
-from slackwater.flows.turn.following import Followed
-from slackwater.flows.turn.histories import read_history
+from slackwater.flows.turn.markets.following import Followed
+from slackwater.flows.turn.markets.histories import read_history
 from slackwater.flows.ui import pages
 from slackwater.flows.ui.app import make_app, warm_up
 from slackwater.flows.ui.command import bound_socket
@@ -382,6 +383,19 @@ def test_ended_jobs_are_grouped_by_outcome(db, settings):
     assert (found[HOSTILE], found["hopeless"], found["past-1"]) == ("on time", "missed", "replayed only")
     assert data["endings"] == {"on time": 1, "missed": 1, "replayed only": 2}
     assert list(found.values()) == ["on time", "missed", "replayed only", "replayed only"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "key"), [(("job", "list"), "jobs", "job"), (("markets",), "markets", "market")]
+)
+def test_the_lists_of_pages_and_terminal_have_the_same_rows(client, made, words, name, key):
+    code, out, _ = call(*words, "--db", made, "--at", (AT + STEP).isoformat(), "--json")
+    assert code == 0
+    pages = {row[key]: row for row in client.get(f"/api/{name}").json()[name]}
+    for row in json.loads(out)[name]:
+        shown = pages.pop(row[key])
+        assert {field for field, value in row.items() if shown[field] != value} <= {"state"}
+    assert not pages
 
 
 def test_the_markets_page_and_the_status_command_agree_on_stale_markets(made, settings):

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.sources.contract import (
-    HALF_CHARACTER,
     NOT_UTF8,
     Batch,
     Kind,
@@ -93,7 +93,7 @@ def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
     """Yield (line, text, snapshot or rejection reason)."""
     for line, text in numbered_lines(path):
         if not text.strip():
-            yield line, text, "empty line"
+            yield line, text, because("line.empty")
             continue
         if not is_text(text):
             yield line, text, NOT_UTF8
@@ -101,10 +101,10 @@ def _snapshots(path: Path) -> Iterator[tuple[int, str, dict[str, Any] | str]]:
         try:
             snapshot = loads(text)
         except (ValueError, RecursionError) as error:
-            yield line, text, f"not JSON ({error})"
+            yield line, text, because("line.not_json", error)
             continue
         if "\\u" in text and not _writable(snapshot):
-            yield line, text, f"a name {HALF_CHARACTER}"
+            yield line, text, because("line.half_character", "a name")
             continue
         yield line, text, _checked(snapshot)
 
@@ -123,21 +123,21 @@ def _writable(snapshot: Any) -> bool:
 
 def _checked(snapshot: Any) -> dict[str, Any] | str:
     if not isinstance(snapshot, dict):
-        return "not a JSON object"
+        return because("line.not_object")
     for name in ("timestamp", "gpu_type", "socket_type"):
         if not isinstance(snapshot.get(name), str):
-            return f"no {name}"
+            return because("price.lacks", name)
     for name in _OBJECTS:
         if not isinstance(snapshot.get(name), dict):
-            return f"no object {name}"
+            return because("price.lacks", f"object {name}")
     if "total" not in snapshot["availability"]:
-        return "no availability.total"
+        return because("price.lacks", "availability.total")
     for group in ("by_provider", "by_config"):
         for key, entry in snapshot[group].items():
             if not isinstance(entry, dict) or "count" not in entry:
-                return f"no count of {key!r} in {group}"
+                return because("record.lacks_count", repr(key), group)
             if group == "by_config" and not _SIZE.match(key):
-                return f"size {key!r} is not a number followed by x"
+                return because("size.not_number", repr(key))
     return snapshot
 
 

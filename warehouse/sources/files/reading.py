@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from slackwater.warehouse.columns import because
+from slackwater.warehouse.documents import read_data
 from slackwater.warehouse.errors import SourceFileError
-from slackwater.warehouse.packaged import read_data
 from slackwater.warehouse.sources.contract import (
     NOT_UTF8,
     Batch,
@@ -301,7 +302,7 @@ def read_json_values(path: Path, *, expected: str, remedy: str) -> Iterator[Any]
             try:
                 yield loads(line)
             except (ValueError, RecursionError) as error:
-                yield BadLine(raw=line, reason=f"not JSON ({error})")
+                yield BadLine(raw=line, reason=because("line.not_json", error))
         return
     yield from _parsed(path, text, _all_values, expected=expected, remedy=remedy)
 
@@ -442,7 +443,7 @@ def csv_chunks(
     invalid: list[tuple[int, str, str]] = []
 
     def skip(row: pacsv.InvalidRow) -> str:
-        reason = f"{row.actual_columns} fields where {row.expected_columns} were expected"
+        reason = because("line.fields", row.actual_columns, row.expected_columns)
         invalid.append((int(row.number), str(row.text), reason))
         return "skip"
 
@@ -568,7 +569,7 @@ class _LineNumbers:
         keep = (breaks == 0) & ~_empty(record) & ~marked
         for i in np.flatnonzero(~keep):
             text = delimiter.join(str(column[int(i)].as_py()) for column in record.columns)
-            reason = NOT_UTF8 if marked[i] else "empty line"
+            reason = NOT_UTF8 if marked[i] else because("line.empty")
             rejected += _split(int(lines[i]), text if text.strip(delimiter) else "", reason)
         if not keep.all():
             record, lines = record.filter(pa.array(keep)), lines[keep]
@@ -614,7 +615,7 @@ def _split(line: int, text: str, reason: str) -> list[tuple[int, str, str]]:
     """Return a rejected line for each line of the text; a row with several lines has an unclosed quote."""
     parts = text.split("\n")
     if len(parts) > 1:
-        reason = f"a quote opened in line {line} runs over {len(parts)} lines"
+        reason = because("line.open_quote", line, len(parts))
     return [
         (line + i, part.rstrip("\r").replace(_MARK, ""), NOT_UTF8 if _MARK in part else reason)
         for i, part in enumerate(parts)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, field_validator
 
-from slackwater.warehouse.columns import BOTH, COLUMNS, columns_of
+from slackwater.warehouse.columns import BOTH, COLUMNS, because, columns_of
 from slackwater.warehouse.columns import Kind as Form
 from slackwater.warehouse.errors import SourceFileError
 from slackwater.warehouse.sources.contract import (
@@ -416,9 +416,9 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
         parts = _parts_of(table, layout)
         named = [layout.names[part] for part in parts]
         table[layout.columns["instance_type"]] = pa.array(named, pa.string())
-        lack = f"no {' or '.join(layout.told_apart)} of an instance type that has several"
+        lack = " or ".join(layout.told_apart)
         reasons = [
-            None if name or not part[0] else f"{lack}: {part[0]!r}"
+            None if name or not part[0] else because("record.ambiguous_type", lack, repr(part[0]))
             for part, name in zip(parts, named, strict=True)
         ]
     if layout.region_from_zone:
@@ -432,12 +432,12 @@ def _batches(path: Path, layout: Layout, table: Mapping[str, Any], lines: pa.Arr
         layout = replace(layout, columns={**layout.columns, "region": "\0region"})
         unknown = f"of {layout.region_from_zone}, whose region is not stated"
         reasons = [
-            reason or (None if region is not None else f"unknown zone {zone!r} {unknown}")
+            reason or (None if region is not None else because("zone.unknown", repr(zone), unknown))
             for reason, region, zone in zip(reasons, regions, zones, strict=True)
         ]
     refused = [i for i, reason in enumerate(reasons) if reason is not None]
     if refused:
-        told = [(int(lines[i].as_py()), _raw(table, i), str(reasons[i])) for i in refused]
+        told = [(int(lines[i].as_py()), _raw(table, i), reasons[i] or "") for i in refused]
         yield rejected_batch(path, told)
         keep = pa.array([reason is None for reason in reasons])
         table = {name: column.filter(keep) for name, column in table.items()}

@@ -16,8 +16,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError, SettingsError
-from slackwater.warehouse.extras import require_extra
+from slackwater.warehouse.plugins import require_extra
 from slackwater.warehouse.sources.contract import (
     Address,
     Batch,
@@ -384,7 +385,7 @@ def _batches(records: Sequence[object], options: AwsSpotOptions, region: str) ->
 
 def _row(line: int, record: object) -> tuple[Kind, Row]:
     if not isinstance(record, Mapping):
-        return rejection(line, str(record)[:1000], "not a record")
+        return rejection(line, str(record)[:1000], because("record.not_record"))
     return "price", {
         "zone": record.get("AvailabilityZone") or record.get("AvailabilityZoneId"),
         "instance_type": record.get("InstanceType"),
@@ -477,7 +478,7 @@ def _placement_batches(
 
 def _placement_row(line: int, score: object) -> tuple[Kind, Row]:
     if not isinstance(score, Mapping):
-        return rejection(line, str(score)[:1000], "not a score")
+        return rejection(line, str(score)[:1000], because("record.not_score"))
     return "availability", {
         "region": score.get("Region"),
         "zone": score.get("AvailabilityZoneId") or "all",

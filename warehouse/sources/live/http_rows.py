@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from slackwater.warehouse.columns import because
 from slackwater.warehouse.errors import FetchError
 from slackwater.warehouse.sources.contract import (
     AVAILABILITY_COLUMNS,
@@ -490,7 +491,7 @@ class _Rows:
             self._lines += 1
             raw = json.dumps(entry.value, default=str)[:1000]
             if not isinstance(entry.value, Mapping):
-                self._found.append((*rejection(self._lines, raw, "not a row with fields"), raw))
+                self._found.append((*rejection(self._lines, raw, because("record.not_row")), raw))
                 continue
             fields = {name: _text_at(entry, name, options) for name in options.where}
             failed = [name for name, condition in options.where.items() if not condition.holds(fields[name])]
@@ -536,7 +537,7 @@ def _settled(same: Sequence[tuple[Row, Decimal, str]], options: HttpOptions) -> 
     if len({_stated(row) for row, _, _ in same}) == 1:
         return [(options.kind, row) for row, _, _ in same]
     if options.several == "reject":
-        words = f"{len(same)} rows of one market that differ (the option several states how they count)"
+        words = because("record.disagrees", len(same))
         return [rejection(int(row["line"]), raw, words) for row, _, raw in same]
     ordered = sorted(same, key=lambda one: (one[1], _stated(one[0])))
     if options.several != "sum":
@@ -614,7 +615,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
         names = _PLACEHOLDER.findall(field)
         parts = {one: _found_at(entry, one, options) for one in names or [field]}
         if any(isinstance(part, list | Mapping) for part in parts.values()):
-            return rejection(line, raw, f"{name} is a list or an object")
+            return rejection(line, raw, because("record.nested", name))
         if any(part is None or part == "" for part in parts.values()):
             values[name] = None
         elif names:
@@ -625,7 +626,7 @@ def _row(line: int, entry: _Entry, options: HttpOptions, raw: str) -> tuple[Kind
         for name, factor in options.scale.items():
             values[name] = _scaled(values[name], factor, _factor(entry, factor, options))
     except NoPrice as error:
-        return rejection(line, raw, f"{name}: {error}")
+        return rejection(line, raw, error.reason.of(name))
     if "available" in values and values["available"] is not None:
         text = str(values["available"])
         values["available"] = str(options.words.get(text, {"true": 1, "false": 0}.get(text, text)))
