@@ -29,13 +29,23 @@ from prefect.transactions import CommitMode, transaction
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from slackwater.flows.command import keep_log, outlive_readers
+from slackwater.flows.command import keep_log, outlive_readers, say
 from slackwater.flows.config import Settings, read_settings
 from slackwater.flows.paths import require_inside
 from slackwater.warehouse.errors import SettingsError, SlackwaterError
+from slackwater.warehouse.store.files import has_wal
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def begun(db: Path) -> bool:
+    """Return whether there is a warehouse; if not, say so: a schedule of a new folder may come before its first turn."""
+    if db.exists() or has_wal(db):
+        return True
+    say(f"no warehouse at {db} yet: the first turn makes it")
+    return False
+
 
 # ---
 # Log lines of the current flow run.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slackwater.flows.ledger.jobs import StoredJob
+from slackwater.flows.ledger.reports import measured_times, reports_by_job
 from slackwater.flows.ledger.rounds import jobs_scored_at, learn, scored_in_slot_model
 from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.forecast import PlannedForecasts, planned_forecasts
@@ -167,11 +168,15 @@ def _counts(job: StoredJob) -> bool:
 def ended_jobs(
     turn: Turn, jobs: Sequence[PlacedJob], planned: PlannedForecasts | None = None
 ) -> list[EndedJob | Exception]:
-    """Return each job on the records of its markets with the forecasts as issued then, or the error that prevents it."""
+    """Return each job on the records of its markets with the forecasts as issued then, or the error that prevents it.
+
+    Times of instances are as measured by the reports of the job, which every policy then meets (M12.13).
+    """
     pairs = [(job, followed) for job, markets in jobs for followed in markets]
     if not pairs:
         return []
     forecasts = planned_forecasts(turn, pairs, planned)
+    reports = reports_by_job(turn.store, [job.request.name for job, _ in jobs], known_at=turn.terms_at)
     first = record_start(min(job.start for job, _ in jobs))
     peers = peers_of(turn, [followed for _, followed in pairs], start=first)
     read = iter(try_histories(turn, [(followed, record_start(job.start)) for job, followed in pairs]))
@@ -188,10 +193,11 @@ def ended_jobs(
             for followed, history in records
             if isinstance(history, History) and (followed is home or job.start in history.slots)
         }
+        measured = job.request.model_copy(update=measured_times(reports[job.request.name]))
         try:
             found.append(
                 ended_job(
-                    job_in_markets(job.request, tuple(known.values())),
+                    job_in_markets(measured, tuple(known.values())),
                     job.start,
                     tuple(known.values()),
                     [forecasts[job.request.name, followed.key] for followed in known],

@@ -17,7 +17,7 @@ from slackwater.warehouse.history import OBSERVED, OnDemandOrigin
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
-Windows = dict[tuple[object, ...], tuple[PointForecast | None, MarketWindow]]
+Windows = dict[tuple[object, ...], MarketWindow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,7 @@ class View:
     ``available`` are then of the newest reading.
 
     ``windows``, ``tables`` and ``beliefs`` are caches shared by the views of one replay:
-    ``windows`` holds market windows by all inputs of a window (and the forecast itself, so that its
-    identity is not reused), ``tables`` other results that depend on the market alone, and
+    ``windows`` holds market windows by all inputs of a window, ``tables`` other results that depend on the market alone, and
     ``beliefs`` the belief about the market, slot by slot.
     """
 
@@ -140,12 +139,11 @@ class View:
         width = max(1, min(width, self.job.deadline_slots - self.slot))
         if self.windows is None:
             return self._window(width)
-        made_of = (width, self.slot, self.price, self.available, self.on_demand_usd, self.slot_hours)
-        key = (*made_of, id(self.forecast))
-        known = self.windows.get(key)
-        if known is None:
-            known = self.windows[key] = (self.forecast, self._window(width))
-        return known[1]
+        state = (self.slot, self.price, self.available, self.on_demand_usd, self.slot_hours)
+        key = (width, *state, self.forecast)
+        if key not in self.windows:
+            self.windows[key] = self._window(width)
+        return self.windows[key]
 
     def _window(self, width: int) -> MarketWindow:
         price = np.full(width, self.price, dtype=float)

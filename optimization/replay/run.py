@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from slackwater.optimization.belief.launches import Launches
+from slackwater.optimization.fan import Fan, elsewhere
 from slackwater.optimization.job.definition import (
     ROUNDING_USD,
     Job,
@@ -413,6 +414,8 @@ Result = TypeVar("Result")
 #: Chunks of items per process: enough that no process idles long at the end, few enough that the
 #: transfer costs little.
 PARCELS_A_PROCESS = 8
+#: Least number of parcels for an executor elsewhere.
+LEAST_PARCELS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,18 +457,37 @@ def spread(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Result]:
-    """Yield ``work(item, shared)`` for every item in order, computed in this process or in several.
+    """Yield ``work(item, shared)`` for every item in order, computed in this process, in several, or elsewhere.
 
-    Processes are spawned, so ``work`` must be a module-level function; each process imports it and
+    With an executor elsewhere (`slackwater.optimization.fan.use_elsewhere`) ``processes`` is the
+    number of parcels at least. Processes are spawned, so ``work`` must be a module-level function; each process imports it and
     receives ``shared`` once. The first error of ``work`` is raised here and no further item is
     started. ``progress(done, total)`` is called in this process. Raises `SettingsError` for fewer
     than 1 process.
     """
     if processes < 1:
         raise SettingsError(f"{processes} processes", expected="at least one")
+    if len(items) > 1 and (fan := elsewhere()) is not None:
+        return _counted(_over_cluster(fan, work, items, shared, processes), len(items), progress)
     if processes == 1 or len(items) < 2:
         return _counted((work(item, shared) for item in items), len(items), progress)
     return _counted(_over_processes(work, items, shared, processes), len(items), progress)
+
+
+def _over_cluster(
+    fan: Fan, work: Callable[[Item, Shared], Result], items: Sequence[Item], shared: Shared, processes: int
+) -> Iterator[Result]:
+    size = math.ceil(len(items) / max(LEAST_PARCELS, processes * PARCELS_A_PROCESS))
+    calls = [
+        {"work": work, "items": list(items[i : i + size]), "shared": shared}
+        for i in range(0, len(items), size)
+    ]
+    for results in fan(_apply_all, calls):
+        yield from results
+
+
+def _apply_all(work: Callable[[Any, Any], Any], items: Sequence[Any], shared: Any) -> list[Any]:
+    return [work(item, shared) for item in items]
 
 
 def _over_processes(

@@ -35,6 +35,7 @@ from slackwater.flows.ledger.reports import (
 )
 from slackwater.flows.turn.markets.places import find_market
 from slackwater.flows.turn.pool import read_pool
+from slackwater.flows.turn.score import ended_jobs
 from slackwater.flows.turn.stages import decide_jobs
 from slackwater.flows.turn.work import Work
 from slackwater.optimization.window.plan import Allocation
@@ -200,6 +201,19 @@ def test_measured_times_of_the_world_replace_stated_ones_from_when_they_are_know
     earlier, later = (opened(market, slot, decided={}, reports=reports).run.times for slot in (0, 2))
     assert (earlier.boot, earlier.on_demand_wait) == (120.0, 0.0)
     assert (later.boot, later.on_demand_wait, later.restart) == (300.0, 600.0, earlier.restart)
+
+
+def test_replays_of_an_ended_job_meet_the_times_that_were_measured(tmp_path):
+    with new_store(tmp_path) as store:
+        job, turn = add_job(store), turn_at(store, 12)
+        place = find_market(store, f"{job.request.market}@{SOURCE}", at=turn.at, settings=SETTINGS)
+        later = turn.at + STEP
+        boots = []
+        for measured in ([], [report(1, boot_minutes=5.0)], [report(2, boot_minutes=9.0, known_at=later)]):
+            kept(store, *measured)
+            (ended,) = ended_jobs(turn, [(job, (place,))])
+            boots.append(ended.run.times.boot)
+        assert boots == [120.0, 300.0, 300.0]
 
 
 def test_more_than_the_job_may_hold_counts_as_its_most_and_less_than_its_least_as_none(market):

@@ -1,7 +1,6 @@
 """Alarms: each kind is raised when it should be and not otherwise, is sent once, and is cleared afterwards."""
 
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from make import make_turn
+from open_data import DATA
 
 from slackwater.flows.config import ALARM_KINDS, AlarmSettings, Feed, Settings, read_settings
 from slackwater.flows.ledger.stages import save_run
@@ -399,9 +399,6 @@ def test_settings_name_the_alarms_that_are_not_wanted(tmp_path):
     document = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
     for name in (*ALARM_KINDS, *AlarmSettings.model_fields):
         assert name in document, name
-
-
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[4] / "shared" / "data"))
 
 
 @pytest.mark.skipif(not (DATA / "prices.parquet").exists(), reason="SLACKWATER_DATA has no real series")

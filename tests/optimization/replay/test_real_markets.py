@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from make import make_job, make_record, make_window
+from open_data import DATA
 
 from slackwater.optimization.market.window import MarketWindow
 from slackwater.optimization.policies.pool import load_pool
@@ -24,7 +23,6 @@ from slackwater.optimization.replay.score import (
 from slackwater.optimization.selection.contract import utility_bounds
 from slackwater.optimization.window.audit import audit_outcome
 
-DATA = Path(os.environ.get("SLACKWATER_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no open data at {DATA}; set SLACKWATER_DATA")
 POOL = [
     p
