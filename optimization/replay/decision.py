@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from slackwater.forecasting.quantiles import Forecast
+from slackwater.optimization.belief.archetypes import archetypes
 from slackwater.optimization.belief.evidence import COUNTS, PROBES, Evidence
 from slackwater.optimization.belief.launches import Launch, Launches
 from slackwater.optimization.job.definition import Job, Progress, finished
@@ -456,7 +457,9 @@ def _observed_market(
     record = market_record(ceiling.history(history), peers, first=start, last=now, known_by=now)
     launches = None
     if not history.availability_observed:
-        launches = Launches.of(min(run.n_max, history.capacity), tried, run.deadline_slots)
+        request = min(run.n_max, history.capacity)
+        prior = archetypes(request, history.slot_hours)
+        launches = Launches.of(request, tried, run.deadline_slots, prior)
     return see(run, window, points, record, launches), issued.get(now)
 
 
