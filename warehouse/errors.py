@@ -9,6 +9,7 @@
     │   ├── JobError           a contradictory job
     │   └── SettingsError      a setting or option out of range
     ├── FetchError             a live source could not be read: network, refusal, unexpected form of the answer
+    ├── WorkerError            worker processes or a Dask cluster that cannot be used
     ├── HistoryError           a history that breaks its contract (order, time zone, step, sign)
     ├── ForecastError          a forecast that breaks its contract (shape, crossing quantiles, bounds)
     ├── AuditError             a plan or an outcome with inconsistent numbers
@@ -109,6 +110,10 @@ def unknown_market(text: str, known: Iterable[str], *, at: object = None) -> Mar
 
 class SettingsError(InputError):
     """Setting or command-line option out of range."""
+
+
+class WorkerError(SlackwaterError):
+    """Worker processes or a Dask cluster that cannot be reached, ended during the work, or lack modules."""
 
 
 class FetchError(SlackwaterError):

@@ -601,6 +601,17 @@ def report(
     on_demand_wait_minutes: Annotated[
         float | None, option("Measured minutes until on-demand was granted.", metavar="X")
     ] = None,
+    granted: Annotated[
+        int | None,
+        option("Spot instances granted of those asked for; 0: the request was refused.", metavar="N"),
+    ] = None,
+    asked: Annotated[
+        int | None, option("Spot instances asked for (default: those advised for this slot).", metavar="N")
+    ] = None,
+    lost: Annotated[int | None, option("Spot instances lost at this time.", metavar="N")] = None,
+    held_minutes: Annotated[
+        float | None, option("Minutes that the spot instances had been held until this time.", metavar="X")
+    ] = None,
     note: Annotated[str, option("Note to store with the report.", metavar="TEXT")] = "",
     known_at: Annotated[
         str | None,
@@ -625,6 +636,7 @@ def report(
         every_report,
         report_row,
         save_report,
+        with_advised,
     )
     from slackwater.flows.ledger.throughput import measured_rows, throughput_told
     from slackwater.warehouse.errors import SettingsError
@@ -654,12 +666,16 @@ def report(
             boot_minutes=boot_minutes,
             restart_minutes=restart_minutes,
             on_demand_wait_minutes=on_demand_wait_minutes,
+            asked=asked,
+            granted=granted,
+            lost=lost,
+            held_minutes=held_minutes,
         )
         if market is not None and stored.request.may_move:
             said = replace(said, market=_place_named(store, market, stored, session.config, when))
-        kept, added = save_report(store, said, stored)
         made = decisions_of(store, name)
         decided = allocations_of(made)
+        kept, added = save_report(store, with_advised(said, stored, decided), stored)
         warnings = [*differences(kept, stored, decided), *elsewhere(kept, stored, placements_of(made))]
         reports = counting(every_report(store, [name]))
     value = report_row(kept, stored) | {"added": added, "warnings": warnings}
@@ -668,7 +684,7 @@ def report(
         value["throughput"] = told
     columns = keyed(
         "job", "reported_at", "progress", "progress_share", "on_demand", "spot", *(["market"] if kept.market else []),
-        "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, "counts_from",
+        "finished", *(["withdrawn"] if kept.withdrawn else []), *kept.measured, *kept.launch, "counts_from",
     ) | {"progress": f"progress ({stored.request.workload.unit})"}  # fmt: skip
     blocks: list[Block] = [
         Table("Report" if added else "Report (already stored)", [value], columns),

@@ -296,12 +296,9 @@ def _assuming(job: OpenJob, made: Decision) -> str | None:
     sold = any(seen.on_demand.sold for seen in job.live.seen) and math.isinf(job.run.budget_usd)
     words = times_words(job.run.times, granted=sold) if job.run.times else ["can be launched"]
     told = " and ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
-    if not made.in_world and not made.guarded:
-        return f"on-demand can be launched and {SLOT_MODEL}" if sold else SLOT_MODEL
-    others = [] if made.in_world else [SLOT_MODEL]
     saves = saving_words(job.run.times) if job.run.times else ""
     who = f"decisions are followed{saves} and {'on-demand' if sold else 'an instance'}"
-    return "; for cost and finish: ".join([f"{who} {told}", *others[:1]] if told else others[:1]) or None
+    return f"{who} {told}" if told else None
 
 
 def _standby(job: OpenJob, made: Decision) -> str | None:
@@ -1189,7 +1186,7 @@ def whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
 #: Meaning of the field `model` of simulated outcomes.
 MODEL: Final = (
     "Model of the simulation: `world` (losses between slots, boot, restart and checkpoints, paid by the second), or `slot` "
-    "(spot stays for whole slots): multi-market jobs, and jobs scored by older versions."
+    "(spot stays for whole slots): jobs scored by older versions."
 )
 #: How outcomes were simulated, by model.
 SIMULATED: Final = {

@@ -318,6 +318,10 @@ def tables() -> dict[str, Relation]:
                 "boot_minutes": "Measured minutes from the grant of an instance until it was up; null if not reported.",
                 "restart_minutes": "Measured minutes without work while the group formed anew; null if not reported.",
                 "on_demand_wait_minutes": "Measured minutes until on-demand was granted; null if not reported.",
+                "asked": "Spot instances asked for; null if not reported.",
+                "granted": "Spot instances granted of those asked for; null if not reported.",
+                "lost": "Spot instances lost at this time; null if not reported.",
+                "held_minutes": "Minutes that the spot instances had been held until this time; null if not reported.",
             },
         ),
         "deliveries": Relation(

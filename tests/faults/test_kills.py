@@ -21,10 +21,13 @@ def run(*words):
     return answer
 
 
-def test_killed_stages_and_a_feed_through_faults_lose_and_double_nothing():
-    answer = run(
-        "--kills", "4", "--seed", "5", "--only", "kills", "network", "--stage", "feed", "turn"
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("kills", "stages"),
+    [("4", ["feed"]), pytest.param("4", ["feed", "turn"], marks=pytest.mark.slow)],
+    ids=["feed", "turn"],
+)
+def test_killed_stages_and_a_feed_through_faults_lose_and_double_nothing(kills, stages):
+    answer = run("--kills", kills, "--seed", "5", "--only", "kills", "network", "--stage", *stages)
     kills, network = answer["kills"], answer["network"]
     assert kills["kills"] == kills["at_a_moment"] + kills["after_a_time"] >= 2
     assert kills["lost"] == kills["doubled"] == kills["half_seen"] == 0
