@@ -504,6 +504,12 @@ class Settings(BaseModel):
         le=20_000,
         description="most missing slots that a scheduled turn makes before its own; if more are missing it makes none",
     )
+    backfill_memory_mb: int = Field(
+        512,
+        ge=64,
+        le=1_000_000,
+        description="memory limit of DuckDB in a backfill, MB, in addition to that of its worker processes",
+    )
     trust: tuple[str, ...] = Field((), description="source labels (shell patterns), most trusted first")
     assumed_spot_share: float = Field(
         0.30,

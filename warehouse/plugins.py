@@ -117,7 +117,7 @@ def list_studies(group: str) -> dict[str, str]:
 EXTRAS: Final = {
     "aws": ("boto3",),
     "ec2": ("boto3",),
-    "dask": ("prefect_dask", "distributed"),
+    "dask": ("distributed",),
     "serve": ("prefect", "uvicorn", "starlette", "prometheus_client"),
 }
 
