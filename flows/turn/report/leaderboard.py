@@ -24,8 +24,7 @@ from slackwater.flows.show.blocks import Block, Column, Figure, Notes, Section, 
 from slackwater.flows.show.formats import as_number, percent, plural, rows_of, text, usd
 from slackwater.flows.turn.context import Turn, TurnValues
 from slackwater.flows.turn.pool import Group, Pool, read_pool
-from slackwater.optimization.moving.score import BEST_MARKET
-from slackwater.optimization.replay.score import leaderboard
+from slackwater.optimization.replay.score import BEST_MARKET, leaderboard
 from slackwater.optimization.selection.learned import learner_regret, why_leader_changed
 from slackwater.optimization.window.plan import WORLD
 
@@ -77,6 +76,7 @@ def learned(turn: TurnValues, facts: BoardFacts) -> Learned:
     """Return the results of the pool and of the multi-market policies over all scored jobs."""
     pool, outcomes, moved, reported = facts.pool, facts.outcomes, facts.moved, facts.reported
     outcomes, apart = in_one_model(outcomes)
+    moved, moved_apart = in_one_model(moved)
     board = _board_rows(pool, outcomes, reported)
     movers = _board_rows(pool.movers, moved, reported)
     if board:
@@ -96,6 +96,7 @@ def learned(turn: TurnValues, facts: BoardFacts) -> Learned:
         findings=[
             *findings,
             *apart,
+            *moved_apart,
             *_movers_found(movers),
             *([reported.sentence()] if board or movers else []),
         ],
